@@ -7,6 +7,7 @@ use super::parser::{Parsed, Parser, incorrect_operand};
 use super::token::Token;
 use super::{PartiqlError, Where};
 use crate::condition::{Comparator, Operand, Test};
+use crate::path::Path;
 
 /// Candidates of `IN`, inclusive.
 const IN_OPERANDS_MAX: usize = 100;
@@ -161,13 +162,13 @@ impl Parser<'_> {
             let lower = self.operand()?;
             self.expect_word("AND")?;
             let upper = self.operand()?;
-            self.check_ordered("BETWEEN", [&lower, &upper])?;
-            check_distinct("BETWEEN", &left, [&lower, &upper])?;
+            self.or_refuse(self.check_ordered("BETWEEN", [&lower, &upper]), ())?;
+            self.or_refuse(check_distinct("BETWEEN", &left, [&lower, &upper]), ())?;
             return Ok(wrap(Test::Between { operand: left, lower, upper }));
         }
         if self.take_word("IN") {
             let candidates = self.candidates()?;
-            check_distinct("IN", &left, &candidates)?;
+            self.or_refuse(check_distinct("IN", &left, &candidates), ())?;
             return Ok(wrap(Test::In { operand: left, candidates }));
         }
         if negated {
@@ -186,9 +187,9 @@ impl Parser<'_> {
         }
         let right = self.operand()?;
         if comparator.is_ordering() {
-            self.check_ordered(comparator.text(), [&left, &right])?;
+            self.or_refuse(self.check_ordered(comparator.text(), [&left, &right]), ())?;
         }
-        check_distinct(comparator.text(), &left, [&right])?;
+        self.or_refuse(check_distinct(comparator.text(), &left, [&right]), ())?;
         Ok(Test::Compare { comparator, left, right })
     }
 
@@ -213,7 +214,7 @@ impl Parser<'_> {
                 self.compared(test, comparator, &operand)
             }
             Some(other) => {
-                check_is_equality(comparator)?;
+                self.or_refuse(check_is_equality(comparator), ())?;
                 self.count_operators(nodes(&test) + nodes(&other))?;
                 let both = Test::And(vec![test.clone(), other.clone()]);
                 let neither = Test::And(vec![negated(test), negated(other)]);
@@ -224,7 +225,7 @@ impl Parser<'_> {
 
     /// A condition that is compared with an operand.
     fn compared(&mut self, test: Test, comparator: Comparator, operand: &Operand) -> Parsed<Test> {
-        check_is_equality(comparator)?;
+        self.or_refuse(check_is_equality(comparator), ())?;
         let same = match operand {
             Operand::Value(index) => match index.of(&self.values) {
                 AttributeValue::Bool(true) => test,
@@ -256,10 +257,12 @@ impl Parser<'_> {
             ")"
         } else {
             self.operand()?;
-            return Err(PartiqlError::new(NO_CANDIDATES));
+            self.refuse(PartiqlError::new(NO_CANDIDATES));
+            return Ok(Vec::new());
         };
         if close != ")" && self.take_symbol(close) {
-            return Err(PartiqlError::new(NO_CANDIDATES));
+            self.refuse(PartiqlError::new(NO_CANDIDATES));
+            return Ok(Vec::new());
         }
         let mut candidates = vec![self.operand()?];
         while self.take_symbol(",") {
@@ -267,10 +270,11 @@ impl Parser<'_> {
         }
         self.expect_symbol(close)?;
         if candidates.len() > IN_OPERANDS_MAX {
-            return Err(PartiqlError::new(format!(
+            self.refuse(PartiqlError::new(format!(
                 "The IN operator is provided with too many operands; number of operands: {}",
                 candidates.len()
             )));
+            candidates.truncate(IN_OPERANDS_MAX);
         }
         Ok(candidates)
     }
@@ -318,14 +322,21 @@ impl Parser<'_> {
             return Ok(None);
         }
         if !FUNCTIONS.contains(&name.as_str()) {
-            return Err(PartiqlError::new(format!(
-                "Unrecognized function: {name} at {}",
-                self.place_at(self.position)
-            )));
+            let place = self.place_at(self.position);
+            self.refuse(PartiqlError::new(format!("Unrecognized function: {name} at {place}")));
+            self.position += 1;
+            self.skip_brackets()?;
+            return Ok(Some(never()));
         }
         self.count_operators(1)?;
         self.position += 2;
-        let mut operands = self.function_operands()?;
+        let operands = self.function_operands()?;
+        let test = self.test_of_function(&name, operands);
+        self.or_refuse(test, never()).map(Some)
+    }
+
+    /// What a function of [`FUNCTIONS`] asks of its operands.
+    fn test_of_function(&self, name: &str, mut operands: Vec<Operand>) -> Parsed<Test> {
         let needed = if name.ends_with("_exists") { 1 } else { 2 };
         if operands.len() != needed {
             return Err(PartiqlError::new(format!(
@@ -341,21 +352,21 @@ impl Parser<'_> {
                     "Operator or function requires a document path; operator or function: {name}"
                 )));
             };
-            return Ok(Some(if name == "attribute_exists" {
+            return Ok(if name == "attribute_exists" {
                 Test::AttributeExists(path)
             } else {
                 Test::AttributeNotExists(path)
-            }));
+            });
         };
-        check_distinct(&name, &operand, [&second])?;
-        Ok(Some(match name.as_str() {
+        check_distinct(name, &operand, [&second])?;
+        Ok(match name {
             "begins_with" => {
                 self.check_prefix(&second)?;
                 Test::BeginsWith { operand, prefix: second }
             }
             "contains" => Test::Contains { operand, part: second },
             _ => Test::AttributeType { operand, descriptor: self.descriptor(&second)? },
-        }))
+        })
     }
 
     /// What stands between the parentheses of a function.
@@ -418,21 +429,38 @@ impl Parser<'_> {
         }
         let known = TYPE_NAMES.iter().find(|(name, _)| self.take_word(name));
         let Some((_, kind)) = known else {
-            let other = match self.peek() {
-                Some(Token::Word(word)) => type_name(word),
-                _ => None,
-            };
-            let Some(other) = other else {
-                return Err(PartiqlError::malformed("Expected type name"));
-            };
-            return Err(PartiqlError::new(format!(
-                "Unsupported data type for IS operator: {other}. Supported data types are [MISSING, NULL, \
-                 BOOLEAN, BLOB, STRING, NUMERIC, STRUCT, TUPLE, LIST] at {}",
-                self.place_at(at)
-            )));
+            self.refuse_type_test(at)?;
+            return Ok(never());
         };
         let test = Test::AttributeType { operand, descriptor: kind.descriptor().to_owned() };
         Ok(if negated { Test::Not(Box::new(test)) } else { test })
+    }
+
+    /// A type that is no type of attributes, where `IS` stands `at` this token.
+    fn refuse_type_test(&mut self, at: usize) -> Parsed<()> {
+        let name = match self.peek() {
+            Some(Token::Word(word)) => type_name(word),
+            _ => None,
+        };
+        let Some(mut name) = name else {
+            return Err(PartiqlError::malformed("Expected type name"));
+        };
+        self.position += 1;
+        if name == "CHARACTER" && self.take_word("VARYING") {
+            name.push_str("_VARYING");
+        } else if name == "DOUBLE_PRECISION" {
+            self.take_word("PRECISION");
+        }
+        // How long it is, or how precise.
+        if self.is_symbol(0, "(") {
+            self.skip_brackets()?;
+        }
+        self.refuse(PartiqlError::new(format!(
+            "Unsupported data type for IS operator: {name}. Supported data types are [MISSING, NULL, BOOLEAN, \
+             BLOB, STRING, NUMERIC, STRUCT, TUPLE, LIST] at {}",
+            self.place_at(at)
+        )));
+        Ok(())
     }
 
     fn operand(&mut self) -> Parsed<Operand> {
@@ -446,8 +474,9 @@ impl Parser<'_> {
             let value = self.literal()?;
             return Ok(Operand::Value(self.keep(value)?));
         }
-        if self.is_word(0, "MISSING") {
-            return Err(PartiqlError::new("MISSING must be compared using IS operator"));
+        if self.take_word("MISSING") {
+            self.refuse(PartiqlError::new("MISSING must be compared using IS operator"));
+            return Ok(Operand::Path(Path::new("MISSING".to_owned(), Vec::new())));
         }
         Ok(Operand::Path(self.path()?))
     }

@@ -9,7 +9,7 @@ use model::number::NumberError;
 
 use super::PartiqlError;
 use super::keywords::is_keyword;
-use super::parser::{Parsed, Parser, TOO_DEEP};
+use super::parser::{PARAMETERS_MISMATCH, Parsed, Parser, TOO_DEEP};
 use super::token::Token;
 
 /// Where in a literal the parser is, as error texts have it: `root.name[0]`. The attributes of an
@@ -64,11 +64,13 @@ impl Parser<'_> {
             Token::Text(text) => Ok(AttributeValue::S(text)),
             Token::Number(text) => self.number(&text),
             Token::Parameter if self.literal_place.levels > 0 => {
-                Err(self.unsupported("Parameter", self.position - 1))
+                Ok(self.refuse_type("Parameter", self.position - 1))
             }
-            Token::Parameter => self.parameters.next().ok_or_else(|| {
-                PartiqlError::new("Number of parameters in request and statement don't match.")
-            }),
+            Token::Parameter => {
+                let next = self.parameters.next();
+                let next = next.ok_or_else(|| PartiqlError::new(PARAMETERS_MISMATCH));
+                self.or_refuse(next, AttributeValue::Null)
+            }
             Token::Word(word) if word.eq_ignore_ascii_case("TRUE") => {
                 Ok(AttributeValue::Bool(true))
             }
@@ -87,10 +89,14 @@ impl Parser<'_> {
                     || self.is_in_literal()
                         && (!is_keyword(&name) || name.eq_ignore_ascii_case("MISSING")) =>
             {
-                Err(self.unsupported(&name, self.position - 1))
+                let refused = self.refuse_type(&name, self.position - 1);
+                if self.is_symbol(0, "(") {
+                    self.skip_brackets()?;
+                }
+                Ok(refused)
             }
             Token::Quoted(name) if self.is_in_literal() => {
-                Err(self.unsupported(&name, self.position - 1))
+                Ok(self.refuse_type(&name, self.position - 1))
             }
             _ => {
                 self.position -= 1;
@@ -104,13 +110,14 @@ impl Parser<'_> {
         self.literal_place.is_inside
     }
 
-    /// What stands at a token is no value.
-    fn unsupported(&self, what: &str, at: usize) -> PartiqlError {
-        PartiqlError::new(format!(
+    /// What stands at a token is no value; gives one in its place.
+    fn refuse_type(&mut self, what: &str, at: usize) -> AttributeValue {
+        self.refuse(PartiqlError::new(format!(
             "Unsupported data type: {what} under key {} at {}",
             self.literal_place,
             self.place_at(at)
-        ))
+        )));
+        AttributeValue::Null
     }
 
     /// Behind one sign or several.
@@ -129,13 +136,13 @@ impl Parser<'_> {
         self.number(&if is_negative { format!("-{text}") } else { text })
     }
 
-    fn number(&self, text: &str) -> Parsed<AttributeValue> {
-        text.parse().map(AttributeValue::N).map_err(|error: NumberError| {
-            match error.as_before(text) {
-                NumberError::NotNumeric(_) => PartiqlError::malformed(""),
-                error => PartiqlError::new(format!("{error} under {}", self.literal_place)),
-            }
-        })
+    fn number(&mut self, text: &str) -> Parsed<AttributeValue> {
+        let number = text.parse().map(AttributeValue::N);
+        let number = number.map_err(|error: NumberError| match error.as_before(text) {
+            NumberError::NotNumeric(_) => PartiqlError::malformed(""),
+            error => PartiqlError::new(format!("{error} under {}", self.literal_place)),
+        });
+        self.or_refuse(number, AttributeValue::Null)
     }
 
     /// A literal that stands in another one, at this place of it.
@@ -144,23 +151,35 @@ impl Parser<'_> {
         self.literal_place.below.push_str(place);
         self.literal_place.levels += level;
         let was_inside = std::mem::replace(&mut self.literal_place.is_inside, true);
-        let literal = if self.literal_place.levels < NESTING_LEVELS_MAX {
-            self.literal()
-        } else {
-            Err(PartiqlError::new(format!("{TOO_DEEP} under {}", self.literal_place)))
-        };
-        let literal = literal.and_then(|literal| {
-            let operator =
-                ["+", "-", "*", "/", "%"].iter().find(|symbol| self.is_symbol(0, symbol));
-            match operator {
-                Some(operator) => Err(self.unsupported(operator, self.position)),
-                None => Ok(literal),
-            }
-        });
+        let literal = self.literal_on_level();
         self.literal_place.below.truncate(above);
         self.literal_place.levels -= level;
         self.literal_place.is_inside = was_inside;
         literal
+    }
+
+    /// A literal on a level that a value may have, without arithmetic.
+    fn literal_on_level(&mut self) -> Parsed<AttributeValue> {
+        let is_too_deep = self.literal_place.levels >= NESTING_LEVELS_MAX;
+        if is_too_deep {
+            let text = format!("{TOO_DEEP} under {}", self.literal_place);
+            self.refuse(PartiqlError::new(text));
+        }
+        // What is deeper is not followed, so that a long text cannot use up the stack.
+        let literal = if is_too_deep && self.is_opening() {
+            self.skip_brackets()?;
+            AttributeValue::Null
+        } else {
+            self.literal()?
+        };
+        while let Some(operator) =
+            ["+", "-", "*", "/", "%"].iter().find(|symbol| self.is_symbol(0, symbol))
+        {
+            self.refuse_type(operator, self.position);
+            self.position += 1;
+            self.literal()?;
+        }
+        Ok(literal)
     }
 
     fn elements(&mut self, end: &str) -> Parsed<Vec<AttributeValue>> {
@@ -182,10 +201,11 @@ impl Parser<'_> {
         let from = self.position;
         let elements = self.elements(">>")?;
         if elements.is_empty() {
-            return Err(PartiqlError::new("Empty bags are not supported"));
+            self.refuse(PartiqlError::new("Empty bags are not supported"));
+            return Ok(AttributeValue::Null);
         }
         let count = elements.len();
-        let (set, distinct) = set_of(elements)?;
+        let (set, distinct) = self.or_refuse(set_of(elements), (AttributeValue::Null, count))?;
         if distinct == count {
             return Ok(set);
         }
@@ -194,11 +214,12 @@ impl Parser<'_> {
             "One or more parameter values were invalid: Input collection [{texts}] contains duplicates"
         );
         // The service adds where it is to a message that does not end with a full stop.
-        Err(PartiqlError::new(if matches!(set, AttributeValue::Ns(_)) {
+        self.refuse(PartiqlError::new(if matches!(set, AttributeValue::Ns(_)) {
             format!("{duplicates}! under {}", self.literal_place)
         } else {
             format!("{duplicates}.")
-        }))
+        }));
+        Ok(set)
     }
 
     /// The elements of a set as they were written; bytes are not told.
@@ -224,40 +245,12 @@ impl Parser<'_> {
         }
         loop {
             let at = self.position;
-            let name = match self.peek().cloned() {
-                Some(Token::Text(name)) => {
-                    self.position += 1;
-                    name
-                }
-                Some(other) => {
-                    let kind = match other {
-                        Token::Quoted(_) => "VariableReference",
-                        Token::Word(word) if !is_keyword(&word) => "VariableReference",
-                        Token::Number(digits) if digits.bytes().all(|b| b.is_ascii_digit()) => {
-                            "INT"
-                        }
-                        Token::Number(_) => "DECIMAL",
-                        Token::Parameter => "Parameter",
-                        Token::Word(_) | Token::Symbol(_) | Token::Text(_) => {
-                            return Err(self.unexpected());
-                        }
-                    };
-                    return Err(PartiqlError::new(format!(
-                        "Tuple keys must be of type String. Actual type: {kind} under {} at {}",
-                        self.literal_place,
-                        self.place_at(at)
-                    )));
-                }
-                None => return Err(self.unexpected()),
-            };
-            if name.is_empty() {
-                return Err(PartiqlError::new("Empty attribute name"));
-            }
+            let name = self.member_name()?;
             self.expect_symbol(":")?;
             let place = if is_item { String::new() } else { format!(".{name}") };
             let value = self.literal_below(&place)?;
             if members.insert(name.clone(), value).is_some() {
-                return Err(PartiqlError::new(format!(
+                self.refuse(PartiqlError::new(format!(
                     "Duplicate keys in tuple. Key: {name} under {} at {}",
                     self.literal_place,
                     self.place_at(at)
@@ -268,6 +261,33 @@ impl Parser<'_> {
             }
             self.expect_symbol(",")?;
         }
+    }
+
+    /// The name of a member, which is a string.
+    fn member_name(&mut self) -> Parsed<String> {
+        let kind = match self.peek() {
+            Some(Token::Text(name)) => {
+                let name = name.clone();
+                self.position += 1;
+                if name.is_empty() {
+                    self.refuse(PartiqlError::new("Empty attribute name"));
+                }
+                return Ok(name);
+            }
+            Some(Token::Quoted(_)) => "VariableReference",
+            Some(Token::Word(word)) if !is_keyword(word) => "VariableReference",
+            Some(Token::Number(digits)) if digits.bytes().all(|b| b.is_ascii_digit()) => "INT",
+            Some(Token::Number(_)) => "DECIMAL",
+            Some(Token::Parameter) => "Parameter",
+            Some(Token::Word(_) | Token::Symbol(_)) | None => return Err(self.unexpected()),
+        };
+        self.refuse(PartiqlError::new(format!(
+            "Tuple keys must be of type String. Actual type: {kind} under {} at {}",
+            self.literal_place,
+            self.place_at(self.position)
+        )));
+        self.position += 1;
+        Ok(String::new())
     }
 }
 

@@ -10,7 +10,9 @@ mod keywords;
 mod literals;
 mod parser;
 mod reads;
+mod refusals;
 mod selects;
+mod tables;
 mod token;
 
 use model::{AttributeValue, Item};

@@ -1,6 +1,7 @@
 //! The grammar of statements, without what stands behind `WHERE` and without literals. Its
 //! recursion is bounded by [`DEPTH_MAX`].
 
+use std::collections::BTreeMap;
 use std::vec::IntoIter;
 
 use model::limits::{EXPRESSION_OPERATORS_MAX, NESTING_LEVELS_MAX};
@@ -26,6 +27,10 @@ const LIST_INDEX_MAX: u32 = i32::MAX.unsigned_abs();
 /// A value or a path with too many levels, in the service's words.
 pub(super) const TOO_DEEP: &str = "Nesting Levels have exceeded supported limits";
 
+/// Too few parameters, or too many, in the service's words.
+pub(super) const PARAMETERS_MISMATCH: &str =
+    "Number of parameters in request and statement don't match.";
+
 pub(super) type Parsed<T> = Result<T, PartiqlError>;
 
 pub(super) fn parse(
@@ -42,6 +47,7 @@ pub(super) fn parse(
         depth: 0,
         operators: 0,
         literal_place: LiteralPlace::default(),
+        refused: None,
     };
     let statement = parser.statement()?;
     let ends = parser.take_symbol(";");
@@ -53,11 +59,12 @@ pub(super) fn parse(
         }));
     }
     if parser.parameters.len() > 0 {
-        return Err(PartiqlError::new(
-            "Number of parameters in request and statement don't match.",
-        ));
+        parser.refuse(PartiqlError::new(PARAMETERS_MISMATCH));
     }
-    Ok(statement)
+    match parser.refused {
+        Some(refusal) => Err(refusal),
+        None => Ok(statement),
+    }
 }
 
 pub(super) struct Parser<'p> {
@@ -71,6 +78,8 @@ pub(super) struct Parser<'p> {
     /// Operators and functions of the conditions so far.
     pub(super) operators: usize,
     pub(super) literal_place: LiteralPlace,
+    /// Why the statement is refused, if it can be read to its end.
+    pub(super) refused: Option<PartiqlError>,
 }
 
 impl Parser<'_> {
@@ -209,24 +218,26 @@ impl Parser<'_> {
         }
         let at = self.position;
         if self.is_literal() && !self.is_symbol(0, "{") {
-            return Err(PartiqlError::new(format!(
+            self.refuse(PartiqlError::new(format!(
                 "Unsupported format in item expression. Please use struct format {{...}} to express item \
                  values for insert statement. at {}",
                 self.place_at(at)
             )));
         }
         self.literal_place.begin_item();
-        let AttributeValue::M(members) = self.literal()? else {
-            return Err(self.unexpected());
+        let members = match self.literal()? {
+            AttributeValue::M(members) => members,
+            _ if self.refused.is_some() => BTreeMap::new(),
+            _ => return Err(self.unexpected()),
         };
         if members.values().any(|value| value.nesting_levels() > NESTING_LEVELS_MAX) {
-            return Err(PartiqlError::new(TOO_DEEP));
+            self.refuse(PartiqlError::new(TOO_DEEP));
         }
         if self.is_word(0, "ON") && self.is_word(1, "CONFLICT") {
             return Err(PartiqlError::new("Unsupported clause: ON CONFLICT"));
         }
         if self.returning()?.is_some() {
-            return Err(PartiqlError::new("RETURNING is not supported in INSERT"));
+            self.refuse(PartiqlError::new("RETURNING is not supported in INSERT"));
         }
         Ok(Statement::Insert { table, item: Item(members) })
     }
@@ -269,7 +280,7 @@ impl Parser<'_> {
         if actions.is_empty() {
             return Err(self.unexpected());
         }
-        check_distinct(&actions)?;
+        self.or_refuse(check_distinct(&actions), ())?;
         Ok(Update { values: std::mem::take(&mut self.values), actions, is_legacy: false })
     }
 
@@ -278,29 +289,44 @@ impl Parser<'_> {
         self.expect_symbol("=")?;
         for (function, adds) in [("SET_ADD", true), ("SET_DELETE", false)] {
             if self.is_word(0, function) && self.is_symbol(1, "(") {
-                let value = self.set_function(function, &path)?;
+                let at = self.position;
+                let read = self.set_function(function, &path);
+                let is_refused = read.as_ref().is_err_and(|refusal| !refusal.is_malformed());
+                let value = self.or_refuse(read, ValueIndex::at(0))?;
+                if is_refused {
+                    self.position = at + 1;
+                    self.skip_brackets()?;
+                }
                 let add = Action::Add { path: path.clone(), value };
                 return Ok(if adds { add } else { Action::Delete { path, value } });
             }
         }
-        let left = self.set_operand()?;
-        if let Some(operator) = ["*", "/", "%"].iter().find(|symbol| self.is_symbol(0, symbol)) {
-            return Err(PartiqlError::new(format!(
-                "Unsupported operator in Update Expression. Operator: {operator}"
-            )));
-        }
+        let left = self.set_term()?;
         let value = if self.take_symbol("+") {
-            let right = self.set_operand()?;
-            self.check_numbers("+", [&left, &right])?;
+            let right = self.set_term()?;
+            self.or_refuse(self.check_numbers("+", [&left, &right]), ())?;
             SetValue::Sum(left, right)
         } else if self.take_symbol("-") {
-            let right = self.set_operand()?;
-            self.check_numbers("-", [&left, &right])?;
+            let right = self.set_term()?;
+            self.or_refuse(self.check_numbers("-", [&left, &right]), ())?;
             SetValue::Difference(left, right)
         } else {
             SetValue::Operand(left)
         };
         Ok(Action::Set { path, value })
+    }
+
+    /// What may be added: an operand, which is not multiplied.
+    fn set_term(&mut self) -> Parsed<SetOperand> {
+        let operand = self.set_operand()?;
+        while let Some(operator) = ["*", "/", "%"].iter().find(|symbol| self.is_symbol(0, symbol)) {
+            self.refuse(PartiqlError::new(format!(
+                "Unsupported operator in Update Expression. Operator: {operator}"
+            )));
+            self.position += 1;
+            self.set_operand()?;
+        }
+        Ok(operand)
     }
 
     /// Only numbers can be added.
@@ -405,12 +431,12 @@ impl Parser<'_> {
             }
         }
         if count > 1 {
-            return Err(PartiqlError::new(
+            self.refuse(PartiqlError::new(
                 "Invalid syntax with multiple returning elements in RETURNING clause",
             ));
         }
         if !is_whole {
-            return Err(PartiqlError::new(
+            self.refuse(PartiqlError::new(
                 "Expected '*' after ( MODIFIED | ALL ) ( NEW | OLD ) in RETURNING clause",
             ));
         }
@@ -426,7 +452,7 @@ impl Parser<'_> {
         Ok(index)
     }
 
-    fn is_name(&self) -> bool {
+    pub(super) fn is_name(&self) -> bool {
         match self.peek() {
             Some(Token::Quoted(_)) => true,
             Some(Token::Word(word)) => !is_keyword(word),
@@ -462,7 +488,7 @@ impl Parser<'_> {
                 return Ok(Path::new(root, below));
             }
             if below.len() >= NESTING_LEVELS_MAX {
-                return Err(PartiqlError::new(TOO_DEEP));
+                self.refuse(PartiqlError::new(TOO_DEEP));
             }
         }
     }
@@ -476,10 +502,12 @@ impl Parser<'_> {
                 match index.filter(|index| sign.is_empty() || *index == 0) {
                     Some(index) => PathElement::Index(index),
                     None => {
-                        return Err(PartiqlError::new(format!(
+                        let refusal = PartiqlError::new(format!(
                             "List index is not within the allowable range; index: [{sign}{digits}] at {}",
                             self.place_at(self.position)
-                        )));
+                        ));
+                        self.refuse(refusal);
+                        PathElement::Index(0)
                     }
                 }
             }
@@ -490,27 +518,8 @@ impl Parser<'_> {
         Ok(step)
     }
 
-    /// The table behind `INSERT INTO`: a word behind it is no other name for it.
-    fn inserted_table(&mut self) -> Parsed<String> {
-        let is_name = self.is_name();
-        let is_whole = self.is_word(1, "VALUE") || self.is_word(1, "VALUES");
-        let is_value = ["<<", "[", "{", "("].iter().any(|symbol| self.is_symbol(1, symbol));
-        if is_name && !self.is_symbol(1, ".") && !is_whole && !is_value {
-            return Err(PartiqlError::malformed("Unexpected token after expression"));
-        }
-        let at = self.place_at(self.position);
-        self.table_alone(&format!(
-            "FROM clause may only contain a single table name in data manipulation statements at {at}"
-        ))
-    }
-
-    /// The table of a write.
-    fn table(&mut self) -> Parsed<String> {
-        self.table_alone("This operation is not supported on an index")
-    }
-
     /// What is written to begins with a name.
-    fn expect_name(&self) -> Parsed<()> {
+    pub(super) fn expect_name(&self) -> Parsed<()> {
         if self.is_name() {
             return Ok(());
         }
@@ -521,36 +530,6 @@ impl Parser<'_> {
     fn target(&mut self) -> Parsed<Path> {
         self.expect_name()?;
         self.path()
-    }
-
-    /// A table; `refusal` is what is said of an index.
-    fn table_alone(&mut self, refusal: &str) -> Parsed<String> {
-        self.expect_name()?;
-        let (table, index) = self.table_and_index()?;
-        match index {
-            None => Ok(table),
-            Some(_) => Err(PartiqlError::new(refusal)),
-        }
-    }
-
-    pub(super) fn table_and_index(&mut self) -> Parsed<(String, Option<String>)> {
-        let mut parts = vec![self.name()?];
-        while self.take_symbol(".") {
-            parts.push(self.name()?);
-        }
-        if parts.iter().any(String::is_empty) {
-            return Err(PartiqlError::new("Path component cannot be an empty string"));
-        }
-        let is_alias = self.is_alias();
-        let mut parts = parts.into_iter();
-        match (parts.next(), parts.next(), parts.next()) {
-            (Some(_), Some(_), Some(_)) => {
-                Err(PartiqlError::new("A path may contain at most 2 components in the FROM clause"))
-            }
-            _ if is_alias => Err(PartiqlError::new("Aliasing is not supported")),
-            (Some(table), index, _) => Ok((table, index)),
-            (None, ..) => Err(self.unexpected()),
-        }
     }
 }
 

@@ -66,7 +66,7 @@ impl Parser<'_> {
                 PartiqlError::new("Unsupported token in expression: DISTINCT")
             });
         }
-        refusals.into_result()?;
+        self.or_refuse(refusals.into_result(), ())?;
         let projection = columns.map(Projection::of_columns);
         Ok(Select { table, index, projection, condition, order })
     }

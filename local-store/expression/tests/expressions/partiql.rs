@@ -98,7 +98,8 @@ fn limits_end_in_an_error_and_never_in_an_overflow() {
         (insert(around("[", "1", "]", 32)), &*below("[0]")),
         (insert(around("[", "1", "]", 4000)), &*below("[0]")),
         (insert(around("{'a':", "1", "}", 1000)), &*below(".a")),
-        (insert("<<".repeat(4000)), &*below("[0]")),
+        (insert(around("<<", "1", ">>", 4000)), &*below("[0]")),
+        (insert("<<".repeat(4000)), "Unexpected term"),
         (
             outcome(&format!(
                 "UPDATE t SET a = {}b{} WHERE p='x'",

@@ -188,6 +188,7 @@ fn answer_table<'j>(
         }
         ordered.push(key);
     }
+    expressions::check_projection_leaves_keys(projection, &table)?;
     begin_member(&mut progress.responses, read.name);
     progress.responses.push('[');
     let mut capacity = Capacity::default();

@@ -3,11 +3,12 @@
 //!
 //! The expressions themselves are read by the crate `expression`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-use expression::{Condition, ExpressionError, ExpressionKind, Placeholders, Projection};
+use expression::{Condition, ExpressionError, ExpressionKind, Path, Placeholders, Projection};
 use model::AttributeValue;
+use partition::Table;
 
 use super::error::ApiError;
 use super::index_choice::Source;
@@ -191,4 +192,46 @@ pub(crate) fn check_filter_leaves_keys(
             path.root()
         ))),
     }
+}
+
+/// A projection does not go into a key attribute.
+pub(crate) fn check_projection_leaves_keys(
+    projection: Option<&Projection>,
+    table: &Table,
+) -> Result<(), ApiError> {
+    check_scalar_keys(&projection.into_iter().flat_map(Projection::entered_roots).collect(), table)
+}
+
+/// No path of a filter goes into a key attribute.
+pub(crate) fn check_filter_enters_no_key(
+    filter: Option<&Condition>,
+    table: &Table,
+) -> Result<(), ApiError> {
+    let nested = filter.into_iter().flat_map(Condition::paths).filter(|path| path.is_nested());
+    check_scalar_keys(&nested.map(Path::root).collect(), table)
+}
+
+/// The key attributes of a table and of all its indexes, whichever of them is read, are scalars: they
+/// are not among the attributes that paths go into.
+fn check_scalar_keys(entered: &BTreeSet<&str>, table: &Table) -> Result<(), ApiError> {
+    if entered.is_empty() {
+        return Ok(());
+    }
+    let mut of_table = table.key_schema.attributes();
+    if let Some(key) = of_table.find(|key| entered.contains(key.name.as_str())) {
+        return Err(key_is_scalar("Key", &key.name));
+    }
+    let mut of_indexes =
+        table.indexes.iter().flat_map(|index| index.definition.key_schema.attributes());
+    match of_indexes.find(|key| entered.contains(key.name.as_str())) {
+        None => Ok(()),
+        Some(key) => Err(key_is_scalar("IndexKey", &key.name)),
+    }
+}
+
+/// A path goes into a key attribute, of the table or of an index as `kind` says.
+pub(crate) fn key_is_scalar(kind: &str, name: &str) -> ApiError {
+    ApiError::validation(format!(
+        "Key attributes must be scalars; list random access '[]' and map lookup '.' are not allowed: {kind}: {name}"
+    ))
 }

@@ -29,8 +29,8 @@ enum IndexUpdate<'j> {
     Update(IndexThroughput<'j>),
     /// None of them.
     Nothing,
-    /// Several of them.
-    Several,
+    /// Several of them, which is refused once each is found to be well formed.
+    Several(Vec<Self>),
 }
 
 /// `Update`, as it was sent.
@@ -58,6 +58,29 @@ impl<'j> IndexUpdate<'j> {
         match self {
             IndexUpdate::Update(update) => Some(update),
             _ => None,
+        }
+    }
+
+    /// Adds the failures of an update at `at`.
+    fn constrain(&self, constraints: &mut Constraints, at: &str) {
+        match self {
+            IndexUpdate::Create(index) => index.constrain(constraints, &format!("{at}.create")),
+            IndexUpdate::Delete(name) => {
+                constrain_name(constraints, &format!("{at}.delete"), *name);
+            }
+            IndexUpdate::Update(update) => {
+                let at = format!("{at}.update");
+                constrain_name(constraints, &at, update.name);
+                if let Some(throughput) = update.provisioned {
+                    throughput.constrain(constraints, &at);
+                }
+            }
+            IndexUpdate::Several(updates) => {
+                for update in updates {
+                    update.constrain(constraints, at);
+                }
+            }
+            IndexUpdate::Nothing => {}
         }
     }
 
@@ -104,21 +127,7 @@ impl<'j> IndexUpdates<'j> {
     pub(crate) fn constrain(&self, constraints: &mut Constraints) {
         key_elements::constrain_definitions(constraints, self.definitions.as_deref(), false);
         for (number, update) in (1..).zip(self.updates()) {
-            let at = format!("globalSecondaryIndexUpdates.{number}.member");
-            match update {
-                IndexUpdate::Create(index) => index.constrain(constraints, &format!("{at}.create")),
-                IndexUpdate::Delete(name) => {
-                    constrain_name(constraints, &format!("{at}.delete"), *name);
-                }
-                IndexUpdate::Update(update) => {
-                    let at = format!("{at}.update");
-                    constrain_name(constraints, &at, update.name);
-                    if let Some(throughput) = update.provisioned {
-                        throughput.constrain(constraints, &at);
-                    }
-                }
-                IndexUpdate::Nothing | IndexUpdate::Several => {}
-            }
+            update.constrain(constraints, &format!("globalSecondaryIndexUpdates.{number}.member"));
         }
     }
 
@@ -147,7 +156,7 @@ impl<'j> IndexUpdates<'j> {
                 IndexUpdate::Create(index) => index.name(),
                 IndexUpdate::Delete(name) => *name,
                 IndexUpdate::Update(update) => update.name,
-                IndexUpdate::Several => {
+                IndexUpdate::Several(_) => {
                     return Err(ApiError::invalid_parameter(
                         "Only one global secondary index action is allowed per GlobalSecondaryIndexUpdate object",
                     ));
@@ -226,7 +235,7 @@ impl<'j> IndexUpdates<'j> {
                     let index = find(table, update.name.unwrap_or_default(), "update")?;
                     update.check(table, index, billing, &mut checked)?;
                 }
-                IndexUpdate::Create(_) | IndexUpdate::Nothing | IndexUpdate::Several => {}
+                IndexUpdate::Create(_) | IndexUpdate::Nothing | IndexUpdate::Several(_) => {}
             }
         }
         check_all_provisioned(table, billing, &checked.changes)?;
@@ -293,18 +302,24 @@ fn read_update(parameters: Parameters<'_>) -> Result<IndexUpdate<'_>, ApiError> 
     let create = parameters.structure_of("Create", "CreateGlobalSecondaryIndexAction")?;
     let delete = parameters.structure_of("Delete", "DeleteGlobalSecondaryIndexAction")?;
     let update = parameters.structure_of("Update", "UpdateGlobalSecondaryIndexAction")?;
-    Ok(match (create, delete, update) {
-        (Some(create), None, None) => {
-            IndexUpdate::Create(Box::new(IndexParameters::read(create, IndexKind::Global)?))
-        }
-        (None, Some(delete), None) => IndexUpdate::Delete(delete.string("IndexName")?),
-        (None, None, Some(update)) => IndexUpdate::Update(IndexThroughput {
+    let mut updates = Vec::new();
+    if let Some(update) = update {
+        updates.push(IndexUpdate::Update(IndexThroughput {
             name: update.string("IndexName")?,
             provisioned: ThroughputParameters::read(update)?,
             options: ThroughputOptions::read(update)?,
-        }),
-        (None, None, None) => IndexUpdate::Nothing,
-        _ => IndexUpdate::Several,
+        }));
+    }
+    if let Some(create) = create {
+        let index = IndexParameters::read(create, IndexKind::Global)?;
+        updates.push(IndexUpdate::Create(Box::new(index)));
+    }
+    if let Some(delete) = delete {
+        updates.push(IndexUpdate::Delete(delete.string("IndexName")?));
+    }
+    Ok(match updates.len() {
+        0 | 1 => updates.pop().unwrap_or(IndexUpdate::Nothing),
+        _ => IndexUpdate::Several(updates),
     })
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Pages and their answers are in `page`; this file decides which items are asked for.
 
-use expression::{KeyExpression, ParsedKeyExpression};
+use expression::{Condition, KeyExpression, ParsedKeyExpression, Projection};
 use model::{Item, KeyValue};
 use partition::{IndexKey, ItemRange};
 
@@ -69,11 +69,12 @@ pub(super) fn query(store: &Store, parameters: Parameters<'_>) -> Result<String,
         check_key_conditions(conditions.attributes().count(), source.key_attribute_count())?;
     }
     let (range, start_after) = range_from(start_key.as_ref(), source, &conditions)?;
-    check_filter_leaves_keys(filter.as_ref(), source)?;
+    check_paths(projection.as_ref(), filter.as_ref(), source)?;
     check_query_filter_leaves_keys(filtered.into_iter(), source)?;
     let filter = filter.or(legacy_filter);
     source.check_filter(filter.as_ref())?;
     let is_fetched = source.check_projection(select, projection.as_ref())?;
+    expressions::check_filter_enters_no_key(filter.as_ref(), &table)?;
     let request = PageRequest {
         source,
         name,
@@ -90,6 +91,16 @@ pub(super) fn query(store: &Store, parameters: Parameters<'_>) -> Result<String,
         capacity_detail,
     };
     answer_page(store, &*store.view(), &request)
+}
+
+/// What the expressions may not say of key attributes.
+fn check_paths(
+    projection: Option<&Projection>,
+    filter: Option<&Condition>,
+    source: Source<'_>,
+) -> Result<(), ApiError> {
+    expressions::check_projection_leaves_keys(projection, source.table)?;
+    check_filter_leaves_keys(filter, source)
 }
 
 /// What is asked for, and the place behind which to begin.

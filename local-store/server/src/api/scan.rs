@@ -70,6 +70,8 @@ pub(super) fn scan(store: &Store, parameters: Parameters<'_>) -> Result<String, 
     let tokens = segment.map_or(TokenRange::ALL, |(n, total)| TokenRange::segment(n, total));
     let start_after =
         start_key.map(|key| start_after(&key, source, tokens, segment)).transpose()?;
+    expressions::check_projection_leaves_keys(projection.as_ref(), &table)?;
+    expressions::check_filter_enters_no_key(filter.as_ref(), &table)?;
     let request = PageRequest {
         source,
         name,

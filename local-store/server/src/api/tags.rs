@@ -21,6 +21,10 @@ const KEY_LENGTH_MAX: usize = 128;
 /// Characters of a tag's value, inclusive.
 const VALUE_LENGTH_MAX: usize = 256;
 
+/// Bytes of all tags of one resource, keys and values together, inclusive. Source: AWS, "Using tags with
+/// DynamoDB".
+const BYTES_MAX: usize = 10 * 1024;
+
 /// Tags, as they were sent.
 pub(crate) type TagParameters<'j> = Vec<(Option<&'j str>, Option<&'j str>)>;
 
@@ -59,8 +63,18 @@ pub(crate) fn check_tags(
         }
     }
     let present = present.into_iter().flatten().filter(|(key, _)| !tags.contains_key(*key));
-    if tags.len() + present.count() > TAGS_MAX {
+    let (mut count, mut bytes) = (0, 0);
+    for (key, value) in tags.iter().chain(present) {
+        count += 1;
+        bytes += key.len() + value.len();
+    }
+    if count > TAGS_MAX {
         return Err(too_many());
+    }
+    if bytes > BYTES_MAX {
+        return Err(ApiError::validation(format!(
+            "The tags of the resource would have {bytes} bytes, keys and values together, and may have {BYTES_MAX} at most: remove tags, or shorten them"
+        )));
     }
     Ok(tags)
 }

@@ -128,10 +128,7 @@ pub(crate) fn check_leaves_key(update: &Update, table: &Table) -> Result<(), Api
         |name: &str| table.indexes.iter().any(|index| index.definition.key_schema.contains(name));
     match update.touched().find(|path| !path.below().is_empty() && is_key(path.root())) {
         None => Ok(()),
-        Some(path) => Err(ApiError::validation(format!(
-            "Key attributes must be scalars; list random access '[]' and map lookup '.' are not allowed: IndexKey: {}",
-            path.root()
-        ))),
+        Some(path) => Err(expressions::key_is_scalar("IndexKey", path.root())),
     }
 }
 
