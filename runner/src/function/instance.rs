@@ -3,6 +3,7 @@
 //! It does not decide how many instances there are, and starts nothing again.
 
 use std::{
+    path::PathBuf,
     process::Stdio,
     sync::{Arc, atomic::AtomicU32},
     time::{Duration, Instant},
@@ -16,7 +17,9 @@ use tokio::{
 };
 
 use super::{
-    Credentials, InvokeOutcome, Settings, environment,
+    Credentials, InvokeOutcome, Settings,
+    entrypoint::{self, Entrypoint},
+    environment,
     event::{Event, Observer, Stream},
     log::{LogFile, Tail, read_lines},
     memory::{self, Peak},
@@ -46,8 +49,32 @@ pub(super) struct Shared {
 pub(super) enum StartError {
     #[error(transparent)]
     Listen(#[from] listener::Error),
-    #[error("cannot start binary=`{binary}`: {source}")]
-    Spawn { binary: String, source: std::io::Error },
+    #[error("cannot start binary=`{}`: {source}", binary.display())]
+    Spawn { binary: PathBuf, source: std::io::Error },
+}
+
+impl StartError {
+    /// Why no process can ever be started from what is there, in the words of Lambda. Where nothing is
+    /// there, or is just written, it may be being built.
+    pub(super) fn invalid_entrypoint(&self) -> Option<String> {
+        let Self::Spawn { binary, source } = self else { return None };
+        let is_being_written = source.kind() == std::io::ErrorKind::ExecutableFileBusy;
+        if is_being_written || !binary.is_file() {
+            return None;
+        }
+        let shown = binary.display();
+        let because = match entrypoint::look(binary) {
+            Entrypoint::NoInterpreter(name) => format!(": its interpreter `{name}` is not there"),
+            Entrypoint::NoProgram => format!(": {}", entrypoint::NO_PROGRAM),
+            Entrypoint::Fine => String::new(),
+        };
+        let os = match source.kind() {
+            std::io::ErrorKind::PermissionDenied => "permission denied".to_owned(),
+            std::io::ErrorKind::NotFound => "no such file or directory".to_owned(),
+            _ => source.to_string(),
+        };
+        Some(format!("fork/exec {shown}: {os}{because}"))
+    }
 }
 
 /// A running process. Dropping it kills the process.
@@ -139,10 +166,9 @@ impl Instance {
         // Ctrl-C in a terminal goes to this process, which then ends its children in order.
         #[cfg(unix)]
         command.process_group(0);
-        let child = command.spawn().map_err(|source| StartError::Spawn {
-            binary: settings.binary.display().to_string(),
-            source,
-        })?;
+        let child = command
+            .spawn()
+            .map_err(|source| StartError::Spawn { binary: settings.binary.clone(), source })?;
         let pid = child.id().unwrap_or_default();
         let (tail, peak) = (Arc::new(Tail::default()), Arc::new(Peak::default()));
         let (exited, exit) = watch::channel(None);

@@ -13,6 +13,7 @@
 //! It does not decide when a function runs (see `mapping` and `schedule`), and retries nothing.
 
 pub mod binaries;
+pub(crate) mod entrypoint;
 mod environment;
 mod event;
 mod instance;

@@ -33,6 +33,12 @@ pub(super) fn exited(request_id: &str, exit: &str) -> InvokeOutcome {
     error("Runtime.ExitError", &format!("RequestId: {request_id} Error: {exit}"))
 }
 
+/// What is there as the function's program cannot be started. Source: AWS Lambda developer guide,
+/// "Troubleshoot execution issues in Lambda" (`Runtime.InvalidEntrypoint`).
+pub(super) fn invalid_entrypoint(request_id: &str, why: &str) -> InvokeOutcome {
+    error("Runtime.InvalidEntrypoint", &format!("RequestId: {request_id} Error: {why}"))
+}
+
 /// The response is larger than Lambda takes.
 pub(super) fn response_too_large() -> InvokeOutcome {
     let limit = super::RESPONSE_BYTES_MAX;

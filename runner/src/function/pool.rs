@@ -26,6 +26,7 @@ use super::{
     event::{Event, Observer},
     instance::{Attempt, Handle, Instance, Shared},
     log::LogFile,
+    outcome,
     remote::{self, Remote},
     signing::Signing,
 };
@@ -182,7 +183,7 @@ impl Function {
             return pool.invoke_remote(remote, request_id, payload).await;
         }
         for _ in 0..DELIVERY_ATTEMPTS {
-            let mut instance = match pool.instance().await {
+            let mut instance = match pool.instance(request_id).await {
                 Ok(instance) => instance,
                 Err(outcome) => return outcome,
             };
@@ -301,7 +302,7 @@ impl Pool {
     }
 
     /// An idle instance, or a new one. The caller has a place, so there are never too many.
-    async fn instance(&self) -> Result<Instance, InvokeOutcome> {
+    async fn instance(&self, request_id: &str) -> Result<Instance, InvokeOutcome> {
         let not_invoked = |reason: &dyn fmt::Display| {
             let name = &self.shared.settings.name;
             InvokeOutcome::NotInvoked(format!("function=`{name}`: {reason}"))
@@ -325,9 +326,16 @@ impl Pool {
         }
         let number = self.numbers.fetch_add(1, Ordering::Relaxed);
         let started = Instance::start(self.shared.clone(), number, keys).await;
-        let instance = started.map_err(|error| {
-            self.pause();
-            not_invoked(&error)
+        let instance = started.map_err(|error| match error.invalid_entrypoint() {
+            Some(why) => {
+                let outcome = outcome::invalid_entrypoint(request_id, &why);
+                self.not_started(request_id, &outcome);
+                outcome
+            }
+            None => {
+                self.pause();
+                not_invoked(&error)
+            }
         })?;
         let mut instances = self.instances();
         if instances.closed {

@@ -347,15 +347,30 @@ fn settings_that_cannot_work_are_refused() {
     }
 }
 
-#[cfg(unix)]
+#[cfg(target_os = "linux")]
 #[tokio::test]
-async fn what_cannot_be_executed_was_not_invoked() {
-    let fixture = Fixture::start(|settings| {
-        settings.binary = settings.log_folder.join("text");
-        fs::write(&settings.binary, "not a program").unwrap();
-    });
-    let InvokeOutcome::NotInvoked(reason) = fixture.invoke(json!({})).await else { panic!() };
-    assert!(reason.contains("cannot start binary"), "{reason}");
+async fn what_can_never_be_started_fails_and_what_is_not_there_was_not_invoked() {
+    use std::os::unix::fs::PermissionsExt;
+    for (text, mode, expected) in [
+        ("not a program", 0o755, "Exec format error (os error 8): it is no program for Linux"),
+        ("#!/no/python3\n", 0o755, "no such file or directory: its interpreter `/no/python3` is"),
+        ("#!/bin/sh\n", 0o644, "permission denied"),
+    ] {
+        let fixture = Fixture::start(|settings| {
+            settings.binary = settings.log_folder.join("bootstrap");
+            fs::write(&settings.binary, text).unwrap();
+            fs::set_permissions(&settings.binary, fs::Permissions::from_mode(mode)).unwrap();
+        });
+        let outcome = fixture.invoke(json!({})).await;
+        let InvokeOutcome::FunctionError { message, payload, .. } = outcome else { panic!() };
+        let has_type = String::from_utf8_lossy(&payload).contains("Runtime.InvalidEntrypoint");
+        assert!(message.contains(expected) && has_type, "{message}");
+        assert!(fixture.log().contains(expected), "{}", fixture.log());
+        // It may be built again.
+        fs::remove_file(&fixture.function.settings().binary).unwrap();
+        let InvokeOutcome::NotInvoked(reason) = fixture.invoke(json!({})).await else { panic!() };
+        assert!(reason.contains("cannot start binary"), "{reason}");
+    }
 }
 
 /// Starts the example by hand on a Runtime API of ours, as a runner that has no time to kill it.

@@ -5,6 +5,7 @@
 use std::{collections::BTreeSet, path::Path};
 
 use crate::function::binaries::Wanted;
+use crate::function::entrypoint::{self, Entrypoint};
 use crate::template::{
     diagnostic::{Span, listed, similar},
     document::{Kind, Node},
@@ -22,8 +23,17 @@ const CARGO: &str = "rust-cargolambda";
 pub(super) enum Found {
     /// It runs here.
     Here(Code),
-    /// It does not: where that is written, and why.
-    NotHere(Span, String),
+    /// It does not.
+    NotHere(NotHere),
+}
+
+/// Why a function does not run here.
+pub(super) struct NotHere {
+    /// Where that is written.
+    pub(super) at: Span,
+    pub(super) reason: String,
+    /// What to write instead, where it would not run on AWS either.
+    pub(super) help: Option<String>,
 }
 
 /// What the function is run from; `None` when an error was reported.
@@ -44,10 +54,11 @@ pub(super) fn find(properties: &Properties<'_, '_>, resource: &Resource<'_>) -> 
     }
     let is_built = folder.as_deref().is_some_and(|it| is_executable(&it.join(BOOTSTRAP)));
     if is_built && is_provided && (is_made_otherwise || !has_package) {
+        check_bootstrap(properties, folder.as_deref(), &uri);
         return Some(Found::Here(Code::Bootstrap));
     }
-    if let Some((at, reason)) = not_here {
-        return Some(Found::NotHere(at, reason));
+    if let Some(not_here) = not_here {
+        return Some(Found::NotHere(not_here));
     }
     let package = folder.as_deref().filter(|_| has_package).and_then(package::binaries);
     let name = binary(properties, resource, package.as_ref())?;
@@ -56,6 +67,27 @@ pub(super) fn find(properties: &Properties<'_, '_>, resource: &Resource<'_>) -> 
         warn_of_absence(properties, &wanted, uri);
     }
     Some(Found::Here(Code::Binary(name)))
+}
+
+/// Finds what a `bootstrap` lacks to be started.
+fn check_bootstrap(properties: &Properties<'_, '_>, folder: Option<&Path>, uri: &Uri) {
+    let (Some(folder), Uri::Folder(uri)) = (folder, uri) else { return };
+    let findings = properties.resolver.findings;
+    let at = properties.node("CodeUri").map_or(properties.at, |node| node.at);
+    let name = Path::new(uri).join(BOOTSTRAP).display().to_string();
+    match entrypoint::look(&folder.join(BOOTSTRAP)) {
+        Entrypoint::Fine => {}
+        Entrypoint::NoProgram => findings.error(
+            at,
+            format!("`{name}` cannot be started: {}", entrypoint::NO_PROGRAM),
+            "let it begin with such as `#!/usr/bin/env python3`, or put a program for Linux there",
+        ),
+        Entrypoint::NoInterpreter(interpreter) => findings.warning(
+            at,
+            format!("`{name}` cannot be started here: its interpreter `{interpreter}` is not there"),
+            "write the path of one that is on this machine and on Lambda in its first line, such as `#!/usr/bin/env python3`",
+        ),
+    }
 }
 
 /// Warns of a package that is not there; an installed weir may have its binary all the same.
@@ -123,9 +155,11 @@ fn reason_not_here(
     resource: &Resource<'_>,
     uri: &Uri,
     method: Option<(Span, &str)>,
-) -> Option<(Span, String)> {
+) -> Option<NotHere> {
+    let not_here =
+        |at: Span, reason: &str| Some(NotHere { at, reason: reason.to_owned(), help: None });
     let because = |name: &str, reason: &str| {
-        Some((properties.key_place(name).unwrap_or(resource.at), reason.to_owned()))
+        not_here(properties.key_place(name).unwrap_or(resource.at), reason)
     };
     if properties.has("InlineCode") {
         return because("InlineCode", "code written in the template is not run");
@@ -140,17 +174,17 @@ fn reason_not_here(
             "only functions for `Runtime: provided.al2023`, such as those in Rust, are run, not \
              `{runtime}`"
         );
-        return Some((at, reason));
+        return not_here(at, &reason);
     }
     if let Some((at, method)) = method.filter(|(_, method)| *method != CARGO) {
         let reason = format!(
             "only `BuildMethod: {CARGO}` is built, not `{method}`, and `CodeUri` has no executable \
              `{BOOTSTRAP}`"
         );
-        return Some((at, reason));
+        return not_here(at, &reason);
     }
     let uri = match uri {
-        Uri::Away(at, reason) => return Some((*at, (*reason).to_owned())),
+        Uri::Away(at, reason) => return not_here(*at, reason),
         Uri::Unknown => return None,
         Uri::Folder(uri) => uri,
     };
@@ -162,11 +196,33 @@ fn reason_not_here(
     if method.is_some() || wanted.absence().is_none() {
         return None;
     }
-    let reason = match folder.is_file() {
-        true => format!("`{uri}` is a file, and nothing is unpacked"),
-        false => format!("`{uri}` has neither a Cargo.toml nor an executable `{BOOTSTRAP}`"),
-    };
-    because("CodeUri", &reason)
+    let (reason, help) = lacks(&folder, uri);
+    let at = properties.key_place("CodeUri").unwrap_or(resource.at);
+    Some(NotHere { at, reason, help })
+}
+
+/// What a folder lacks that should have a function's code, and what to do about it where AWS could not
+/// run it either.
+fn lacks(folder: &Path, uri: &str) -> (String, Option<String>) {
+    let bootstrap = || Path::new(uri).join(BOOTSTRAP).display().to_string();
+    if folder.is_file() {
+        return (format!("`{uri}` is a file, and nothing is unpacked"), None);
+    }
+    if !folder.is_dir() {
+        let help = format!(
+            "write the folder of a Cargo package or of an executable `{BOOTSTRAP}`, or build what puts it there first"
+        );
+        return (format!("the folder `{uri}` is not there"), Some(help));
+    }
+    if folder.join(BOOTSTRAP).is_file() {
+        let name = bootstrap();
+        return (format!("`{name}` is not executable"), Some(format!("run `chmod +x {name}`")));
+    }
+    let help = format!(
+        "put a program that Lambda can start there as `{}`, or build what does",
+        bootstrap()
+    );
+    (format!("`{uri}` has neither a Cargo.toml nor an executable `{BOOTSTRAP}`"), Some(help))
 }
 
 /// Whether it is a program that Lambda could start.
@@ -295,7 +351,12 @@ mod tests {
         for file in files {
             let path = folder.path().join(file);
             fs::create_dir_all(path.parent().unwrap()).unwrap();
-            fs::write(&path, if file.ends_with(".toml") { PACKAGE } else { "" }).unwrap();
+            let text = match *file {
+                toml if toml.ends_with(".toml") => PACKAGE,
+                bootstrap if bootstrap.ends_with(BOOTSTRAP) => "#!/bin/sh\n",
+                _ => "",
+            };
+            fs::write(&path, text).unwrap();
             #[cfg(unix)]
             if file.ends_with(BOOTSTRAP) {
                 use std::os::unix::fs::PermissionsExt;
@@ -443,5 +504,34 @@ mod tests {
             assert!(found.message.contains(message), "{}", found.message);
             assert!(found.help.contains(help), "{}", found.help);
         }
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn what_a_bootstrap_lacks_is_said() {
+        use std::os::unix::fs::PermissionsExt;
+        let cases = [
+            ("#!/bin/sh\n", 0o644, "`app/bootstrap` is not executable", "chmod +x app/bootstrap"),
+            ("echo\n", 0o755, "`app/bootstrap` cannot be started: it is no program", "#!/usr/bin"),
+            ("#!/no/sh\n", 0o755, "its interpreter `/no/sh` is not there", "first line"),
+        ];
+        for (text, mode, message, help) in cases {
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("app/bootstrap");
+            fs::create_dir(path.parent().unwrap()).unwrap();
+            fs::write(&path, text).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+            let read = read_in(folder.path(), "", &properties("provided.al2023"), false);
+            let found = read.map_or_else(|refused| refused.shown, |stack| stack.warnings);
+            let is_said = |it: &crate::template::Diagnostic| {
+                it.message.contains(message) && it.help.contains(help)
+            };
+            assert!(found.iter().any(is_said), "{found:?}");
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let stack = read_in(folder.path(), "", &properties("provided.al2023"), false).unwrap();
+        let [warning] = stack.warnings.as_slice() else { panic!("{:?}", stack.warnings) };
+        assert!(warning.message.contains("the folder `app` is not there"), "{warning:?}");
+        assert!(warning.help.contains("build what puts it there"), "{warning:?}");
     }
 }
