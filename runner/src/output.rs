@@ -53,8 +53,13 @@ pub fn next(commands: &[(&str, &str)]) {
     for (index, (command, why)) in commands.iter().enumerate() {
         let head = if index == 0 { "Next" } else { "    " };
         let command = as_started(command, by_cargo);
-        say(&format!("{head}  {command:<46} {why}"));
+        say(&format!("{head}  {command:<45}  {why}"));
     }
+}
+
+/// A number with what is counted: `one` if it is one, else `many`.
+pub(crate) fn counted(number: u64, one: &str, many: &str) -> String {
+    format!("{number} {}", if number == 1 { one } else { many })
 }
 
 /// A command of `weir` as somebody would type it who started this one in the same way.

@@ -72,7 +72,29 @@ pub(crate) enum Look {
 impl Look {
     /// Looks in this folder.
     pub(crate) fn here() -> Self {
-        let text = std::fs::read_to_string(Path::new(RUNNING_FILE)).ok();
+        Self::of(Path::new(RUNNING_FILE))
+    }
+
+    /// The one that uses a data folder: of this folder, or of the one that has the data folder where it
+    /// is by default.
+    pub(crate) fn of_data(directory: &Path) -> Self {
+        let uses = |base: &Path, look: &Self| match look {
+            Self::Running(said) | Self::Ended(said) => {
+                is_same_folder(&base.join(&said.directory), directory)
+            }
+            Self::Nothing => false,
+        };
+        let own = Self::here();
+        if uses(Path::new(""), &own) {
+            return own;
+        }
+        let beside = directory.parent().zip(directory.parent().and_then(Path::parent));
+        let found = beside.map(|(weir, base)| (Self::of(&weir.join("running.json")), base));
+        found.filter(|(look, base)| uses(base, look)).map_or(Self::Nothing, |(look, _)| look)
+    }
+
+    fn of(file: &Path) -> Self {
+        let text = std::fs::read_to_string(file).ok();
         let said: Option<Running> = text.and_then(|text| serde_json::from_str(&text).ok());
         match said {
             None => Self::Nothing,
@@ -88,6 +110,11 @@ impl Look {
             Self::Ended(said) | Self::Running(said) => Some(said),
         }
     }
+}
+
+fn is_same_folder(one: &Path, other: &Path) -> bool {
+    let found = |path: &Path| std::fs::canonicalize(path).ok();
+    found(one).is_some_and(|one| Some(one) == found(other))
 }
 
 impl Running {

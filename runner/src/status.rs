@@ -4,6 +4,7 @@
 
 mod settled;
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -15,6 +16,7 @@ use crate::mapping::{Phase, ShardStatus};
 use crate::output::{self, Output};
 use crate::poller::tick_ms;
 use crate::running::Running;
+use crate::streams::redrives;
 use crate::system::System;
 use crate::template::Absent;
 
@@ -35,7 +37,7 @@ const FILE: &str = "status.json";
 /// What to show.
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "Examples:\n  weir status\n  weir status --output ndjson\n  weir status --exit-code    # 3 while records wait\n\n--exit-code: 3 when records wait, a shard stands still, or a mapping does not run here or runs no more; when records were given up or lost since `weir up` began. A function that accepts `not-run-here` is passed over, and so is a mapping with `Enabled: false`\n\n\"given up\" (`given_up` in JSON) is counted for a mapping: it stands on its first row and is empty (null) on the others, so that a sum is right"
+    after_help = "Examples:\n  weir status\n  weir status --output ndjson\n  weir status --exit-code    # 3 while records wait\n\n--exit-code: 3 when records wait, a shard stands still, or a mapping does not run here or runs no more; when records were given up since `weir up` began and not redriven, or were lost. A function that accepts `not-run-here` is passed over, and so is a mapping with `Enabled: false`\n\n\"given up\" (`given_up` in JSON) is counted for a mapping: it stands on its first row and is empty (null) on the others, so that a sum is right"
 )]
 pub struct StatusArguments {
     /// End with 3 when a shard has records that wait, or stands still, or records were given up;
@@ -95,14 +97,19 @@ fn describe(system: &System) -> Value {
             "shards": status.shards.iter().map(|it| shard(it, tick_ms)).collect::<Vec<_>>(),
         })
     });
-    let disabled = system.stack().mappings.iter().filter(|mapping| !mapping.enabled);
-    let disabled = disabled
-        .map(|mapping| json!({ "mapping": mapping.logical_id, "function": mapping.function }));
-    let not_run = system.stack().not_run.iter().filter(|absent| absent.what == Absent::Mapping);
+    let stack = system.stack();
+    let disabled = stack.mappings.iter().filter(|mapping| !mapping.enabled).map(|mapping| {
+        json!({
+            "mapping": mapping.logical_id, "function": mapping.function,
+            "table": stack.table_of(&mapping.stream),
+        })
+    });
+    let not_run = stack.not_run.iter().filter(|absent| absent.what == Absent::Mapping);
     let not_run = not_run.map(|absent| {
         json!({
             "mapping": absent.resource, "function": absent.function, "reason": absent.reason,
             "accepted": absent.accepted,
+            "table": absent.stream.as_ref().and_then(|stream| stack.table_of(stream)),
         })
     });
     json!({
@@ -168,7 +175,27 @@ pub fn run(arguments: &StatusArguments, output: Output) -> Result<Exit, String> 
 }
 
 fn last(directory: &Path) -> Result<Value, String> {
-    read(directory).ok_or_else(|| "`weir up` has not written its status yet".to_owned())
+    let mut status =
+        read(directory).ok_or_else(|| "`weir up` has not written its status yet".to_owned())?;
+    note_redrives(&mut status, || redrives::done_since_the_start(directory));
+    Ok(status)
+}
+
+/// Notes how many of the records that a mapping gave up were brought to its function since.
+fn note_redrives(status: &mut Value, count: impl FnOnce() -> BTreeMap<String, u64>) {
+    let given_up = |it: &Value| it.pointer("/totals/given_up").and_then(Value::as_u64);
+    if list(status, "mappings").iter().all(|mapping| given_up(mapping).unwrap_or(0) == 0) {
+        return;
+    }
+    let redriven = count();
+    let mappings = status.get_mut("mappings").and_then(Value::as_array_mut);
+    for mapping in mappings.into_iter().flatten() {
+        let own = mapping.get("mapping").and_then(Value::as_str);
+        let own = own.and_then(|name| redriven.get(name)).copied().unwrap_or(0);
+        if let Some(Value::Object(totals)) = mapping.get_mut("totals") {
+            totals.insert("redriven".to_owned(), json!(own));
+        }
+    }
 }
 
 /// Looks until it is clear whether all that was written before now was worked off, with all that
@@ -246,6 +273,18 @@ fn show(status: &Value, output: Output) -> Shown {
     shown
 }
 
+const KEPT: &str = "`weir streams explain RECORD` says where they are kept";
+
+/// What a mapping did not bring to its function, since it began.
+struct Lost {
+    /// Records.
+    given_up: u64,
+    /// Of those, the ones that were redriven, and done.
+    redriven: u64,
+    /// How often records were trimmed unread.
+    gaps: u64,
+}
+
 /// What is shown of a mapping that reads nothing.
 fn row_without_shards(mapping: &str, state: &str) -> Vec<Value> {
     let mut row = vec![json!(mapping), Value::Null, json!(state)];
@@ -261,6 +300,7 @@ impl Shown {
             total.and_then(Value::as_u64).unwrap_or(0)
         };
         let (given_up, gaps) = (total("given_up"), total("gaps"));
+        let redriven = total("redriven").min(given_up);
         // It is counted for the mapping: on each of its rows, a sum over rows would be wrong.
         let mut untold = Some(given_up);
         for shard in list(mapping, "shards") {
@@ -282,11 +322,13 @@ impl Shown {
                 of("checkpoint"),
             ]);
         }
-        self.remark(mapping, name.as_str().unwrap_or_default(), given_up, gaps);
+        let lost = Lost { given_up, redriven, gaps };
+        self.remark(mapping, name.as_str().unwrap_or_default(), &lost);
     }
 
     /// What no single shard tells.
-    fn remark(&mut self, mapping: &Value, name: &str, given_up: u64, gaps: u64) {
+    fn remark(&mut self, mapping: &Value, name: &str, lost: &Lost) {
+        let Lost { given_up, redriven, gaps } = *lost;
         let unavailable = mapping.get("unavailable").and_then(Value::as_str);
         let ended = mapping.get("ended") == Some(&json!(true));
         if let Some(why) = unavailable.filter(|_| !ended) {
@@ -306,9 +348,13 @@ impl Shown {
             ));
         }
         if given_up > 0 {
-            self.remarks.push(format!(
-                "{name}: {given_up} records were given up since `weir up` began; `weir streams explain RECORD` says where they are kept"
-            ));
+            let were = output::counted(given_up, "record was", "records were");
+            let rest = match given_up - redriven {
+                0 => "all of them were redriven, and done".to_owned(),
+                _ if redriven == 0 => KEPT.to_owned(),
+                left => format!("{redriven} redriven and done, {left} not; {KEPT}"),
+            };
+            self.remarks.push(format!("{name}: {were} given up since `weir up` began; {rest}"));
         }
         if gaps > 0 {
             self.remarks.push(format!(
@@ -318,7 +364,7 @@ impl Shown {
         self.is_well &= !ended
             && unavailable.is_none()
             && mapping.get("described") != Some(&json!(false))
-            && given_up == 0
+            && given_up == redriven
             && gaps == 0;
     }
 }
@@ -352,6 +398,27 @@ mod tests {
             ("working", json!({}), &none, false, None),
             ("retrying", json!({}), &none, false, None),
             ("caught up", json!({"given_up": 2}), &none, false, Some("2 records were given up")),
+            (
+                "caught up",
+                json!({"given_up": 1, "redriven": 0}),
+                &none,
+                false,
+                Some("1 record was given up since `weir up` began; `weir streams"),
+            ),
+            (
+                "caught up",
+                json!({"given_up": 3, "redriven": 2}),
+                &none,
+                false,
+                Some("2 redriven and done, 1 not"),
+            ),
+            (
+                "caught up",
+                json!({"given_up": 3, "redriven": 3}),
+                &none,
+                true,
+                Some("all of them were redriven"),
+            ),
             ("caught up", json!({"gaps": 1}), &none, false, Some("LOST 1 times")),
             ("caught up", json!({}), &absent(false), false, Some("nothing invokes `Hello`: Node")),
             ("caught up", json!({}), &absent(true), true, Some("nothing invokes `Hello`: Node")),
@@ -385,6 +452,16 @@ mod tests {
         assert_eq!(state(&shard(1_000), 1_000 + TIP_MS_MAX), "caught up");
         assert_eq!(state(&shard(1_000), 1_001 + TIP_MS_MAX), "waits for an answer");
         assert_eq!(state(&shard(2_000), 1_000), "caught up");
+    }
+
+    #[test]
+    fn redrives_are_counted_where_something_was_given_up() {
+        let mut none = status("caught up", &json!({"given_up": 0}), &json!([]));
+        note_redrives(&mut none, || unreachable!("nothing was given up"));
+        let mut some = status("caught up", &json!({"given_up": 2}), &json!([]));
+        note_redrives(&mut some, || [("M".to_owned(), 2), ("N".to_owned(), 9)].into());
+        assert_eq!(some.pointer("/mappings/0/totals/redriven"), Some(&json!(2)));
+        assert!(show(&some, Output::Json).is_well);
     }
 
     #[test]

@@ -102,6 +102,9 @@ pub enum Entry {
         /// Whether the function's answer names the records to retry; older journals do not say it.
         #[serde(default = "as_before")]
         report_batch_item_failures: bool,
+        /// `StartingPosition`, as templates write it; older journals do not say it.
+        #[serde(default)]
+        starting_position: Option<String>,
     },
     /// One record did not pass the filter.
     PassedOver {

@@ -18,6 +18,19 @@ pub struct History {
     pub mappings: BTreeMap<String, MappingHistory>,
     /// The time of the oldest line; what was before is not known here.
     pub since_ms: Option<i64>,
+    /// Where records were trimmed before they were read, whichever they were: no two of one shard.
+    pub gaps: Vec<LostIn>,
+}
+
+/// A shard of which a mapping has lost records.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LostIn {
+    /// The mapping.
+    pub mapping: String,
+    /// The shard.
+    pub shard: String,
+    /// When it was seen first, in the store's time.
+    pub at_ms: i64,
 }
 
 /// What one mapping did with the record.
@@ -61,6 +74,8 @@ pub struct MappingFacts {
     pub messages: Option<Messages>,
     /// Whether the function's answer names the records to retry.
     pub report_batch_item_failures: bool,
+    /// `StartingPosition`, as templates write it.
+    pub starting_position: Option<String>,
 }
 
 /// Why the filter refused.
@@ -214,7 +229,11 @@ impl History {
                     self.mappings.entry(mapping).or_default().undelivered = Some(reason);
                 }
             }
-            Entry::Gap { .. } => {}
+            Entry::Gap { mapping, shard, at_ms, .. } => {
+                if !self.gaps.iter().any(|gap| gap.mapping == mapping && gap.shard == shard) {
+                    self.gaps.push(LostIn { mapping, shard, at_ms });
+                }
+            }
             Entry::Missed { mapping, count, .. } => {
                 self.mappings.entry(mapping).or_default().missed += count;
             }
@@ -231,6 +250,7 @@ impl History {
             bucket,
             messages,
             report_batch_item_failures,
+            starting_position,
         } = entry
         else {
             return;
@@ -245,6 +265,7 @@ impl History {
             bucket,
             messages,
             report_batch_item_failures,
+            starting_position,
         };
     }
 
@@ -309,7 +330,8 @@ fn names(record: &RecordName, wanted: &str) -> bool {
     record.sequence() == wanted || record.event_id() == wanted
 }
 
-fn is_between(wanted: &str, first: &str, last: &str) -> bool {
+/// Whether a sequence number is from `first` to `last`, both inclusive.
+pub(crate) fn is_between(wanted: &str, first: &str, last: &str) -> bool {
     let parse = |text: &str| SequenceNumber::parse(text).ok();
     match (parse(wanted), parse(first), parse(last)) {
         (Some(wanted), Some(first), Some(last)) => first <= wanted && wanted <= last,

@@ -14,6 +14,7 @@ mod writer;
 mod tests;
 
 pub use self::entry::{Entry, FORMAT, Line, Messages, RecordName};
+pub(crate) use self::history::is_between;
 pub use self::history::{
     Attempt, End, History, MappingFacts, MappingHistory, PassedOver, history_of,
 };

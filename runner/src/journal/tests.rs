@@ -22,6 +22,7 @@ fn mapping() -> Entry {
         bucket: None,
         messages: Some(Messages::Queue("Failed".to_owned())),
         report_batch_item_failures: false,
+        starting_position: None,
     }
 }
 

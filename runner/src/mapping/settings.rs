@@ -35,6 +35,17 @@ pub enum StartingPosition {
     Latest,
 }
 
+impl StartingPosition {
+    /// As templates write it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::TrimHorizon => "TRIM_HORIZON",
+            Self::Latest => "LATEST",
+        }
+    }
+}
+
 /// The settings of one event source mapping.
 ///
 /// [`Settings::new`] gives Lambda's defaults; the fields are public to be overwritten, and

@@ -3,23 +3,21 @@
 //! The journal says what was tried; the stream, when it can be reached, what the record is. Where
 //! neither reaches back far enough, that is said.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::Args;
 use serde_json::{Value, json};
 
+use self::verdict::{REDRIVEN, Surroundings, Verdict, end, verdicts};
 use super::EndpointFlag;
-use super::redrives::{self, Redrive};
+use super::redrives;
 use super::shards;
 use crate::endpoint;
 use crate::exit::Exit;
 use crate::item_key;
-use crate::journal::{
-    Attempt, End, History, MappingFacts, MappingHistory, PassedOver, Reader, history_of,
-    newest_record,
-};
+use crate::journal::{Attempt, History, Reader, history_of, newest_record};
 use crate::logs::data_folder;
-use crate::mapping::{FilterCriteria, Record, SequenceNumber};
+use crate::mapping::{Record, SequenceNumber};
 use crate::output::{self, Output};
 use crate::running::Look;
 use crate::status;
@@ -27,7 +25,7 @@ use crate::status;
 /// Which record.
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "Examples:\n  weir streams explain --last\n  weir streams explain --last --table movies\n  weir streams explain --table movies --key '{\"year\":2013,\"title\":\"Rush\"}'\n  weir streams explain 000000000000000000041 --output json\n\nExit codes: 0 explained, 1 the record is neither in a stream nor in the journal"
+    after_help = "Examples:\n  weir streams explain --last\n  weir streams explain --last --table movies\n  weir streams explain --table movies --key '{\"year\":2013,\"title\":\"Rush\"}'\n  weir streams explain 1000000000000002400005 --output json\n\nExit codes: 0 explained, 1 the record is neither in a stream nor in the journal"
 )]
 pub struct ExplainArguments {
     /// A sequence number or an event id
@@ -53,16 +51,18 @@ impl ExplainArguments {
     /// The store that the journal is of: that of the `weir up` which writes it, whatever the
     /// environment says. `None` when that one does not run.
     pub(super) fn store(&self) -> Option<String> {
-        let Look::Running(running) = Look::here() else { return None };
-        let own = data_folder(self.directory.as_deref()) == running.directory;
+        let directory = data_folder(self.directory.as_deref());
+        let Look::Running(running) = Look::of_data(&directory) else { return None };
         match running.dynamodb.is_empty() {
             // On AWS the environment is all that says where the streams are.
             true => endpoint::find(None).ok(),
             false => Some(running.dynamodb),
         }
-        .filter(|_| own)
     }
 }
+
+/// Losses that are named where a record is nowhere.
+const GAPS_SHOWN: usize = 3;
 
 /// A record that still is in a stream.
 struct Found {
@@ -116,7 +116,8 @@ pub(super) async fn run(
         let since = history.since_ms.map(time).unwrap_or_default();
         return Err(format!(
             "the record `{wanted}` is in no stream{why} and not in the journal, which begins at {since}; \
-             a stream keeps its records for 24 hours, the journal keeps the last deliveries"
+             a stream keeps its records for 24 hours, the journal keeps the last deliveries{}",
+            lost(&history)
         ));
     }
     let status = status::read(&directory).filter(|_| endpoint.is_some());
@@ -138,6 +139,23 @@ pub(super) async fn run(
     Ok(Exit::Done)
 }
 
+/// Where records were lost unread, as far as the journal says: one that nobody has may be among them.
+fn lost(history: &History) -> String {
+    let gaps = history.gaps.iter().map(|gap| {
+        format!(
+            "\n  {}: shard {} was trimmed before it was read, seen at {}",
+            gap.mapping,
+            gap.shard,
+            time(gap.at_ms)
+        )
+    });
+    let shown: String = gaps.clone().take(GAPS_SHOWN).collect();
+    match gaps.count().saturating_sub(GAPS_SHOWN) {
+        0 => shown,
+        more => format!("{shown}\n  and {more} more times"),
+    }
+}
+
 /// The record that is meant.
 async fn wanted(
     arguments: &ExplainArguments,
@@ -145,7 +163,10 @@ async fn wanted(
     open: impl Fn() -> Result<Reader, String>,
 ) -> Result<String, String> {
     if let Some(record) = &arguments.record {
-        return Ok(record.clone());
+        // The archive writes numbers with zeros before them, so that they sort as texts.
+        let is_number = SequenceNumber::parse(record).is_ok();
+        let significant = record.trim_start_matches('0');
+        return Ok(if is_number { significant.to_owned() } else { record.clone() });
     }
     let table = arguments.table.as_deref();
     if let Some((key, table)) = arguments.key.as_deref().zip(table) {
@@ -181,236 +202,6 @@ fn document(
         "in_stream": found.is_some(),
         "mappings": verdicts.iter().map(Verdict::json).collect::<Vec<_>>(),
     })
-}
-
-/// What one mapping did.
-struct Verdict {
-    mapping: String,
-    function: String,
-    outcome: &'static str,
-    detail: String,
-    attempts: Vec<Attempt>,
-    failure_object: Option<String>,
-    filter: Vec<String>,
-    missed: u64,
-}
-
-impl Verdict {
-    fn json(&self) -> Value {
-        let attempts = self.attempts.iter().map(|attempt| {
-            json!({
-                "batch": attempt.batch, "run": attempt.run, "attempt": attempt.attempt,
-                "records": attempt.records.len(), "has_record": attempt.place.is_some(),
-                "outcome": end(attempt), "at_ms": attempt.at_ms,
-            })
-        });
-        json!({
-            "mapping": self.mapping, "function": self.function, "outcome": self.outcome,
-            "detail": self.detail, "filter": self.filter, "failure_object": self.failure_object,
-            "attempts": attempts.collect::<Vec<_>>(), "missed_reports": self.missed,
-        })
-    }
-}
-
-/// What is known beside the journal.
-struct Surroundings<'a> {
-    found: Option<&'a Found>,
-    status: Option<&'a Value>,
-    /// The data folder.
-    directory: &'a Path,
-    /// What was redriven by hand.
-    redrives: &'a [Redrive],
-    /// The record's shard, if the journal names it.
-    shard: Option<&'a str>,
-}
-
-fn verdicts(history: &History, place: &Surroundings<'_>, sequence: &str) -> Vec<Verdict> {
-    let touched = |mapping: &MappingHistory| {
-        mapping.passed_over.is_some() || mapping.attempts.iter().any(|it| it.place.is_some())
-    };
-    let own_table = place.found.map(|found| found.table.clone()).or_else(|| {
-        history.mappings.values().find(|it| touched(it)).map(|it| it.facts.table.clone())
-    });
-    history
-        .mappings
-        .iter()
-        .filter(|(_, mapping)| Some(&mapping.facts.table) == own_table.as_ref())
-        .filter(|(_, mapping)| mapping.is_current || touched(mapping))
-        .map(|(name, mapping)| verdict(name, mapping, place, sequence))
-        .collect()
-}
-
-fn verdict(
-    name: &str,
-    mapping: &MappingHistory,
-    place: &Surroundings<'_>,
-    sequence: &str,
-) -> Verdict {
-    let Surroundings { found, status, directory, redrives, .. } = *place;
-    let live = found.zip(FilterCriteria::compile(&mapping.facts.filters).ok());
-    let live = live.map(|(found, filter)| {
-        let event = found.record.event();
-        (filter.verdict(event).matched, filter.explain(event))
-    });
-    // What the journal says of a range of records is of one shard, and the stream knows the record's.
-    let is_here = |shard: &str| found.is_none_or(|found| found.shard == shard);
-    let passed_over = mapping.passed_over.as_ref().filter(|passed_over| match passed_over {
-        PassedOver::Why(_) => true,
-        PassedOver::Among { shard, .. } => is_here(shard),
-    });
-    let given_up = mapping.given_up.as_ref().filter(|given_up| is_here(&given_up.shard));
-    let why = match (passed_over, &live) {
-        (Some(PassedOver::Why(why)), _) => why.clone(),
-        (_, Some((_, why))) => why.clone(),
-        (Some(PassedOver::Among { count, .. }), None) => vec![format!(
-            "it is among {count} records of one page that did not pass; the clause is shown while `weir up` runs"
-        )],
-        (None, None) => Vec::new(),
-    };
-    let is_done = mapping.attempts.iter().any(Attempt::has_done_it);
-    let was_tried = mapping.attempts.iter().any(|attempt| attempt.place.is_some());
-    let key = given_up.and_then(|given_up| given_up.key.as_deref());
-    let kept = key.map(|key| Kept::new(&mapping.facts, key, directory));
-    let (outcome, detail) = if is_done {
-        ("delivered", String::new())
-    } else if let Some(given_up) = given_up {
-        let place = kept.as_ref().map_or(KEPT_NOWHERE, |kept| &kept.place);
-        let given_up = format!("{}, {place}", given_up.condition);
-        match redriven(redrives, &mapping.facts, sequence) {
-            Some((true, at)) => (REDRIVEN, format!("done at {at}; it was given up: {given_up}")),
-            Some((false, at)) => ("given up", format!("{given_up}; not done by a redrive at {at}")),
-            None => ("given up", given_up),
-        }
-    } else if was_tried && status.is_some_and(|status| status::is_disabled(status, name)) {
-        ("not delivered", format!("no attempt was successful, and {DISABLED}"))
-    } else if was_tried {
-        let waits = |why: &String| format!("it was given up and waits for its destination: {why}");
-        let tried = "no attempt was successful yet";
-        ("being tried", mapping.undelivered.as_ref().map_or_else(|| tried.to_owned(), waits))
-    } else if passed_over.is_some() || live.as_ref().is_some_and(|(matched, _)| !matched) {
-        ("filtered out", why.join("; "))
-    } else {
-        let shard = found.map(|found| found.shard.as_str()).or(place.shard);
-        ("not delivered", waiting(name, status, sequence, shard, mapping.missed))
-    };
-    Verdict {
-        mapping: name.to_owned(),
-        function: mapping.facts.function.clone(),
-        outcome,
-        detail,
-        attempts: mapping.attempts.clone(),
-        failure_object: kept.and_then(|kept| kept.object),
-        filter: why,
-        missed: mapping.missed,
-    }
-}
-
-/// What `weir streams redrive` has brought to its function after it was given up.
-const REDRIVEN: &str = "redriven";
-const DISABLED: &str = "the mapping is disabled now (`Enabled: false` in the template)";
-const KEPT_NOWHERE: &str = "kept nowhere: the mapping has no OnFailure destination, or it could not be reached until the records expired";
-
-/// Whether a redrive brought a record to its mapping's function, and when: the first that did, or the
-/// last that was tried.
-fn redriven(redrives: &[Redrive], facts: &MappingFacts, sequence: &str) -> Option<(bool, String)> {
-    let own = redrives.iter().filter_map(|redrive| {
-        Some((redrive.has_done(&facts.function, &facts.stream, sequence)?, redrive.at_ms))
-    });
-    let own: Vec<(bool, i64)> = own.collect();
-    let (done, at_ms) = own.iter().find(|(done, _)| *done).or(own.last())?;
-    Some((*done, time(*at_ms)))
-}
-
-/// Where what was given up is kept.
-struct Kept {
-    /// In words.
-    place: String,
-    /// What `redrive` takes, if that is known.
-    object: Option<String>,
-}
-
-impl Kept {
-    fn new(facts: &MappingFacts, key: &str, directory: &Path) -> Self {
-        let MappingFacts { bucket, messages, .. } = facts;
-        if let Some(bucket) = bucket {
-            let place = format!("kept in s3://{bucket}/{key}");
-            return Self { place, object: Some(key.to_owned()) };
-        }
-        if let Some(messages) = messages {
-            let file = messages.file(directory, key).display().to_string();
-            return Self { place: format!("kept in {file}"), object: Some(file) };
-        }
-        // The journal of an older version does not name queues and topics.
-        let name = key.rsplit('/').next().unwrap_or(key);
-        let folder = directory.join("destinations");
-        let place = format!("kept below {}, in a file `{name}.json`", folder.display());
-        Self { place, object: None }
-    }
-}
-
-/// Why a record that passes has not been delivered, as far as the mapping's state says it. Sequence
-/// numbers say nothing of other shards than the record's own.
-fn waiting(
-    name: &str,
-    status: Option<&Value>,
-    sequence: &str,
-    shard: Option<&str>,
-    missed: u64,
-) -> String {
-    let Some(status) = status else {
-        return "`weir up` does not run; it goes on from its checkpoint when it is started"
-            .to_owned();
-    };
-    if status::is_disabled(status, name) {
-        return DISABLED.to_owned();
-    }
-    let is_own = |mapping: &&Value| mapping.get("mapping").and_then(Value::as_str) == Some(name);
-    let Some(mapping) = status::list(status, "mappings").iter().find(is_own) else {
-        return "the mapping is not running: it is not enabled, or its stream is gone".to_owned();
-    };
-    if mapping.get("ended") == Some(&json!(true)) {
-        let why = mapping.get("end").and_then(Value::as_str).unwrap_or("it has ended");
-        return format!("the mapping runs no more: {why}; start `weir up` again");
-    }
-    let is_its = |candidate: &&Value| candidate.get("id").and_then(Value::as_str) == shard;
-    let Some(shard) = status::list(mapping, "shards").iter().find(is_its) else {
-        return "its shard is not read yet, or is over".to_owned();
-    };
-    let text = |name: &str| shard.get(name).and_then(Value::as_str);
-    let is_behind = |mark: &str| {
-        let parse = |text: &str| SequenceNumber::parse(text).ok();
-        text(mark).and_then(parse).zip(parse(sequence)).is_some_and(|(mark, own)| own <= mark)
-    };
-    // A shard that is over has no checkpoint of its own any more.
-    if text("state") == Some("done") || is_behind("checkpoint") {
-        return match missed {
-            0 => "it was passed before the journal begins".to_owned(),
-            missed => format!("it is done or was given up; the journal misses {missed} reports"),
-        };
-    }
-    match text("state") {
-        Some("gap") => {
-            "its shard stands still at a gap: records were trimmed before they were read".to_owned()
-        }
-        Some("retrying") => "it waits behind a batch that fails".to_owned(),
-        Some("unreachable") => "its shard cannot be read; it is tried again".to_owned(),
-        Some("waits for its parent") => "its shard waits until its parent is done".to_owned(),
-        _ if is_behind("last_read") => "it was read and waits for its batch".to_owned(),
-        _ => {
-            "it has not been read yet, or was written before the mapping began at LATEST".to_owned()
-        }
-    }
-}
-
-fn end(attempt: &Attempt) -> String {
-    match &attempt.end {
-        Some(End::Succeeded { took_ms }) => format!("ok {took_ms} ms"),
-        Some(End::Failed { took_ms, done, reason }) => {
-            let done = if *done > 0 { format!(", {done} done") } else { String::new() };
-            format!("error{done} after {took_ms} ms: {}", reason.lines().next().unwrap_or_default())
-        }
-        None => "no end is known: it runs, or the run was cut off".to_owned(),
-    }
 }
 
 fn text(
@@ -470,7 +261,7 @@ fn text(
         }
     }
     if verdicts.is_empty() {
-        text.push_str(" no mapping that ran reads this table's stream\n");
+        text.push_str(" no mapping that has run reads this table's stream\n");
     }
     text
 }
@@ -553,3 +344,4 @@ async fn find(
 mod newest;
 #[cfg(test)]
 mod tests;
+mod verdict;

@@ -3,7 +3,7 @@
 mod explain;
 mod listing;
 mod redrive;
-mod redrives;
+pub(crate) mod redrives;
 pub(crate) mod shards;
 mod tail;
 

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use clap::Args;
+use http::Method;
 use serde_json::{Value, json};
 
 use super::redrives::{self, Redrive};
@@ -99,7 +100,7 @@ pub(super) async fn run(arguments: &RedriveArguments, output: Output) -> Result<
     };
     let retry = span(records.sequences.get(done));
     let exit = if outcome == "done" { Exit::Done } else { Exit::Failed };
-    note(&running, &document, &function, &records.sequences, done);
+    note(&running, &document, &function, &records.sequences, done).await;
     output::rows(output, &headings, &[row(&outcome, retry)]);
     if exit != Exit::Done {
         output::say(&String::from_utf8_lossy(&invoked.body));
@@ -109,8 +110,18 @@ pub(super) async fn run(arguments: &RedriveArguments, output: Output) -> Result<
     Ok(exit)
 }
 
-/// Notes for `weir streams explain` what was done.
-fn note(
+/// The time of the store, as all that is told beside it; on AWS this machine's.
+async fn now_ms(running: &Running) -> i64 {
+    let clock = match running.dynamodb.as_str() {
+        "" => None,
+        url => endpoint::admin(Method::GET, url, "clock", &Value::Null).await.ok(),
+    };
+    let of_store = clock.and_then(|clock| clock.get("now_ms").and_then(Value::as_i64));
+    of_store.unwrap_or_else(|| jiff::Timestamp::now().as_millisecond())
+}
+
+/// Notes for `weir streams explain` and `weir status` what was done.
+async fn note(
     running: &Running,
     document: &Value,
     function: &str,
@@ -119,7 +130,7 @@ fn note(
 ) {
     let stream = document.pointer("/DDBStreamBatchInfo/streamArn").and_then(Value::as_str);
     let redrive = Redrive {
-        at_ms: jiff::Timestamp::now().as_millisecond(),
+        at_ms: now_ms(running).await,
         function: function.to_owned(),
         stream: stream.map(str::to_owned),
         sequences: sequences.iter().map(|sequence| sequence.as_str().to_owned()).collect(),

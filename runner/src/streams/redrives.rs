@@ -1,13 +1,16 @@
-//! What was redriven by hand: a file beside the journal, which only `weir up` writes. The format is in
+//! What was redriven by hand, and how much of what was given up that is: a file beside the journal, which only `weir up` writes. The format is in
 //! docs/formats/journal.md.
 //!
 //! It is a memory for people: a redrive that cannot be noted was made all the same.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+
+use crate::journal::{Entry, Reader, is_between};
 
 /// Bytes of the file after which the next redrive begins a new one; the one before is kept. A redrive
 /// of the largest batch, 10,000 records, takes 240 KB.
@@ -16,7 +19,7 @@ const FILE_BYTES_MAX: u64 = 8 * 1024 * 1024;
 /// One redrive: a function was invoked again with records that were given up.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Redrive {
-    /// When, in milliseconds since 1970, by this machine's clock.
+    /// When, in milliseconds since 1970, by the store's clock.
     pub(super) at_ms: i64,
     /// The function's name.
     pub(super) function: String,
@@ -64,9 +67,45 @@ pub(super) fn read(directory: &Path) -> Vec<Redrive> {
     lines.filter_map(|line| serde_json::from_str(&line).ok()).collect()
 }
 
+/// How many of the records that each mapping gave up in the last run of `weir up` were redriven since,
+/// and done.
+pub(crate) fn done_since_the_start(directory: &Path) -> BTreeMap<String, u64> {
+    let redrives = read(directory);
+    let lines = Reader::open(&directory.join("journal"));
+    let (false, Ok(lines)) = (redrives.is_empty(), lines) else { return BTreeMap::new() };
+    let (mut run, mut facts, mut given_up) = (0, BTreeMap::new(), Vec::new());
+    for line in lines {
+        if line.run != run {
+            run = line.run;
+            given_up.clear();
+        }
+        match line.entry {
+            Entry::Mapping { mapping, function, stream, .. } => {
+                facts.insert(mapping, (function, stream));
+            }
+            Entry::GaveUp { mapping, first, last, .. } => given_up.push((mapping, first, last)),
+            _ => {}
+        }
+    }
+    // A record that was given up twice in one run, as its mapping began anew, counts once.
+    let mut done: BTreeMap<String, BTreeSet<&str>> = BTreeMap::new();
+    for (mapping, first, last) in given_up {
+        let Some((function, stream)) = facts.get(&mapping) else { continue };
+        let own = redrives.iter().flat_map(|redrive| {
+            redrive.sequences.iter().filter(|sequence| {
+                redrive.has_done(function, stream, sequence) == Some(true)
+                    && is_between(sequence, &first, &last)
+            })
+        });
+        done.entry(mapping).or_default().extend(own.map(String::as_str));
+    }
+    done.into_iter().map(|(mapping, records)| (mapping, records.len() as u64)).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::journal::Journal;
 
     #[test]
     fn what_is_noted_is_read_and_the_file_stays_small() {
@@ -111,5 +150,52 @@ mod tests {
         }
         let unnamed = Redrive { stream: None, ..redrive };
         assert_eq!(unnamed.has_done("counters", "arn", "41"), Some(true));
+    }
+
+    #[test]
+    fn what_was_given_up_in_this_run_and_redriven_is_counted() {
+        let folder = tempfile::tempdir().unwrap();
+        let gave_up = |first: &str, last: &str| Entry::GaveUp {
+            mapping: "votes".to_owned(),
+            shard: "a".to_owned(),
+            at_ms: 1,
+            first: first.to_owned(),
+            last: last.to_owned(),
+            count: 2,
+            condition: "RetryAttemptsExhausted".to_owned(),
+            key: None,
+        };
+        for (at_ms, spans) in [(1, [("1", "2"), ("5", "6")]), (2, [("7", "9"), ("11", "12")])] {
+            let journal = Journal::begin(&folder.path().join("journal"), at_ms).unwrap();
+            journal.introduce(Entry::Mapping {
+                mapping: "votes".to_owned(),
+                function: "counters".to_owned(),
+                table: "votes".to_owned(),
+                stream: "arn".to_owned(),
+                filters: Vec::new(),
+                bucket: None,
+                messages: None,
+                report_batch_item_failures: true,
+                starting_position: None,
+            });
+            journal.write(spans.into_iter().map(|(first, last)| gave_up(first, last)));
+        }
+        let redrive = |sequences: &[&str], done, function: &str| Redrive {
+            at_ms: 3,
+            function: function.to_owned(),
+            stream: Some("arn".to_owned()),
+            sequences: sequences.iter().map(|it| (*it).to_owned()).collect(),
+            done,
+        };
+        assert_eq!(done_since_the_start(folder.path()), BTreeMap::new());
+        for redrive in [
+            redrive(&["1", "2"], 2, "counters"),
+            redrive(&["7", "9"], 1, "counters"),
+            redrive(&["7"], 1, "counters"),
+            redrive(&["11", "12"], 2, "other"),
+        ] {
+            note(folder.path(), &redrive).unwrap();
+        }
+        assert_eq!(done_since_the_start(folder.path()), [("votes".to_owned(), 1)].into());
     }
 }

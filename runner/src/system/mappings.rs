@@ -312,6 +312,7 @@ fn journal(
         bucket,
         messages,
         report_batch_item_failures: settings.report_batch_item_failures,
+        starting_position: Some(settings.starting_position.as_str().to_owned()),
     });
     Some(MappingJournal::new(journal, &described.logical_id, settings.filter.clone()))
 }

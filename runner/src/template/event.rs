@@ -137,6 +137,7 @@ fn not_run(
         what: Absent::Mapping,
         resource: resource.id.to_owned(),
         function: function.map_or(name, |function| &function.resource).to_owned(),
+        stream: None,
         reason: function.map_or_else(
             || format!("`{name}` is not run here"),
             |function| function.reason.clone(),

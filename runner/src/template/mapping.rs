@@ -96,6 +96,7 @@ fn not_run(properties: &Properties<'_, '_>, link: &Link<'_>, reason: String, sta
         what: Absent::Mapping,
         resource: logical_id.clone(),
         function: (*function).to_owned(),
+        stream: None,
         reason,
         accepted: is_disabled || own.is_some_and(|own| lint::accepts(own.node, lint::NOT_RUN_HERE)),
         at: *at,

@@ -49,7 +49,7 @@ use std::{
 };
 
 use crate::template::{
-    code::Found,
+    code::{Found, NotHere},
     diagnostic::Findings,
     properties::Properties,
     resolver::Resolver,
@@ -152,7 +152,11 @@ fn existing<'a>(resolver: &Resolver<'_>, resources: &'a [Resource<'a>]) -> Vec<&
 
 /// What does not run here was read for its findings; the stack is of what runs.
 fn take_out_what_does_not_run(stack: &mut Stack) {
-    let not_run = std::mem::take(&mut stack.not_run);
+    let mut not_run = std::mem::take(&mut stack.not_run);
+    for entry in not_run.iter_mut().filter(|entry| entry.what == Absent::Mapping) {
+        let read = stack.mappings.iter().find(|found| found.logical_id == entry.resource);
+        entry.stream = read.map(|found| found.stream.clone());
+    }
     let runs = |what: Absent, id: &str| {
         !not_run.iter().any(|entry| entry.what == what && entry.resource == id)
     };
@@ -221,9 +225,9 @@ impl<'a> Reading<'a, '_> {
                 Some(Found::Here(code)) => (code, false),
                 // What else is wrong with it is told together with what was reported.
                 None => (Code::Elsewhere, false),
-                Some(Found::NotHere(at, reason)) => {
+                Some(Found::NotHere(NotHere { at, reason, help })) => {
                     elsewhere::list(resource, String::new(), resource.at, &reason, findings);
-                    self.not_run(resource, at, reason, stack);
+                    self.not_run(resource, at, reason, help, stack);
                     (Code::Elsewhere, true)
                 }
             };
@@ -237,21 +241,32 @@ impl<'a> Reading<'a, '_> {
             // The other way to describe a function; only SAM's says how it is built.
             if resource.type_name == "AWS::Lambda::Function" {
                 let reason = "only `AWS::Serverless::Function` is built and run here".to_owned();
-                self.not_run(resource, resource.at, reason, stack);
+                self.not_run(resource, resource.at, reason, None, stack);
             }
         }
     }
 
     /// Warns of a function that does not run here, and notes it with what would invoke it.
-    fn not_run(&self, resource: &'a Resource<'a>, at: Span, reason: String, stack: &mut Stack) {
+    fn not_run(
+        &self,
+        resource: &'a Resource<'a>,
+        at: Span,
+        reason: String,
+        help: Option<String>,
+        stack: &mut Stack,
+    ) {
         let (properties, id) = (self.properties(resource), resource.id);
         let message = format!("`{id}` does not run here: {reason}");
-        let help = "it runs on AWS alone, and nothing invokes it on this machine; accept \
-            `not-run-here` on it if that is meant";
+        let help = help.unwrap_or_else(|| {
+            "it runs on AWS alone, and nothing invokes it on this machine; accept `not-run-here` on \
+             it if that is meant"
+                .to_owned()
+        });
         lint::warn(&properties, lint::NOT_RUN_HERE, at, message, help);
         let accepted = lint::accepts(resource.node, lint::NOT_RUN_HERE);
         let (resource, function) = (id.to_owned(), id.to_owned());
-        let not_run = NotRun { what: Absent::Function, resource, function, reason, accepted, at };
+        let what = Absent::Function;
+        let not_run = NotRun { what, resource, function, stream: None, reason, accepted, at };
         event::note_not_run(&properties, &not_run, stack);
         stack.not_run.push(not_run);
     }

@@ -41,6 +41,8 @@ pub struct NotRun {
     pub resource: String,
     /// The logical id of the function.
     pub function: String,
+    /// Of a mapping, the stream that it would read, as far as that is known.
+    pub stream: Option<StreamSource>,
     /// Why.
     pub reason: String,
     /// Whether the template accepts it.
@@ -73,6 +75,15 @@ impl Stack {
     #[must_use]
     pub fn table(&self, logical_id: &str) -> Option<&Table> {
         self.tables.iter().find(|table| table.logical_id == logical_id)
+    }
+
+    /// The name of the table whose stream this is, if it is one of this template.
+    #[must_use]
+    pub fn table_of(&self, stream: &StreamSource) -> Option<&str> {
+        match stream {
+            StreamSource::StreamOf(id) => self.table(id).map(|table| table.name.as_str()),
+            StreamSource::Arn(_) => None,
+        }
     }
 
     /// The bucket with this logical id.

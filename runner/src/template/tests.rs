@@ -56,7 +56,15 @@ fn render(name: &str, text: &str) -> String {
             .unwrap();
     }
     for absent in &stack.not_run {
-        let crate::template::NotRun { what, resource, function, accepted, at, reason: _ } = absent;
+        let crate::template::NotRun {
+            what,
+            resource,
+            function,
+            accepted,
+            at,
+            stream: _,
+            reason: _,
+        } = absent;
         writeln!(
             out,
             "{:4} {what:?} {resource} of {function} does not run, accepted={accepted}",

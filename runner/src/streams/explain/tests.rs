@@ -1,5 +1,9 @@
 //! What `explain` says of a record, from journals as mappings write them: one line for each entry.
 
+use std::path::Path;
+
+use super::redrives::Redrive;
+use super::verdict::Waiting;
 use super::*;
 use crate::journal::{Entry, Journal, Messages, RecordName};
 
@@ -78,6 +82,7 @@ fn explain_with(
         bucket: bucket.map(str::to_owned),
         messages,
         report_batch_item_failures: true,
+        starting_position: None,
     });
     journal.write(lines.lines().map(entry));
     let history = history_of(Reader::open(folder.path()).unwrap(), sequence);
@@ -222,6 +227,7 @@ fn a_record_waits_as_its_own_shard_says() {
         ]},
         {"mapping": "over", "ended": true, "end": "its stream is disabled", "shards": []},
     ]});
+    let latest = Some("LATEST");
     for (mapping, of, missed, expected) in [
         ("votes", Some("a"), 0, "it waits behind a batch that fails"),
         ("votes", Some("b"), 0, "it was passed before the journal begins"),
@@ -234,9 +240,78 @@ fn a_record_waits_as_its_own_shard_says() {
         ("over", Some("a"), 0, "the mapping runs no more: its stream is disabled"),
         ("other", Some("a"), 0, "the mapping is not running"),
     ] {
-        let said = waiting(mapping, Some(&status), "41", of, missed);
+        let waiting = Waiting {
+            mapping,
+            sequence: "41",
+            shard: of,
+            missed,
+            starts_at: None,
+            is_journaled: false,
+        };
+        let said = waiting.text(Some(&status));
         assert!(said.starts_with(expected), "{mapping} {of:?}: {said}");
     }
+    for (of, sequence, starts_at, expected) in [
+        ("b", "41", latest, "it was written before the mapping began (`StartingPosition: LATEST`)"),
+        ("b", "41", None, "it was written before the place at which the mapping began"),
+        (
+            "b",
+            "81",
+            latest,
+            "it was written before the mapping began (`StartingPosition: LATEST`), or",
+        ),
+        ("b", "81", None, "it has not been read yet"),
+        ("c", "51", latest, "it has not been read yet"),
+    ] {
+        let of = Some(of);
+        let waiting = Waiting {
+            mapping: "votes",
+            sequence,
+            shard: of,
+            missed: 0,
+            starts_at,
+            is_journaled: true,
+        };
+        let said = waiting.text(Some(&status));
+        assert!(said.starts_with(expected), "{of:?} {sequence}: {said}");
+    }
+}
+
+/// Goal: whoever asks sees each mapping of the table, also one that nothing runs.
+#[test]
+fn mappings_that_do_not_run_are_said_to_be() {
+    let status = json!({
+        "disabled": [{"mapping": "off", "function": "f", "table": "votes"}],
+        "not_run": [
+            {"mapping": "elsewhere", "function": "g", "table": "votes", "reason": "only Rust"},
+            {"mapping": "other", "function": "h", "table": "movies", "reason": "only Rust"},
+            {"mapping": "unknown", "function": "h", "table": null, "reason": "only Rust"},
+        ],
+    });
+    let found = Found {
+        table: "votes".to_owned(),
+        shard: "a".to_owned(),
+        record: Record::new(
+            SequenceNumber::parse("41").unwrap(),
+            None,
+            None,
+            r#"{"eventName":"INSERT"}"#.into(),
+        ),
+    };
+    let place = Surroundings {
+        found: Some(&found),
+        status: Some(&status),
+        directory: Path::new("up"),
+        redrives: &[],
+        shard: None,
+    };
+    let verdicts = verdicts(&History::default(), &place, "41");
+    let said = text("41", &History::default(), Ok(&found), &verdicts);
+    let expected = "record 41  votes  INSERT  a
+ ├─ off        not delivered  the mapping is disabled now (`Enabled: false` in the template)
+ └─ elsewhere  not delivered  its function does not run here: only Rust
+";
+    assert_eq!(said, expected);
 }
 
 #[test]

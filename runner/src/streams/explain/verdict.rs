@@ -1,0 +1,328 @@
+//! What each mapping did with one record, as the journal, the stream and the state of `weir up` tell.
+//!
+//! Pure: it asks no stream, and reads no file.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use super::super::redrives::Redrive;
+use super::{Found, time};
+use crate::journal::{Attempt, End, History, MappingFacts, MappingHistory, PassedOver};
+use crate::mapping::{FilterCriteria, SequenceNumber};
+use crate::status;
+
+/// What one mapping did.
+pub(super) struct Verdict {
+    pub(super) mapping: String,
+    pub(super) function: String,
+    pub(super) outcome: &'static str,
+    pub(super) detail: String,
+    pub(super) attempts: Vec<Attempt>,
+    pub(super) failure_object: Option<String>,
+    pub(super) filter: Vec<String>,
+    pub(super) missed: u64,
+}
+
+impl Verdict {
+    pub(super) fn json(&self) -> Value {
+        let attempts = self.attempts.iter().map(|attempt| {
+            json!({
+                "batch": attempt.batch, "run": attempt.run, "attempt": attempt.attempt,
+                "records": attempt.records.len(), "has_record": attempt.place.is_some(),
+                "outcome": end(attempt), "at_ms": attempt.at_ms,
+            })
+        });
+        json!({
+            "mapping": self.mapping, "function": self.function, "outcome": self.outcome,
+            "detail": self.detail, "filter": self.filter, "failure_object": self.failure_object,
+            "attempts": attempts.collect::<Vec<_>>(), "missed_reports": self.missed,
+        })
+    }
+}
+
+/// What is known beside the journal.
+pub(super) struct Surroundings<'a> {
+    pub(super) found: Option<&'a Found>,
+    pub(super) status: Option<&'a Value>,
+    /// The data folder.
+    pub(super) directory: &'a Path,
+    /// What was redriven by hand.
+    pub(super) redrives: &'a [Redrive],
+    /// The record's shard, if the journal names it.
+    pub(super) shard: Option<&'a str>,
+}
+
+pub(super) fn verdicts(
+    history: &History,
+    place: &Surroundings<'_>,
+    sequence: &str,
+) -> Vec<Verdict> {
+    let touched = |mapping: &MappingHistory| {
+        mapping.passed_over.is_some() || mapping.attempts.iter().any(|it| it.place.is_some())
+    };
+    let own_table = place.found.map(|found| found.table.clone()).or_else(|| {
+        history.mappings.values().find(|it| touched(it)).map(|it| it.facts.table.clone())
+    });
+    let ran = history
+        .mappings
+        .iter()
+        .filter(|(_, mapping)| Some(&mapping.facts.table) == own_table.as_ref())
+        .filter(|(_, mapping)| mapping.is_current || touched(mapping))
+        .map(|(name, mapping)| verdict(name, mapping, history.since_ms, place, sequence));
+    let mut verdicts: Vec<Verdict> = ran.collect();
+    let idle = place.status.map(|status| idle(status, own_table.as_deref())).unwrap_or_default();
+    let is_new = |idle: &Verdict| verdicts.iter().all(|other| other.mapping != idle.mapping);
+    let idle: Vec<Verdict> = idle.into_iter().filter(is_new).collect();
+    verdicts.extend(idle);
+    verdicts
+}
+
+/// The mappings of a table that the running `weir up` has and does not run.
+fn idle(status: &Value, table: Option<&str>) -> Vec<Verdict> {
+    let of = |entry: &Value, name: &str| {
+        entry.get(name).and_then(Value::as_str).unwrap_or_default().to_owned()
+    };
+    let of_table = |name: &'static str| {
+        let entries = status::list(status, name).iter();
+        entries.filter(|it| table.is_some() && it.get("table").and_then(Value::as_str) == table)
+    };
+    let verdict = |entry: &Value, detail: String| Verdict {
+        mapping: of(entry, "mapping"),
+        function: of(entry, "function"),
+        outcome: NOT_DELIVERED,
+        detail,
+        attempts: Vec::new(),
+        failure_object: None,
+        filter: Vec::new(),
+        missed: 0,
+    };
+    let disabled = of_table("disabled").map(|entry| verdict(entry, DISABLED.to_owned()));
+    let absent = of_table("not_run").map(|entry| {
+        verdict(entry, format!("its function does not run here: {}", of(entry, "reason")))
+    });
+    disabled.chain(absent).collect()
+}
+
+fn verdict(
+    name: &str,
+    mapping: &MappingHistory,
+    since_ms: Option<i64>,
+    place: &Surroundings<'_>,
+    sequence: &str,
+) -> Verdict {
+    let Surroundings { found, status, directory, redrives, .. } = *place;
+    let live = found.zip(FilterCriteria::compile(&mapping.facts.filters).ok());
+    let live = live.map(|(found, filter)| {
+        let event = found.record.event();
+        (filter.verdict(event).matched, filter.explain(event))
+    });
+    // What the journal says of a range of records is of one shard, and the stream knows the record's.
+    let is_here = |shard: &str| found.is_none_or(|found| found.shard == shard);
+    let passed_over = mapping.passed_over.as_ref().filter(|passed_over| match passed_over {
+        PassedOver::Why(_) => true,
+        PassedOver::Among { shard, .. } => is_here(shard),
+    });
+    let given_up = mapping.given_up.as_ref().filter(|given_up| is_here(&given_up.shard));
+    let why = match (passed_over, &live) {
+        (Some(PassedOver::Why(why)), _) => why.clone(),
+        (_, Some((_, why))) => why.clone(),
+        (Some(PassedOver::Among { count, .. }), None) => vec![format!(
+            "it is among {count} records of one page that did not pass; the clause is shown while `weir up` runs"
+        )],
+        (None, None) => Vec::new(),
+    };
+    let is_done = mapping.attempts.iter().any(Attempt::has_done_it);
+    let was_tried = mapping.attempts.iter().any(|attempt| attempt.place.is_some());
+    let key = given_up.and_then(|given_up| given_up.key.as_deref());
+    let kept = key.map(|key| Kept::new(&mapping.facts, key, directory));
+    let (outcome, detail) = if is_done {
+        ("delivered", String::new())
+    } else if let Some(given_up) = given_up {
+        let has_destination = mapping.facts.bucket.is_some() || mapping.facts.messages.is_some();
+        let nowhere = if has_destination { KEPT_TOO_LATE } else { KEPT_NOWHERE };
+        let place = kept.as_ref().map_or(nowhere, |kept| &kept.place);
+        let given_up = format!("{}, {place}", given_up.condition);
+        match redriven(redrives, &mapping.facts, sequence) {
+            Some((true, at)) => (REDRIVEN, format!("done at {at}; it was given up: {given_up}")),
+            Some((false, at)) => ("given up", format!("{given_up}; not done by a redrive at {at}")),
+            None => ("given up", given_up),
+        }
+    } else if was_tried && status.is_some_and(|status| status::is_disabled(status, name)) {
+        (NOT_DELIVERED, format!("no attempt was successful, and {DISABLED}"))
+    } else if was_tried {
+        let waits = |why: &String| format!("it was given up and waits for its destination: {why}");
+        let tried = "no attempt was successful yet";
+        ("being tried", mapping.undelivered.as_ref().map_or_else(|| tried.to_owned(), waits))
+    } else if passed_over.is_some() || live.as_ref().is_some_and(|(matched, _)| !matched) {
+        ("filtered out", why.join("; "))
+    } else {
+        let created_ms = found.and_then(|found| found.record.creation_s).map(|at| at * 1_000);
+        let waiting = Waiting {
+            mapping: name,
+            sequence,
+            shard: found.map(|found| found.shard.as_str()).or(place.shard),
+            missed: mapping.missed,
+            starts_at: mapping.facts.starting_position.as_deref(),
+            // A stream tells whole seconds: what is so old or older may be from before.
+            is_journaled: created_ms.zip(since_ms).is_some_and(|(at, since)| at > since),
+        };
+        (NOT_DELIVERED, waiting.text(status))
+    };
+    Verdict {
+        mapping: name.to_owned(),
+        function: mapping.facts.function.clone(),
+        outcome,
+        detail,
+        attempts: mapping.attempts.clone(),
+        failure_object: kept.and_then(|kept| kept.object),
+        filter: why,
+        missed: mapping.missed,
+    }
+}
+
+/// What `weir streams redrive` has brought to its function after it was given up.
+pub(super) const REDRIVEN: &str = "redriven";
+const DISABLED: &str = "the mapping is disabled now (`Enabled: false` in the template)";
+const NOT_DELIVERED: &str = "not delivered";
+const KEPT_NOWHERE: &str = "kept nowhere: the mapping has no OnFailure destination";
+const KEPT_TOO_LATE: &str =
+    "kept nowhere: its OnFailure destination could not be reached until the records expired";
+
+/// Whether a redrive brought a record to its mapping's function, and when: the first that did, or the
+/// last that was tried.
+fn redriven(redrives: &[Redrive], facts: &MappingFacts, sequence: &str) -> Option<(bool, String)> {
+    let own = redrives.iter().filter_map(|redrive| {
+        Some((redrive.has_done(&facts.function, &facts.stream, sequence)?, redrive.at_ms))
+    });
+    let own: Vec<(bool, i64)> = own.collect();
+    let (done, at_ms) = own.iter().find(|(done, _)| *done).or(own.last())?;
+    Some((*done, time(*at_ms)))
+}
+
+/// Where what was given up is kept.
+struct Kept {
+    /// In words.
+    place: String,
+    /// What `redrive` takes, if that is known.
+    object: Option<String>,
+}
+
+impl Kept {
+    fn new(facts: &MappingFacts, key: &str, directory: &Path) -> Self {
+        let MappingFacts { bucket, messages, .. } = facts;
+        if let Some(bucket) = bucket {
+            let place = format!("kept in s3://{bucket}/{key}");
+            return Self { place, object: Some(key.to_owned()) };
+        }
+        if let Some(messages) = messages {
+            let file = messages.file(directory, key).display().to_string();
+            return Self { place: format!("kept in {file}"), object: Some(file) };
+        }
+        // The journal of an older version does not name queues and topics.
+        let name = key.rsplit('/').next().unwrap_or(key);
+        let folder = directory.join("destinations");
+        let place = format!("kept below {}, in a file `{name}.json`", folder.display());
+        Self { place, object: None }
+    }
+}
+
+/// A record that passes the filter and has not been delivered.
+pub(super) struct Waiting<'a> {
+    pub(super) mapping: &'a str,
+    pub(super) sequence: &'a str,
+    /// Its shard, if it is known.
+    pub(super) shard: Option<&'a str>,
+    /// Reports of the mapping that the journal misses.
+    pub(super) missed: u64,
+    /// The mapping's `StartingPosition`; older journals do not say it.
+    pub(super) starts_at: Option<&'a str>,
+    /// Whether it was written after the journal's first line.
+    pub(super) is_journaled: bool,
+}
+
+impl Waiting<'_> {
+    /// Why it was not delivered, as far as the mapping's state says it. Sequence numbers say nothing of
+    /// other shards than the record's own.
+    pub(super) fn text(&self, status: Option<&Value>) -> String {
+        let Some(status) = status else {
+            return "`weir up` does not run; it goes on from its checkpoint when it is started"
+                .to_owned();
+        };
+        if status::is_disabled(status, self.mapping) {
+            return DISABLED.to_owned();
+        }
+        let is_own =
+            |mapping: &&Value| mapping.get("mapping").and_then(Value::as_str) == Some(self.mapping);
+        let Some(mapping) = status::list(status, "mappings").iter().find(is_own) else {
+            return "the mapping is not running: it is not enabled, or its stream is gone"
+                .to_owned();
+        };
+        if mapping.get("ended") == Some(&json!(true)) {
+            let why = mapping.get("end").and_then(Value::as_str).unwrap_or("it has ended");
+            return format!("the mapping runs no more: {why}; start `weir up` again");
+        }
+        let is_its = |candidate: &&Value| candidate.get("id").and_then(Value::as_str) == self.shard;
+        match status::list(mapping, "shards").iter().find(is_its) {
+            Some(shard) => self.in_shard(shard),
+            None => "its shard is not read yet, or is over".to_owned(),
+        }
+    }
+
+    fn in_shard(&self, shard: &Value) -> String {
+        let text = |name: &str| shard.get(name).and_then(Value::as_str);
+        let is_behind = |mark: &str| {
+            let parse = |text: &str| SequenceNumber::parse(text).ok();
+            let own = parse(self.sequence);
+            text(mark).and_then(parse).zip(own).is_some_and(|(mark, own)| own <= mark)
+        };
+        // A shard that is over has no checkpoint of its own any more.
+        if text("state") == Some("done") || is_behind("checkpoint") {
+            return match self.missed {
+                0 if self.is_journaled => self.before_the_start(),
+                0 => "it was passed before the journal begins".to_owned(),
+                missed => {
+                    format!("it is done or was given up; the journal misses {missed} reports")
+                }
+            };
+        }
+        match text("state") {
+            Some("gap") => {
+                "its shard stands still at a gap: records were trimmed before they were read"
+                    .to_owned()
+            }
+            Some("retrying") => "it waits behind a batch that fails".to_owned(),
+            Some("unreachable") => "its shard cannot be read; it is tried again".to_owned(),
+            Some("waits for its parent") => "its shard waits until its parent is done".to_owned(),
+            _ if is_behind("last_read") => "it was read and waits for its batch".to_owned(),
+            Some("caught up") if self.starts_at == Some(LATEST) => {
+                format!("{}, or in the last moments", self.before_the_start())
+            }
+            _ => "it has not been read yet".to_owned(),
+        }
+    }
+
+    /// Whatever is written after the mapping began to read, the journal names.
+    fn before_the_start(&self) -> String {
+        match self.starts_at {
+            Some(LATEST) => {
+                "it was written before the mapping began (`StartingPosition: LATEST`)".to_owned()
+            }
+            _ => "it was written before the place at which the mapping began".to_owned(),
+        }
+    }
+}
+
+/// The starting position of a mapping that reads nothing of what was written before it.
+const LATEST: &str = "LATEST";
+
+pub(super) fn end(attempt: &Attempt) -> String {
+    match &attempt.end {
+        Some(End::Succeeded { took_ms }) => format!("ok {took_ms} ms"),
+        Some(End::Failed { took_ms, done, reason }) => {
+            let done = if *done > 0 { format!(", {done} done") } else { String::new() };
+            format!("error{done} after {took_ms} ms: {}", reason.lines().next().unwrap_or_default())
+        }
+        None => "no end is known: it runs, or the run was cut off".to_owned(),
+    }
+}
