@@ -9,6 +9,7 @@ use rules::migration::Phase;
 use rules::migration::plan::{Direction, Kind, Plan};
 use serde_json::{Value, json};
 
+use super::beginning::counted;
 use super::control::{Entry, Progress, flag, number, phase_of, text};
 use super::following::{Streams, Watcher};
 use super::held::HELD_AT;
@@ -18,7 +19,7 @@ use super::slowed::throttled;
 use super::status_line::line;
 use super::steps::{Standing, is_paused};
 use super::waiting::TOLD_EVERY;
-use super::{Context, assembly, comparing, tables, way_back, workers};
+use super::{Context, assembly, comparing, way_back, workers};
 use crate::exit::Exit;
 use crate::output::{self, Output, show};
 
@@ -33,7 +34,7 @@ struct Known {
     state: Entry,
     plan: Option<Plan>,
     backfill: Progress,
-    /// Items of the sources by table; none if they were not asked for, or cannot be.
+    /// Items of the sources by table when the backfill began; none if that is over, or was not noted.
     counted: Option<BTreeMap<String, u64>>,
     route: Entry,
     problems: Problems,
@@ -63,13 +64,7 @@ pub(super) async fn describe(
     let route = context.control.get(name, "ROUTE").await?.unwrap_or_default();
     let phase = phase_of(&state);
     let plan = context.plan(name).await.ok().map(|(plan, _)| plan);
-    let counted = match &plan {
-        // Without them, the rest is as true.
-        Some(plan) if phase == Phase::Copying => {
-            source_items(context, plan).await.unwrap_or_default()
-        }
-        _ => None,
-    };
+    let counted = if phase == Phase::Copying { counted(&state) } else { None };
     let now = context.now().await;
     let (mut streams, mut documents) = (Streams::default(), Documents::NotAsked);
     if let (Some(watcher), Some(plan)) = (watcher, &plan) {
@@ -149,7 +144,7 @@ impl Known {
             "unswept": flag(state, "unswept"),
             "still_followed": standing.is_still_followed,
             "copied_percent": copied,
-            "source_items": self.counted.as_ref().map(|counted| counted.values().sum::<u64>()),
+            "source_items": self.source_items(),
             "backfill": backfill.json(),
             "items_per_second": backfill.count("read").checked_div(seconds.max(1)),
             "copying_seconds_left": left,
@@ -181,6 +176,12 @@ impl Known {
             "next_steps": steps(&standing),
             "stream": stream,
         })
+    }
+
+    /// Items of all sources when the backfill began, if that is known.
+    fn source_items(&self) -> Option<u64> {
+        let items: u64 = self.counted.as_ref()?.values().sum();
+        (items > 0).then_some(items)
     }
 
     /// What the streams say, without what may not be said of them, and what that means for where the
@@ -267,17 +268,6 @@ fn seconds_of_copying(state: &Entry, now: u64) -> u64 {
         copied_at => copied_at,
     };
     until.saturating_sub(number(state, "since"))
-}
-
-/// Items of the sources as `DescribeTable` counts them, which on AWS is some hours old.
-async fn source_items(
-    context: &Context,
-    plan: &Plan,
-) -> Result<Option<BTreeMap<String, u64>>, String> {
-    let found = tables::describe(&context.control.client, plan).await?;
-    let sources = plan.source_tables(Direction::Forward).into_iter();
-    let items = |table: &str| Some((table.to_owned(), found.get(table)?.items));
-    Ok(sources.map(items).collect())
 }
 
 /// Shows the status once.
