@@ -328,6 +328,7 @@ impl MigrateVerb {
             Self::Wait { timeout, .. } => *timeout,
             Self::Cutover(cutover) => return Some(cutover.switch.limit()),
             Self::Revert(switch) => return Some(switch.limit()),
+            Self::Verify(verify) => return Some(verify.limit()),
             Self::Complete(complete) => return Some(complete.switch.limit()),
             _ => return None,
         };
