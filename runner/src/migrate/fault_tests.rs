@@ -130,6 +130,53 @@ async fn writers_are_let_go_although_the_store_fails_meanwhile() {
 }
 
 #[tokio::test]
+async fn a_switch_that_was_taken_goes_on_although_nobody_was_told() {
+    let served = serve().await;
+    is_in(&served.context, Phase::Ready).await;
+    for is_written in [true, false] {
+        // The first request is lost on its way here or back, and so are those after it for a while.
+        let control = served.context.control.clone();
+        let (lost, other) = (Arc::new(AtomicU32::new(0)), !is_written);
+        let script = move |operation: &str, body: &str| {
+            let is_claim = operation == "TransactWriteItems" && body.contains("cutting-over");
+            let is_first = is_claim && lost.fetch_add(1, Ordering::SeqCst) == 0;
+            let body: serde_json::Value = serde_json::from_str(body).unwrap_or_default();
+            let holder = body["TransactItems"][0]["Put"]["Item"]["holder"]["S"].clone();
+            let control = control.clone();
+            async move {
+                if is_first {
+                    let holder = if other { "other" } else { holder.as_str().unwrap() };
+                    let to = Some(Phase::CuttingOver);
+                    let expect = Expect::phases(&[Phase::Ready]);
+                    let claim = Move { expect, to, why: "", now: 1 };
+                    let also = |state: &mut Entry| {
+                        state.insert("holder".to_owned(), s(holder));
+                    };
+                    control.to_phase(NAME, claim, also).await.unwrap();
+                }
+                is_claim.then(test_proxy::hang_up).flatten()
+            }
+            .boxed()
+        };
+        let url = test_proxy::before(&served.context.endpoint, script).await;
+        let context = Context::new(&url, "weir-migrations", Output::Table);
+        let taken = Hold::take(&context, NAME, CUTOVER, "f", 7).await;
+        let state = served.context.state(NAME).await.unwrap();
+        assert_eq!(phase_of(&state), Phase::CuttingOver);
+        match taken {
+            Ok(hold) => {
+                assert!(is_written);
+                assert_eq!(hold.expect().broken_by(NAME, &state), None, "it is held by this one");
+            }
+            Err(problem) => assert!(!is_written && problem.contains("took over"), "{problem}"),
+        }
+        is_in(&served.context, Phase::Ready).await;
+        let free = |state: &mut Entry| state.remove("holder").is_some();
+        served.context.control.change(NAME, "STATE", free).await.unwrap();
+    }
+}
+
+#[tokio::test]
 async fn no_task_of_a_comparison_is_made_once_somebody_cuts_over() {
     let served = serve().await;
     let context = &served.context;

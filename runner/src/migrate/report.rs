@@ -46,8 +46,9 @@ struct Known {
     throttled: Option<String>,
     /// Segments that nobody could work on lately.
     failing: Value,
-    /// For how long it is preparing, in seconds since its last line in the journal.
-    preparing: Option<i64>,
+    /// For how long it is in a phase that somebody has to end, in seconds since its last line in the
+    /// journal.
+    in_phase: Option<i64>,
     now: i64,
 }
 
@@ -89,9 +90,9 @@ pub(super) async fn describe(
     let tasks = context.control.entries(name, "TASK#").await?;
     let compared = comparing::at_work(&tasks, &state, phase);
     let failing = workers::failing(&tasks, &state);
-    let preparing = match phase {
-        Phase::Preparing => last_heard(context, name).await?.map(|at| now.saturating_sub(at)),
-        _ => None,
+    let in_phase = match is_in_hands(phase) {
+        true => last_heard(context, name).await?.map(|at| now.saturating_sub(at)),
+        false => None,
     };
     let document = match documents {
         Documents::Refused(line) => Some(line),
@@ -109,7 +110,7 @@ pub(super) async fn describe(
         compared,
         throttled,
         failing,
-        preparing,
+        in_phase,
         now,
     };
     let is_still_followed = phase.has_ended() && context.control.active(name).await?.is_some();
@@ -123,7 +124,7 @@ impl Known {
         standing.is_held_up = text(route, "write") == Some("none");
         standing.is_compared = self.compared.is_some();
         standing.is_still_followed = is_still_followed;
-        standing.is_beginning = self.preparing.is_some_and(|for_s| for_s <= BEGINNING_SECONDS);
+        standing.is_beginning = self.in_phase.is_some_and(|for_s| for_s <= BEGINNING_SECONDS);
         standing.is_unfit = self.streams.is_unfit;
         let stream = self.note_stream(&mut standing);
         let hopeless = at(&stream, "/hopeless").as_str();
@@ -139,7 +140,8 @@ impl Known {
             "schema": "weir.migration.status/v1",
             "migration": name,
             "phase": text(state, "phase").unwrap_or("none"),
-            "preparing_seconds": self.preparing,
+            "preparing_seconds": self.in_phase.filter(|_| standing.phase == Phase::Preparing),
+            "switching_seconds": self.in_phase.filter(|_| standing.phase != Phase::Preparing),
             "paused": is_paused,
             "unswept": flag(state, "unswept"),
             "still_followed": standing.is_still_followed,
@@ -230,6 +232,19 @@ async fn documents_in_the_way(
             "a document cannot go back, {line}; correct or delete its parts, and compare again"
         ))
     }))
+}
+
+/// Whether somebody at a command line has to end a phase, who may have died.
+fn is_in_hands(phase: Phase) -> bool {
+    matches!(
+        phase,
+        Phase::Preparing
+            | Phase::CuttingOver
+            | Phase::Turning
+            | Phase::Reverting
+            | Phase::Returning
+            | Phase::Completing
+    )
 }
 
 /// When a migration was last heard of in its journal.
