@@ -16,7 +16,7 @@ use serde_json::json;
 use tokio::sync::Barrier;
 
 use super::control::{Entry, Expect, Move, flag, n, phase_of, s, text};
-use super::cutover::{CutoverArguments, cutover};
+use super::cutover::{CutoverArguments, RevertArguments, cutover, revert};
 use super::held::{CUTOVER, Hold};
 use super::switching_tests::{NAME, Served, plan, plan_with_way_back, serve, write_down};
 use super::tasks::{Work, make_tasks};
@@ -236,6 +236,34 @@ async fn a_cutover_that_a_comparison_is_in_the_way_of_holds_nobody_up() {
     let status = report::describe(context, NAME, None).await.unwrap();
     assert_eq!(status["next_steps"][0]["command"], "weir migrate resume move", "{status}");
     assert_eq!(status["next_steps"].as_array().unwrap().len(), 1, "{status}");
+}
+
+#[tokio::test]
+async fn a_way_back_with_differences_is_refused_unless_that_is_meant() {
+    let served = serve().await;
+    let context = &served.context;
+    write_down(&served, &plan_with_way_back()).await;
+    let now = u64::try_from(context.now().await).unwrap();
+    let expect = Expect::phases(&[Phase::None]);
+    let cut_over = Move { expect, to: Some(Phase::CutOver), why: "", now: 1 };
+    let differs = |state: &mut Entry| {
+        state.extend(
+            [("back_since", now), ("back_differences", 2)].map(|(m, v)| (m.to_owned(), n(v))),
+        );
+    };
+    context.control.to_phase(NAME, cut_over, differs).await.unwrap();
+    for (flags, expected) in [
+        (&["--dry-run"][..], Exit::Refused),
+        (&[], Exit::Refused),
+        (&["--dry-run", "--with-differences"], Exit::Done),
+    ] {
+        let command = RevertArguments::augment_args(clap::Command::new("revert"));
+        let words = ["revert", NAME].iter().chain(flags);
+        let matches = command.try_get_matches_from(words).unwrap();
+        let arguments = RevertArguments::from_arg_matches(&matches).unwrap();
+        assert_eq!(revert(context, &arguments).await, Ok(expected), "{flags:?}");
+    }
+    assert_eq!(phase(&served).await, Phase::CutOver);
 }
 
 #[tokio::test]
