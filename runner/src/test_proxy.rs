@@ -1,7 +1,7 @@
 //! An endpoint before another one that answers some requests itself, for tests of what goes wrong in
 //! between.
 
-use std::convert::Infallible;
+use std::io;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -39,6 +39,17 @@ pub(crate) fn cancelled(codes: &[&str]) -> Answer {
     answered(400, &body)
 }
 
+/// In place of an answer the connection is closed.
+#[derive(Clone)]
+struct HangsUp;
+
+/// That the connection is closed in place of an answer.
+pub(crate) fn hang_up() -> Answer {
+    let mut answer = Response::new(Full::default());
+    answer.extensions_mut().insert(HangsUp);
+    Some(answer)
+}
+
 fn answered(status: u16, body: &serde_json::Value) -> Answer {
     let body = Full::new(Bytes::from(body.to_string()));
     let status = StatusCode::from_u16(status).unwrap();
@@ -68,7 +79,9 @@ pub(crate) async fn before(
                     let operation = target.and_then(|target| target.split('.').nth(1));
                     let text = String::from_utf8_lossy(&body).into_owned();
                     if let Some(answer) = script(operation.unwrap_or_default(), &text).await {
-                        return Ok::<_, Infallible>(answer);
+                        let hangs_up = answer.extensions().get::<HangsUp>().is_some();
+                        let closed = || io::Error::from(io::ErrorKind::ConnectionAborted);
+                        return if hangs_up { Err(closed()) } else { Ok(answer) };
                     }
                     Ok(forwarded(&client, &store, head, body).await)
                 }

@@ -4,8 +4,10 @@
 //! Each step may be done again. Where nobody answers for a moment all of it is, as long as nobody else
 //! has begun it meanwhile: a migration that is half begun stays so until somebody goes on with it.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use aws_sdk_dynamodb::types::AttributeValue as Sdk;
 use rules::migration::Phase;
 use rules::migration::plan::{Backfill, Direction, Plan};
 
@@ -13,13 +15,15 @@ use super::control::{Entry, Expect, Move, n, phase_of, s, text};
 use super::held::new_holder;
 use super::start::{After, Fence, activate, wait_for};
 use super::tasks::{Work, make_tasks};
-use super::{Context, neighbours};
+use super::{Context, neighbours, tables};
 use crate::output::say;
 
 /// For how long it is tried to begin while the store answers now and then.
 const BEGIN_LIMIT: Duration = Duration::from_secs(600);
 /// How long is waited before it is tried again.
 const BEGIN_PAUSE: Duration = Duration::from_secs(2);
+/// Where a state has how many items each source had when the backfill began.
+const COUNTED: &str = "counted";
 
 /// Whose it is to begin a migration.
 #[derive(Debug, PartialEq, Eq)]
@@ -140,10 +144,13 @@ async fn begin_as(context: &Context, plan: &Plan, rate: u64, holder: &str) -> Re
         }
         None => activate(context, name, fence).await?,
     };
+    let items = source_items(context, plan).await;
     control
         .change_state(name, expect, |state| {
             let since = n(u64::try_from(since).unwrap_or(0));
-            state.insert("since".to_owned(), since.clone()) != Some(since)
+            let is_counted = state.contains_key(COUNTED);
+            state.entry(COUNTED.to_owned()).or_insert_with(|| items.clone());
+            state.insert("since".to_owned(), since.clone()) != Some(since) || !is_counted
         })
         .await?;
     let work = match plan.backfill {
@@ -160,6 +167,25 @@ async fn begin_as(context: &Context, plan: &Plan, rate: u64, holder: &str) -> Re
         state.remove("holder");
     };
     control.to_phase(name, copy, begun).await.map(drop)
+}
+
+/// How many items each source has, as `DescribeTable` counts them, which on AWS is some hours old. What
+/// is copied is told by these counts to the end: they are counted anew now and then, and nobody wants to
+/// see the copied part shrink. Without them it is told as well.
+async fn source_items(context: &Context, plan: &Plan) -> Sdk {
+    let found = tables::describe(&context.control.client, plan).await.unwrap_or_default();
+    let sources = plan.source_tables(Direction::Forward).into_iter();
+    let items = |table: &str| Some((table.to_owned(), n(found.get(table)?.items)));
+    Sdk::M(sources.filter_map(items).collect())
+}
+
+/// How many items each source of a migration had when its backfill began; none of one that an older
+/// version began.
+pub(super) fn counted(state: &Entry) -> Option<BTreeMap<String, u64>> {
+    let counted = state.get(COUNTED)?.as_m().ok()?;
+    let items =
+        |(table, items): (&String, &Sdk)| Some((table.clone(), items.as_n().ok()?.parse().ok()?));
+    counted.iter().map(items).collect()
 }
 
 /// The fence of a migration that somebody began and did not end to begin; none if it has none yet. It

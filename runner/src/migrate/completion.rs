@@ -82,15 +82,10 @@ pub(super) async fn complete(
     context.control.to_phase(name, close, |_| {}).await?;
     let expect = Expect::phases(&[Phase::Completing]);
     context.control.set_active(name, expect, None).await?;
-    sweep::after_invocations(context, name, &plan).await?;
-    for table in plan.target_tables(Direction::Forward) {
-        let way = Direction::Forward;
-        if !unmark(context, (&plan, &fingerprint, way), expect, table, arguments.limit()).await? {
-            return Ok(Exit::TimedOut);
-        }
+    let of = (&plan, fingerprint.as_str(), Direction::Forward);
+    if take_off(context, of, expect, arguments.limit()).await?.is_none() {
+        return Ok(Exit::TimedOut);
     }
-    // Those of an earlier run that was given up were noted only now.
-    sweep::sweep(context, name).await?;
     let now = context.now().await;
     let why = "completed by a person";
     let end = Move { expect, to: Some(Phase::Completed), why, now };
@@ -107,20 +102,41 @@ pub(super) async fn clean(
     limit: Duration,
 ) -> Result<Exit, String> {
     let name = plan.migration.as_str();
-    let swept = sweep::after_invocations(context, name, plan).await?;
     let expect = Expect::phases(&[Phase::Reverted]);
-    for table in plan.source_tables(Direction::Forward) {
-        let way = Direction::Reverse;
-        if !unmark(context, (plan, fingerprint, way), expect, table, limit).await? {
-            return Ok(Exit::TimedOut);
-        }
-    }
-    // Those of an earlier run were noted only now.
-    let swept = swept + sweep::sweep(context, name).await?;
+    let of = (plan, fingerprint, Direction::Reverse);
+    let Some(swept) = take_off(context, of, expect, limit).await? else {
+        return Ok(Exit::TimedOut);
+    };
     let swept_off = |state: &mut super::Entry| state.remove("unswept").is_some();
     context.control.change_state(name, expect, swept_off).await?;
     say(&format!("{swept} tombstones and all marks are removed from the sources"));
     Ok(Exit::Done)
+}
+
+/// Takes the tombstones and marks of a direction off the tables that it wrote to; gives how many
+/// tombstones, none if that was not done in time.
+async fn take_off(
+    context: &Context,
+    (plan, fingerprint, way): (&Plan, &str, Direction),
+    expect: Expect<'_>,
+    limit: Duration,
+) -> Result<Option<u64>, String> {
+    let name = plan.migration.as_str();
+    let Some(swept) = sweep::after_invocations(context, name, plan, limit).await? else {
+        return Ok(None);
+    };
+    let tables = match way {
+        Direction::Forward => plan.target_tables(Direction::Forward),
+        Direction::Reverse => plan.source_tables(Direction::Forward),
+    };
+    for table in tables {
+        if !unmark(context, (plan, fingerprint, way), expect, table, limit).await? {
+            return Ok(None);
+        }
+    }
+    // Those of an earlier run that was given up were noted only now.
+    let late = sweep::sweep(context, name, limit).await?;
+    Ok(late.map(|late| swept + late))
 }
 
 /// Takes the marks of a direction off a table; gives whether that was done in time.

@@ -20,6 +20,7 @@ use super::held::{CUTOVER, HELD_AT, Hold, REVERT, held_up, is_open, or_interrupt
 use super::start::{After, Fence, activate};
 use super::steps::Standing;
 use super::verbs::{Answer, Verb, answer};
+use super::way_back::BACK_DIFFERENCES;
 use super::{Context, assembly, in_place, sweep, true_value, way_back};
 use crate::endpoint;
 use crate::exit::Exit;
@@ -58,6 +59,20 @@ pub(crate) struct CutoverArguments {
     /// the sources
     #[arg(long)]
     no_way_back: bool,
+}
+
+/// What to switch back.
+#[derive(Clone, Debug, Args)]
+#[command(
+    after_help = "Exit codes: 0 done, 3 something cannot be changed back, 4 refused, 5 not in time: nothing was changed, unless it says what could not be put back, or that it is decided and not done"
+)]
+pub(crate) struct RevertArguments {
+    #[command(flatten)]
+    pub(super) switch: SwitchArguments,
+    /// Switch although the last comparison of the way back found differences: the sources stay as they
+    /// are in these places, and what differs in the targets is not used any more
+    #[arg(long)]
+    with_differences: bool,
 }
 
 impl SwitchArguments {
@@ -273,7 +288,10 @@ pub(super) fn age_of_comparison(state: &Entry, now: i64) -> i64 {
 }
 
 /// Switches back to the sources.
-pub(super) async fn revert(context: &Context, arguments: &SwitchArguments) -> Result<Exit, String> {
+pub(super) async fn revert(
+    context: &Context,
+    RevertArguments { switch: arguments, with_differences }: &RevertArguments,
+) -> Result<Exit, String> {
     let name = arguments.name.as_str();
     let state = context.state(name).await?;
     let phase = phase_of(&state);
@@ -304,7 +322,7 @@ pub(super) async fn revert(context: &Context, arguments: &SwitchArguments) -> Re
         return Ok(Exit::Refused);
     }
     let is_stale = way_back::is_forgotten(context, name, &plan, &state).await;
-    if is_stale && phase == Phase::CutOver {
+    if phase == Phase::CutOver && (is_stale || (!with_differences && differs(name, &state))) {
         return Ok(Exit::Refused);
     }
     if arguments.dry_run {
@@ -320,13 +338,34 @@ pub(super) async fn revert(context: &Context, arguments: &SwitchArguments) -> Re
     if phase == Phase::Returning {
         open_sources(context, name, None).await?;
     } else {
+        let in_the_way = InTheWay { is_stale, may_differ: *with_differences };
         let limit = arguments.limit();
-        let went = go_back(context, (&plan, &fingerprint), &state, is_stale, limit);
+        let went = go_back(context, (&plan, &fingerprint), &state, in_the_way, limit);
         if let Some(exit) = went.await? {
             return Ok(exit);
         }
     }
     or_interrupted(clean(context, &plan, &fingerprint, arguments.limit())).await
+}
+
+/// Whether the last comparison of the way back found differences; says so, and what to do.
+fn differs(name: &str, state: &Entry) -> bool {
+    let differences = number(state, BACK_DIFFERENCES);
+    if differences > 0 {
+        say(&format!(
+            "the last comparison of what came back of `{name}` found {differences} differences: `weir migrate verify {name} --repair` first; where the targets cannot be used any longer, `weir migrate revert {name} --with-differences` goes back without what differs"
+        ));
+    }
+    differences > 0
+}
+
+/// What is in the way of a way back, or not.
+#[derive(Clone, Copy)]
+struct InTheWay {
+    /// Streams may have forgotten what was written to the targets.
+    is_stale: bool,
+    /// Differences are accepted.
+    may_differ: bool,
 }
 
 /// Brings what was written to the targets back, and opens the route to the sources; gives how the
@@ -335,7 +374,7 @@ async fn go_back(
     context: &Context,
     (plan, fingerprint): (&Plan, &str),
     state: &Entry,
-    is_stale: bool,
+    InTheWay { is_stale, may_differ }: InTheWay,
     limit: Duration,
 ) -> Result<Option<Exit>, String> {
     let name = plan.migration.as_str();
@@ -353,7 +392,10 @@ async fn go_back(
     let settle = settle_time(context, plan).await;
     let hold = Hold::take(context, name, REVERT, fingerprint, since).await?;
     let decided = hold.decide(time_to_decide(plan, limit, settle), async {
-        if is_stale || compares(context, name, REVERT.held).await? {
+        // A comparison may have ended since the first look; from here on none can. Whoever is taken over
+        // was let through.
+        let is_different = is_first && !may_differ && differs(name, &context.state(name).await?);
+        if is_stale || is_different || compares(context, name, REVERT.held).await? {
             return Ok(Err(Exit::Refused));
         }
         let held = Instant::now();

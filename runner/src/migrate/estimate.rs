@@ -430,13 +430,17 @@ mod tests {
     /// What is said of a plan that was tried on items of `orders`: as JSON, and to a person.
     fn said(plan: &str, items: &[&str]) -> (Value, String) {
         let file = PlanFile::read("plan.yaml", plan).unwrap();
-        let schema = |name: &str| {
-            let attribute_type = KeyAttributeType::S;
-            let partition = KeyAttribute { name: name.to_owned(), attribute_type };
-            KeySchema { partition, sort: None }
+        let schema = |partition: &str, sort: Option<&str>| {
+            let attribute = |name: &str| KeyAttribute {
+                name: name.to_owned(),
+                attribute_type: KeyAttributeType::S,
+            };
+            KeySchema { partition: attribute(partition), sort: sort.map(attribute) }
         };
+        let sort = (file.plan.kind == Kind::Split).then_some("sk");
         let schemas: BTreeMap<String, KeySchema> =
-            [("orders".to_owned(), schema("id")), ("shop".to_owned(), schema("pk"))].into();
+            [("orders".to_owned(), schema("id", None)), ("shop".to_owned(), schema("pk", sort))]
+                .into();
         let compile = |direction| Migration::compile(&file.plan, direction, &schemas).unwrap();
         let migration = compile(Direction::Forward);
         let inverse = (!file.plan.inverse.is_empty()).then(|| compile(Direction::Reverse));
@@ -513,6 +517,23 @@ mod tests {
         assert!(hot(500, &[500]).is_empty());
         let spread = [vec![1; 400], vec![100]].concat();
         assert_eq!(hot(500, &spread), ["shop 400 gets 100 of 500 writes"]);
+    }
+
+    #[test]
+    fn a_document_of_many_parts_makes_a_hot_partition() {
+        let plan = "migration: parts\nkind: split\nfrom:\n  - table: orders\n    to: shop\n    key: {pk: 'O#{id}'}\n    parts: [{name: LINE, path: lines, cut: each}]\n";
+        let document = |id: u64| {
+            let lines = if id == 7 { 100 } else { 1 };
+            let lines = vec![r#"{"S":"x"}"#; lines].join(",");
+            format!(r#"{{"id":{{"S":"{id}"}},"lines":{{"L":[{lines}]}}}}"#)
+        };
+        let documents: Vec<String> = (0..50).map(document).collect();
+        let (report, text) = said(plan, &documents.iter().map(String::as_str).collect::<Vec<_>>());
+        let hot = report["hot_partitions"].as_array().unwrap();
+        assert_eq!(hot.len(), 1, "{report}");
+        let told = hot[0].as_str().unwrap();
+        assert!(told.contains("O#7") && told.ends_with("gets 101 of 199 writes"), "{told}");
+        assert!(text.contains(told), "{text}");
     }
 
     #[test]

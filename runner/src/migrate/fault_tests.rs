@@ -16,7 +16,7 @@ use serde_json::json;
 use tokio::sync::Barrier;
 
 use super::control::{Entry, Expect, Move, flag, n, phase_of, s, text};
-use super::cutover::{CutoverArguments, cutover};
+use super::cutover::{CutoverArguments, RevertArguments, cutover, revert};
 use super::held::{CUTOVER, Hold};
 use super::switching_tests::{NAME, Served, plan, plan_with_way_back, serve, write_down};
 use super::tasks::{Work, make_tasks};
@@ -130,6 +130,53 @@ async fn writers_are_let_go_although_the_store_fails_meanwhile() {
 }
 
 #[tokio::test]
+async fn a_switch_that_was_taken_goes_on_although_nobody_was_told() {
+    let served = serve().await;
+    is_in(&served.context, Phase::Ready).await;
+    for is_written in [true, false] {
+        // The first request is lost on its way here or back, and so are those after it for a while.
+        let control = served.context.control.clone();
+        let (lost, other) = (Arc::new(AtomicU32::new(0)), !is_written);
+        let script = move |operation: &str, body: &str| {
+            let is_claim = operation == "TransactWriteItems" && body.contains("cutting-over");
+            let is_first = is_claim && lost.fetch_add(1, Ordering::SeqCst) == 0;
+            let body: serde_json::Value = serde_json::from_str(body).unwrap_or_default();
+            let holder = body["TransactItems"][0]["Put"]["Item"]["holder"]["S"].clone();
+            let control = control.clone();
+            async move {
+                if is_first {
+                    let holder = if other { "other" } else { holder.as_str().unwrap() };
+                    let to = Some(Phase::CuttingOver);
+                    let expect = Expect::phases(&[Phase::Ready]);
+                    let claim = Move { expect, to, why: "", now: 1 };
+                    let also = |state: &mut Entry| {
+                        state.insert("holder".to_owned(), s(holder));
+                    };
+                    control.to_phase(NAME, claim, also).await.unwrap();
+                }
+                is_claim.then(test_proxy::hang_up).flatten()
+            }
+            .boxed()
+        };
+        let url = test_proxy::before(&served.context.endpoint, script).await;
+        let context = Context::new(&url, "weir-migrations", Output::Table);
+        let taken = Hold::take(&context, NAME, CUTOVER, "f", 7).await;
+        let state = served.context.state(NAME).await.unwrap();
+        assert_eq!(phase_of(&state), Phase::CuttingOver);
+        match taken {
+            Ok(hold) => {
+                assert!(is_written);
+                assert_eq!(hold.expect().broken_by(NAME, &state), None, "it is held by this one");
+            }
+            Err(problem) => assert!(!is_written && problem.contains("took over"), "{problem}"),
+        }
+        is_in(&served.context, Phase::Ready).await;
+        let free = |state: &mut Entry| state.remove("holder").is_some();
+        served.context.control.change(NAME, "STATE", free).await.unwrap();
+    }
+}
+
+#[tokio::test]
 async fn no_task_of_a_comparison_is_made_once_somebody_cuts_over() {
     let served = serve().await;
     let context = &served.context;
@@ -189,6 +236,34 @@ async fn a_cutover_that_a_comparison_is_in_the_way_of_holds_nobody_up() {
     let status = report::describe(context, NAME, None).await.unwrap();
     assert_eq!(status["next_steps"][0]["command"], "weir migrate resume move", "{status}");
     assert_eq!(status["next_steps"].as_array().unwrap().len(), 1, "{status}");
+}
+
+#[tokio::test]
+async fn a_way_back_with_differences_is_refused_unless_that_is_meant() {
+    let served = serve().await;
+    let context = &served.context;
+    write_down(&served, &plan_with_way_back()).await;
+    let now = u64::try_from(context.now().await).unwrap();
+    let expect = Expect::phases(&[Phase::None]);
+    let cut_over = Move { expect, to: Some(Phase::CutOver), why: "", now: 1 };
+    let differs = |state: &mut Entry| {
+        state.extend(
+            [("back_since", now), ("back_differences", 2)].map(|(m, v)| (m.to_owned(), n(v))),
+        );
+    };
+    context.control.to_phase(NAME, cut_over, differs).await.unwrap();
+    for (flags, expected) in [
+        (&["--dry-run"][..], Exit::Refused),
+        (&[], Exit::Refused),
+        (&["--dry-run", "--with-differences"], Exit::Done),
+    ] {
+        let command = RevertArguments::augment_args(clap::Command::new("revert"));
+        let words = ["revert", NAME].iter().chain(flags);
+        let matches = command.try_get_matches_from(words).unwrap();
+        let arguments = RevertArguments::from_arg_matches(&matches).unwrap();
+        assert_eq!(revert(context, &arguments).await, Ok(expected), "{flags:?}");
+    }
+    assert_eq!(phase(&served).await, Phase::CutOver);
 }
 
 #[tokio::test]
@@ -279,8 +354,10 @@ async fn tombstones_are_removed_many_at_the_same_time() {
     };
     let url = test_proxy::before(&served.context.endpoint, script).await;
     let context = Context::new(&url, "weir-migrations", Output::Table);
-    let swept = tokio::time::timeout(Duration::from_secs(120), sweep::sweep(&context, NAME)).await;
-    assert_eq!(swept.unwrap(), Ok(8));
+    assert_eq!(sweep::sweep(&context, NAME, Duration::ZERO).await, Ok(None), "there is no time");
+    let limit = Duration::from_secs(120);
+    let swept = tokio::time::timeout(limit, sweep::sweep(&context, NAME, limit)).await;
+    assert_eq!(swept.unwrap(), Ok(Some(8)));
     assert!(context.control.entries(&bucket, "TOMBSTONE#").await.unwrap().is_empty());
 }
 

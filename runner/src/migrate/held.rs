@@ -25,6 +25,8 @@ pub(super) const HELD_AT: &str = "held_at";
 /// else may know.
 const RELEASE_LIMIT: Duration = Duration::from_secs(60);
 const RELEASE_PAUSE: Duration = Duration::from_secs(1);
+/// For how long it is tried to take a migration while answers do not come: nobody is held up by then.
+const CLAIM_LIMIT: Duration = Duration::from_secs(60);
 
 /// Which switch.
 #[derive(Clone, Copy, Debug)]
@@ -92,7 +94,8 @@ pub(super) fn new_holder() -> String {
 }
 
 impl<'h> Hold<'h> {
-    /// Takes a migration, also from somebody who holds it already.
+    /// Takes a migration, also from somebody who holds it already. Where the answer does not come it is
+    /// found out whether it was taken all the same.
     ///
     /// # Errors
     /// When it is in another phase, or the control table cannot be written.
@@ -106,8 +109,51 @@ impl<'h> Hold<'h> {
         let since = i64::try_from(since).unwrap_or(i64::MAX);
         let mut hold = Self { context, name, switch, holder: String::new(), fingerprint, since };
         hold.holder = new_holder();
-        hold.claim(&[switch.before, switch.held], None, &hold.holder).await?;
-        Ok(hold)
+        let before = text(&context.state(name).await?, "holder").map(str::to_owned);
+        let (begun, mut is_first) = (Instant::now(), true);
+        loop {
+            let unanswered = context.absence.unanswered();
+            let tried = match is_first {
+                true => hold.claim_own().await,
+                false => hold.claim_again(before.as_deref()).await,
+            };
+            let Err(problem) = tried else { return Ok(hold) };
+            // What was answered is the same when it is asked again.
+            if context.absence.unanswered() == unanswered {
+                return Err(problem);
+            }
+            if context.absence.is_silent() || begun.elapsed() > CLAIM_LIMIT {
+                return Err(hold.not_known(&problem));
+            }
+            say(&format!("it is looked whether that was written: {problem}"));
+            is_first = false;
+            tokio::time::sleep(RELEASE_PAUSE).await;
+        }
+    }
+
+    async fn claim_own(&self) -> Result<(), String> {
+        self.claim(&[self.switch.before, self.switch.held], None, &self.holder).await
+    }
+
+    /// Takes a migration after an attempt without an answer, which may have been written. `before` is
+    /// who had it at first.
+    ///
+    /// # Errors
+    /// When somebody else has taken it since then, and as at first.
+    async fn claim_again(&self, before: Option<&str>) -> Result<(), String> {
+        let state = self.context.state(self.name).await?;
+        if text(&state, "holder") == before || phase_of(&state) != self.switch.held {
+            return self.claim_own().await;
+        }
+        self.expect().broken_by(self.name, &state).map_or(Ok(()), Err)
+    }
+
+    /// A problem after which it is not known who has the migration, and what to do.
+    fn not_known(&self, problem: &str) -> String {
+        let (verb, name, held) = (self.switch.verb, self.name, self.switch.held.as_str());
+        format!(
+            "{problem}; it is not known whether `{name}` is {held} now, writers were not held up by this: `weir migrate status {name}`, then `weir migrate {verb} {name}` again"
+        )
     }
 
     async fn claim(

@@ -34,7 +34,7 @@ const BATCH_SIZE: usize = 1_000;
 /// Lambda's largest parallelization factor.
 const FACTOR_MAX: usize = 10;
 /// Tasks and nothing else: leases, notes, states and routes are no work.
-const TASKS: &str = r#"{"eventName":["INSERT","MODIFY"],"dynamodb":{"Keys":{"entry":{"S":[{"prefix":"TASK#"}]}},"NewImage":{"done":{"BOOL":[false]},"owner":{"S":[{"exists":false}]}}}}"#;
+const TASKS: &str = r#"{"eventName":["INSERT","MODIFY"],"dynamodb":{"Keys":{"entry":{"S":[{"prefix":"TASK#"}]}},"NewImage":{"done":{"BOOL":[false]},"owner":{"S":[{"exists":false}]},"aside":{"BOOL":[{"exists":false}]}}}}"#;
 
 /// How to run local workers.
 pub(crate) struct Options<'o> {
@@ -281,5 +281,41 @@ struct Invoker(Arc<Function>);
 impl Invoke for Invoker {
     async fn invoke(&self, payload: Bytes) -> InvokeOutcome {
         self.0.invoke(payload).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_worker_hears_of_tasks_that_it_may_take_and_of_no_others() {
+        let filter = FilterCriteria::compile(&[TASKS]).unwrap();
+        let is_heard = |entry: &str, member: Option<(&str, serde_json::Value)>| {
+            let mut image = json!({ "done": { "BOOL": false } });
+            if let Some((name, value)) = member {
+                image[name] = value;
+            }
+            let record = json!({
+                "eventName": "MODIFY",
+                "dynamodb": { "Keys": { "entry": { "S": entry } }, "NewImage": image },
+            });
+            filter.verdict(&record).matched
+        };
+        let task = "TASK#0#backfill#cats#0000";
+        assert!(is_heard(task, None));
+        assert!(is_heard(task, Some(("failing", json!({ "S": "out of time" })))));
+        assert!(!is_heard("STATE", None));
+        for (name, value) in [
+            ("done", json!({ "BOOL": true })),
+            ("owner", json!({ "S": "w" })),
+            ("aside", json!({ "BOOL": true })),
+        ] {
+            assert!(!is_heard(task, Some((name, value))), "{name}");
+        }
+        // On Lambda the same is heard.
+        assert!(include_str!("../../../template.yaml").contains(TASKS));
     }
 }

@@ -161,7 +161,7 @@ enum MigrateVerb {
     /// Switch readers and writers to the targets
     Cutover(cutover::CutoverArguments),
     /// Switch readers and writers back to the sources, with what was written meanwhile
-    Revert(cutover::SwitchArguments),
+    Revert(cutover::RevertArguments),
     /// End after the cut-over: the way back is closed, marks are taken off the targets
     Complete(completion::CompleteArguments),
     /// Give up before the cut-over; sources are as they were, targets are left for you to delete;
@@ -327,7 +327,8 @@ impl MigrateVerb {
             Self::Status { look, .. } => *look,
             Self::Wait { timeout, .. } => *timeout,
             Self::Cutover(cutover) => return Some(cutover.switch.limit()),
-            Self::Revert(switch) => return Some(switch.limit()),
+            Self::Revert(revert) => return Some(revert.switch.limit()),
+            Self::Verify(verify) => return Some(verify.limit()),
             Self::Complete(complete) => return Some(complete.switch.limit()),
             _ => return None,
         };
@@ -355,9 +356,9 @@ async fn carry_out(context: &Context, verb: MigrateVerb) -> Result<Exit, String>
             let ended = cutover::cutover(context, &cutover).await;
             cutover.switch.with_hooks(context, "cutover", ended).await
         }
-        MigrateVerb::Revert(switch) => {
-            let ended = cutover::revert(context, &switch).await;
-            switch.with_hooks(context, "revert", ended).await
+        MigrateVerb::Revert(revert) => {
+            let ended = cutover::revert(context, &revert).await;
+            revert.switch.with_hooks(context, "revert", ended).await
         }
         MigrateVerb::Complete(complete) => {
             let ended = completion::complete(context, &complete).await;

@@ -3,6 +3,9 @@
 //! Nothing is read here. Tables are of unequal size, so how much is copied is told in items where it is
 //! known how many there are, and in segments only where it is not; how long the rest takes follows from
 //! the same measure.
+//!
+//! What is told never goes back: the counts are those from when the backfill began, each segment is its
+//! share of its table's count, and more than its share is told of none.
 
 use std::collections::BTreeMap;
 
@@ -23,19 +26,16 @@ pub(crate) struct Progress {
     pub(crate) failing: Option<String>,
     pub(crate) counts: BTreeMap<String, u64>,
     pub(crate) samples: Vec<String>,
-    /// By table, what `tasks`, `done` and `counts` are together.
-    tables: BTreeMap<String, OfTable>,
+    /// By table, its segments.
+    tables: BTreeMap<String, Vec<Segment>>,
 }
 
-/// What the tasks of one table have done.
+/// What the task of a segment has done.
 #[derive(Clone, Copy, Debug, Default)]
-struct OfTable {
-    tasks: u64,
-    done: u64,
+struct Segment {
+    is_done: bool,
     /// Items that were read.
     read: u64,
-    /// Those of the tasks that are done.
-    read_done: u64,
 }
 
 impl Progress {
@@ -47,18 +47,16 @@ impl Progress {
             progress.done += usize::from(is_done);
             progress.note_worker(task);
             let table = text(task, "table").unwrap_or_default().to_owned();
-            let of_table = progress.tables.entry(table).or_default();
-            of_table.tasks += 1;
-            of_table.done += u64::from(is_done);
+            let mut segment = Segment { is_done, read: 0 };
             let counts = task.get("counts").and_then(|counts| counts.as_m().ok());
             for (name, count) in counts.into_iter().flatten() {
                 let count = count.as_n().ok().and_then(|count| count.parse().ok()).unwrap_or(0);
                 if name == "read" {
-                    of_table.read += count;
-                    of_table.read_done += if is_done { count } else { 0 };
+                    segment.read = count;
                 }
                 *progress.counts.entry(name.clone()).or_default() += count;
             }
+            progress.tables.entry(table).or_default().push(segment);
             let samples = task.get("samples").and_then(|samples| samples.as_l().ok());
             progress
                 .samples
@@ -99,24 +97,20 @@ impl Progress {
         })
     }
 
-    /// How much of a backfill is done, where `counted` says how many items a table has, as far as
-    /// that is known.
+    /// How much of a backfill is done, where `counted` says how many items a table had when it began, as
+    /// far as that is known.
     pub(crate) fn measure(&self, counted: &BTreeMap<String, u64>) -> Measure {
         if self.tasks > 0 && self.is_done() {
             let read = self.count("read");
             return Measure { done: read, whole: read, is_all: true, is_guess: false };
         }
         let mut measure = Measure::default();
-        for (table, of_table) in &self.tables {
-            match of_table.items(counted.get(table).copied().unwrap_or(0)) {
-                Items::About(items) => measure.whole += items,
-                Items::AtLeast(items) => {
-                    measure.whole += items;
-                    measure.is_guess = true;
-                }
-                Items::Unknown => return self.in_segments(),
-            }
-            measure.done += of_table.read;
+        for (table, segments) in &self.tables {
+            // 0 is that of a table whose items are too new to be counted, too.
+            let Some(items) = counted.get(table).copied().filter(|items| *items > 0) else {
+                return self.in_segments();
+            };
+            measure.add(segments, items);
         }
         measure
     }
@@ -124,32 +118,6 @@ impl Progress {
     fn in_segments(&self) -> Measure {
         let [done, whole] = [self.done, self.tasks].map(|n| u64::try_from(n).unwrap_or(0));
         Measure { done, whole, ..Measure::default() }
-    }
-}
-
-/// How many items a table has.
-enum Items {
-    About(u64),
-    AtLeast(u64),
-    Unknown,
-}
-
-impl OfTable {
-    /// By a count that may be hours old, and 0 if nothing is known.
-    fn items(self, counted: u64) -> Items {
-        if self.done == self.tasks {
-            return Items::About(self.read);
-        }
-        if counted > 0 && counted > self.read {
-            return Items::About(counted);
-        }
-        // It has grown since it was counted. Keys are spread over the segments evenly, so those that
-        // are done say how many items the others have.
-        match self.read_done.saturating_mul(self.tasks).checked_div(self.done) {
-            Some(items) if items > self.read => Items::About(items),
-            _ if counted == 0 => Items::Unknown,
-            _ => Items::AtLeast(self.read),
-        }
     }
 }
 
@@ -165,6 +133,19 @@ pub(crate) struct Measure {
 }
 
 impl Measure {
+    /// Adds a table that had so many items. Keys are spread over its segments evenly.
+    fn add(&mut self, segments: &[Segment], items: u64) {
+        let number = u64::try_from(segments.len()).unwrap_or(u64::MAX);
+        let mut done = 0_u64;
+        for segment in segments {
+            let read = segment.read.saturating_mul(number);
+            self.is_guess |= !segment.is_done && read >= items;
+            done = done.saturating_add(if segment.is_done { items } else { read.min(items) });
+        }
+        self.done += done.checked_div(number).unwrap_or(0);
+        self.whole += items;
+    }
+
     /// Whole percents; 100 only when every segment is read.
     pub(crate) fn percent(self) -> u64 {
         if self.is_all {
@@ -218,7 +199,7 @@ mod tests {
             (one(&[(3_375, false); 4]), [0, 20_000], 67, Some(48)),
             // Half of the segments are those of a table of eight items.
             (both(&done8, &[(25, false); 4]), [8, 3_000], 3, Some(2_685)),
-            // The table has grown since it was counted: the segments that are done say how much.
+            // The table has grown since it was counted: what is done is told by its segments.
             (
                 one(&[(4_500, true), (4_500, true), (4_500, true), (0, false)]),
                 [0, 5_000],
@@ -233,13 +214,43 @@ mod tests {
             (one(&[(5_000, false), (0, false)]), [0, 0], 0, None),
             (both(&done8, &[(25, false); 4]), [8, 0], 50, Some(100)),
             (one(&[(4_750, true); 4]), [0, 20_000], 100, None),
-            // It has shrunk: the count stands until every segment is read.
-            (one(&[(4_500, true), (0, false)]), [0, 90_000], 5, Some(1_900)),
+            // It has shrunk.
+            (one(&[(4_500, true), (0, false)]), [0, 90_000], 50, Some(100)),
         ] {
             let counted = [("small".to_owned(), small), ("big".to_owned(), big)].into();
             let found = Progress::of(&tasks).measure(&counted);
             let told = (found.percent(), found.seconds_left(100));
             assert_eq!(told, (percent, left), "{tasks:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_told_of_a_backfill_never_goes_back() {
+        for (counted, sizes) in [
+            // As it was counted, grown, shrunk, and not counted.
+            ([8, 3_000], [2, 750]),
+            ([8, 3_000], [40, 2_000]),
+            ([900, 3_000], [2, 11]),
+            ([0, 3_000], [2, 750]),
+            ([0, 0], [2, 750]),
+        ] {
+            let counted = ["small", "big"].map(str::to_owned).into_iter().zip(counted).collect();
+            let mut segments = sizes.map(|_| [(0, false); 4]);
+            let (mut last, mut dice) = (0, 7_u64);
+            while segments.iter().flatten().any(|(_, is_done)| !is_done) {
+                dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                let (table, segment) = ((dice >> 60) % 2, (dice >> 50) % 4);
+                let (table, segment) =
+                    (usize::try_from(table).unwrap(), usize::try_from(segment).unwrap());
+                let (read, is_done) = &mut segments[table][segment];
+                *read = (*read + 1 + (dice >> 40) % 200).min(sizes[table]);
+                *is_done |= *read == sizes[table];
+                let all = [tasks("small", &segments[0]), tasks("big", &segments[1])].concat();
+                let now = Progress::of(&all).measure(&counted).percent();
+                assert!(now >= last, "{counted:?} {segments:?}: {now} after {last}");
+                last = now;
+            }
+            assert_eq!(last, 100);
         }
     }
 }

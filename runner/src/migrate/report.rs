@@ -9,6 +9,7 @@ use rules::migration::Phase;
 use rules::migration::plan::{Direction, Kind, Plan};
 use serde_json::{Value, json};
 
+use super::beginning::counted;
 use super::control::{Entry, Progress, flag, number, phase_of, text};
 use super::following::{Streams, Watcher};
 use super::held::HELD_AT;
@@ -18,7 +19,7 @@ use super::slowed::throttled;
 use super::status_line::line;
 use super::steps::{Standing, is_paused};
 use super::waiting::TOLD_EVERY;
-use super::{Context, assembly, comparing, tables, way_back, workers};
+use super::{Context, assembly, comparing, way_back, workers};
 use crate::exit::Exit;
 use crate::output::{self, Output, show};
 
@@ -33,7 +34,7 @@ struct Known {
     state: Entry,
     plan: Option<Plan>,
     backfill: Progress,
-    /// Items of the sources by table; none if they were not asked for, or cannot be.
+    /// Items of the sources by table when the backfill began; none if that is over, or was not noted.
     counted: Option<BTreeMap<String, u64>>,
     route: Entry,
     problems: Problems,
@@ -45,8 +46,9 @@ struct Known {
     throttled: Option<String>,
     /// Segments that nobody could work on lately.
     failing: Value,
-    /// For how long it is preparing, in seconds since its last line in the journal.
-    preparing: Option<i64>,
+    /// For how long it is in a phase that somebody has to end, in seconds since its last line in the
+    /// journal.
+    in_phase: Option<i64>,
     now: i64,
 }
 
@@ -63,13 +65,7 @@ pub(super) async fn describe(
     let route = context.control.get(name, "ROUTE").await?.unwrap_or_default();
     let phase = phase_of(&state);
     let plan = context.plan(name).await.ok().map(|(plan, _)| plan);
-    let counted = match &plan {
-        // Without them, the rest is as true.
-        Some(plan) if phase == Phase::Copying => {
-            source_items(context, plan).await.unwrap_or_default()
-        }
-        _ => None,
-    };
+    let counted = if phase == Phase::Copying { counted(&state) } else { None };
     let now = context.now().await;
     let (mut streams, mut documents) = (Streams::default(), Documents::NotAsked);
     if let (Some(watcher), Some(plan)) = (watcher, &plan) {
@@ -94,9 +90,9 @@ pub(super) async fn describe(
     let tasks = context.control.entries(name, "TASK#").await?;
     let compared = comparing::at_work(&tasks, &state, phase);
     let failing = workers::failing(&tasks, &state);
-    let preparing = match phase {
-        Phase::Preparing => last_heard(context, name).await?.map(|at| now.saturating_sub(at)),
-        _ => None,
+    let in_phase = match is_in_hands(phase) {
+        true => last_heard(context, name).await?.map(|at| now.saturating_sub(at)),
+        false => None,
     };
     let document = match documents {
         Documents::Refused(line) => Some(line),
@@ -114,7 +110,7 @@ pub(super) async fn describe(
         compared,
         throttled,
         failing,
-        preparing,
+        in_phase,
         now,
     };
     let is_still_followed = phase.has_ended() && context.control.active(name).await?.is_some();
@@ -128,7 +124,7 @@ impl Known {
         standing.is_held_up = text(route, "write") == Some("none");
         standing.is_compared = self.compared.is_some();
         standing.is_still_followed = is_still_followed;
-        standing.is_beginning = self.preparing.is_some_and(|for_s| for_s <= BEGINNING_SECONDS);
+        standing.is_beginning = self.in_phase.is_some_and(|for_s| for_s <= BEGINNING_SECONDS);
         standing.is_unfit = self.streams.is_unfit;
         let stream = self.note_stream(&mut standing);
         let hopeless = at(&stream, "/hopeless").as_str();
@@ -144,12 +140,13 @@ impl Known {
             "schema": "weir.migration.status/v1",
             "migration": name,
             "phase": text(state, "phase").unwrap_or("none"),
-            "preparing_seconds": self.preparing,
+            "preparing_seconds": self.in_phase.filter(|_| standing.phase == Phase::Preparing),
+            "switching_seconds": self.in_phase.filter(|_| standing.phase != Phase::Preparing),
             "paused": is_paused,
             "unswept": flag(state, "unswept"),
             "still_followed": standing.is_still_followed,
             "copied_percent": copied,
-            "source_items": self.counted.as_ref().map(|counted| counted.values().sum::<u64>()),
+            "source_items": self.source_items(),
             "backfill": backfill.json(),
             "items_per_second": backfill.count("read").checked_div(seconds.max(1)),
             "copying_seconds_left": left,
@@ -181,6 +178,12 @@ impl Known {
             "next_steps": steps(&standing),
             "stream": stream,
         })
+    }
+
+    /// Items of all sources when the backfill began, if that is known.
+    fn source_items(&self) -> Option<u64> {
+        let items: u64 = self.counted.as_ref()?.values().sum();
+        (items > 0).then_some(items)
     }
 
     /// What the streams say, without what may not be said of them, and what that means for where the
@@ -231,6 +234,19 @@ async fn documents_in_the_way(
     }))
 }
 
+/// Whether somebody at a command line has to end a phase, who may have died.
+fn is_in_hands(phase: Phase) -> bool {
+    matches!(
+        phase,
+        Phase::Preparing
+            | Phase::CuttingOver
+            | Phase::Turning
+            | Phase::Reverting
+            | Phase::Returning
+            | Phase::Completing
+    )
+}
+
 /// When a migration was last heard of in its journal.
 async fn last_heard(context: &Context, name: &str) -> Result<Option<i64>, String> {
     let journal = context.control.entries(name, "JOURNAL#").await?;
@@ -267,17 +283,6 @@ fn seconds_of_copying(state: &Entry, now: u64) -> u64 {
         copied_at => copied_at,
     };
     until.saturating_sub(number(state, "since"))
-}
-
-/// Items of the sources as `DescribeTable` counts them, which on AWS is some hours old.
-async fn source_items(
-    context: &Context,
-    plan: &Plan,
-) -> Result<Option<BTreeMap<String, u64>>, String> {
-    let found = tables::describe(&context.control.client, plan).await?;
-    let sources = plan.source_tables(Direction::Forward).into_iter();
-    let items = |table: &str| Some((table.to_owned(), found.get(table)?.items));
-    Ok(sources.map(items).collect())
 }
 
 /// Shows the status once.

@@ -11,6 +11,9 @@ use serde_json::{Value, json};
 use super::report::at;
 use super::{way_back, workers};
 
+/// After so many seconds in a phase of a switch it is told what goes on with it: most are over sooner.
+const SWITCHING_SECONDS: i64 = 60;
+
 /// A status for people.
 pub(super) fn line(status: &Value) -> String {
     let counts = at(status, "/backfill/counts");
@@ -40,6 +43,7 @@ pub(super) fn line(status: &Value) -> String {
         let since = since.map(|since| format!(" since {since}")).unwrap_or_default();
         line.push_str(&format!("  writers are held up{since}"));
     }
+    line.push_str(&left_half_way(status, phase));
     if at(status, "/stream").is_object() {
         line.push_str(&stream_line(status, name));
     }
@@ -73,6 +77,18 @@ pub(super) fn line(status: &Value) -> String {
         }
     }
     line
+}
+
+/// What goes on with a switch that perhaps nobody is at any more.
+fn left_half_way(status: &Value, phase: &str) -> String {
+    let seconds = at(status, "/switching_seconds").as_i64();
+    let command = at(status, "/next_steps/0/command").as_str();
+    match seconds.filter(|seconds| *seconds > SWITCHING_SECONDS).zip(command) {
+        Some((seconds, command)) => {
+            format!("  it is {phase} for {seconds} s: if nobody is at it any more, `{command}`")
+        }
+        None => String::new(),
+    }
 }
 
 /// What is in the way, or at work: of the streams, and of comparisons.
@@ -225,6 +241,7 @@ mod tests {
             "stream_unread_seconds": 10, "stream_problem": "there is no table `b`",
             "comparison": { "segments": 16, "done": 3, "read": 120 },
             "problems_gone": { "collision": 9 },
+            "switching_seconds": 90, "next_steps": [{ "command": "weir migrate cutover shop" }],
         });
         let said = line(&status);
         for words in [
@@ -233,6 +250,7 @@ mod tests {
             "the streams cannot be looked at: there is no table `b`",
             "a comparison is at work: 3 of 16 segments done, 120 items read",
             "collision, seen earlier and gone: 9",
+            "for 90 s: if nobody is at it any more, `weir migrate cutover shop`",
         ] {
             assert!(said.contains(words), "{said}");
         }

@@ -116,7 +116,7 @@ async fn what_may_be_forgotten_is_to_be_compared_before_anything_rests_on_it() {
         Case {
             phase: "cut-over",
             members: vec![("back_since", n(now)), ("back_differences", n(2))],
-            offers: &["verify --repair move", "complete move"],
+            offers: &["verify --repair move", "revert --with-differences move", "complete move"],
             says: "the last comparison found 2 differences",
             never_says: "look again by",
             exit: Exit::Differences,

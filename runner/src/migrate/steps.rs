@@ -13,7 +13,8 @@ use super::way_back;
 use crate::output;
 
 /// Verbs that move readers and writers.
-const SWITCHES: [&str; 3] = ["cutover", "cutover --no-way-back", "revert"];
+const SWITCHES: [&str; 4] =
+    ["cutover", "cutover --no-way-back", "revert", "revert --with-differences"];
 /// Verbs that begin a comparison.
 const COMPARISONS: [&str; 2] = ["verify", "verify --repair"];
 
@@ -240,14 +241,20 @@ impl<'s> Standing<'s> {
         if !self.has_way_back() {
             return vec![(self.verb("complete"), "end it; there is no way back")];
         }
-        let back = match (self.is_stale(), self.back_differences > 0) {
-            (_, true) => {
-                (self.verb("verify --repair"), "repair what came back otherwise, and compare again")
+        let step = |verb: &str, why| (self.verb(verb), why);
+        let repair = step("verify --repair", "repair what came back otherwise, and compare again");
+        let mut steps = match (self.is_stale(), self.back_differences > 0) {
+            (true, true) => vec![repair],
+            (false, true) => {
+                let why =
+                    "switch back without what differs, if the targets cannot be used any longer";
+                vec![repair, step("revert --with-differences", why)]
             }
-            (true, false) => (self.verb("verify"), "compare what came back, before a way back"),
-            (false, false) => (self.verb("revert"), "switch back"),
+            (true, false) => vec![step("verify", "compare what came back, before a way back")],
+            (false, false) => vec![step("revert", "switch back")],
         };
-        vec![back, (self.verb("complete"), "close the way back")]
+        steps.push(step("complete", "close the way back"));
+        steps
     }
 
     fn has_way_back(&self) -> bool {
@@ -323,8 +330,11 @@ pub(super) mod tests {
         let expected = ["weir migrate verify shop", "weir migrate complete shop"];
         assert_eq!(hopeless(cut_over), expected);
         let differs = Standing { back_differences: 2, ..cut_over };
-        let expected = ["weir migrate verify --repair shop", "weir migrate complete shop"];
-        assert_eq!(commands(&differs), expected);
+        let expected = ["verify --repair", "revert --with-differences", "complete"];
+        assert_eq!(commands(&differs), expected.map(|verb| format!("weir migrate {verb} shop")));
+        let expected = ["verify --repair", "complete"];
+        let stale = Standing { stale_seconds: Some(90_000), ..differs };
+        assert_eq!(commands(&stale), expected.map(|verb| format!("weir migrate {verb} shop")));
         assert_eq!(hopeless(of(Phase::Ready, &purge)), ["weir migrate verify shop"]);
         let expected = ["weir migrate revert shop", "weir migrate complete shop"];
         assert_eq!(hopeless(of(Phase::CutOver, &in_place)), expected);

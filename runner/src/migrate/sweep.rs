@@ -53,14 +53,15 @@ pub(super) fn seconds_left(switched_at: u64, function_seconds: u32, now: u64) ->
 }
 
 /// Waits until no invocation from before the last switch is left, and removes every tombstone; gives
-/// how many.
+/// how many, none if that was not done in time, which begins then.
 pub(super) async fn after_invocations(
     context: &Context,
     name: &str,
     plan: &Plan,
-) -> Result<u64, String> {
+    limit: Duration,
+) -> Result<Option<u64>, String> {
     wait(context, name, plan, "then tombstones are removed").await?;
-    sweep(context, name).await
+    sweep(context, name, limit).await
 }
 
 /// Waits until no invocation from before the last switch is left.
@@ -107,11 +108,17 @@ impl Sweep {
     }
 }
 
-/// Removes every tombstone that was noted, unless it lives again; gives how many. No invocation is left
+/// Removes every tombstone that was noted, unless it lives again; gives how many, none if that was not
+/// done in time, which is said: the next sweep goes on with those that are left. No invocation is left
 /// that could write what they keep away.
-pub(super) async fn sweep(context: &Context, name: &str) -> Result<u64, String> {
+pub(super) async fn sweep(
+    context: &Context,
+    name: &str,
+    limit: Duration,
+) -> Result<Option<u64>, String> {
     let mut schemas: BTreeMap<String, KeySchema> = BTreeMap::new();
-    let (mut swept, mut looked, mut said) = (0, 0_u64, Instant::now());
+    let begun = Instant::now();
+    let (mut swept, mut looked, mut said) = (0, 0_u64, begun);
     for bucket in 0..NOTE_BUCKETS {
         let partition = note_partition(name, bucket);
         let notes = context.control.entries(&partition, NOTE_PREFIX).await?;
@@ -121,7 +128,9 @@ pub(super) async fn sweep(context: &Context, name: &str) -> Result<u64, String> 
                 schemas.insert(table.to_owned(), schema);
             }
         }
-        let sweeps = notes.iter().map(|note| sweep_one(context, &partition, note, &schemas));
+        // One that was begun is ended: an item may have to be put back.
+        let in_time = notes.iter().take_while(|_| begun.elapsed() < limit);
+        let sweeps = in_time.map(|note| sweep_one(context, &partition, note, &schemas));
         let mut sweeps = futures::stream::iter(sweeps).buffer_unordered(AT_ONCE);
         while let Some(is_swept) = sweeps.next().await {
             swept += u64::from(is_swept?);
@@ -131,8 +140,15 @@ pub(super) async fn sweep(context: &Context, name: &str) -> Result<u64, String> 
                 said = Instant::now();
             }
         }
+        if begun.elapsed() >= limit {
+            say(&format!(
+                "not done after {} s: {swept} tombstones are removed; say it again, with more time by --timeout, and it goes on with the others",
+                limit.as_secs()
+            ));
+            return Ok(None);
+        }
     }
-    Ok(swept)
+    Ok(Some(swept))
 }
 
 /// Removes the tombstone of a note, and the note; gives whether there was one.

@@ -19,7 +19,7 @@ use super::tasks::{Work, make_tasks};
 use super::verbs::{Answer, Verb, answer};
 use super::way_back::{BACK_AT, BACK_DIFFERENCES};
 use super::workers::advice;
-use super::{Context, LOOK_EVERY, problems};
+use super::{ANSWER_LIMIT, Context, LOOK_EVERY, problems};
 use crate::exit::Exit;
 use crate::output::{self, Output, say, show};
 use crate::server_date;
@@ -60,14 +60,40 @@ pub(crate) struct VerifyArguments {
     /// Repair what differs, and compare once more
     #[arg(long)]
     repair: bool,
-    /// Seconds after which to give up
+    /// Seconds after which to give up, with a repair and the comparison after it
     #[arg(long, default_value_t = 3600)]
     timeout: u64,
 }
 
+impl VerifyArguments {
+    pub(super) fn limit(&self) -> Duration {
+        Duration::from_secs(self.timeout)
+    }
+}
+
 /// Compares, and moves a migration without differences to `ready`. After the cut-over it compares
-/// what was written since then with what came back of it.
+/// what was written since then with what came back of it. It ends in time, whatever the store does.
 pub(super) async fn run(context: &Context, arguments: &VerifyArguments) -> Result<Exit, String> {
+    // Whoever waits for workers says in time how far they are; what is left is an answer that does not
+    // come.
+    let most = arguments.limit().saturating_add(ANSWER_LIMIT);
+    within(most, verified(context, arguments)).await
+}
+
+/// A comparison that ends in time, also where the store says nothing.
+async fn within(
+    most: Duration,
+    verified: impl Future<Output = Result<Exit, String>>,
+) -> Result<Exit, String> {
+    if let Ok(ended) = tokio::time::timeout(most, verified).await {
+        return ended;
+    }
+    say(&format!("not in time: it was not compared in {} s", most.as_secs()));
+    Ok(Exit::TimedOut)
+}
+
+async fn verified(context: &Context, arguments: &VerifyArguments) -> Result<Exit, String> {
+    let begun = Instant::now();
     let (state, _) = context.advance(&arguments.name).await?;
     let (plan, _) = context.plan(&arguments.name).await?;
     if let Answer::Refused(why) = answer(&arguments.name, plan.kind, Verb::Verify, phase_of(&state))
@@ -83,8 +109,8 @@ pub(super) async fn run(context: &Context, arguments: &VerifyArguments) -> Resul
         ));
         return Ok(Exit::Refused);
     }
-    let limit = Duration::from_secs(arguments.timeout);
-    let found = compared(context, &arguments.name, way, arguments.repair, limit).await?;
+    let left = || arguments.limit().saturating_sub(begun.elapsed());
+    let found = compared(context, &arguments.name, way, arguments.repair, left()).await?;
     let Some(mut found) = found else { return Ok(Exit::TimedOut) };
     let lost = match arguments.repair {
         true => repair_lost(context, &arguments.name, &plan, way).await?,
@@ -95,7 +121,7 @@ pub(super) async fn run(context: &Context, arguments: &VerifyArguments) -> Resul
     }
     if arguments.repair && (lost > 0 || differences(&found) > 0) {
         report(context, &arguments.name, &found);
-        let again = compared(context, &arguments.name, way, false, limit).await?;
+        let again = compared(context, &arguments.name, way, false, left()).await?;
         let Some(again) = again else { return Ok(Exit::TimedOut) };
         found = again;
     }
@@ -345,5 +371,18 @@ pub(crate) async fn finished(
             moved = None;
         }
         tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_store_that_says_nothing_holds_no_comparison_up_for_ever() {
+        let never = std::future::pending();
+        assert_eq!(within(Duration::from_millis(20), never).await, Ok(Exit::TimedOut));
+        let ended = within(Duration::from_secs(600), async { Ok(Exit::Differences) });
+        assert_eq!(ended.await, Ok(Exit::Differences));
     }
 }

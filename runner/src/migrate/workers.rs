@@ -9,8 +9,10 @@ use rules::migration::Phase;
 use serde_json::{Value, json};
 
 use super::Context;
-use super::control::{Entry, Progress, flag, number, phase_of};
+use super::attempts::{Written, pause};
+use super::control::{Entry, Progress, flag, number, phase_of, text};
 use super::report::at;
+use crate::contention::Attempts;
 
 /// No invocation takes longer, in milliseconds. Source: AWS Lambda developer guide, "Lambda quotas".
 const INVOCATION_MS_MAX: u64 = 900_000;
@@ -83,8 +85,7 @@ pub(super) fn failing(tasks: &[Entry], state: &Entry) -> Value {
     }
 }
 
-/// Makes a record of each open task, which wakes a worker. A task that changed meanwhile has one
-/// already. Who works on one does so in vain: only one revision is written, and what is done twice
+/// Makes a record of each open task, which wakes a worker. Who works on one does so in vain: only one revision is written, and what is done twice
 /// changes nothing. A worker that is gone left its task held, and no record may tell of it any more;
 /// of one that was set aside none does.
 ///
@@ -110,14 +111,41 @@ async fn wake_those(
     let state = context.control.get(name, "STATE").await?.unwrap_or_default();
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let now = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
-    for mut task in context.control.entries(name, "TASK#").await? {
-        let is_waited_for = number(&task, "run") < number(&state, "run") && may_repair(&task, now);
-        if !flag(&task, "done") && !is_waited_for && is_meant(&task) {
-            for held in ["owner", "leased_until", "aside"] {
-                task.remove(held);
-            }
-            context.control.replace(task).await?;
+    let is_to_be_told = |task: &Entry| {
+        let is_waited_for = number(task, "run") < number(&state, "run") && may_repair(task, now);
+        !flag(task, "done") && !is_waited_for && is_meant(task)
+    };
+    for task in context.control.entries(name, "TASK#").await? {
+        wake_one(context, task, &is_to_be_told).await?;
+    }
+    Ok(())
+}
+
+/// Makes a record of a task, if it is to be told of. A worker may be at it: one that gave it back
+/// meanwhile has made a record, but one that has set it aside or that renews its lease has not, and what
+/// it sets aside after that nobody would take up.
+async fn wake_one(
+    context: &Context,
+    mut task: Entry,
+    is_to_be_told: impl Fn(&Entry) -> bool,
+) -> Result<(), String> {
+    let mut attempts = Attempts::first();
+    while is_to_be_told(&task) {
+        let mut told = task.clone();
+        for held in ["owner", "leased_until", "aside"] {
+            told.remove(held);
         }
+        if context.control.replace(told).await? {
+            return Ok(());
+        }
+        let of = |member: &str| text(&task, member).unwrap_or_default().to_owned();
+        let (name, entry) = (of("migration"), of("entry"));
+        let Some(found) = context.control.get(&name, &entry).await? else { return Ok(()) };
+        if !flag(&found, "aside") && !found.contains_key("owner") {
+            return Ok(());
+        }
+        task = found;
+        pause(&mut attempts, Written::Changed, &format!("`{entry}` of `{name}`")).await?;
     }
     Ok(())
 }
@@ -132,12 +160,16 @@ fn may_repair(task: &Entry, now_ms: u64) -> bool {
 #[cfg(test)]
 mod tests {
     use std::collections::HashMap;
+    use std::sync::atomic::{AtomicBool, Ordering};
 
     use aws_sdk_dynamodb::types::AttributeValue as Sdk;
+    use futures::FutureExt as _;
 
     use super::super::control::{n, s};
     use super::super::switching_tests::{NAME, serve};
     use super::*;
+    use crate::output::Output;
+    use crate::test_proxy;
 
     fn task(run: u64, members: &[(&str, Sdk)]) -> Entry {
         let mut task = HashMap::from([("run".to_owned(), n(run))]);
@@ -194,6 +226,47 @@ mod tests {
         assert_eq!(number(&now(held).await, "revision"), 1);
         wake(&served.context, NAME).await.unwrap();
         assert_eq!(number(&now(held).await, "revision"), 2);
+    }
+
+    #[tokio::test]
+    async fn what_is_set_aside_or_renewed_in_the_same_moment_is_taken_up_again() {
+        let served = serve().await;
+        let control = served.context.control.clone();
+        let entry = "TASK#0#backfill#cats#0000";
+        for (held, is_told) in [(Some("aside"), true), (Some("owner"), true), (None, false)] {
+            let take = |task: &mut Entry| {
+                task.retain(|name, _| ["migration", "entry", "revision"].contains(&name.as_str()));
+                task.insert("owner".to_owned(), s("w")).is_none()
+            };
+            control.change(NAME, entry, take).await.unwrap();
+            // Just before the first record of it is made, its worker writes.
+            let (of_worker, is_first) = (control.clone(), AtomicBool::new(true));
+            let script = move |operation: &str, body: &str| {
+                let is_meant = operation == "PutItem" && body.contains(entry);
+                let is_now = is_meant && is_first.swap(false, Ordering::SeqCst);
+                let control = of_worker.clone();
+                async move {
+                    let write = |task: &mut Entry| {
+                        task.remove("owner");
+                        task.extend(held.map(|name| (name.to_owned(), Sdk::Bool(true))));
+                        true
+                    };
+                    if is_now {
+                        control.change(NAME, entry, write).await.unwrap();
+                    }
+                    None
+                }
+                .boxed()
+            };
+            let url = test_proxy::before(&served.context.endpoint, script).await;
+            let context = Context::new(&url, "weir-migrations", Output::Table);
+            let before = number(&control.get(NAME, entry).await.unwrap().unwrap(), "revision");
+            wake(&context, NAME).await.unwrap();
+            let now = control.get(NAME, entry).await.unwrap().unwrap();
+            assert!(!flag(&now, "aside") && !now.contains_key("owner"), "{held:?} {now:?}");
+            let told = number(&now, "revision") - before - 1;
+            assert_eq!(told, u64::from(is_told), "{held:?}");
+        }
     }
 
     #[test]

@@ -323,6 +323,11 @@ impl Task {
         })
     }
 
+    /// The name of its entry.
+    pub(crate) fn entry(&self) -> &str {
+        self.item.get("entry").and_then(AttributeValue::as_str).unwrap_or_default()
+    }
+
     /// The task as it is to be written next, one revision later.
     pub(crate) fn next(&self, change: impl FnOnce(&mut Item)) -> Item {
         let mut item = self.item.clone();

@@ -12,6 +12,7 @@ mod describe;
 mod documents;
 mod first_writes;
 mod in_place;
+mod lease;
 mod pace;
 mod server_date;
 mod set_aside;

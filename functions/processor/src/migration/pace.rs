@@ -34,7 +34,8 @@ impl Pace {
 
 #[cfg(test)]
 mod tests {
-    use super::super::task::{LEASE, PAGE_ITEMS};
+    use super::super::lease::LEASE;
+    use super::super::task::PAGE_ITEMS;
     use super::*;
 
     #[test]

@@ -9,7 +9,8 @@
 use model::{AttributeValue, Item, Number};
 
 use super::control::{Control, Task};
-use super::task::{Later, now_ms};
+use super::lease::now_ms;
+use super::task::Later;
 use crate::back_off::Deadline;
 use crate::failure::Failure;
 
@@ -88,9 +89,8 @@ pub(super) async fn put_off(
     }
     if let Failure::Retry(reason) = &stuck.failure {
         let again = u32::try_from(task.failed).unwrap_or(u32::MAX);
-        if let Some(wait) = Later::from(reason.as_str()).wait(again, deadline.remaining()) {
-            tokio::time::sleep(wait).await;
-        }
+        let wait = Later::from(reason.as_str()).wait_for_record(again, deadline.remaining());
+        tokio::time::sleep(wait).await;
     }
     control.replace(&failed(&task, stuck), task.revision).await
 }

@@ -2,13 +2,14 @@
 //!
 //! Whatever stands in the partition of a document is part of it once readers and writers use the parts:
 //! it would be written back into the document, or be in the way of the way back. So before the cut-over
-//! it is a difference. Nothing repairs that: what the migration did not write, it does not remove.
+//! it is a difference. Nothing repairs that: what the migration did not write, it does not remove. One
+//! that stands where a document has a part is counted by the comparison of the sources, and not again.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use model::json::item_to_string;
-use model::{Item, KeyValue};
+use model::{Item, KeySchema, KeyValue, PrimaryKey};
 use rules::migration::plan::Direction;
 use rules::migration::{Migration, Registers, SourceItem, key_of, visible};
 
@@ -39,46 +40,86 @@ pub(super) async fn tell<'i>(
     let partition = |item: &Item| schema.key_of_item(item).ok().map(|key| key.partition);
     let partitions = items.iter().filter_map(|item| partition(item)).collect();
     let documents = documents(worker, back, &task.table, &partitions).await?;
-    let is_part = |item: &&Item| partition(item).is_some_and(|key| documents.contains(&key));
+    let is_part = |item: &&Item| partition(item).is_some_and(|key| documents.contains_key(&key));
     let (strangers, others): (Vec<&Item>, Vec<&Item>) = items.into_iter().partition(is_part);
-    let keys: Vec<String> =
-        strangers.into_iter().map(|item| item_to_string(&key_of(item, schema))).collect();
-    for key in &keys {
-        tally.sample("occupied", &format!("{} {key}: {WHY}", task.table));
+    let of_strangers = strangers.iter().filter_map(|item| documents.get(&partition(item)?));
+    let parts = parts_of(worker, &task.table, of_strangers.flatten()).await?;
+    let key_text = |item: &Item| item_to_string(&key_of(item, schema));
+    for item in strangers.iter().filter(|item| !is_in_place_of(item, schema, &parts)) {
+        tally.sample("occupied", &format!("{} {}: {WHY}", task.table, key_text(item)));
     }
+    let keys = strangers.into_iter().map(key_text);
     let note = |key: String| async move {
         let name = worker.migration.name();
         worker.control.note_problem(name, "foreign", &task.table, &key, WHY).await
     };
     // A page has a few hundred items.
-    let notes: Vec<_> = keys.into_iter().map(note).collect();
+    let notes: Vec<_> = keys.map(note).collect();
     stream::iter(notes).buffer_unordered(WRITES_AT_ONCE).try_collect::<()>().await?;
     Ok(others)
 }
 
-/// Whether an item with these marks is there because one of a migration's sources says so.
-pub(super) fn is_of(migration: &Migration, registers: &Registers) -> bool {
-    let is_source =
-        |text: &str| text.parse::<SourceItem>().is_ok_and(|source| migration.reads(&source.table));
-    registers.live().any(|(source, _)| is_source(source))
+/// The parts in a table that documents become as they are now, by their keys.
+async fn parts_of(
+    worker: &Worker<'_>,
+    parts: &str,
+    documents: impl Iterator<Item = &SourceItem>,
+) -> Result<BTreeMap<PrimaryKey, Item>, Failure> {
+    let migration = &worker.migration;
+    let mut keys: BTreeMap<&str, BTreeMap<String, Item>> = BTreeMap::new();
+    for source in documents {
+        keys.entry(&source.table).or_default().insert(source.to_string(), source.key.clone());
+    }
+    let mut found = BTreeMap::new();
+    for (table, keys) in keys {
+        let schema = migration.schema(table).ok_or_else(|| unknown(table))?;
+        let (client, keys) = (&worker.control.client, keys.into_values());
+        let items = load_items(client, table, schema, keys, RetryPolicy::CONTENDED).await?;
+        // What cannot be split is counted as that.
+        let made = items.values().filter_map(|item| migration.outputs(table, item).ok()).flatten();
+        let made = made.filter(|(target, _)| target.table == parts);
+        found.extend(made.map(|(target, part)| (target.key, part)));
+    }
+    Ok(found)
 }
 
-/// Those of some partitions in which a document stands that the migration has split. Who is deleted
-/// meanwhile has no profile any more.
+/// Whether an item stands where a document has another part, or is no part because it has no mark: the
+/// comparison of the sources counts that.
+fn is_in_place_of(item: &Item, schema: &KeySchema, parts: &BTreeMap<PrimaryKey, Item>) -> bool {
+    let key = schema.key_of_item(item).ok();
+    key.and_then(|key| parts.get(&key)).is_some_and(|part| {
+        Registers::from_item(item).is_err() || visible(item, schema).as_ref() != Some(part)
+    })
+}
+
+/// Those of some partitions in which a document stands that the migration has split, with the sources
+/// that have it. Who is deleted meanwhile has no profile any more.
 async fn documents(
     worker: &Worker<'_>,
     back: &Migration,
     parts: &str,
     partitions: &BTreeSet<KeyValue>,
-) -> Result<BTreeSet<KeyValue>, Failure> {
+) -> Result<BTreeMap<KeyValue, Vec<SourceItem>>, Failure> {
     let schema = back.schema(parts).ok_or_else(|| unknown(parts))?;
     let keys = partitions.iter().filter_map(|partition| back.profile_key(parts, partition));
     let client = &worker.control.client;
     let found = load_items(client, parts, schema, keys, RetryPolicy::CONTENDED).await?;
-    let is_document = |item: &&Item| {
-        visible(item, schema).is_some()
-            && Registers::from_item(item).is_ok_and(|marks| is_of(&worker.migration, &marks))
+    let of_document = |item: &Item| {
+        visible(item, schema)?;
+        let sources = sources_of(&worker.migration, &Registers::from_item(item).ok()?);
+        let partition = schema.key_of_item(item).ok()?.partition;
+        (!sources.is_empty()).then_some((partition, sources))
     };
-    let profiles = found.values().filter(is_document);
-    Ok(profiles.filter_map(|item| schema.key_of_item(item).ok()).map(|key| key.partition).collect())
+    Ok(found.values().filter_map(of_document).collect())
+}
+
+/// The sources of a migration that say that an item with these marks is there.
+fn sources_of(migration: &Migration, registers: &Registers) -> Vec<SourceItem> {
+    let sources = registers.live().filter_map(|(source, _)| source.parse::<SourceItem>().ok());
+    sources.filter(|source| migration.reads(&source.table)).collect()
+}
+
+/// Whether an item with these marks is there because one of a migration's sources says so.
+pub(super) fn is_of(migration: &Migration, registers: &Registers) -> bool {
+    !sources_of(migration, registers).is_empty()
 }

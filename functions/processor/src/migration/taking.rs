@@ -13,7 +13,7 @@ use super::pace::Pace;
 use super::set_aside::{ASIDE, Stuck, put_behind, put_off};
 use super::targets::Targets;
 use super::task::{Idle, Later, Worker};
-use super::{Migrations, task, touch};
+use super::{Migrations, lease, task, touch};
 use crate::back_off::Deadline;
 use crate::event::{BatchItemFailure, BatchResponse, Delivered};
 use crate::failure::Failure;
@@ -132,8 +132,10 @@ impl<O: ObjectStore + Clone> Migrations<O> {
                     "task later"
                 );
                 let place = (migration, entry, told.revision);
-                // Without a wait, its records would follow each other at once.
-                if again > 0 && !later.is_of_a_lease() && put_behind(&self.control, place).await? {
+                if again == 0 {
+                    tokio::time::sleep(later.wait_for_record(0, deadline.remaining())).await;
+                }
+                if !later.is_of_a_lease() && put_behind(&self.control, place).await? {
                     return Ok(None);
                 }
                 return Ok(Some(later));
@@ -150,7 +152,8 @@ impl<O: ObjectStore + Clone> Migrations<O> {
         if let Some(idle) = self.kept_from(told, &state).await? {
             return Ok(idle.into_later());
         }
-        let leased = task::lease(control, migration, told.entry, told.revision, &self.name).await?;
+        let leased =
+            lease::lease(control, migration, told.entry, told.revision, &self.name).await?;
         let task = match leased {
             Ok(task) => task,
             Err(idle) => return Ok(idle.into_later()),

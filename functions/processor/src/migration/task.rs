@@ -4,20 +4,21 @@
 //! the control table's stream, which invokes the next worker. If it dies, its record is delivered
 //! again, and the slice is done again from where the last one ended: what is stated twice changes
 //! nothing. Two workers on one task do no harm either: the revision lets only one write how far
-//! it came.
+//! it came, and the other one stops when it cannot renew its lease.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::operation::scan::ScanOutput;
-use model::{AttributeValue, Item, Number};
+use model::{AttributeValue, Item};
 use rules::Effect;
 use rules::migration::{Direction, Migration, Phase};
 use tracing::{info, warn};
 
 use super::PLAN_TABLE;
 use super::control::{Control, Tally, Task, Work};
+use super::lease::{held_by_another, now_ms, while_held};
 use super::pace::Pace;
 use super::set_aside::{Stuck, worked};
 use super::targets::{Targets, WRITES_AT_ONCE};
@@ -31,8 +32,6 @@ use crate::tables::dynamodb::request_failure;
 /// How long a worker works before it writes how far it came. What a killed worker has done in it
 /// is done again, and progress is seen so often.
 pub(super) const SLICE: Duration = Duration::from_secs(2);
-/// How long others leave a task to its worker: some slices, because a page may take long.
-pub(super) const LEASE: Duration = Duration::from_secs(8);
 /// Shortest wait before a task that cannot be worked on is looked at again. An answer at once would be
 /// followed by the next delivery at once, thousands of them in an hour.
 const WAIT_MIN: Duration = Duration::from_secs(1);
@@ -69,7 +68,7 @@ pub(crate) enum Idle {
 pub(crate) struct Later {
     pub(crate) reason: String,
     /// The time after which nothing holds it up any more, if that is known.
-    at_most: Option<Duration>,
+    pub(super) at_most: Option<Duration>,
 }
 
 impl Idle {
@@ -96,12 +95,23 @@ impl Later {
 
     /// How long to wait within this invocation before the task is looked at again, which was done so
     /// many times after its first look; none if it is to be delivered again. The longer it waited
-    /// already, the longer. What is left of the invocation then is at least what it waits, and a slice.
+    /// already, the longer. What is left of the invocation then is at least what it waits, and a slice;
+    /// the shortest time-out that a plan may have has room for both.
     pub(crate) fn wait(&self, again: u32, remaining: Duration) -> Option<Duration> {
+        let spare = remaining.saturating_sub(SLICE);
+        (spare >= WAIT_MIN).then(|| self.usual(again).min(spare).min(remaining / 2))
+    }
+
+    /// How long to wait before the task has another record, when this invocation does no more for it: a
+    /// record at once would be followed by the next one at once. Where little time is left, the attempt
+    /// has taken it, which is a wait as well.
+    pub(crate) fn wait_for_record(&self, again: u32, remaining: Duration) -> Duration {
+        self.usual(again).min(remaining / 2)
+    }
+
+    fn usual(&self, again: u32) -> Duration {
         let usual = WAIT_MIN.saturating_mul(1 << again.min(8)).min(WAIT_MAX);
-        let wait = self.at_most.map_or(usual, |most| usual.min(most)).max(WAIT_MIN);
-        let half = remaining / 2;
-        (half >= SLICE).then(|| wait.min(half))
+        self.at_most.map_or(usual, |most| usual.min(most)).max(WAIT_MIN)
     }
 }
 
@@ -173,15 +183,6 @@ fn superseded(task: &Task) -> Item {
     })
 }
 
-/// For how long another worker has a task, if one has.
-fn held_by_another(task: &Task, name: &str, now: u64) -> Option<Later> {
-    let is_held = task.leased_until > now && task.owner.as_deref() != Some(name);
-    // A clock may be wrong by any amount; no lease is longer than this.
-    let left = Duration::from_millis(task.leased_until.saturating_sub(now)).min(LEASE);
-    let reason = "another worker has this task".to_owned();
-    is_held.then_some(Later { reason, at_most: Some(left) })
-}
-
 /// Marks a comparison as done that a later one took the place of, unless another worker has it: that
 /// one may be repairing, and a switch waits for it.
 ///
@@ -200,49 +201,21 @@ pub(crate) async fn end_outdated(
     Ok(Idle::NothingToDo)
 }
 
-/// Takes the lease of the task that a record told of.
-///
-/// # Errors
-/// When the control table cannot be read or written.
-pub(crate) async fn lease(
-    control: &Control,
-    migration: &str,
-    entry: &str,
-    told_revision: u64,
-    name: &str,
-) -> Result<Result<Task, Idle>, Failure> {
-    let Some(task) = control.get(migration, entry).await?.as_ref().and_then(Task::from_item) else {
-        return Ok(Err(Idle::NothingToDo));
-    };
-    let now = now_ms();
-    // A later revision without an owner has a record of its own. With one, its worker may have
-    // died after it took the lease; then this record is the only one that is delivered again.
-    if task.done || (task.revision > told_revision && task.owner.is_none()) {
-        return Ok(Err(Idle::NothingToDo));
-    }
-    if let Some(later) = held_by_another(&task, name, now) {
-        return Ok(Err(Idle::Later(later)));
-    }
-    let until = now + u64::try_from(LEASE.as_millis()).unwrap_or(0);
-    let leased = task.next(|item| {
-        item.insert("owner".to_owned(), AttributeValue::from(name));
-        item.insert("leased_until".to_owned(), AttributeValue::N(Number::from(until)));
-    });
-    if !control.replace(&leased, task.revision).await? {
-        return Ok(Err(Idle::Later("another worker took this task".into())));
-    }
-    Ok(Task::from_item(&leased).ok_or(Idle::NothingToDo))
+/// What a slice of work has done.
+struct Slice {
+    /// The key after which the next one goes on.
+    cursor: Option<Item>,
+    done: bool,
+    /// Items of the next page at most.
+    most: i32,
+    tally: Tally,
+    read: u64,
 }
 
 /// The task as it stands after a slice of work: how far it came, for whoever takes it next.
-fn given_back(
-    task: &Task,
-    cursor: Option<&Item>,
-    (done, most): (bool, i32),
-    tally: &Tally,
-) -> Item {
+fn given_back(task: &Task, Slice { cursor, done, most, tally, .. }: &Slice) -> Item {
     task.next(|item| {
-        worked(item, (most < PAGE_ITEMS).then_some(most));
+        worked(item, (*most < PAGE_ITEMS).then_some(*most));
         match cursor {
             Some(key) => {
                 item.insert("cursor".to_owned(), AttributeValue::M(key.0.clone()));
@@ -251,7 +224,7 @@ fn given_back(
                 item.remove("cursor");
             }
         }
-        item.insert("done".to_owned(), AttributeValue::Bool(done));
+        item.insert("done".to_owned(), AttributeValue::Bool(*done));
         tally.add_to(item);
     })
 }
@@ -283,16 +256,33 @@ fn tell(task: &Task, read: u64, (done, written): (bool, bool), took: Duration) {
 }
 
 impl Worker<'_> {
-    /// Works on a leased task for a slice of time, and writes how far it came.
+    /// Works on a leased task for a slice of time, and writes how far it came. A page may take as long
+    /// as the invocation, so the lease is renewed meanwhile.
     ///
     /// # Errors
-    /// When a page could be neither read nor done.
+    /// When a page could be neither read nor done, or the lease could not be renewed.
     pub(crate) async fn work(
         &self,
         task: &Task,
         pace: &Pace,
         deadline: Deadline,
     ) -> Result<(), Stuck> {
+        let started = Instant::now();
+        let slice = Box::pin(self.slice(task, pace, deadline));
+        let Some((slice, task)) = while_held(self.control, task, slice).await? else {
+            let (migration, entry) = (&task.migration, task.entry());
+            info!(function = "migration", migration, entry, "task taken by another");
+            return Ok(());
+        };
+        let slice = slice?;
+        let next = given_back(&task, &slice);
+        let written = self.control.replace(&next, task.revision).await?;
+        tell(&task, slice.read, (slice.done, written), started.elapsed());
+        Ok(())
+    }
+
+    /// Works on a task for a slice of time.
+    async fn slice(&self, task: &Task, pace: &Pace, deadline: Deadline) -> Result<Slice, Stuck> {
         let started = Instant::now();
         let mut tally = Tally::default();
         let mut cursor = task.cursor.clone();
@@ -340,10 +330,7 @@ impl Worker<'_> {
                 break false;
             }
         };
-        let next = given_back(task, cursor.as_ref(), (done, most), &tally);
-        let written = self.control.replace(&next, task.revision).await?;
-        tell(task, read, (done, written), started.elapsed());
-        Ok(())
+        Ok(Slice { cursor, done, most, tally, read })
     }
 
     async fn do_page(
@@ -479,11 +466,6 @@ async fn page(
     answer.page().ok_or_else(|| unreadable("Scan", &task.table))
 }
 
-pub(super) fn now_ms() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
-}
-
 #[cfg(test)]
 mod tests {
     use model::json::item_from_str;
@@ -510,9 +492,6 @@ mod tests {
 
         let open = r#"{"migration":{"S":"shop"},"entry":{"S":"TASK#3#check-source#cats#0000"},"work":{"S":"check-source"},"table":{"S":"cats"},"segment":{"N":"0"},"segments":{"N":"1"},"fingerprint":{"S":"f"},"revision":{"N":"4"},"repairs":{"BOOL":true},"done":{"BOOL":false},"owner":{"S":"w"},"leased_until":{"N":"9"}}"#;
         let task = Task::from_item(&item_from_str(open).unwrap()).unwrap();
-        assert!(held_by_another(&task, "v", 8).is_some_and(|later| later.is_of_a_lease()));
-        assert_eq!(held_by_another(&task, "w", 8), None);
-        assert_eq!(held_by_another(&task, "v", 9), None);
         let done = Task::from_item(&superseded(&task)).unwrap();
         assert!(done.done && done.owner.is_none());
         assert_eq!((done.revision, done.leased_until), (5, 0));
@@ -535,7 +514,15 @@ mod tests {
             assert!(all.len() < 50 && left < 2 * SLICE, "{all:?}");
             assert_eq!(all[..3], waits.map(Duration::from_millis));
         }
-        assert_eq!(lagging.wait(0, Duration::from_secs(3)), None);
+        // What is left of the shortest time-out that a plan may have.
+        for (left, wait) in [(4_000, Some(1_000)), (3_000, Some(1_000)), (2_999, None)] {
+            let wait = wait.map(Duration::from_millis);
+            assert_eq!(lagging.wait(0, Duration::from_millis(left)), wait);
+        }
+        for (again, left, wait) in [(0, 59_000, 1_000), (2, 59_000, 4_000), (9, 3_000, 1_500)] {
+            let found = lagging.wait_for_record(again, Duration::from_millis(left));
+            assert_eq!(found, Duration::from_millis(wait));
+        }
     }
 
     #[test]

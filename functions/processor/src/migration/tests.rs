@@ -216,6 +216,8 @@ async fn what_nobody_migrated_among_the_parts_of_a_document_is_a_difference() {
     profile["id"] = json!({"S": "1"});
     profile["_weir"] = mark;
     let stranger = item("D#1", "PLOT#9");
+    // The comparison of the sources finds it where the document has a part.
+    let in_the_way = item("D#1", "PLOT");
     let elsewhere = item("OTHER", "PLOT#9");
     let mut asked = Vec::new();
     let (task, notes, left) = worked(split_task("check-target", "tgt", 1), 1, |operation, body| {
@@ -223,11 +225,13 @@ async fn what_nobody_migrated_among_the_parts_of_a_document_is_a_difference() {
         (
             "200 OK",
             match operation {
-                "scan" => json!({"Items": [profile, stranger, elsewhere]}),
+                "scan" => json!({"Items": [profile, stranger, in_the_way, elsewhere]}),
                 "batchgetitem" if body["RequestItems"]["tgt"].is_object() => {
                     json!({"Responses": {"tgt": [profile]}})
                 }
-                "batchgetitem" => json!({"Responses": {"src": [{"id": {"S": "1"}}]}}),
+                "batchgetitem" => {
+                    json!({"Responses": {"src": [{"id": {"S": "1"}, "plot": {"S": "a"}}]}})
+                }
                 _ => json!({}),
             },
         )
@@ -242,7 +246,8 @@ async fn what_nobody_migrated_among_the_parts_of_a_document_is_a_difference() {
     // It is repaired by nobody, and told of.
     assert!(!asked.iter().any(|operation| operation.starts_with("delete")), "{asked:?}");
     let noted: Vec<_> = notes.iter().map(|note| note["key"]["S"].as_str().unwrap()).collect();
-    assert_eq!(noted, [r#"{"pk":{"S":"D#1"},"sk":{"S":"PLOT#9"}}"#]);
+    let key = |sk: &str| format!(r#"{{"pk":{{"S":"D#1"}},"sk":{{"S":"{sk}"}}}}"#);
+    assert_eq!(noted, [key("PLOT#9"), key("PLOT")]);
     assert!(notes[0]["entry"]["S"].as_str().unwrap().starts_with("PROBLEM#foreign#tgt#"));
 }
 
