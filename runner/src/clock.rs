@@ -11,6 +11,8 @@ use serde_json::{Value, json};
 use crate::endpoint;
 use crate::exit::Exit;
 use crate::output::{self, Output};
+use crate::running::Look;
+use crate::status;
 
 const DAY_SECONDS: u64 = 24 * 60 * 60;
 /// An advance beyond this is probably a mistake in its unit, and would stay: whatever has a time to
@@ -96,6 +98,10 @@ pub async fn run(arguments: &ClockArguments, output: Output) -> Result<Exit, Str
             json!({"advance_ms": u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)})
         }
     };
+    let waiting = match arguments.change {
+        ClockChange::Advance { .. } => records_that_wait(&endpoint),
+        _ => Vec::new(),
+    };
     let method = if change.is_null() { Method::GET } else { Method::POST };
     let clock = endpoint::admin(method, &endpoint, "clock", &change).await?;
     let now_ms = clock.get("now_ms").and_then(Value::as_i64).unwrap_or_default();
@@ -103,7 +109,26 @@ pub async fn run(arguments: &ClockArguments, output: Output) -> Result<Exit, Str
     let frozen = clock.get("frozen").cloned().unwrap_or_default();
     let row = vec![json!(format!("{time:.3}")), json!(now_ms), frozen];
     output::rows(output, &["time", "now ms", "frozen"], &[row]);
+    if !waiting.is_empty() {
+        output::say(&note_of(&waiting));
+    }
     Ok(Exit::Done)
+}
+
+/// The records that waited for functions of the `weir up` in this folder, if the store is its own.
+fn records_that_wait(endpoint: &str) -> Vec<(String, u64)> {
+    match Look::here() {
+        Look::Running(running) if running.is_at(endpoint) => status::waiting(&running.directory),
+        _ => Vec::new(),
+    }
+}
+
+fn note_of(waiting: &[(String, u64)]) -> String {
+    let each: Vec<String> = waiting.iter().map(|(name, count)| format!("{name} {count}")).collect();
+    format!(
+        "NOTE: records waited for their functions ({}) and are older now: a mapping gives up those older than its MaximumRecordAgeInSeconds; `weir status --exit-code` before an advance says when none waits",
+        each.join(", ")
+    )
 }
 
 /// Deletes what has expired.
@@ -161,6 +186,21 @@ mod tests {
         assert_eq!(advance("99999d", false).await, Ok(Exit::Refused));
         assert!(advance("99999d", true).await.is_err());
         assert!(advance("366d", false).await.is_err());
+    }
+
+    #[test]
+    fn records_that_wait_are_named() {
+        let folder = tempfile::tempdir().unwrap();
+        assert!(status::waiting(folder.path()).is_empty());
+        let shard =
+            |waiting: u64, in_flight: u64| json!({"waiting": waiting, "in_flight": in_flight});
+        let mappings = json!({"mappings": [
+            {"mapping": "A", "shards": [shard(2, 1), shard(0, 3)]},
+            {"mapping": "B", "shards": [shard(0, 0)]},
+        ]});
+        std::fs::write(folder.path().join("status.json"), mappings.to_string()).unwrap();
+        let note = note_of(&status::waiting(folder.path()));
+        assert!(note.contains("functions (A 6) and are older"), "{note}");
     }
 
     #[test]

@@ -159,7 +159,7 @@ fn counts(stack: &Stack) -> String {
 }
 
 fn folder(directory: &Path) -> Check {
-    let fix = "name a folder that you may write, with --directory";
+    let fix = "go to a folder that you may write: `weir up` also keeps `.weir` in the one it is started in";
     // The nearest folder that is there: what is below it, `weir up` makes.
     let existing = directory.ancestors().find(|path| path.is_dir()).unwrap_or(Path::new("."));
     let existing = if existing.as_os_str().is_empty() { Path::new(".") } else { existing };

@@ -88,6 +88,7 @@ impl Look {
         if uses(Path::new(""), &own) {
             return own;
         }
+        let directory = &std::fs::canonicalize(directory).unwrap_or_else(|_| directory.to_owned());
         let beside = directory.parent().zip(directory.parent().and_then(Path::parent));
         let found = beside.map(|(weir, base)| (Self::of(&weir.join("running.json")), base));
         found.filter(|(look, base)| uses(base, look)).map_or(Self::Nothing, |(look, _)| look)
@@ -136,6 +137,11 @@ impl Running {
     /// That it has ended, for a person.
     pub(crate) fn has_ended(&self) -> String {
         format!("`weir up` (process {}) has ended without tidying up; start it again", self.process)
+    }
+
+    /// Whether its store is the one at this address.
+    pub(crate) fn is_at(&self, url: &str) -> bool {
+        !self.dynamodb.is_empty() && place_of(url) == place_of(&self.dynamodb)
     }
 
     /// The values of a template's parameters for a command whose store is `store`, if a flag or the

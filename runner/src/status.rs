@@ -16,7 +16,7 @@ use crate::mapping::{Phase, ShardStatus};
 use crate::output::{self, Output};
 use crate::poller::tick_ms;
 use crate::running::Running;
-use crate::streams::redrives;
+use crate::streams::redrives::{self, Redriven};
 use crate::system::System;
 use crate::template::Absent;
 
@@ -151,6 +151,20 @@ fn state(shard: &ShardStatus, tick_ms: u64) -> &'static str {
     }
 }
 
+/// How many records wait for each mapping that has some, as the file says it.
+pub(crate) fn waiting(directory: &Path) -> Vec<(String, u64)> {
+    let status = read(directory).unwrap_or_default();
+    let of_shard = |shard: &Value| {
+        let count = |name: &str| shard.get(name).and_then(Value::as_u64).unwrap_or(0);
+        count("waiting") + count("in_flight")
+    };
+    let of_mapping = |mapping: &Value| {
+        let name = mapping.get("mapping").and_then(Value::as_str).unwrap_or_default();
+        (name.to_owned(), list(mapping, "shards").iter().map(of_shard).sum::<u64>())
+    };
+    list(&status, "mappings").iter().map(of_mapping).filter(|(_, count)| *count > 0).collect()
+}
+
 /// The status of a running system, as its file says it.
 pub(crate) fn read(directory: &Path) -> Option<Value> {
     let text = std::fs::read_to_string(directory.join(FILE)).ok()?;
@@ -177,12 +191,12 @@ pub fn run(arguments: &StatusArguments, output: Output) -> Result<Exit, String> 
 fn last(directory: &Path) -> Result<Value, String> {
     let mut status =
         read(directory).ok_or_else(|| "`weir up` has not written its status yet".to_owned())?;
-    note_redrives(&mut status, || redrives::done_since_the_start(directory));
+    note_redrives(&mut status, || redrives::since_the_start(directory));
     Ok(status)
 }
 
 /// Notes how many of the records that a mapping gave up were brought to its function since.
-fn note_redrives(status: &mut Value, count: impl FnOnce() -> BTreeMap<String, u64>) {
+fn note_redrives(status: &mut Value, count: impl FnOnce() -> BTreeMap<String, Redriven>) {
     let given_up = |it: &Value| it.pointer("/totals/given_up").and_then(Value::as_u64);
     if list(status, "mappings").iter().all(|mapping| given_up(mapping).unwrap_or(0) == 0) {
         return;
@@ -191,9 +205,12 @@ fn note_redrives(status: &mut Value, count: impl FnOnce() -> BTreeMap<String, u6
     let mappings = status.get_mut("mappings").and_then(Value::as_array_mut);
     for mapping in mappings.into_iter().flatten() {
         let own = mapping.get("mapping").and_then(Value::as_str);
-        let own = own.and_then(|name| redriven.get(name)).copied().unwrap_or(0);
+        let own = own.and_then(|name| redriven.get(name)).copied().unwrap_or_default();
+        // Where the journal does not reach back to all of it, what is redriven of the rest is unknown.
+        let has_all = given_up(mapping) == Some(own.given_up);
+        let done = if has_all { own.done } else { 0 };
         if let Some(Value::Object(totals)) = mapping.get_mut("totals") {
-            totals.insert("redriven".to_owned(), json!(own));
+            totals.insert("redriven".to_owned(), json!(done));
         }
     }
 }
@@ -358,7 +375,8 @@ impl Shown {
         }
         if gaps > 0 {
             self.remarks.push(format!(
-                "{name}: records were LOST {gaps} times since it began; the stream had trimmed them unread"
+                "{name}: records were LOST {} since it began; the stream had trimmed them unread",
+                output::counted(gaps, "time", "times")
             ));
         }
         self.is_well &= !ended
@@ -419,7 +437,7 @@ mod tests {
                 true,
                 Some("all of them were redriven"),
             ),
-            ("caught up", json!({"gaps": 1}), &none, false, Some("LOST 1 times")),
+            ("caught up", json!({"gaps": 1}), &none, false, Some("LOST 1 time since")),
             ("caught up", json!({}), &absent(false), false, Some("nothing invokes `Hello`: Node")),
             ("caught up", json!({}), &absent(true), true, Some("nothing invokes `Hello`: Node")),
         ] {
@@ -459,9 +477,13 @@ mod tests {
         let mut none = status("caught up", &json!({"given_up": 0}), &json!([]));
         note_redrives(&mut none, || unreachable!("nothing was given up"));
         let mut some = status("caught up", &json!({"given_up": 2}), &json!([]));
-        note_redrives(&mut some, || [("M".to_owned(), 2), ("N".to_owned(), 9)].into());
-        assert_eq!(some.pointer("/mappings/0/totals/redriven"), Some(&json!(2)));
-        assert!(show(&some, Output::Json).is_well);
+        for (given_up, is_well) in [(2, true), (1, false), (3, false)] {
+            let own = Redriven { given_up, done: 2 };
+            note_redrives(&mut some, || [("M".to_owned(), own)].into());
+            let expected = if is_well { json!(2) } else { json!(0) };
+            assert_eq!(some.pointer("/mappings/0/totals/redriven"), Some(&expected));
+            assert_eq!(show(&some, Output::Json).is_well, is_well);
+        }
     }
 
     #[test]

@@ -36,7 +36,7 @@ const AGE_SECONDS_MIN: u64 = 900;
 /// What to compact.
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "Examples:\n  weir archive compact\n  weir archive compact --table movies --age 900\n\nExit codes: 0 done, 3 something is left for the next time: hours that could not be changed, or there was no time\n\nOn AWS (without these flags the command refuses the payload, or asks a second time after a minute):\n  aws lambda invoke --function-name NAME --cli-binary-format raw-in-base64-out --cli-read-timeout 0 --payload '{\"compact\":{}}' answer.json"
+    after_help = "Examples:\n  weir archive compact\n  weir archive compact --table movies --age 900\n\nExit codes: 0 done, 3 something is left for the next time: hours that could not be changed, or there was no time\n\nOn AWS (without these flags the command refuses the payload, or asks a second time after a minute; version 1 of it does not know the first):\n  aws lambda invoke --function-name NAME --cli-binary-format raw-in-base64-out --cli-read-timeout 0 --payload '{\"compact\":{}}' answer.json"
 )]
 pub(super) struct CompactArguments {
     /// Only this table

@@ -77,7 +77,8 @@ pub(super) struct RestoreArguments {
     /// it stays as it was
     #[arg(long, value_name = "strip|SECONDS", default_value = "strip")]
     ttl: String,
-    /// Say what would be put, and put nothing
+    /// Count the rows that are selected, and put nothing: whether one is the newest of its key is
+    /// seen when it is put
     #[arg(long)]
     dry_run: bool,
     /// The store; without it, the `weir up` in this folder
@@ -123,7 +124,11 @@ impl Counts {
             "tombstones": count(&self.tombstones),
             "skippedRows": rows.collect::<Vec<_>>(),
         });
-        let code = if count(&self.skipped) > 0 { Exit::Differences } else { Exit::Done };
+        let code = match (count(&self.rows), count(&self.skipped)) {
+            (0, _) => Exit::Failed,
+            (_, 0) => Exit::Done,
+            _ => Exit::Differences,
+        };
         (answer.to_string(), code)
     }
 }
@@ -184,6 +189,9 @@ pub(super) async fn restore(
             "`{name}` is a part of the key of `{}`, so it is restored as it was: TTL deletes these items again when that time is over",
             target.table
         ));
+    }
+    if counts.rows.load(Ordering::Relaxed) == 0 {
+        say("no row of the archive is selected; `weir archive ls` and `get` show what is there");
     }
     Ok(counts.tell(&target.table, arguments.dry_run))
 }

@@ -3,6 +3,7 @@
 //! It does not decide how many instances there are, and starts nothing again.
 
 use std::{
+    io::ErrorKind,
     path::PathBuf,
     process::Stdio,
     sync::{Arc, atomic::AtomicU32},
@@ -44,6 +45,9 @@ pub(super) struct Shared {
     pub(super) losses: Arc<AtomicU32>,
 }
 
+/// `ENOEXEC`: a file is no program that the operating system knows.
+const EXEC_FORMAT: i32 = 8;
+
 /// A process could not be started; the function never ran.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum StartError {
@@ -54,26 +58,25 @@ pub(super) enum StartError {
 }
 
 impl StartError {
-    /// Why no process can ever be started from what is there, in the words of Lambda. Where nothing is
-    /// there, or is just written, it may be being built.
+    /// Why no process can ever be started from what is there, in the words of Lambda. What may pass is
+    /// none of it: a machine without room for one more process, a program that is just being built.
     pub(super) fn invalid_entrypoint(&self) -> Option<String> {
         let Self::Spawn { binary, source } = self else { return None };
-        let is_being_written = source.kind() == std::io::ErrorKind::ExecutableFileBusy;
-        if is_being_written || !binary.is_file() {
-            return None;
-        }
-        let shown = binary.display();
-        let because = match entrypoint::look(binary) {
-            Entrypoint::NoInterpreter(name) => format!(": its interpreter `{name}` is not there"),
-            Entrypoint::NoProgram => format!(": {}", entrypoint::NO_PROGRAM),
-            Entrypoint::Fine => String::new(),
+        let begins = entrypoint::look(binary);
+        let why = match (source.kind(), source.raw_os_error(), begins) {
+            (ErrorKind::NotFound, _, Entrypoint::NoInterpreter(name)) => {
+                format!("no such file or directory: its interpreter `{name}` is not there")
+            }
+            (_, Some(EXEC_FORMAT), Entrypoint::NoProgram) => {
+                format!("exec format error: {}", entrypoint::NO_PROGRAM)
+            }
+            (_, Some(EXEC_FORMAT), _) => {
+                "exec format error: it is a program for another processor".to_owned()
+            }
+            (ErrorKind::PermissionDenied, ..) if binary.is_file() => "permission denied".to_owned(),
+            _ => return None,
         };
-        let os = match source.kind() {
-            std::io::ErrorKind::PermissionDenied => "permission denied".to_owned(),
-            std::io::ErrorKind::NotFound => "no such file or directory".to_owned(),
-            _ => source.to_string(),
-        };
-        Some(format!("fork/exec {shown}: {os}{because}"))
+        Some(format!("fork/exec {}: {why}", binary.display()))
     }
 }
 

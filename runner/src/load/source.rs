@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read};
+use std::ops::Range;
 
 use model::{AttributeType, AttributeValue, Item};
 use serde_json::value::RawValue;
@@ -161,14 +162,26 @@ fn array_rows(
     BufReader::new(file)
         .read_to_string(&mut text)
         .map_err(|error| format!("cannot read `{name}`: {error}"))?;
-    let members: Vec<Box<RawValue>> = serde_json::from_str(&text).map_err(|error| {
+    let members: Vec<&RawValue> = serde_json::from_str(&text).map_err(|error| {
         let hint = match text.trim_start().starts_with('{') {
             true => "; if it has one object on each line, write --format ndjson",
             false => "",
         };
         format!("`{name}` is not a JSON array: {error}{hint}")
     })?;
-    Ok((1u64..).zip(members).map(|(line, raw)| plain_row((line, raw.get().to_owned()))))
+    let (mut line, mut told) = (1, 0);
+    let places = members.into_iter().map(|raw| {
+        // A member is a part of the text, so its address says where it begins.
+        let begins = (raw.get().as_ptr() as usize).saturating_sub(text.as_ptr() as usize);
+        let between = text.as_bytes().get(told..begins).unwrap_or_default();
+        line += between.iter().filter(|byte| **byte == b'\n').count() as u64;
+        told = begins;
+        (line, begins..begins + raw.get().len())
+    });
+    let places: Vec<(u64, Range<usize>)> = places.collect();
+    Ok(places.into_iter().map(move |(line, range)| {
+        plain_row((line, text.get(range).unwrap_or_default().to_owned()))
+    }))
 }
 
 /// The text of a value as it would stand in a key of our own making.
@@ -268,6 +281,15 @@ mod tests {
         let source = Source::open(&input, Format::Csv, &BTreeMap::new(), None).unwrap();
         assert_eq!(source.map(|row| row.unwrap().item.len()).collect::<Vec<_>>(), [2, 2]);
         assert_eq!(input.bytes().unwrap(), 13);
+    }
+
+    #[test]
+    fn a_member_of_an_array_has_the_line_where_it_begins() {
+        let content = "[\n  {\"a\": 1},\n  {\n    \"a\": 2\n  }, 7,\n\n  8]";
+        let rows = read(Format::Json, content, &[]);
+        let lines: Vec<_> =
+            rows.iter().map(|row| row.as_ref().err().map(|(line, _)| *line)).collect();
+        assert_eq!(lines, [None, None, Some(5), Some(7)]);
     }
 
     #[test]

@@ -64,7 +64,7 @@ pub(crate) struct CutoverArguments {
 /// What to switch back.
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "Exit codes: 0 done, 3 something cannot be changed back, 4 refused, 5 not in time: nothing was changed, unless it says what could not be put back, or that it is decided and not done"
+    after_help = "Exit codes: 0 done, 3 something cannot be changed back, 4 refused, 5 not in time: nothing was changed, unless it says what could not be put back, that it is decided and not done, or that it is reverted and not all tombstones are removed"
 )]
 pub(crate) struct RevertArguments {
     #[command(flatten)]

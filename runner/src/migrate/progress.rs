@@ -117,7 +117,8 @@ impl Progress {
 
     fn in_segments(&self) -> Measure {
         let [done, whole] = [self.done, self.tasks].map(|n| u64::try_from(n).unwrap_or(0));
-        Measure { done, whole, ..Measure::default() }
+        // Segments of several tables differ in size by nobody knows how much.
+        Measure { done, whole, is_guess: self.tables.len() > 1, ..Measure::default() }
     }
 }
 

@@ -65,7 +65,8 @@ pub(super) async fn describe(
     let route = context.control.get(name, "ROUTE").await?.unwrap_or_default();
     let phase = phase_of(&state);
     let plan = context.plan(name).await.ok().map(|(plan, _)| plan);
-    let counted = if phase == Phase::Copying { counted(&state) } else { None };
+    let is_copying = matches!(phase, Phase::Preparing | Phase::Copying);
+    let counted = if is_copying { counted(&state) } else { None };
     let now = context.now().await;
     let (mut streams, mut documents) = (Streams::default(), Documents::NotAsked);
     if let (Some(watcher), Some(plan)) = (watcher, &plan) {
@@ -131,7 +132,9 @@ impl Known {
         let hopeless = self.document.as_deref().or(hopeless);
         standing.is_hopeless = hopeless.is_some();
         let measure = backfill.measure(self.counted.as_ref().unwrap_or(&BTreeMap::new()));
-        let copied = measure.percent();
+        // Workers begin while tasks are still being made.
+        let most = if standing.phase == Phase::Preparing { 99 } else { 100 };
+        let copied = measure.percent().min(most);
         let seconds = seconds_of_copying(state, u64::try_from(*now).unwrap_or(0));
         let is_paused = is_paused(state);
         let is_going_on = !is_paused && copied > 0 && copied < 100;

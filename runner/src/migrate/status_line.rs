@@ -82,7 +82,11 @@ pub(super) fn line(status: &Value) -> String {
 /// What goes on with a switch that perhaps nobody is at any more.
 fn left_half_way(status: &Value, phase: &str) -> String {
     let seconds = at(status, "/switching_seconds").as_i64();
-    let command = at(status, "/next_steps/0/command").as_str();
+    // Workers go on with the streams, and not with a switch.
+    let steps = at(status, "/next_steps").as_array().map_or(&[][..], Vec::as_slice);
+    let commands = steps.iter().filter_map(|step| at(step, "/command").as_str());
+    let mut commands = commands.filter(|command| !command.starts_with("weir migrate work "));
+    let command = commands.next();
     match seconds.filter(|seconds| *seconds > SWITCHING_SECONDS).zip(command) {
         Some((seconds, command)) => {
             format!("  it is {phase} for {seconds} s: if nobody is at it any more, `{command}`")

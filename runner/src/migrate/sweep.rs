@@ -129,7 +129,8 @@ pub(super) async fn sweep(
             }
         }
         // One that was begun is ended: an item may have to be put back.
-        let in_time = notes.iter().take_while(|_| begun.elapsed() < limit);
+        let mut left = notes.len();
+        let in_time = notes.iter().take_while(|_| begun.elapsed() < limit).inspect(|_| left -= 1);
         let sweeps = in_time.map(|note| sweep_one(context, &partition, note, &schemas));
         let mut sweeps = futures::stream::iter(sweeps).buffer_unordered(AT_ONCE);
         while let Some(is_swept) = sweeps.next().await {
@@ -140,7 +141,9 @@ pub(super) async fn sweep(
                 said = Instant::now();
             }
         }
-        if begun.elapsed() >= limit {
+        drop(sweeps);
+        let is_last = bucket + 1 == NOTE_BUCKETS;
+        if left > 0 || (!is_last && begun.elapsed() >= limit) {
             say(&format!(
                 "not done after {} s: {swept} tombstones are removed; say it again, with more time by --timeout, and it goes on with the others",
                 limit.as_secs()

@@ -88,7 +88,7 @@ async fn within(
     if let Ok(ended) = tokio::time::timeout(most, verified).await {
         return ended;
     }
-    say(&format!("not in time: it was not compared in {} s", most.as_secs()));
+    say(&format!("not in time: not done in {} s", most.as_secs()));
     Ok(Exit::TimedOut)
 }
 
@@ -121,6 +121,10 @@ async fn verified(context: &Context, arguments: &VerifyArguments) -> Result<Exit
     }
     if arguments.repair && (lost > 0 || differences(&found) > 0) {
         report(context, &arguments.name, &found);
+        if left().is_zero() {
+            say("not in time: it is repaired, and not compared again; say `verify` again");
+            return Ok(Exit::TimedOut);
+        }
         let again = compared(context, &arguments.name, way, false, left()).await?;
         let Some(again) = again else { return Ok(Exit::TimedOut) };
         found = again;

@@ -101,9 +101,9 @@ pub(super) async fn run(
     let history = history_of(open()?, &wanted);
     let sequence = history.record.as_ref().map_or(&*wanted, |record| record.sequence()).to_owned();
     let found = match endpoint {
-        Some(endpoint) => find(endpoint, &sequence, table, &history).await,
+        Some(endpoint) => find_either(endpoint, &sequence, table, &history).await,
         None => {
-            Err(NotFound::NotAsked("nothing is running, so no stream could be asked".to_owned()))
+            Err(NotFound::NotAsked("no `weir up` was found here that runs on this data folder, so no stream could be asked".to_owned()))
         }
     };
     if let Err(reason) = &found
@@ -163,10 +163,7 @@ async fn wanted(
     open: impl Fn() -> Result<Reader, String>,
 ) -> Result<String, String> {
     if let Some(record) = &arguments.record {
-        // The archive writes numbers with zeros before them, so that they sort as texts.
-        let is_number = SequenceNumber::parse(record).is_ok();
-        let significant = record.trim_start_matches('0');
-        return Ok(if is_number { significant.to_owned() } else { record.clone() });
+        return Ok(record.clone());
     }
     let table = arguments.table.as_deref();
     if let Some((key, table)) = arguments.key.as_deref().zip(table) {
@@ -311,6 +308,22 @@ fn event_name(found: Option<&Found>) -> Option<String> {
 fn event_id(history: &History, found: Option<&Found>) -> Option<String> {
     let live = found.and_then(|found| found.record.event().get("eventID")?.as_str());
     live.or(history.record.as_ref().map(|record| record.event_id())).map(str::to_owned)
+}
+
+/// Looks for a record by its number as it was given, then without zeros before it: with those the
+/// archive writes numbers, so that they sort as texts.
+async fn find_either(
+    endpoint: &str,
+    sequence: &str,
+    table: Option<&str>,
+    history: &History,
+) -> Result<Found, NotFound> {
+    let found = find(endpoint, sequence, table, history).await;
+    let significant = sequence.trim_start_matches('0');
+    match found {
+        Err(_) if significant != sequence => find(endpoint, significant, table, history).await,
+        found => found,
+    }
 }
 
 /// Looks for a record in the streams: in those of its mappings first.

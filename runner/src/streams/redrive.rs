@@ -128,11 +128,15 @@ async fn note(
     sequences: &[SequenceNumber],
     done: usize,
 ) {
-    let stream = document.pointer("/DDBStreamBatchInfo/streamArn").and_then(Value::as_str);
+    let of_batch = |name: &str| {
+        let value = document.get("DDBStreamBatchInfo").and_then(|info| info.get(name));
+        value.and_then(Value::as_str).map(str::to_owned)
+    };
     let redrive = Redrive {
         at_ms: now_ms(running).await,
         function: function.to_owned(),
-        stream: stream.map(str::to_owned),
+        stream: of_batch("streamArn"),
+        shard: of_batch("shardId"),
         sequences: sequences.iter().map(|sequence| sequence.as_str().to_owned()).collect(),
         done,
     };

@@ -26,6 +26,9 @@ pub(super) struct Redrive {
     /// The stream's ARN, if the failure object says it.
     #[serde(default)]
     pub(super) stream: Option<String>,
+    /// The shard, if the failure object says it; lines of older versions do not.
+    #[serde(default)]
+    pub(super) shard: Option<String>,
     /// The sequence numbers of the records, in their order.
     pub(super) sequences: Vec<String>,
     /// Records at the beginning that the function has done.
@@ -67,39 +70,52 @@ pub(super) fn read(directory: &Path) -> Vec<Redrive> {
     lines.filter_map(|line| serde_json::from_str(&line).ok()).collect()
 }
 
-/// How many of the records that each mapping gave up in the last run of `weir up` were redriven since,
-/// and done.
-pub(crate) fn done_since_the_start(directory: &Path) -> BTreeMap<String, u64> {
+/// What a mapping gave up, and what became of that.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Redriven {
+    /// Records that were given up, as far as the journal reaches back in the last run.
+    pub(crate) given_up: u64,
+    /// Of those, the ones that were redriven after that, and done.
+    pub(crate) done: u64,
+}
+
+/// What each mapping gave up in the last run of `weir up`, and what was redriven of it.
+pub(crate) fn since_the_start(directory: &Path) -> BTreeMap<String, Redriven> {
     let redrives = read(directory);
     let lines = Reader::open(&directory.join("journal"));
     let (false, Ok(lines)) = (redrives.is_empty(), lines) else { return BTreeMap::new() };
-    let (mut run, mut facts, mut given_up) = (0, BTreeMap::new(), Vec::new());
+    let (mut run, mut facts, mut mappings) = (0, BTreeMap::new(), BTreeMap::new());
     for line in lines {
         if line.run != run {
             run = line.run;
-            given_up.clear();
+            mappings.clear();
         }
         match line.entry {
             Entry::Mapping { mapping, function, stream, .. } => {
                 facts.insert(mapping, (function, stream));
             }
-            Entry::GaveUp { mapping, first, last, .. } => given_up.push((mapping, first, last)),
+            Entry::GaveUp { mapping, shard, at_ms, first, last, count, .. } => {
+                let Some((function, stream)) = facts.get(&mapping) else { continue };
+                // Numbers of several shards interleave.
+                let of_it = redrives.iter().filter(|redrive| {
+                    redrive.shard.as_ref() == Some(&shard) && redrive.at_ms >= at_ms
+                });
+                let done: BTreeSet<&str> = of_it
+                    .flat_map(|redrive| {
+                        redrive.sequences.iter().map(String::as_str).filter(|sequence| {
+                            redrive.has_done(function, stream, sequence) == Some(true)
+                                && is_between(sequence, &first, &last)
+                        })
+                    })
+                    .collect();
+                let own: &mut Redriven = mappings.entry(mapping).or_default();
+                own.given_up += count as u64;
+                own.done += done.len().min(count) as u64;
+            }
             _ => {}
         }
     }
-    // A record that was given up twice in one run, as its mapping began anew, counts once.
-    let mut done: BTreeMap<String, BTreeSet<&str>> = BTreeMap::new();
-    for (mapping, first, last) in given_up {
-        let Some((function, stream)) = facts.get(&mapping) else { continue };
-        let own = redrives.iter().flat_map(|redrive| {
-            redrive.sequences.iter().filter(|sequence| {
-                redrive.has_done(function, stream, sequence) == Some(true)
-                    && is_between(sequence, &first, &last)
-            })
-        });
-        done.entry(mapping).or_default().extend(own.map(String::as_str));
-    }
-    done.into_iter().map(|(mapping, records)| (mapping, records.len() as u64)).collect()
+    mappings
 }
 
 #[cfg(test)]
@@ -115,6 +131,7 @@ mod tests {
             at_ms,
             function: "counters".to_owned(),
             stream: Some("arn".to_owned()),
+            shard: None,
             sequences: ["41", "42"].map(str::to_owned).to_vec(),
             done: 1,
         };
@@ -136,6 +153,7 @@ mod tests {
             at_ms: 1,
             function: "counters".to_owned(),
             stream: Some("arn".to_owned()),
+            shard: None,
             sequences: ["41", "42"].map(str::to_owned).to_vec(),
             done: 1,
         };
@@ -155,17 +173,19 @@ mod tests {
     #[test]
     fn what_was_given_up_in_this_run_and_redriven_is_counted() {
         let folder = tempfile::tempdir().unwrap();
-        let gave_up = |first: &str, last: &str| Entry::GaveUp {
+        let gave_up = |shard: &str, first: &str, last: &str| Entry::GaveUp {
             mapping: "votes".to_owned(),
-            shard: "a".to_owned(),
-            at_ms: 1,
+            shard: shard.to_owned(),
+            at_ms: 2,
             first: first.to_owned(),
             last: last.to_owned(),
             count: 2,
             condition: "RetryAttemptsExhausted".to_owned(),
             key: None,
         };
-        for (at_ms, spans) in [(1, [("1", "2"), ("5", "6")]), (2, [("7", "9"), ("11", "12")])] {
+        for (at_ms, spans) in
+            [(1, [("a", "1", "2"), ("a", "5", "6")]), (2, [("a", "7", "9"), ("b", "11", "22")])]
+        {
             let journal = Journal::begin(&folder.path().join("journal"), at_ms).unwrap();
             journal.introduce(Entry::Mapping {
                 mapping: "votes".to_owned(),
@@ -178,24 +198,29 @@ mod tests {
                 report_batch_item_failures: true,
                 starting_position: None,
             });
-            journal.write(spans.into_iter().map(|(first, last)| gave_up(first, last)));
+            journal
+                .write(spans.into_iter().map(|(shard, first, last)| gave_up(shard, first, last)));
         }
-        let redrive = |sequences: &[&str], done, function: &str| Redrive {
-            at_ms: 3,
+        let redrive = |at_ms, shard: &str, sequences: &[&str], done, function: &str| Redrive {
+            at_ms,
             function: function.to_owned(),
             stream: Some("arn".to_owned()),
+            shard: Some(shard.to_owned()),
             sequences: sequences.iter().map(|it| (*it).to_owned()).collect(),
             done,
         };
-        assert_eq!(done_since_the_start(folder.path()), BTreeMap::new());
+        assert_eq!(since_the_start(folder.path()), BTreeMap::new());
         for redrive in [
-            redrive(&["1", "2"], 2, "counters"),
-            redrive(&["7", "9"], 1, "counters"),
-            redrive(&["7"], 1, "counters"),
-            redrive(&["11", "12"], 2, "other"),
+            redrive(3, "a", &["1", "2"], 2, "counters"),
+            redrive(3, "a", &["7", "9"], 1, "counters"),
+            redrive(4, "a", &["7"], 1, "counters"),
+            redrive(1, "a", &["9"], 1, "counters"),
+            redrive(3, "b", &["11", "22"], 2, "other"),
+            redrive(3, "a", &["12"], 1, "counters"),
         ] {
             note(folder.path(), &redrive).unwrap();
         }
-        assert_eq!(done_since_the_start(folder.path()), [("votes".to_owned(), 1)].into());
+        let expected = Redriven { given_up: 4, done: 1 };
+        assert_eq!(since_the_start(folder.path()), [("votes".to_owned(), expected)].into());
     }
 }

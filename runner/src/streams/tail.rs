@@ -74,6 +74,8 @@ struct Tail {
     filter: FilterCriteria,
     output: Output,
     left: usize,
+    /// How many records the one document has, where all of them are to be one.
+    in_document: Option<u64>,
     open: BTreeMap<String, Reading>,
     seen: BTreeSet<String>,
     start: Start,
@@ -89,6 +91,7 @@ pub(super) async fn run(
         filter: FilterCriteria::compile(&patterns).map_err(|error| error.to_string())?,
         output,
         left: arguments.limit.unwrap_or(usize::MAX),
+        in_document: has_an_end(arguments, output)?.then_some(0),
         open: BTreeMap::new(),
         seen: BTreeSet::new(),
         // Asked before the shards are read, so that nothing is between the two.
@@ -105,7 +108,7 @@ pub(super) async fn run(
     for round in 1_u32.. {
         let is_idle = tail.read(&stream).await?;
         if tail.left == 0 {
-            return Ok(Exit::Done);
+            break;
         }
         if round == 1 && !arguments.no_follow {
             let shards = tail.open.len();
@@ -122,13 +125,30 @@ pub(super) async fn run(
         // A shard that has just been found is read before the end is believed.
         let is_over = is_idle && tail.open.len() <= shards && !tail.has_unread();
         if is_over && (arguments.no_follow || !stream.enabled) {
-            return Ok(Exit::Done);
+            break;
         }
         if is_idle {
             tokio::time::sleep(PERIOD).await;
         }
     }
+    match tail.in_document {
+        Some(0) => output::show("[]\n"),
+        Some(_) => output::show("]\n"),
+        None => {}
+    }
     Ok(Exit::Done)
+}
+
+/// Whether what is shown is one JSON document.
+///
+/// # Errors
+/// When that would have no end.
+fn has_an_end(arguments: &TailArguments, output: Output) -> Result<bool, String> {
+    match output {
+        Output::Json if arguments.no_follow || arguments.limit.is_some() => Ok(true),
+        Output::Json => Err("one JSON document has no end while a stream is followed: say --output ndjson, --no-follow or --limit".to_owned()),
+        _ => Ok(false),
+    }
 }
 
 impl Tail {
@@ -200,10 +220,16 @@ impl Tail {
             return;
         }
         self.left -= 1;
-        if self.output == Output::Table {
-            output::show(&format!("{}\n", line(shard, record)));
-        } else {
-            output::show(&format!("{}\n", record.json()));
+        match &mut self.in_document {
+            Some(before) => {
+                let mark = if *before == 0 { '[' } else { ',' };
+                *before += 1;
+                output::show(&format!("{mark}{}\n", record.json()));
+            }
+            None if self.output == Output::Table => {
+                output::show(&format!("{}\n", line(shard, record)));
+            }
+            None => output::show(&format!("{}\n", record.json())),
         }
     }
 }

@@ -97,7 +97,7 @@ fn warn_of_absence(properties: &Properties<'_, '_>, wanted: &Wanted, uri: &str) 
         properties.resolver.findings.warning(
             properties.node("CodeUri").map_or(properties.at, |node| node.at),
             format!("`{uri}` has no Cargo.toml to build `{}` from", wanted.binary),
-            "write the folder of the Cargo package, such as `CodeUri: functions/processor/`",
+            "write the folder of the Cargo package, as it is seen from the template",
         );
     }
 }

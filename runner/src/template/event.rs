@@ -76,6 +76,11 @@ pub(super) fn read(function: &Properties<'_, '_>, resource: &Resource<'_>, stack
                     event.missing("Properties", "{...}");
                 }
             }
+            (_, Some(settings)) if TYPES.contains(&kind) && reads_a_table(&settings) => findings.error(
+                type_node.at,
+                format!("`Stream` is the stream of a DynamoDB table, which events of type `{kind}` do not come from"),
+                "write `Type: DynamoDB`",
+            ),
             _ if TYPES.contains(&kind) => event.not_emulated(
                 "Type",
                 format!(
@@ -91,6 +96,11 @@ pub(super) fn read(function: &Properties<'_, '_>, resource: &Resource<'_>, stack
             }
         }
     }
+}
+
+/// Whether an event is said to come from the stream of a table of the template.
+fn reads_a_table(settings: &Properties<'_, '_>) -> bool {
+    settings.value("Stream").is_some_and(|value| matches!(value.data, Data::Stream(_)))
 }
 
 /// The alias that SAM publishes, to which it ties the function's events.

@@ -179,7 +179,7 @@ fn code_uri(properties: &Properties<'_, '_>, code: &Code) -> Option<String> {
     let Some(node) = properties.node("CodeUri") else {
         let has_other = properties.has("InlineCode") || code::is_image(properties);
         if !has_other {
-            properties.missing("CodeUri", "functions/processor/");
+            properties.missing("CodeUri", "PATH/OF/THE/FOLDER/");
         }
         return has_other.then(String::new);
     };

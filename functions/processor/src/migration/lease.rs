@@ -2,8 +2,9 @@
 //!
 //! A lease is short, because a worker that has died holds its task up until the lease ends; and a page
 //! may take as long as an invocation. So a lease is renewed while its task is worked on. Whoever finds
-//! it taken or ended by somebody else stops, and so does whoever could not renew it until its end:
-//! others may take the task from then on.
+//! it taken or ended by somebody else, or could not renew it until its end, ends the slice and notes
+//! nothing of it: others may work on the task from then on, which does no harm. What is under way is
+//! not cut off: a delete whose answer nobody reads may have met an item that has to be put back.
 
 use std::pin::pin;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -75,27 +76,29 @@ pub(crate) async fn lease(
 }
 
 /// Does `work` on a task that was leased, and renews its lease meanwhile. Gives what the work came to,
-/// and the task as it stands then; none if somebody else has the task now, or has ended it: then the
-/// work was stopped.
+/// and the task as it stands then; none if somebody else has the task by then, or has ended it. The
+/// work is awaited in any case.
 ///
 /// # Errors
 /// When the lease could not be renewed until its end.
-pub(super) async fn while_held<T>(
+pub(super) async fn while_held<T, E>(
     control: &Control,
     task: &Task,
-    work: impl Future<Output = T>,
-) -> Result<Option<(T, Task)>, Failure> {
+    work: impl Future<Output = Result<T, E>>,
+) -> Result<Option<(Result<T, E>, Task)>, Failure> {
     renewed_every(RENEW_EVERY, control, task, work).await
 }
 
-async fn renewed_every<T>(
+async fn renewed_every<T, E>(
     every: Duration,
     control: &Control,
     task: &Task,
-    work: impl Future<Output = T>,
-) -> Result<Option<(T, Task)>, Failure> {
+    work: impl Future<Output = Result<T, E>>,
+) -> Result<Option<(Result<T, E>, Task)>, Failure> {
     let mut work = pin!(work);
-    let (mut task, mut ends) = (task.clone(), Instant::now() + LEASE);
+    // What was read before the work begins takes of the lease.
+    let left = Duration::from_millis(task.leased_until.saturating_sub(now_ms())).min(LEASE);
+    let (mut task, mut ends) = (task.clone(), Instant::now() + left);
     loop {
         tokio::select! {
             biased;
@@ -104,17 +107,25 @@ async fn renewed_every<T>(
         }
         let begun = Instant::now();
         let renewing = Box::pin(renewed(control, &task, ends));
-        // A renewal is never left half-way: whoever does not know whether it was written does not know
-        // the revision under which the task has to be given back.
+        // A renewal is not left half-way where the task has to be given back: whoever does not know
+        // whether it was written does not know the revision for that. What failed is put off, for which
+        // the task is read anew, and there may be no time to wait.
         let (renewed, done) = match select(&mut work, renewing).await {
-            Either::Left((done, renewing)) => (renewing.await?, Some(done)),
-            Either::Right((renewed, _)) => (renewed?, None),
+            Either::Left((Err(failed), _)) => return Ok(Some((Err(failed), task.clone()))),
+            Either::Left((done, renewing)) => (renewing.await, Some(done)),
+            Either::Right((renewed, _)) => (renewed, None),
         };
-        let Some(renewed) = renewed else { return Ok(None) };
-        if let Some(done) = done {
-            return Ok(Some((done, renewed)));
+        match (renewed, done) {
+            (Ok(Some(renewed)), None) => (task, ends) = (renewed, begun + LEASE),
+            (Ok(Some(renewed)), Some(done)) => return Ok(Some((done, renewed))),
+            (lost, done) => {
+                if done.is_none() {
+                    // Whether it failed or not, it is not this worker's to note.
+                    let _ = work.await;
+                }
+                return lost.map(|_| None);
+            }
         }
-        (task, ends) = (renewed, begun + LEASE);
     }
 }
 
@@ -169,12 +180,18 @@ mod tests {
         })
     }
 
+    /// A task that the worker `w` has just leased.
+    fn held() -> Task {
+        let leased_until = now_ms() + u64::try_from(LEASE.as_millis()).unwrap();
+        Task { leased_until, ..task(&entry("w", 4)) }
+    }
+
     fn task(entry: &Value) -> Task {
         Task::from_item(&item_from_str(&entry.to_string()).unwrap()).unwrap()
     }
 
     /// The revision at the end of work that lasts for some renewals, over a table that answers as
-    /// `decide` does; none if the work was stopped.
+    /// `decide` does; none if the task was lost.
     async fn revision_after(
         renewals: u32,
         mut decide: impl FnMut(&str, &Value) -> (&'static str, Value),
@@ -190,10 +207,14 @@ mod tests {
             }
             answer
         });
-        let held = task(&entry("w", 4));
-        let work = renewed_every(Duration::from_millis(1), &control, &held, seen.notified());
+        let work = async {
+            seen.notified().await;
+            Ok::<(), Failure>(())
+        };
+        let held = held();
+        let work = renewed_every(Duration::from_millis(1), &control, &held, work);
         tokio::select! {
-            ended = work => ended.unwrap().map(|((), task)| task.revision),
+            ended = work => ended.unwrap().map(|(_, task)| task.revision),
             () = serving => panic!("nothing was answered"),
         }
     }
@@ -229,18 +250,37 @@ mod tests {
         assert!(revision >= 7, "{revision}");
     }
 
+    /// Goal: what a worker has under way is ended and judged, also when it has lost its task.
     #[tokio::test]
-    async fn who_lost_a_task_stops() {
+    async fn who_lost_a_task_ends_what_is_under_way_and_gives_nothing_back() {
         let mut done = entry("w", 5);
         done["done"] = json!({"BOOL": true});
         let mut free = entry("w", 5);
         free.as_object_mut().unwrap().remove("owner");
         for stands in [entry("v", 5), done, free] {
-            let found = revision_after(3, |operation, _| match operation {
+            let (listener, client) = endpoint().await;
+            let control = Control::new(client, "control".to_owned(), Throttling::default());
+            let (lost, is_over) = (Notify::new(), std::cell::Cell::new(false));
+            let serving = serve_as(listener, |operation, _| match operation {
                 "putitem" => is_refused(),
-                _ => ("200 OK", json!({"Item": stands})),
+                _ => {
+                    lost.notify_one();
+                    ("200 OK", json!({"Item": stands}))
+                }
             });
-            assert_eq!(found.await, None, "{stands}");
+            let held = held();
+            let work = async {
+                lost.notified().await;
+                tokio::time::sleep(Duration::from_millis(20)).await;
+                is_over.set(true);
+                Ok::<(), Failure>(())
+            };
+            let renewing = renewed_every(Duration::from_millis(1), &control, &held, work);
+            let ended = tokio::select! {
+                ended = renewing => ended.unwrap(),
+                () = serving => panic!("nothing was answered"),
+            };
+            assert!(ended.is_none() && is_over.get(), "{stands}");
         }
     }
 
@@ -256,5 +296,28 @@ mod tests {
             _ => ("200 OK", json!({"Item": entry("w", 5)})),
         });
         assert!(found.await.is_some_and(|revision| revision >= 6));
+    }
+
+    #[tokio::test]
+    async fn what_failed_is_told_without_a_renewal_that_nobody_answers() {
+        let (listener, client) = endpoint().await;
+        let control = Control::new(client, "control".to_owned(), Throttling::default());
+        let asked = Notify::new();
+        let silent = async {
+            let _asking = listener.accept().await.unwrap();
+            asked.notify_one();
+            std::future::pending::<()>().await;
+        };
+        let held = held();
+        let work = async {
+            asked.notified().await;
+            Err::<(), &str>("no time")
+        };
+        let renewing = renewed_every(Duration::from_millis(1), &control, &held, work);
+        let ended = tokio::select! {
+            ended = renewing => ended.unwrap(),
+            () = silent => panic!("nothing was answered"),
+        };
+        assert!(matches!(ended, Some((Err("no time"), _))));
     }
 }

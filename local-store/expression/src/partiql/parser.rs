@@ -49,7 +49,11 @@ pub(super) fn parse(
         literal_place: LiteralPlace::default(),
         refused: None,
     };
-    let statement = parser.statement()?;
+    let statement = match parser.statement() {
+        Ok(statement) => statement,
+        Err(last) if !last.is_malformed() => return Err(parser.refused.unwrap_or(last)),
+        Err(malformed) => return Err(malformed),
+    };
     let ends = parser.take_symbol(";");
     if parser.peek().is_some() {
         return Err(PartiqlError::malformed(if ends {

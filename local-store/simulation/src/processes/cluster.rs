@@ -149,6 +149,14 @@ impl Cluster {
         self.addresses.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether every process that was started runs.
+    ///
+    /// # Errors
+    /// What one said that has ended by itself.
+    pub fn check_that_all_run(&mut self) -> Result<(), String> {
+        self.processes.iter_mut().flatten().try_for_each(Process::check_that_it_runs)
+    }
+
     /// `kill -9` of some processes at once.
     pub fn kill(&mut self, places: &[usize]) {
         for place in places {

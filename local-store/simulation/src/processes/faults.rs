@@ -61,6 +61,8 @@ pub async fn start_under_kills(
     for _ in 0..FIRST_STARTS {
         cluster.spawn_missing()?;
         tokio::time::sleep(Duration::from_millis(random.next_u64() % FIRST_START_MS)).await;
+        // One that refuses what a kill has left would be killed here, and perhaps not refuse it again.
+        cluster.check_that_all_run()?;
         let victim = random.up_to(cluster.size() - 1);
         let all = 0..cluster.size();
         let spare = random.up_to(1) == 0;

@@ -72,6 +72,20 @@ impl Process {
         }
     }
 
+    /// Whether it runs.
+    ///
+    /// # Errors
+    /// When it has ended by itself, with what it said.
+    pub fn check_that_it_runs(&mut self) -> Result<(), String> {
+        match self.child.try_wait().map_err(|error| error.to_string())? {
+            None => Ok(()),
+            Some(ended) => {
+                let said = std::fs::read_to_string(&self.log).unwrap_or_default();
+                Err(format!("the store has ended by itself ({ended}): {said}"))
+            }
+        }
+    }
+
     /// `kill -9`, and waits until it is gone.
     pub fn kill(&mut self) {
         // A process that is gone already cannot be killed, which is as good.

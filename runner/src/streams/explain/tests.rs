@@ -193,6 +193,7 @@ fn what_was_redriven_is_said_to_be() {
         at_ms,
         function: "counters".to_owned(),
         stream: Some("arn".to_owned()),
+        shard: None,
         sequences: vec!["43".to_owned()],
         done,
     };
@@ -230,30 +231,28 @@ fn a_record_waits_as_its_own_shard_says() {
     let latest = Some("LATEST");
     for (mapping, of, missed, expected) in [
         ("votes", Some("a"), 0, "it waits behind a batch that fails"),
-        ("votes", Some("b"), 0, "it was passed before the journal begins"),
+        ("votes", Some("b"), 0, "it is done or was given up, and the journal has it no more"),
         ("votes", Some("b"), 7, "it is done or was given up; the journal misses 7 reports"),
         ("votes", Some("c"), 0, "it was read and waits for its batch"),
         ("votes", Some("d"), 0, "its shard stands still at a gap"),
         ("votes", Some("e"), 0, "its shard is not read yet"),
-        ("votes", Some("f"), 0, "it was passed before the journal begins"),
+        ("votes", Some("f"), 0, "it is done or was given up, and the journal has it no more"),
         ("votes", None, 0, "its shard is not read yet"),
         ("over", Some("a"), 0, "the mapping runs no more: its stream is disabled"),
         ("other", Some("a"), 0, "the mapping is not running"),
     ] {
-        let waiting = Waiting {
-            mapping,
-            sequence: "41",
-            shard: of,
-            missed,
-            starts_at: None,
-            is_journaled: false,
-        };
+        let waiting = Waiting { mapping, sequence: "41", shard: of, missed, starts_at: None };
         let said = waiting.text(Some(&status));
         assert!(said.starts_with(expected), "{mapping} {of:?}: {said}");
     }
     for (of, sequence, starts_at, expected) in [
-        ("b", "41", latest, "it was written before the mapping began (`StartingPosition: LATEST`)"),
-        ("b", "41", None, "it was written before the place at which the mapping began"),
+        (
+            "b",
+            "41",
+            latest,
+            "it was written before the mapping began (`StartingPosition: LATEST`), or it is done",
+        ),
+        ("b", "41", None, "it is done or was given up, and"),
         (
             "b",
             "81",
@@ -264,14 +263,7 @@ fn a_record_waits_as_its_own_shard_says() {
         ("c", "51", latest, "it has not been read yet"),
     ] {
         let of = Some(of);
-        let waiting = Waiting {
-            mapping: "votes",
-            sequence,
-            shard: of,
-            missed: 0,
-            starts_at,
-            is_journaled: true,
-        };
+        let waiting = Waiting { mapping: "votes", sequence, shard: of, missed: 0, starts_at };
         let said = waiting.text(Some(&status));
         assert!(said.starts_with(expected), "{of:?} {sequence}: {said}");
     }

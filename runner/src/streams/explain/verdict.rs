@@ -69,7 +69,7 @@ pub(super) fn verdicts(
         .iter()
         .filter(|(_, mapping)| Some(&mapping.facts.table) == own_table.as_ref())
         .filter(|(_, mapping)| mapping.is_current || touched(mapping))
-        .map(|(name, mapping)| verdict(name, mapping, history.since_ms, place, sequence));
+        .map(|(name, mapping)| verdict(name, mapping, place, sequence));
     let mut verdicts: Vec<Verdict> = ran.collect();
     let idle = place.status.map(|status| idle(status, own_table.as_deref())).unwrap_or_default();
     let is_new = |idle: &Verdict| verdicts.iter().all(|other| other.mapping != idle.mapping);
@@ -107,7 +107,6 @@ fn idle(status: &Value, table: Option<&str>) -> Vec<Verdict> {
 fn verdict(
     name: &str,
     mapping: &MappingHistory,
-    since_ms: Option<i64>,
     place: &Surroundings<'_>,
     sequence: &str,
 ) -> Verdict {
@@ -157,15 +156,12 @@ fn verdict(
     } else if passed_over.is_some() || live.as_ref().is_some_and(|(matched, _)| !matched) {
         ("filtered out", why.join("; "))
     } else {
-        let created_ms = found.and_then(|found| found.record.creation_s).map(|at| at * 1_000);
         let waiting = Waiting {
             mapping: name,
             sequence,
             shard: found.map(|found| found.shard.as_str()).or(place.shard),
             missed: mapping.missed,
             starts_at: mapping.facts.starting_position.as_deref(),
-            // A stream tells whole seconds: what is so old or older may be from before.
-            is_journaled: created_ms.zip(since_ms).is_some_and(|(at, since)| at > since),
         };
         (NOT_DELIVERED, waiting.text(status))
     };
@@ -237,8 +233,6 @@ pub(super) struct Waiting<'a> {
     pub(super) missed: u64,
     /// The mapping's `StartingPosition`; older journals do not say it.
     pub(super) starts_at: Option<&'a str>,
-    /// Whether it was written after the journal's first line.
-    pub(super) is_journaled: bool,
 }
 
 impl Waiting<'_> {
@@ -279,8 +273,10 @@ impl Waiting<'_> {
         // A shard that is over has no checkpoint of its own any more.
         if text("state") == Some("done") || is_behind("checkpoint") {
             return match self.missed {
-                0 if self.is_journaled => self.before_the_start(),
-                0 => "it was passed before the journal begins".to_owned(),
+                0 if self.starts_at == Some(LATEST) => {
+                    format!("{BEFORE_THE_START}, or it is done and the journal has it no more")
+                }
+                0 => "it is done or was given up, and the journal has it no more".to_owned(),
                 missed => {
                     format!("it is done or was given up; the journal misses {missed} reports")
                 }
@@ -296,25 +292,17 @@ impl Waiting<'_> {
             Some("waits for its parent") => "its shard waits until its parent is done".to_owned(),
             _ if is_behind("last_read") => "it was read and waits for its batch".to_owned(),
             Some("caught up") if self.starts_at == Some(LATEST) => {
-                format!("{}, or in the last moments", self.before_the_start())
+                format!("{BEFORE_THE_START}, or in the last moments")
             }
             _ => "it has not been read yet".to_owned(),
-        }
-    }
-
-    /// Whatever is written after the mapping began to read, the journal names.
-    fn before_the_start(&self) -> String {
-        match self.starts_at {
-            Some(LATEST) => {
-                "it was written before the mapping began (`StartingPosition: LATEST`)".to_owned()
-            }
-            _ => "it was written before the place at which the mapping began".to_owned(),
         }
     }
 }
 
 /// The starting position of a mapping that reads nothing of what was written before it.
 const LATEST: &str = "LATEST";
+const BEFORE_THE_START: &str =
+    "it was written before the mapping began (`StartingPosition: LATEST`)";
 
 pub(super) fn end(attempt: &Attempt) -> String {
     match &attempt.end {

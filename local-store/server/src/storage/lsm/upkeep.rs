@@ -214,6 +214,8 @@ impl Work {
             return Ok(false);
         }
         // No small merge is left, and writers wait: all tables become one run.
+        let (tables, path) = (state.tree.table_count(), state.path.display());
+        tracing::info!(tables, %path, "all tables are merged, which writers and an end wait for");
         state.tree.major_compact(state.file_bytes, state.oldest_seen())?;
         if self.shape() == before {
             // They would wait for ever.
