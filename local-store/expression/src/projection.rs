@@ -70,13 +70,11 @@ impl Projection {
         self.roots.keys().map(String::as_str).chain(of_columns)
     }
 
-    /// The names of the top-level attributes that it keeps only parts of.
+    /// The names of the top-level attributes that it keeps only parts of, without those of columns.
     pub fn entered_roots(&self) -> impl Iterator<Item = &str> {
-        let of_columns = self.columns.iter().filter(|(_, path)| path.is_nested());
-        let of_columns = of_columns.map(|(_, path)| path.root());
         let is_part = |selection: &Selection| !matches!(selection, Selection::Whole);
         let of_roots = self.roots.iter().filter(move |(_, selection)| is_part(selection));
-        of_roots.map(|(name, _)| name.as_str()).chain(of_columns)
+        of_roots.map(|(name, _)| name.as_str())
     }
 
     /// The kept part of an item.

@@ -213,7 +213,7 @@ mod tests {
             // Nothing is known of the count.
             (one(&[(5_000, true), (0, false), (0, false), (0, false)]), [0, 0], 25, Some(300)),
             (one(&[(5_000, false), (0, false)]), [0, 0], 0, None),
-            (both(&done8, &[(25, false); 4]), [8, 0], 50, Some(100)),
+            (both(&done8, &[(25, false); 4]), [8, 0], 50, None),
             (one(&[(4_750, true); 4]), [0, 20_000], 100, None),
             // It has shrunk.
             (one(&[(4_500, true), (0, false)]), [0, 90_000], 50, Some(100)),
