@@ -138,9 +138,7 @@ fn verdict(
     let (outcome, detail) = if is_done {
         ("delivered", String::new())
     } else if let Some(given_up) = given_up {
-        let has_destination = mapping.facts.bucket.is_some() || mapping.facts.messages.is_some();
-        let nowhere = if has_destination { KEPT_TOO_LATE } else { KEPT_NOWHERE };
-        let place = kept.as_ref().map_or(nowhere, |kept| &kept.place);
+        let place = kept.as_ref().map_or_else(|| kept_nowhere(&mapping.facts), |kept| &kept.place);
         let given_up = format!("{}, {place}", given_up.condition);
         match redriven(redrives, &mapping.facts, sequence) {
             Some((true, at)) => (REDRIVEN, format!("done at {at}; it was given up: {given_up}")),
@@ -184,6 +182,11 @@ const NOT_DELIVERED: &str = "not delivered";
 const KEPT_NOWHERE: &str = "kept nowhere: the mapping has no OnFailure destination";
 const KEPT_TOO_LATE: &str =
     "kept nowhere: its OnFailure destination could not be reached until the records expired";
+
+fn kept_nowhere(facts: &MappingFacts) -> &'static str {
+    let has_destination = facts.bucket.is_some() || facts.messages.is_some();
+    if has_destination { KEPT_TOO_LATE } else { KEPT_NOWHERE }
+}
 
 /// Whether a redrive brought a record to its mapping's function, and when: the first that did, or the
 /// last that was tried.
