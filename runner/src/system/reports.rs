@@ -63,7 +63,7 @@ pub(super) async fn show(
                 tracing::error!("mapping {name}: {event}");
             }
             Command::Report(event @ Event::Failed { .. }) => {
-                tracing::info!("mapping {name}: {event}");
+                tracing::warn!("mapping {name}: {event}");
             }
             Command::Report(event @ Event::DestinationUnavailable { .. }) => {
                 tracing::error!("mapping {name}: {event}");
