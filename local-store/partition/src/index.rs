@@ -84,6 +84,19 @@ pub enum IndexStatus {
     },
 }
 
+impl IndexStatus {
+    /// How far an index with this status is from being of use: of the arcs of a ring, the one that
+    /// is the least far along says what the index is. One that is to go anywhere is not used.
+    pub(crate) fn progress(&self) -> u8 {
+        match self {
+            Self::Deleting => 0,
+            Self::Creating { .. } => 1,
+            Self::Delivering { .. } => 2,
+            Self::Active => 3,
+        }
+    }
+}
+
 /// A secondary index of a table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SecondaryIndex {
@@ -256,6 +269,12 @@ impl SecondaryIndex {
     #[must_use]
     pub fn is_maintained(&self) -> bool {
         self.status != IndexStatus::Deleting
+    }
+
+    /// Whether it does not have an entry for each item yet: then it answers no question.
+    #[must_use]
+    pub fn is_being_built(&self) -> bool {
+        matches!(self.status, IndexStatus::Creating { .. } | IndexStatus::Delivering { .. })
     }
 
     /// `CREATING`, `ACTIVE` or `DELETING`.

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 use expression::{Condition, KeyCondition, KeyExpression, Projection, in_set_order};
 use model::{IndexKeySchema, Item, KeyAttribute, KeyValue};
-use partition::{IndexKey, IndexKind, IndexStatus, ItemRange, SecondaryIndex, Table};
+use partition::{IndexKey, IndexKind, ItemRange, SecondaryIndex, Table};
 
 use super::error::ApiError;
 
@@ -34,7 +34,7 @@ impl<'t> Source<'t> {
         let index = found.ok_or_else(|| {
             ApiError::validation(format!("The table does not have the specified index: {name}"))
         })?;
-        if matches!(index.status, IndexStatus::Creating { .. }) {
+        if index.is_being_built() {
             return Err(ApiError::validation(format!(
                 "Cannot read from backfilling global secondary index: {name}"
             )));
