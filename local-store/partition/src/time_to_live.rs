@@ -201,7 +201,18 @@ pub fn find_time_to_live_work<'a>(tables: impl Iterator<Item = &'a Table>) -> Ve
     tables.filter(working).map(|table| table.id).collect()
 }
 
-/// Delete commands for items of a table that have expired, oldest first, at most `limit`.
+/// What has expired in a table, or the oldest of it.
+#[derive(Debug, Default)]
+pub struct Expired {
+    /// A delete command for each item.
+    pub commands: Vec<Command>,
+    /// Whether there may be more, for another entry to delete.
+    pub more: bool,
+}
+
+/// Items of a table that have expired, oldest first: at most `limit`, and about as many bytes of them
+/// as a step takes on, at least one. A delete is applied together with what it removes, which goes into
+/// the record of a stream as well, so their number alone would bound nothing.
 ///
 /// # Errors
 /// When the storage cannot be read.
@@ -210,25 +221,49 @@ pub fn find_expired(
     table: &Table,
     now: EpochMillis,
     limit: usize,
-) -> Result<Vec<Command>, ReadError> {
-    let mut commands = Vec::new();
+) -> Result<Expired, ReadError> {
+    let mut expired = Expired::default();
     if !matches!(table.time_to_live, TimeToLive::Enabled { .. }) || limit == 0 {
-        return Ok(commands);
+        return Ok(expired);
     }
+    let mut left = Allowance::of_entries(limit);
+    for (expires_at, key) in oldest_expired(view, table, now, limit)? {
+        let stored = item::encode(table.id, &key);
+        let item = view.get(&stored)?;
+        expired.commands.push(Command::Expire { table: table.id, key: Box::new(key), expires_at });
+        if left.take(&stored, item.as_deref().unwrap_or_default()).is_break() {
+            expired.more = true;
+            break;
+        }
+    }
+    Ok(expired)
+}
+
+/// The times and keys of the items that expired first, at most `limit`.
+fn oldest_expired(
+    view: &dyn View,
+    table: &Table,
+    now: EpochMillis,
+    limit: usize,
+) -> Result<Vec<(u64, PrimaryKey)>, ReadError> {
     let from = expiry::time_prefix(table.id, oldest_accepted(now));
     let to = expiry::time_prefix(table.id, now.seconds());
-    let mut result = Ok(());
-    view.scan(&from, &to, false, &mut |key, _| match expiry::decode(&table.key_schema, key) {
-        Ok((expires_at, primary)) => {
-            commands.push(Command::Expire { table: table.id, key: Box::new(primary), expires_at });
-            if commands.len() < limit { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    let mut found = Ok(Vec::new());
+    view.scan(&from, &to, false, &mut |key, _| {
+        let decoded = expiry::decode(&table.key_schema, key);
+        match (&mut found, decoded) {
+            (Ok(found), Ok(next)) => {
+                found.push(next);
+                if found.len() < limit {
+                    return ControlFlow::Continue(());
+                }
+            }
+            (_, Err(error)) => found = Err(error),
+            (Err(_), Ok(_)) => {}
         }
-        Err(error) => {
-            result = Err(error);
-            ControlFlow::Break(())
-        }
+        ControlFlow::Break(())
     })?;
-    result.map(|()| commands)
+    found
 }
 
 #[cfg(test)]
