@@ -249,7 +249,7 @@ impl Node {
         let inner = Inner {
             id,
             arc,
-            receiver: receiver::Receiver::new(home, worker),
+            receiver: receiver::Receiver::new(home, worker, settings.snapshot_part),
             proposer: Proposer::start(raft.clone(), Arc::clone(&clock)),
             clock,
             reader: Reader::start(raft.clone()),
