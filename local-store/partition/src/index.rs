@@ -546,15 +546,13 @@ fn replace_here(
     after: Option<IndexEntry<'_>>,
 ) -> Result<(), ReadError> {
     let of = |entry: &Option<IndexEntry<'_>>| {
-        entry.as_ref().map_or((0, 0), |entry| (1, u64::try_from(entry.size).unwrap_or(u64::MAX)))
+        let size = |entry: &IndexEntry<'_>| u64::try_from(entry.size).unwrap_or(u64::MAX);
+        Statistics::of_one(entry.as_ref().map(size))
     };
-    let ((old_items, old_bytes), (new_items, new_bytes)) = (of(&before), of(&after));
-    if (old_items, old_bytes) != (new_items, new_bytes) {
+    let (old, new) = (of(&before), of(&after));
+    if old != new {
         let statistics = index_statistics::read(overlay, table.id, index.number)?;
-        let statistics = Statistics {
-            items: (statistics.items + new_items).saturating_sub(old_items),
-            bytes: (statistics.bytes + new_bytes).saturating_sub(old_bytes),
-        };
+        let statistics = statistics.with_replaced(old, new);
         index_statistics::write(overlay, table.id, index.number, &statistics)?;
     }
     // An item has one entry in an index that has all of them: where it was before.

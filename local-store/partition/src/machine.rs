@@ -177,9 +177,9 @@ impl Machine {
                 stream::rotate(table, sequence, now);
                 Ok(false)
             }),
-            Command::TrimStreams { table } => self.step_table(overlay, table, |overlay, table| {
-                stream::trim(overlay, table, now).map(|done| !done)
-            }),
+            Command::TrimStreams { table } => {
+                self.step_table(overlay, table, |overlay, table| stream::trim(overlay, table, now))
+            }
             Command::SplitPartition { table, partition, at } => self
                 .change_table(overlay, table, |table| split::begin(table, partition, at))
                 .map(|reply| match reply {

@@ -9,11 +9,11 @@ use std::ops::ControlFlow;
 
 use model::encoded_item::{StoredKeyValue, StoredValue};
 use model::limits::TTL_PAST_SECONDS_MAX;
-use model::{AttributeValue, EncodedItem, EpochMillis, Item, KeyAttributeType, Number, PrimaryKey};
+use model::{EncodedItem, EpochMillis, KeyAttributeType, Number, PrimaryKey};
 use serde::{Deserialize, Serialize};
 
 use crate::command::Command;
-use crate::image::{Image, damaged, item_of};
+use crate::image::{Image, damaged};
 use crate::keys::{Family, expiry, item, removal};
 use crate::step::{Allowance, remove_under, visit_items};
 use crate::storage::{Overlay, ReadError, View};
@@ -72,17 +72,9 @@ impl TimeToLive {
 }
 
 /// When an item expires, in seconds; `None` when the attribute is missing, not a number, or negative.
-pub(crate) fn expires_at(item: &Item, attribute: &str) -> Option<u64> {
-    match item.get(attribute)? {
-        AttributeValue::N(number) => seconds_of(number),
-        _ => None,
-    }
-}
-
-/// The same of an item as it is stored, of which nothing else is decoded: it may have tens of thousands
-/// of values.
-fn stored_expires_at(stored: &EncodedItem, attribute: &str) -> Result<Option<u64>, ReadError> {
-    match stored.stored_value(attribute).map_err(damaged)? {
+/// Nothing else of the item is decoded: it may have tens of thousands of values.
+pub(crate) fn expires_at(item: &EncodedItem, attribute: &str) -> Result<Option<u64>, ReadError> {
+    match item.stored_value(attribute).map_err(damaged)? {
         StoredValue::Key(StoredKeyValue { attribute_type: KeyAttributeType::N, ordered }) => {
             Ok(Number::decode_ordered(ordered).and_then(|(number, _)| seconds_of(&number)))
         }
@@ -119,8 +111,11 @@ pub(crate) fn update_index(
     let Some(attribute) = table.time_to_live.indexed_attribute() else {
         return Ok(());
     };
-    let time_of = |item: Option<&Item>| item.and_then(|item| expires_at(item, attribute));
-    let (before, after) = (time_of(item_of(old)?), time_of(item_of(new)?));
+    let time_of = |image: Option<&Image>| match image {
+        Some(image) => expires_at(image.encoded(), attribute),
+        None => Ok(None),
+    };
+    let (before, after) = (time_of(old)?, time_of(new)?);
     if before != after {
         if let Some(time) = before {
             overlay.delete(expiry::encode(table.id, time, primary));
@@ -185,7 +180,7 @@ fn expiry_entry(
     key: &[u8],
     value: &[u8],
 ) -> Result<Option<Vec<u8>>, ReadError> {
-    let Some(time) = stored_expires_at(&EncodedItem::from_stored(value), attribute)? else {
+    let Some(time) = expires_at(&EncodedItem::from_stored(value), attribute)? else {
         return Ok(None);
     };
     let primary = item::decode(&table.key_schema, key)?;
@@ -281,11 +276,8 @@ mod tests {
             (r#"{"t":{"S":"100"}}"#, None),
             (r#"{"u":{"N":"100"}}"#, None),
         ] {
-            assert_eq!(
-                expires_at(&model::json::item_from_str(json).unwrap(), "t"),
-                expected,
-                "{json}"
-            );
+            let item = EncodedItem::from(&model::json::item_from_str(json).unwrap());
+            assert_eq!(expires_at(&item, "t"), Ok(expected), "{json}");
         }
     }
 
