@@ -99,17 +99,25 @@ fn add_part(whole: &mut Table, part: &Table) {
     if matches!(part.time_to_live, TimeToLive::Enabling { .. } | TimeToLive::Disabling { .. }) {
         whole.time_to_live = part.time_to_live.clone();
     }
-    for index in &part.indexes {
-        match whole.indexes.iter_mut().find(|known| known.number == index.number) {
-            Some(known) if known.status == IndexStatus::Active => {
-                known.status = index.status.clone();
-            }
-            Some(_) => {}
-            // The first arc has removed its entries already, whatever this one has heard of it.
-            None => {
-                let status = IndexStatus::Deleting;
-                whole.indexes.push(SecondaryIndex { status, ..index.clone() });
-            }
+    // What this arc has removed is on its way out everywhere. One that it has not heard of yet is not
+    // even begun there: it may hold items that have no entry, whatever the first arc has finished.
+    for known in &mut whole.indexes {
+        let here = match part.indexes.iter().find(|index| index.number == known.number) {
+            Some(index) => index.status.clone(),
+            None if known.number.0 < part.next_index => IndexStatus::Deleting,
+            None => IndexStatus::Creating { cursor: None },
+        };
+        if here.progress() < known.status.progress() {
+            known.status = here;
+        }
+    }
+    // What the first arc has removed while this one has it: it may not have heard of that yet. Of
+    // numbers that are not given there yet this node's copy of the first arc is late to tell.
+    let given = whole.next_index;
+    for index in part.indexes.iter().filter(|index| index.number.0 < given) {
+        if whole.indexes.iter().all(|known| known.number != index.number) {
+            let status = IndexStatus::Deleting;
+            whole.indexes.push(SecondaryIndex { status, ..index.clone() });
         }
     }
 }

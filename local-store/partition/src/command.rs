@@ -30,10 +30,13 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// Whether every command writes an item, and does nothing else.
+    /// Whether every command writes or deletes an item, and changes nothing else: what the machine
+    /// knows of tables and locks is the same behind it.
     #[must_use]
     pub fn only_writes(&self) -> bool {
-        self.commands.iter().all(|command| matches!(command, Command::Write(_)))
+        let writes =
+            |command: &Command| matches!(command, Command::Write(_) | Command::Expire { .. });
+        self.commands.iter().all(writes)
     }
 }
 

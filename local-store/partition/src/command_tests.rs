@@ -116,3 +116,20 @@ fn a_kind_of_command_keeps_its_number_in_the_log() {
         assert_eq!(encoded.first(), Some(&place), "{command:?}");
     }
 }
+
+/// Goal: nothing is carried out by every arc but what each of them has a part of.
+#[test]
+fn a_kind_of_command_goes_where_it_belongs() {
+    let replica = replica();
+    let commands = one_of_each(&replica.table().definition());
+    for (number, command) in (0u8..).zip(&commands) {
+        let expected = match number {
+            0..=3 => Destination::Definition,
+            4 | 5 | 13 => Destination::To(ArcId::FIRST),
+            11 => Destination::Items,
+            15..=22 => Destination::Addressed,
+            _ => Destination::Everyone,
+        };
+        assert_eq!(destination(replica.machine.catalogue(), command), expected, "{command:?}");
+    }
+}

@@ -84,6 +84,19 @@ pub enum IndexStatus {
     },
 }
 
+impl IndexStatus {
+    /// How far an index with this status is from being of use: of the arcs of a ring, the one that
+    /// is the least far along says what the index is. One that is to go anywhere is not used.
+    pub(crate) fn progress(&self) -> u8 {
+        match self {
+            Self::Deleting => 0,
+            Self::Creating { .. } => 1,
+            Self::Delivering { .. } => 2,
+            Self::Active => 3,
+        }
+    }
+}
+
 /// A secondary index of a table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SecondaryIndex {
@@ -256,6 +269,12 @@ impl SecondaryIndex {
     #[must_use]
     pub fn is_maintained(&self) -> bool {
         self.status != IndexStatus::Deleting
+    }
+
+    /// Whether it does not have an entry for each item yet: then it answers no question.
+    #[must_use]
+    pub fn is_being_built(&self) -> bool {
+        matches!(self.status, IndexStatus::Creating { .. } | IndexStatus::Delivering { .. })
     }
 
     /// `CREATING`, `ACTIVE` or `DELETING`.
@@ -527,15 +546,13 @@ fn replace_here(
     after: Option<IndexEntry<'_>>,
 ) -> Result<(), ReadError> {
     let of = |entry: &Option<IndexEntry<'_>>| {
-        entry.as_ref().map_or((0, 0), |entry| (1, u64::try_from(entry.size).unwrap_or(u64::MAX)))
+        let size = |entry: &IndexEntry<'_>| u64::try_from(entry.size).unwrap_or(u64::MAX);
+        Statistics::of_one(entry.as_ref().map(size))
     };
-    let ((old_items, old_bytes), (new_items, new_bytes)) = (of(&before), of(&after));
-    if (old_items, old_bytes) != (new_items, new_bytes) {
+    let (old, new) = (of(&before), of(&after));
+    if old != new {
         let statistics = index_statistics::read(overlay, table.id, index.number)?;
-        let statistics = Statistics {
-            items: (statistics.items + new_items).saturating_sub(old_items),
-            bytes: (statistics.bytes + new_bytes).saturating_sub(old_bytes),
-        };
+        let statistics = statistics.with_replaced(old, new);
         index_statistics::write(overlay, table.id, index.number, &statistics)?;
     }
     // An item has one entry in an index that has all of them: where it was before.

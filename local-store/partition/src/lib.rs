@@ -82,7 +82,7 @@ pub use stream::{
 };
 pub use table::{Billing, Partition, PartitionNumber, Table, TableId, partition_count};
 pub use table_name::TableName;
-pub use time_to_live::{TimeToLive, find_expired, find_time_to_live_work};
+pub use time_to_live::{Expired, TimeToLive, find_expired, find_time_to_live_work};
 pub use transaction::{TRANSACTION_TOO_LARGE, fingerprint, has_expired_tokens, payload_bytes};
 pub use two_phase_commit::{
     Change as PreparedChange, Decide, Decision, Finish, Locked, Prepare, Prepared, TransactionId,

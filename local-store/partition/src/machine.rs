@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use model::EpochMillis;
+use model::{EpochMillis, PrimaryKey};
 
 use crate::adoption;
 use crate::catalogue::Catalogue;
@@ -161,14 +161,9 @@ impl Machine {
                 let stored = item::encode(write.table, &write.key);
                 self.write(overlay, sequence, &write, stored)
             }
-            Command::Expire { table, key, expires_at } => match self.table(table) {
-                // It is found again when the transaction is over.
-                Some(_) if self.locks.contains(table, &key) => Ok(Reply::Done { more: false }),
-                Some(table) => {
-                    write::apply_expire(overlay, &table, sequence, now, &key, expires_at)
-                }
-                None => Ok(Reply::TableNotFound),
-            },
+            Command::Expire { table, key, expires_at } => {
+                self.expire(overlay, sequence, table, &key, expires_at)
+            }
             Command::StepTimeToLive { table } => {
                 self.step_table(overlay, table, time_to_live::step)
             }
@@ -182,9 +177,9 @@ impl Machine {
                 stream::rotate(table, sequence, now);
                 Ok(false)
             }),
-            Command::TrimStreams { table } => self.step_table(overlay, table, |overlay, table| {
-                stream::trim(overlay, table, now).map(|done| !done)
-            }),
+            Command::TrimStreams { table } => {
+                self.step_table(overlay, table, |overlay, table| stream::trim(overlay, table, now))
+            }
             Command::SplitPartition { table, partition, at } => self
                 .change_table(overlay, table, |table| split::begin(table, partition, at))
                 .map(|reply| match reply {
@@ -222,6 +217,25 @@ impl Machine {
             Some(_) if self.locks.contains(write.table, &write.key) => Ok(Reply::Conflict),
             Some(table) => {
                 write::apply_write(overlay, table, sequence, self.state.now, write, stored)
+            }
+            None => Ok(Reply::TableNotFound),
+        }
+    }
+
+    /// Changes nothing of the machine, like [`Machine::write`]: see [`Entry::only_writes`].
+    fn expire(
+        &self,
+        overlay: &mut Overlay<'_>,
+        sequence: Sequence,
+        table: TableId,
+        key: &PrimaryKey,
+        expires_at: u64,
+    ) -> Result<Reply, ReadError> {
+        match self.catalogue.get(table) {
+            // It is found again when the transaction is over.
+            Some(_) if self.locks.contains(table, key) => Ok(Reply::Done { more: false }),
+            Some(table) => {
+                write::apply_expire(overlay, table, sequence, self.state.now, key, expires_at)
             }
             None => Ok(Reply::TableNotFound),
         }

@@ -13,6 +13,7 @@ use crate::image::stored_size;
 use crate::index::{IndexNumber, IndexStatus};
 use crate::keys::index_statistics;
 use crate::keys::outbox::{self, Progress};
+use crate::keys::statistics::Statistics;
 use crate::mutation::{self, Mutation};
 use crate::placement::{ARCS_MAX, ArcId};
 use crate::storage::{Overlay, ReadError, View};
@@ -177,10 +178,8 @@ fn take(overlay: &mut Overlay<'_>, delivery: Delivery) -> Result<(), ReadError> 
     let Delivery { table, index, key, entry } = delivery;
     let before = overlay.get(&key)?.as_deref().map(stored_size).transpose()?;
     let after = entry.as_deref().map(stored_size).transpose()?;
-    let mut statistics = index_statistics::read(overlay, table, index)?;
-    let count = |bytes: Option<u64>| u64::from(bytes.is_some());
-    statistics.items = (statistics.items + count(after)).saturating_sub(count(before));
-    statistics.bytes = (statistics.bytes + after.unwrap_or(0)).saturating_sub(before.unwrap_or(0));
+    let statistics = index_statistics::read(overlay, table, index)?
+        .with_replaced(Statistics::of_one(before), Statistics::of_one(after));
     index_statistics::write(overlay, table, index, &statistics)?;
     match entry {
         Some(entry) => overlay.put(key, entry),

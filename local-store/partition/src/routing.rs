@@ -31,6 +31,8 @@ pub enum Destination {
     Everyone,
     /// Those of its items.
     Items,
+    /// The one that its sender means: it is a word of one arc to another.
+    Addressed,
 }
 
 /// Which arcs a command is for. The catalogue is that of the whole ring.
@@ -56,7 +58,24 @@ pub fn destination(catalogue: &Catalogue, command: &Command) -> Destination {
             Destination::To(if is_there { arc } else { ArcId::FIRST })
         }
         Command::Transaction(_) => Destination::Items,
-        _ => Destination::Everyone,
+        // Each by its name: what is meant for one arc must not be carried out by all of them.
+        Command::StepTimeToLive { .. }
+        | Command::StepIndexes { .. }
+        | Command::StepSplits { .. }
+        | Command::RotateShards { .. }
+        | Command::TrimStreams { .. }
+        | Command::PurgeTable { .. }
+        | Command::ForgetTokens
+        | Command::ForgetTransactions
+        | Command::LimitItemCollections { .. } => Destination::Everyone,
+        Command::AdoptTable { .. }
+        | Command::DropTable { .. }
+        | Command::Receive(_)
+        | Command::TrimOutbox { .. }
+        | Command::Prepare(_)
+        | Command::Decide(_)
+        | Command::Finish(_)
+        | Command::Settle { .. } => Destination::Addressed,
     }
 }
 

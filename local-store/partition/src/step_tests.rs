@@ -52,8 +52,42 @@ fn enabling_time_to_live_reads_a_few_large_items_at_a_time() {
     let step = Command::StepTimeToLive { table: TABLE };
     assert_eq!(count_steps(&mut replica, 4, 0, &step), STEPS);
     assert_eq!(replica.table().time_to_live.status(), "ENABLED");
-    let expired = find_expired(&replica.storage, replica.table(), EpochMillis(START), 100).unwrap();
-    assert_eq!(expired.len(), usize::from(ITEMS));
+    let entries = replica.storage.0.keys().filter(|key| key[0] == 5).count();
+    assert_eq!(entries, usize::from(ITEMS));
+}
+
+/// Goal: an entry that deletes expired items is bounded by what it deletes, not by its own bytes.
+#[test]
+fn large_items_expire_in_several_entries() {
+    let mut replica = replica();
+    replica.apply(3, &entry(0, vec![enable(), Command::StepTimeToLive { table: TABLE }]));
+    let step = Command::StepTimeToLive { table: TABLE };
+    count_steps(&mut replica, 4, 0, &step);
+    for index in 100.. {
+        let now = EpochMillis(START);
+        let found = find_expired(&replica.storage, replica.table(), now, 500).unwrap();
+        assert!(
+            found.commands.len() <= STEP_BYTES_MAX / ITEM_BYTES + 1,
+            "{}",
+            found.commands.len()
+        );
+        replica.apply(index, &entry(0, found.commands));
+        if !found.more {
+            assert_eq!(index, 99 + STEPS as u64);
+            break;
+        }
+    }
+    assert!(replica.items().is_empty());
+}
+
+#[test]
+fn so_many_items_expire_in_an_entry_and_at_least_one() {
+    let replica = expiring(10);
+    let far = EpochMillis(START + 3_600_000);
+    for (limit, count, more) in [(0, 0, false), (1, 1, true), (10, 10, true), (11, 10, false)] {
+        let found = find_expired(&replica.storage, replica.table(), far, limit).unwrap();
+        assert_eq!((found.commands.len(), found.more), (count, more), "{limit}");
+    }
 }
 
 /// A table with so many items that expire, each under a key of its own.

@@ -319,7 +319,8 @@ fn close_numbered(
 /// Records that one trim removes at most; large ones are fewer.
 const TRIM_RECORDS_MAX: usize = 1000;
 
-/// Removes records older than 24 hours, then closed shards and disabled streams that have none.
+/// Removes records older than 24 hours, then closed shards and disabled streams that have none. Gives
+/// whether more steps are needed.
 pub(crate) fn trim(
     overlay: &mut Overlay<'_>,
     table: &mut Table,
@@ -330,7 +331,7 @@ pub(crate) fn trim(
     for shard in table.shards() {
         old_records(overlay, table, shard, now, &mut left, &mut removed)?;
     }
-    let done = !left.is_used_up();
+    let more = left.is_used_up();
     for shard in table.streams.iter_mut().flat_map(|stream| &mut stream.shards) {
         let prefix = stream_record::shard_prefix(table.id, shard.number);
         if let Some(key) = removed.iter().rev().find(|key| key.starts_with(&prefix)) {
@@ -338,7 +339,7 @@ pub(crate) fn trim(
         }
     }
     removed.into_iter().for_each(|key| overlay.delete(key));
-    if done {
+    if !more {
         let gone = |closed_at: Option<EpochMillis>| {
             closed_at.is_some_and(|at| now.since(at) > STREAM_RETENTION_MS)
         };
@@ -347,7 +348,7 @@ pub(crate) fn trim(
         }
         table.streams.retain(|stream| !gone(stream.disabled_at));
     }
-    Ok(done)
+    Ok(more)
 }
 
 fn old_records(

@@ -9,11 +9,11 @@ use std::ops::ControlFlow;
 
 use model::encoded_item::{StoredKeyValue, StoredValue};
 use model::limits::TTL_PAST_SECONDS_MAX;
-use model::{AttributeValue, EncodedItem, EpochMillis, Item, KeyAttributeType, Number, PrimaryKey};
+use model::{EncodedItem, EpochMillis, KeyAttributeType, Number, PrimaryKey};
 use serde::{Deserialize, Serialize};
 
 use crate::command::Command;
-use crate::image::{Image, damaged, item_of};
+use crate::image::{Image, damaged};
 use crate::keys::{Family, expiry, item, removal};
 use crate::step::{Allowance, remove_under, visit_items};
 use crate::storage::{Overlay, ReadError, View};
@@ -72,17 +72,9 @@ impl TimeToLive {
 }
 
 /// When an item expires, in seconds; `None` when the attribute is missing, not a number, or negative.
-pub(crate) fn expires_at(item: &Item, attribute: &str) -> Option<u64> {
-    match item.get(attribute)? {
-        AttributeValue::N(number) => seconds_of(number),
-        _ => None,
-    }
-}
-
-/// The same of an item as it is stored, of which nothing else is decoded: it may have tens of thousands
-/// of values.
-fn stored_expires_at(stored: &EncodedItem, attribute: &str) -> Result<Option<u64>, ReadError> {
-    match stored.stored_value(attribute).map_err(damaged)? {
+/// Nothing else of the item is decoded: it may have tens of thousands of values.
+pub(crate) fn expires_at(item: &EncodedItem, attribute: &str) -> Result<Option<u64>, ReadError> {
+    match item.stored_value(attribute).map_err(damaged)? {
         StoredValue::Key(StoredKeyValue { attribute_type: KeyAttributeType::N, ordered }) => {
             Ok(Number::decode_ordered(ordered).and_then(|(number, _)| seconds_of(&number)))
         }
@@ -119,8 +111,11 @@ pub(crate) fn update_index(
     let Some(attribute) = table.time_to_live.indexed_attribute() else {
         return Ok(());
     };
-    let time_of = |item: Option<&Item>| item.and_then(|item| expires_at(item, attribute));
-    let (before, after) = (time_of(item_of(old)?), time_of(item_of(new)?));
+    let time_of = |image: Option<&Image>| match image {
+        Some(image) => expires_at(image.encoded(), attribute),
+        None => Ok(None),
+    };
+    let (before, after) = (time_of(old)?, time_of(new)?);
     if before != after {
         if let Some(time) = before {
             overlay.delete(expiry::encode(table.id, time, primary));
@@ -185,7 +180,7 @@ fn expiry_entry(
     key: &[u8],
     value: &[u8],
 ) -> Result<Option<Vec<u8>>, ReadError> {
-    let Some(time) = stored_expires_at(&EncodedItem::from_stored(value), attribute)? else {
+    let Some(time) = expires_at(&EncodedItem::from_stored(value), attribute)? else {
         return Ok(None);
     };
     let primary = item::decode(&table.key_schema, key)?;
@@ -201,7 +196,18 @@ pub fn find_time_to_live_work<'a>(tables: impl Iterator<Item = &'a Table>) -> Ve
     tables.filter(working).map(|table| table.id).collect()
 }
 
-/// Delete commands for items of a table that have expired, oldest first, at most `limit`.
+/// What has expired in a table, or the oldest of it.
+#[derive(Debug, Default)]
+pub struct Expired {
+    /// A delete command for each item.
+    pub commands: Vec<Command>,
+    /// Whether there may be more, for another entry to delete.
+    pub more: bool,
+}
+
+/// Items of a table that have expired, oldest first: at most `limit`, and about as many bytes of them
+/// as a step takes on, at least one. A delete is applied together with what it removes, which goes into
+/// the record of a stream as well, so their number alone would bound nothing.
 ///
 /// # Errors
 /// When the storage cannot be read.
@@ -210,25 +216,49 @@ pub fn find_expired(
     table: &Table,
     now: EpochMillis,
     limit: usize,
-) -> Result<Vec<Command>, ReadError> {
-    let mut commands = Vec::new();
+) -> Result<Expired, ReadError> {
+    let mut expired = Expired::default();
     if !matches!(table.time_to_live, TimeToLive::Enabled { .. }) || limit == 0 {
-        return Ok(commands);
+        return Ok(expired);
     }
+    let mut left = Allowance::of_entries(limit);
+    for (expires_at, key) in oldest_expired(view, table, now, limit)? {
+        let stored = item::encode(table.id, &key);
+        let item = view.get(&stored)?;
+        expired.commands.push(Command::Expire { table: table.id, key: Box::new(key), expires_at });
+        if left.take(&stored, item.as_deref().unwrap_or_default()).is_break() {
+            expired.more = true;
+            break;
+        }
+    }
+    Ok(expired)
+}
+
+/// The times and keys of the items that expired first, at most `limit`.
+fn oldest_expired(
+    view: &dyn View,
+    table: &Table,
+    now: EpochMillis,
+    limit: usize,
+) -> Result<Vec<(u64, PrimaryKey)>, ReadError> {
     let from = expiry::time_prefix(table.id, oldest_accepted(now));
     let to = expiry::time_prefix(table.id, now.seconds());
-    let mut result = Ok(());
-    view.scan(&from, &to, false, &mut |key, _| match expiry::decode(&table.key_schema, key) {
-        Ok((expires_at, primary)) => {
-            commands.push(Command::Expire { table: table.id, key: Box::new(primary), expires_at });
-            if commands.len() < limit { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    let mut found = Ok(Vec::new());
+    view.scan(&from, &to, false, &mut |key, _| {
+        let decoded = expiry::decode(&table.key_schema, key);
+        match (&mut found, decoded) {
+            (Ok(found), Ok(next)) => {
+                found.push(next);
+                if found.len() < limit {
+                    return ControlFlow::Continue(());
+                }
+            }
+            (_, Err(error)) => found = Err(error),
+            (Err(_), Ok(_)) => {}
         }
-        Err(error) => {
-            result = Err(error);
-            ControlFlow::Break(())
-        }
+        ControlFlow::Break(())
     })?;
-    result.map(|()| commands)
+    found
 }
 
 #[cfg(test)]
@@ -246,11 +276,8 @@ mod tests {
             (r#"{"t":{"S":"100"}}"#, None),
             (r#"{"u":{"N":"100"}}"#, None),
         ] {
-            assert_eq!(
-                expires_at(&model::json::item_from_str(json).unwrap(), "t"),
-                expected,
-                "{json}"
-            );
+            let item = EncodedItem::from(&model::json::item_from_str(json).unwrap());
+            assert_eq!(expires_at(&item, "t"), Ok(expected), "{json}");
         }
     }
 

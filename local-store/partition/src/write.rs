@@ -94,12 +94,12 @@ pub(crate) fn apply_expire(
     };
     let stored = item::encode(table.id, key);
     let old = read_old(overlay, &stored)?;
-    let still = |old: &Item| {
-        time_to_live::expires_at(old, attribute) == Some(expires_at)
-            || mutation::is_active(Mutation::ExpireExtended)
+    let still = |old: &Image| -> Result<bool, ReadError> {
+        Ok(time_to_live::expires_at(old.encoded(), attribute)? == Some(expires_at)
+            || mutation::is_active(Mutation::ExpireExtended))
     };
     if let Some(old) = old
-        && still(old.item()?)
+        && still(&old)?
         && time_to_live::is_expired(expires_at, now)
     {
         item_collection::count(overlay, table, key, Some(&old), None, false)?;
@@ -224,20 +224,16 @@ fn count(
         return Ok(());
     };
     let of = |image: Option<&Image>| {
-        image.map_or((0, 0), |image| (1, u64::try_from(image.size()).unwrap_or(u64::MAX)))
+        Statistics::of_one(image.map(|image| u64::try_from(image.size()).unwrap_or(u64::MAX)))
     };
-    let ((old_items, old_bytes), (new_items, new_bytes)) = (of(old), of(new));
-    if (old_items, old_bytes) == (new_items, new_bytes) {
+    let (old, new) = (of(old), of(new));
+    if old == new {
         return Ok(());
     }
     let counted = partition.split.as_ref().filter(|split| split.has_counted(stored));
     for number in [Some(partition.number), counted.map(|split| split.lower)].into_iter().flatten() {
         let before = statistics::read(overlay, table.id, number)?;
-        let after = Statistics {
-            items: (before.items + new_items).saturating_sub(old_items),
-            bytes: (before.bytes + new_bytes).saturating_sub(old_bytes),
-        };
-        statistics::write(overlay, table.id, number, &after)?;
+        statistics::write(overlay, table.id, number, &before.with_replaced(old, new))?;
     }
     Ok(())
 }

@@ -20,12 +20,12 @@ use crate::store::{Store, Unavailable, WeakStore, routes};
 
 /// Time between two ticks. TTL promises seconds, so a fraction of a second is soon enough.
 pub const TICK: Duration = Duration::from_millis(250);
-/// Expired items that one log entry deletes at most.
+/// Expired items that one log entry deletes at most; large ones are fewer.
 const EXPIRED_PER_ENTRY: usize = 500;
 /// Log entries that one tick makes for one purpose at most, so that requests are not held up.
 const ENTRIES_PER_TICK: usize = 20;
-/// Log entries that a sweep on demand makes at most for each table and arc: ten million items, more
-/// than anybody waits for. Without an end it would go on for as long as a transaction keeps so many
+/// Log entries that a sweep on demand makes at most for each table and arc: ten million items, or 80 GB
+/// of large ones, more than anybody waits for. Without an end it would go on for as long as a transaction keeps so many
 /// items that have expired locked. Few in tests.
 pub(crate) const ENTRIES_PER_SWEEP: usize = if cfg!(test) { 3 } else { 20_000 };
 
@@ -157,13 +157,12 @@ async fn sweep_arc(store: &Store, replica: &Node, entries_max: usize) -> Result<
     for table in replica.catalogue().tables() {
         for _ in 0..entries_max {
             let now = store.now();
-            let commands = find(replica, |view| find_expired(view, table, now, EXPIRED_PER_ENTRY))?;
-            let count = commands.len();
-            if count > 0 {
-                replica.submit(commands).await?;
-                expired += u64::try_from(count).unwrap_or(u64::MAX);
+            let found = find(replica, |view| find_expired(view, table, now, EXPIRED_PER_ENTRY))?;
+            if !found.commands.is_empty() {
+                expired += u64::try_from(found.commands.len()).unwrap_or(u64::MAX);
+                replica.submit(found.commands).await?;
             }
-            if count < EXPIRED_PER_ENTRY {
+            if !found.more {
                 break;
             }
         }

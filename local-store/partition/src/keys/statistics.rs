@@ -16,6 +16,21 @@ pub struct Statistics {
     pub bytes: u64,
 }
 
+impl Statistics {
+    /// What one item of so many bytes is; nothing when it is not there.
+    pub(crate) fn of_one(bytes: Option<u64>) -> Self {
+        Self { items: u64::from(bytes.is_some()), bytes: bytes.unwrap_or(0) }
+    }
+
+    /// The same after `new` came into the place of `old`, which was counted.
+    pub(crate) fn with_replaced(self, old: Self, new: Self) -> Self {
+        Self {
+            items: (self.items + new.items).saturating_sub(old.items),
+            bytes: (self.bytes + new.bytes).saturating_sub(old.bytes),
+        }
+    }
+}
+
 fn key(table: TableId, partition: PartitionNumber) -> Vec<u8> {
     let mut key = Family::Statistics.of_table(table);
     key.extend_from_slice(&partition.0.to_be_bytes());
@@ -48,6 +63,20 @@ pub(crate) fn delete(overlay: &mut Overlay<'_>, table: TableId, partition: Parti
 mod tests {
     use super::*;
     use crate::storage::testing::MapStorage;
+
+    #[test]
+    fn what_is_replaced_is_counted_no_more() {
+        let (none, one) = (Statistics::of_one(None), Statistics::of_one(Some(7)));
+        assert_eq!((none, one), (Statistics::default(), Statistics { items: 1, bytes: 7 }));
+        let some = Statistics { items: 3, bytes: 99 };
+        assert_eq!(some.with_replaced(none, one), Statistics { items: 4, bytes: 106 });
+        assert_eq!(
+            some.with_replaced(one, Statistics::of_one(Some(8))),
+            Statistics { bytes: 100, ..some }
+        );
+        assert_eq!(some.with_replaced(one, none), Statistics { items: 2, bytes: 92 });
+        assert_eq!(none.with_replaced(one, none), none);
+    }
 
     #[test]
     fn round_trip() {

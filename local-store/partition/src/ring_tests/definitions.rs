@@ -157,6 +157,89 @@ fn an_index_that_is_gone_is_never_shown_as_active_again() {
     assert!(ring.table().indexes.is_empty());
 }
 
+/// An update of the table that creates the index.
+fn create_by_group() -> Command {
+    let mut update = UpdateTable::of_options(TABLE, Vec::new());
+    update.indexes = vec![IndexChange::Create(by_group())];
+    Command::UpdateTable(Box::new(update))
+}
+
+/// The first arc has nothing to index and is done at once; where the items are it is not heard of yet.
+#[test]
+fn a_new_index_is_active_when_every_arc_has_built_it() {
+    let mut ring = Ring::new();
+    ring.create(Vec::new());
+    let name = (0..60).find(|name| ring.home(*name) == ArcId(1)).unwrap();
+    ring.write(name, Some(1));
+    ring.apply(ArcId(0), create_by_group());
+    ring.apply(ArcId(0), Command::StepIndexes { table: TABLE });
+    assert_eq!(ring.definition().indexes[0].status, IndexStatus::Active);
+    let status = |ring: &Ring| ring.table().indexes[0].status.clone();
+    assert!(matches!(status(&ring), IndexStatus::Creating { .. }));
+    ring.adopt(1);
+    ring.apply(ArcId(1), Command::StepIndexes { table: TABLE });
+    assert!(matches!(status(&ring), IndexStatus::Creating { .. }), "the third has not heard of it");
+    ring.adopt(2);
+    ring.settle();
+    assert_eq!(status(&ring), IndexStatus::Active);
+    ring.check();
+}
+
+/// Goal: of all arcs the one that is the least far along says how an index is, whichever that is.
+#[test]
+fn an_index_is_as_far_as_the_last_arc() {
+    let deleting = || IndexStatus::Deleting;
+    let creating = || IndexStatus::Creating { cursor: None };
+    let delivering = || IndexStatus::Delivering { until: Vec::new() };
+    let statuses = [deleting(), creating(), delivering(), IndexStatus::Active];
+    let mut ring = Ring::new();
+    ring.create(vec![by_group()]);
+    let table = Table::clone(ring.arc(ArcId(0)).machine.catalogue().get(TABLE).unwrap());
+    let part = |status: &IndexStatus| {
+        let mut table = table.clone();
+        table.indexes[0].status = status.clone();
+        let mut catalogue = Catalogue::default();
+        catalogue.put(table);
+        std::sync::Arc::new(catalogue)
+    };
+    for (first, one) in statuses.iter().enumerate() {
+        for (second, other) in statuses.iter().enumerate() {
+            let parts = [part(one), part(&IndexStatus::Active), part(other)];
+            let merged = Catalogue::merge(&parts);
+            let found = &merged.get(TABLE).unwrap().indexes[0];
+            assert_eq!(found.status, statuses[first.min(second)], "{one:?} and {other:?}");
+            assert_eq!(found.is_being_built(), (1..=2).contains(&first.min(second)));
+        }
+    }
+}
+
+/// Goal: where the copy of the first arc is behind, an index that it has not heard of is not taken
+/// for one that it has removed, nor one for there that another arc has removed.
+#[test]
+fn a_late_copy_of_the_first_arc_makes_no_index_come_or_go() {
+    let mut ring = Ring::new();
+    ring.create(Vec::new());
+    let parts = |ring: &Ring| -> Vec<_> {
+        ring.arcs.iter().map(|arc| std::sync::Arc::clone(arc.machine.catalogue())).collect()
+    };
+    let late = parts(&ring).remove(0);
+    ring.apply(ArcId(0), create_by_group());
+    ring.settle();
+    let indexes = |late: &std::sync::Arc<Catalogue>, ring: &Ring| {
+        let mut parts = parts(ring);
+        parts[0] = std::sync::Arc::clone(late);
+        Catalogue::merge(&parts).get(TABLE).unwrap().indexes.clone()
+    };
+    assert_eq!(indexes(&late, &ring), []);
+    let late = parts(&ring).remove(0);
+    let mut update = UpdateTable::of_options(TABLE, Vec::new());
+    update.indexes = vec![IndexChange::Delete("by-group".to_owned())];
+    ring.apply(ArcId(0), Command::UpdateTable(Box::new(update)));
+    ring.settle();
+    assert!(ring.table().indexes.is_empty());
+    assert_eq!(indexes(&late, &ring)[0].status, IndexStatus::Deleting);
+}
+
 #[test]
 fn a_table_takes_items_when_every_arc_knows_it() {
     let mut ring = Ring::new();

@@ -2,7 +2,7 @@
 //!
 //! Removing them is the work of the ticks.
 
-use partition::{Command, IndexStatus, Reply, read_statistics};
+use partition::{Command, Reply, SecondaryIndex, read_statistics};
 
 use super::constraints::Constraints;
 use super::error::ApiError;
@@ -20,7 +20,8 @@ pub(super) async fn delete_table(
     constraints.name_of_settings(name);
     constraints.finish()?;
     let table = tables::find_for_settings(store, name)?;
-    if table.indexes.iter().any(|index| is_being_built(&index.status)) {
+    // As with the service, whose table is `UPDATING` while it gets a new index.
+    if table.indexes.iter().any(SecondaryIndex::is_being_built) {
         return Err(ApiError::resource_in_use(
             "Attempt to change a resource which is still in use: Cannot delete table while indexes are being created, updated, or deleted.",
         ));
@@ -39,9 +40,4 @@ pub(super) async fn delete_table(
         Some(Reply::Invalid(text)) => Err(ApiError::validation(text)),
         _ => Err(ApiError::defect("DeleteTable was not answered with a table")),
     }
-}
-
-/// As with the service, whose table is `UPDATING` while it gets a new index.
-fn is_being_built(status: &IndexStatus) -> bool {
-    matches!(status, IndexStatus::Creating { .. } | IndexStatus::Delivering { .. })
 }

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use model::json;
 use model::key::KeyAttributeType;
 use partition::{
-    Billing, IndexKind, IndexProjection, IndexStatus, OnDemandLimit, SecondaryIndex, Statistics,
-    Table, Units, read_index_statistics,
+    Billing, IndexKind, IndexProjection, OnDemandLimit, SecondaryIndex, Statistics, Table, Units,
+    read_index_statistics,
 };
 
 use super::answer::{
@@ -116,7 +116,7 @@ fn index_members(
     projection_member(out, &definition.projection);
     if definition.kind == IndexKind::Global {
         text_member(out, "IndexStatus", index.status_text());
-        if matches!(index.status, IndexStatus::Creating { .. }) {
+        if index.is_being_built() {
             boolean_member(out, "Backfilling", true);
         }
         let units = definition.throughput.filter(|_| table.billing != Billing::OnDemand);

@@ -35,7 +35,7 @@ fn config(directory: &Path) -> Config {
     }
 }
 
-async fn open_store(directory: &Path) -> Store {
+pub(super) async fn open_store(directory: &Path) -> Store {
     Store::open(config(directory), Box::new(|reason| panic!("{reason}"))).await.unwrap()
 }
 

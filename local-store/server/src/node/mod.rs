@@ -1,8 +1,9 @@
 //! A node's replica of one group: a log, a state and a consensus among peers.
 //!
-//! Deterministic: it starts no thread, asks no system clock and iterates over nothing unordered. Its
-//! disk, its blocking work, its peers and its time come from outside ([`Parts`]), so that the
-//! simulation runs the same code. The consensus is openraft's; see `docs/decisions/0006-replication.md`
+//! Deterministic: a [`Node`] starts no thread, asks no system clock and iterates over nothing unordered.
+//! Its disk, its blocking work, its peers, its time and its seed come from outside ([`Parts`]), so that
+//! the simulation runs the same code. What a real process gives it of these is here, too: a thread
+//! ([`worker::ThreadWorker`]), directories ([`DirectoryHome`]) and [`random_seed`]. The consensus is openraft's; see `docs/decisions/0006-replication.md`
 //! for what is asked of it and what is not.
 //!
 //! Every node takes every request: a write is handed to the leader, a strong read asks the leader up
@@ -249,7 +250,7 @@ impl Node {
         let inner = Inner {
             id,
             arc,
-            receiver: receiver::Receiver::new(home, worker),
+            receiver: receiver::Receiver::new(home, worker, settings.snapshot_part),
             proposer: Proposer::start(raft.clone(), Arc::clone(&clock)),
             clock,
             reader: Reader::start(raft.clone()),

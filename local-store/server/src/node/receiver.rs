@@ -3,12 +3,16 @@
 //! One transfer at a time: another one that begins takes its place. A part that comes twice is
 //! acknowledged twice; one that is missing ends the transfer, and the leader begins again. One that
 //! is late is of another transfer, also when a sender that was restarted counts its transfers anew:
-//! it leads in a later term then.
+//! it leads in a later term then. One of which nothing is heard for long is given up, with the files
+//! that it has open: its sender may have died, and no other transfer may ever begin.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use openraft::storage::Snapshot;
 use tokio::sync::Mutex;
+use tokio::task::AbortHandle;
+use tokio::time::Instant;
 
 use super::Raft;
 use super::home::{Begun, StorageHome};
@@ -25,17 +29,34 @@ struct Incoming {
     /// The sequence of the part that is expected next.
     next: u64,
     begun: Begun,
+    /// When the last part was written.
+    heard: Instant,
+    _watch: Watch,
 }
+
+/// What gives a transfer up after a while. It ends with the transfer.
+struct Watch(AbortHandle);
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+type Place = Arc<Mutex<Option<Incoming>>>;
 
 pub(super) struct Receiver {
     home: Arc<dyn StorageHome>,
     worker: Arc<dyn Worker>,
-    incoming: Mutex<Option<Incoming>>,
+    incoming: Place,
+    silence_max: Duration,
 }
 
 impl Receiver {
-    pub(super) fn new(home: Arc<dyn StorageHome>, worker: Arc<dyn Worker>) -> Self {
-        Self { home, worker, incoming: Mutex::new(None) }
+    /// A part is waited for as long as `part` says by who sends it, who then begins again: nothing is
+    /// to be expected any more of one that was silent for twice as long.
+    pub(super) fn new(home: Arc<dyn StorageHome>, worker: Arc<dyn Worker>, part: Duration) -> Self {
+        Self { home, worker, incoming: Place::default(), silence_max: part * 2 }
     }
 
     /// Takes a part; with the last one the snapshot is installed.
@@ -70,6 +91,7 @@ impl Receiver {
             *incoming = None;
             return Response::Refused(format!("the snapshot cannot be written: {written:?}"));
         }
+        current.heard = Instant::now();
         if !part.last {
             return Response::PartTaken;
         }
@@ -90,6 +112,29 @@ impl Receiver {
         let begun = begun.ok_or("the worker has ended")?;
         let begun = begun.map_err(|error| error.to_string())?;
         let (vote, transfer) = (part.vote, part.transfer);
-        Ok(Incoming { from, vote, transfer, next: 0, begun })
+        let watched =
+            give_up_silent(Arc::downgrade(&self.incoming), begun.number, self.silence_max);
+        let watch = Watch(tokio::spawn(watched).abort_handle());
+        Ok(Incoming { from, vote, transfer, next: 0, begun, heard: Instant::now(), _watch: watch })
+    }
+}
+
+/// Gives the transfer up that fills the storage with this number, when nothing was heard of it for long.
+async fn give_up_silent(place: Weak<Mutex<Option<Incoming>>>, number: u64, silence_max: Duration) {
+    let mut until = Instant::now() + silence_max;
+    loop {
+        tokio::time::sleep_until(until).await;
+        let Some(place) = place.upgrade() else { return };
+        let mut incoming = place.lock().await;
+        // Another one has taken its place, or it is being installed.
+        let Some(current) = incoming.as_ref().filter(|it| it.begun.number == number) else {
+            return;
+        };
+        until = current.heard + silence_max;
+        if until <= Instant::now() {
+            tracing::warn!("a snapshot that is no longer sent is given up");
+            *incoming = None;
+            return;
+        }
     }
 }

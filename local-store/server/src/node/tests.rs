@@ -384,27 +384,49 @@ async fn a_node_that_is_far_behind_gets_a_snapshot() {
     assert!((0..130).all(|number| has(node, &format!("k{number}"))) && has(node, "last"));
 }
 
+/// Sends a part of a snapshot to a follower, not the last one, and gives whether it was taken.
+async fn is_part_taken(cluster: &Cluster, term: u64, sequence: u64) -> bool {
+    let (from, to) = (cluster.leader(), cluster.follower());
+    let part = SnapshotPart {
+        vote: types::Vote::new_committed(term, from),
+        meta: types::SnapshotMeta { last_log_id: None, last_membership: Default::default() },
+        transfer: 0,
+        sequence,
+        pairs: Vec::new(),
+        last: false,
+    };
+    let request = Request::Snapshot(Box::new(part));
+    let message = Envelope { from, to, arc: ArcId::FIRST, request };
+    matches!(cluster.nodes[&to].handle(message).await, Response::PartTaken)
+}
+
 /// Goal: a part that was delayed until its sender was restarted, and counts anew, is in no snapshot.
 #[tokio::test(start_paused = true)]
 async fn a_part_of_an_earlier_life_is_of_another_transfer() {
     let cluster = Cluster::start(Settings::default()).await;
-    let (from, to) = (cluster.leader(), cluster.follower());
-    let send = async |term, sequence| {
-        let part = SnapshotPart {
-            vote: types::Vote::new_committed(term, from),
-            meta: types::SnapshotMeta { last_log_id: None, last_membership: Default::default() },
-            transfer: 0,
-            sequence,
-            pairs: Vec::new(),
-            last: false,
-        };
-        let request = Request::Snapshot(Box::new(part));
-        cluster.nodes[&to].handle(Envelope { from, to, arc: ArcId::FIRST, request }).await
-    };
-    let is_taken = |response| matches!(response, Response::PartTaken);
-    assert!(is_taken(send(5, 0).await) && is_taken(send(5, 1).await));
-    assert!(!is_taken(send(4, 2).await), "it was sent in an earlier term");
-    assert!(is_taken(send(5, 2).await) && is_taken(send(5, 2).await));
+    let is_taken = async |term, sequence| is_part_taken(&cluster, term, sequence).await;
+    assert!(is_taken(5, 0).await && is_taken(5, 1).await);
+    assert!(!is_taken(4, 2).await, "it was sent in an earlier term");
+    assert!(is_taken(5, 2).await && is_taken(5, 2).await);
+}
+
+/// Goal: what a sender that died has sent does not stay open for ever.
+#[tokio::test(start_paused = true)]
+async fn a_snapshot_that_is_no_longer_sent_is_given_up() {
+    let settings = Settings::default();
+    let part = settings.snapshot_part;
+    let cluster = Cluster::start(settings).await;
+    for sequence in 0..4 {
+        assert!(is_part_taken(&cluster, 5, sequence).await, "{sequence}");
+        tokio::time::sleep(part).await;
+    }
+    // An earlier one, whose place this one takes, is no reason to give this one up.
+    assert!(is_part_taken(&cluster, 6, 0).await);
+    tokio::time::sleep(part * 2 - Duration::from_secs(1)).await;
+    assert!(is_part_taken(&cluster, 6, 1).await);
+    tokio::time::sleep(part * 2 + Duration::from_secs(1)).await;
+    assert!(!is_part_taken(&cluster, 6, 2).await);
+    assert!(is_part_taken(&cluster, 6, 0).await, "it can begin again");
 }
 
 #[tokio::test(start_paused = true)]

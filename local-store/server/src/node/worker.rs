@@ -64,15 +64,16 @@ impl Worker for ThreadWorker {
     }
 }
 
-/// Runs a job on a worker and waits for what it returns; `None` if the worker lost it.
-pub(crate) async fn run_on<T: Send + 'static>(
+/// Runs a job on a worker; what this gives waits for what the job returns, `None` if the worker lost it.
+/// The job has its place among the others when this returns, also before anybody waits.
+pub(crate) fn run_on<T: Send + 'static, J: FnOnce() -> T + Send + 'static>(
     worker: &dyn Worker,
-    job: impl FnOnce() -> T + Send + 'static,
-) -> Option<T> {
+    job: J,
+) -> impl Future<Output = Option<T>> + Send + use<T, J> {
     let (sender, receiver) = tokio::sync::oneshot::channel();
     worker.run(Box::new(move || {
         // Whoever asked may have gone away.
         let _ = sender.send(job());
     }));
-    receiver.await.ok()
+    async { receiver.await.ok() }
 }

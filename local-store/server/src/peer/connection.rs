@@ -113,26 +113,37 @@ struct Line {
     state: watch::Sender<State>,
 }
 
-/// Who waits for the answer to which question.
+/// Who waits for the answer to a question, and since when.
+struct Waiting {
+    since: Instant,
+    outcome: oneshot::Sender<Outcome>,
+}
+
+/// Who waits for the answer to which question. The first of them has waited the longest.
 #[derive(Default)]
-struct Pending(Mutex<BTreeMap<u64, oneshot::Sender<Outcome>>>);
+struct Pending(Mutex<BTreeMap<u64, Waiting>>);
 
 impl Pending {
-    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<u64, oneshot::Sender<Outcome>>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<u64, Waiting>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// When the oldest question without an answer was asked.
+    fn oldest(&self) -> Option<Instant> {
+        self.lock().first_key_value().map(|(_, waiting)| waiting.since)
     }
 
     /// Remembers who waits, unless too many do.
     fn add(&self, id: u64, outcome: oneshot::Sender<Outcome>) -> bool {
         let mut pending = self.lock();
         if pending.len() >= PENDING_MAX {
-            pending.retain(|_, outcome| !outcome.is_closed());
+            pending.retain(|_, waiting| !waiting.outcome.is_closed());
         }
         if pending.len() >= PENDING_MAX {
             let _ = outcome.send(Err(CallError::Unreachable("too much is unanswered".to_owned())));
             return false;
         }
-        pending.insert(id, outcome);
+        pending.insert(id, Waiting { since: Instant::now(), outcome });
         true
     }
 }
@@ -211,25 +222,43 @@ impl Line {
         mut reader: FrameReader<OwnedReadHalf>,
         pending: &Pending,
     ) -> io::Result<()> {
+        let mut heard = Instant::now();
+        let mut patience = self.silence;
         loop {
-            match tokio::time::timeout(self.silence, reader.read()).await {
-                Ok(frame) => {
-                    let (id, payload) = frame?;
-                    let outcome = pending.lock().remove(&id);
-                    let answer = postcard::from_bytes(&payload).map_err(io::Error::other)?;
-                    if let Some(outcome) = outcome {
-                        // Whoever asked may have gone away.
-                        let _ = outcome.send(Ok(answer));
-                    }
+            if let Ok(frame) = tokio::time::timeout(patience, reader.read()).await {
+                let (id, payload) = frame?;
+                heard = Instant::now();
+                patience = self.silence;
+                let waiting = pending.lock().remove(&id);
+                let answer = postcard::from_bytes(&payload).map_err(io::Error::other)?;
+                if let Some(waiting) = waiting {
+                    // Whoever asked may have gone away.
+                    let _ = waiting.outcome.send(Ok(answer));
                 }
-                Err(_) if pending.lock().is_empty() => {}
-                Err(_) => {
-                    let text = format!("nothing was heard for {:?}", self.silence);
-                    return Err(io::Error::new(io::ErrorKind::TimedOut, text));
-                }
+            } else if let Some(left) =
+                patience_left(self.silence, heard, pending.oldest(), Instant::now())
+            {
+                patience = left;
+            } else {
+                let text = format!("nothing was heard for {:?}", self.silence);
+                return Err(io::Error::new(io::ErrorKind::TimedOut, text));
             }
         }
     }
+}
+
+/// How much longer to listen when something was heard last at one time and the oldest question without
+/// an answer was asked at another; `None` when the silence has lasted too long. Before a question was
+/// asked nothing was due: a connection on which nothing was said for long is as good as any.
+fn patience_left(
+    silence: Duration,
+    heard: Instant,
+    asked: Option<Instant>,
+    now: Instant,
+) -> Option<Duration> {
+    let Some(asked) = asked else { return Some(silence) };
+    let quiet = now.saturating_duration_since(asked.max(heard));
+    silence.checked_sub(quiet).filter(|left| !left.is_zero())
 }
 
 /// Writes what is asked, everything that is ready at once.
@@ -260,4 +289,32 @@ async fn write(
         }
     }
     std::future::pending().await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: a question that is asked after a long pause has as much time as any other.
+    #[test]
+    fn silence_is_counted_from_when_an_answer_is_due() {
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        for (heard, asked, now, left) in [
+            (0, None, 100, Some(4)),
+            (0, Some(3), 4, Some(3)),
+            (0, Some(0), 3, Some(1)),
+            (0, Some(0), 4, None),
+            (0, Some(0), 5, None),
+            // Something else was answered meanwhile.
+            (2, Some(0), 5, Some(1)),
+            (2, Some(0), 6, None),
+            // It was asked, or answered, just now.
+            (9, Some(9), 8, Some(4)),
+        ] {
+            let silence = Duration::from_secs(4);
+            let found = patience_left(silence, at(heard), asked.map(at), at(now));
+            assert_eq!(found, left.map(Duration::from_secs), "{heard} {asked:?} {now}");
+        }
+    }
 }

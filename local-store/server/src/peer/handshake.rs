@@ -283,3 +283,21 @@ fn random_nonce() -> io::Result<Nonce> {
     getrandom::fill(&mut nonce).map_err(|error| io::Error::other(error.to_string()))?;
     Ok(nonce)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: who reads the page on the protocol finds the version that is spoken.
+    #[test]
+    fn the_page_on_the_protocol_has_the_first_bytes() {
+        let page = include_str!("../../../../docs/formats/peer-protocol.md");
+        let hex = |bytes: &[u8]| {
+            bytes.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(" ")
+        };
+        let preamble = preamble();
+        let (magic, version) = preamble.split_at(MAGIC.len());
+        let line = format!("both sides:        {}   {}\n", hex(magic), hex(version));
+        assert!(page.contains(&line), "{line}");
+    }
+}

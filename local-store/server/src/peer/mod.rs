@@ -1,7 +1,7 @@
 //! Nodes in processes of their own: what they say to each other over TCP, and how.
 //!
-//! A node opens two connections to each peer, one for large transfers and one for everything else,
-//! and asks on them; answers come back in any order. A question is written to a socket once at most,
+//! A node opens two connections to each peer, one for large transfers and what is answered late, one
+//! for everything else, and asks on them; answers come back in any order. A question is written to a socket once at most,
 //! so what was asked and not answered has an unknown outcome and is never asked again from here.
 //! The bytes are drawn in `docs/formats/peer-protocol.md`. What a question means is decided by the
 //! [`Handler`].
@@ -29,10 +29,11 @@ pub use self::secret::ClusterSecret;
 use crate::node::transport::{BoxFuture, CallError, Envelope, Request, Response, Transport};
 use crate::node::{NodeId, slot_of, status::Status};
 
-/// Silence after which a connection on which an answer is due is taken for dead: longer than any
-/// question waits for its answer, but a large transfer.
+/// Silence after which a connection on which an answer is due is taken for dead: longer than a write
+/// waits for the leader. What waits longer for its answer goes the way of the large transfers.
 const SILENCE: Duration = Duration::from_secs(4);
-/// The same for large transfers, the last part of which is answered when it is installed.
+/// The same for large transfers, the last part of which is answered when it is installed: longer than
+/// any question waits for its answer.
 const SILENCE_OF_TRANSFERS: Duration = Duration::from_secs(35);
 
 /// What the processes of a cluster ask each other.
@@ -135,7 +136,7 @@ pub(crate) struct Local {
 /// The ways to all peers.
 pub(crate) struct Peers {
     local: Arc<Local>,
-    /// For each slot: the way for questions, and the one for large transfers.
+    /// For each slot: the way for questions, and the one for large transfers and long waits.
     peers: BTreeMap<u64, (Peer, Peer)>,
 }
 
@@ -167,7 +168,9 @@ impl Peers {
         };
         let is_transfer = matches!(question, Question::Node(message)
             if matches!(message.request, Request::Snapshot(_)));
-        let peer = if is_transfer { transfers } else { usual };
+        debug_assert!(timeout < SILENCE_OF_TRANSFERS, "no way is silent for so long");
+        let is_patient = timeout >= SILENCE;
+        let peer = if is_transfer || is_patient { transfers } else { usual };
         peer.ask(question, timeout).await
     }
 

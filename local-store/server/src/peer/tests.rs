@@ -69,7 +69,7 @@ async fn connect(client: Local, server: Local) -> Pair {
 
 impl Pair {
     async fn ask(&self, question: Question) -> Result<Answer, CallError> {
-        self.peers.ask(2, &question, Duration::from_secs(5)).await
+        self.peers.ask(2, &question, SILENCE - Duration::from_secs(1)).await
     }
 
     /// Asks until the connection is there, or refused.
@@ -148,6 +148,30 @@ async fn what_was_asked_when_a_connection_broke_has_an_unknown_outcome_and_is_as
     let later = pair.ask(Question::Status).await;
     assert!(matches!(later, Err(CallError::Unreachable(_))), "{later:?}");
     assert_eq!(pair.handler.asked.lock().unwrap().len(), 2, "one Who and one Status");
+}
+
+/// Goal: a question that may wait longer than the usual way is silent goes the other way, so that its
+/// answer is heard.
+#[tokio::test]
+async fn who_waits_long_asks_where_silence_may_last() {
+    let pair = connect(local(1, None), local(2, None)).await;
+    pair.ask_connected(Question::Who).await.unwrap();
+    // Only the way for transfers is there.
+    let Pair { mut peers, handler, serving, address } = pair;
+    let way = peers.peers.get_mut(&2).unwrap();
+    way.0 = Peer::connect(Arc::clone(&peers.local), 9, address, SILENCE);
+    let ask = async |timeout| peers.ask(2, &Question::Rejoin { slot: 1 }, timeout).await;
+    loop {
+        match ask(SILENCE).await {
+            Ok(answer) => break assert!(matches!(answer, Answer::Refused(_)), "{answer:?}"),
+            Err(CallError::Unreachable(_)) => tokio::time::sleep(Duration::from_millis(5)).await,
+            Err(CallError::Lost(reason)) => panic!("{reason}"),
+        }
+    }
+    let short = ask(SILENCE - Duration::from_millis(1)).await;
+    assert!(matches!(short, Err(CallError::Unreachable(_))), "{short:?}");
+    assert_eq!(handler.asked.lock().unwrap().len(), 2);
+    serving.abort();
 }
 
 #[tokio::test]

@@ -57,7 +57,11 @@ async fn submit_in_order(store: &Store, commands: Vec<Command>) -> Result<Vec<Re
                 transactions::write(store, *transaction).await?
             }
             (Destination::Definition, command) => define(store, command).await?,
-            (_, command) => ask_everyone(store, &command).await?,
+            (Destination::Everyone, command) => ask_everyone(store, &command).await?,
+            (Destination::To(_) | Destination::Items | Destination::Addressed, _) => {
+                let reason = "a command without the arc that it is for".to_owned();
+                return Err(Unavailable::NotDone(reason));
+            }
         };
         replies.insert(place, reply);
     }

@@ -13,7 +13,7 @@ use crate::node::types::{Entry, LogId, Payload, Vote, log_id};
 /// all nodes of a process apply what one of them has worked out. They are a few entries apart, of up
 /// to some hundred kilobytes where many write at once; what is kept longer only takes memory, for
 /// small entries several times what their bytes do. What comes of an entry is kept only in proportion to
-/// its bytes (see `payload`), so that all of it takes about 50 MB at most.
+/// its bytes (see `payload`), so that all of it takes about 50 MB at most for each arc.
 const DECODED_ENTRIES_MAX: usize = 64;
 const DECODED_BYTES_MAX: usize = 4 * 1024 * 1024;
 

@@ -252,20 +252,24 @@ impl NodeLog {
         to: u64,
         bytes_max: usize,
     ) -> io::Result<Vec<Entry>> {
-        let found = {
+        let read = {
             let state = self.shared.lock();
             state.check()?;
-            state.groups.get(&arc).map(|group| group.find(from, to)).unwrap_or_default()
+            let found =
+                state.groups.get(&arc).map(|group| group.find(from, to)).unwrap_or_default();
+            if found.iter().all(|found| matches!(found, Found::Here(_))) {
+                let here = found.into_iter().filter_map(|found| match found {
+                    Found::Here(entry) => Some(entry),
+                    Found::At(_) => None,
+                });
+                return Ok(take_bytes(here, bytes_max));
+            }
+            // Queued under the lock, as every append and sync is: the job that shortens the files for
+            // a purge that comes after this comes after the read, whose places stay until then.
+            let shared = Arc::clone(&self.shared);
+            run_on(&*self.shared.worker, move || shared.read_found(found, bytes_max))
         };
-        if found.iter().all(|found| matches!(found, Found::Here(_))) {
-            let here = found.into_iter().filter_map(|found| match found {
-                Found::Here(entry) => Some(entry),
-                Found::At(_) => None,
-            });
-            return Ok(take_bytes(here, bytes_max));
-        }
-        let shared = Arc::clone(&self.shared);
-        let read = run_on(&*self.shared.worker, move || shared.read_found(found, bytes_max)).await;
+        let read = read.await;
         let lost = || Err(io::Error::other("the log's worker has ended"));
         let entries = read.unwrap_or_else(lost);
         if let Err(error) = &entries {

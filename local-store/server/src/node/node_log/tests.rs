@@ -1,7 +1,8 @@
 //! The log of a node against the consensus library's own suite, power cuts, and shortening.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -182,6 +183,47 @@ async fn entries_to_apply_are_read_in_parts() {
         let nothing: Vec<Entry> = log.entries_stream(5..5).await.try_collect().await.unwrap();
         assert_eq!(nothing, []);
     }
+}
+
+/// A worker that notes whether its log was locked when it was given its last job.
+struct Noting {
+    inner: TaskWorker,
+    log: OnceLock<Weak<Shared>>,
+    is_locked: AtomicBool,
+}
+
+impl Worker for Noting {
+    fn run(&self, job: super::super::worker::Job) {
+        let shared = self.log.get().and_then(Weak::upgrade);
+        let is_locked = shared.is_some_and(|shared| shared.state.try_lock().is_err());
+        self.is_locked.store(is_locked, Ordering::Relaxed);
+        self.inner.run(job);
+    }
+
+    fn run_later(&self, delay: Duration, job: super::super::worker::Job) {
+        self.inner.run_later(delay, job);
+    }
+}
+
+/// Goal: where a read finds its entries they still are when its job comes: no purge has its place
+/// between the two. It would end the process.
+#[tokio::test(start_paused = true)]
+async fn a_read_is_queued_before_anything_can_be_purged() {
+    let disk = SimulatedDisk::new();
+    let mut log = open(&disk, 64 * 1024).group(ARC);
+    append(&mut log, (0..5).map(|index| entry(index, 100)).collect()).await;
+    drop(log);
+    let disk: Arc<dyn Disk> = Arc::new(disk);
+    let log = Log::open(disk, Options::default()).unwrap();
+    let worker = Arc::new(Noting {
+        inner: TaskWorker::start(Duration::ZERO),
+        log: OnceLock::new(),
+        is_locked: AtomicBool::new(false),
+    });
+    let log = NodeLog::open(log, worker.clone(), die()).unwrap();
+    worker.log.set(Arc::downgrade(&log.shared)).unwrap();
+    assert_eq!(indexes(&mut log.group(ARC)).await, [0, 1, 2, 3, 4]);
+    assert!(worker.is_locked.load(Ordering::Relaxed));
 }
 
 /// Goal: no record that the log cannot take gets so far that it ends the log for everybody.
