@@ -133,3 +133,14 @@ fn a_kind_of_command_goes_where_it_belongs() {
         assert_eq!(destination(replica.machine.catalogue(), command), expected, "{command:?}");
     }
 }
+
+/// Goal: nodes of a process work out once what changes items alone, and nothing else.
+#[test]
+fn writes_and_expired_items_change_items_alone() {
+    for command in one_of_each(&replica().table().definition()) {
+        let expected = matches!(command, Command::Write(_) | Command::Expire { .. });
+        assert_eq!(entry(0, vec![command.clone()]).only_writes(), expected, "{command:?}");
+        let with_another = entry(0, vec![command.clone(), Command::ForgetTokens]);
+        assert!(!with_another.only_writes(), "{command:?}");
+    }
+}

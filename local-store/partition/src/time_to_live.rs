@@ -201,13 +201,17 @@ pub fn find_time_to_live_work<'a>(tables: impl Iterator<Item = &'a Table>) -> Ve
 pub struct Expired {
     /// A delete command for each item.
     pub commands: Vec<Command>,
-    /// Whether there may be more, for another entry to delete.
-    pub more: bool,
+    /// Behind what there may be more, for another entry to delete: it is for the next look. `None` when
+    /// that was all.
+    pub behind: Option<Vec<u8>>,
 }
 
 /// Items of a table that have expired, oldest first: at most `limit`, and about as many bytes of them
 /// as a step takes on, at least one. A delete is applied together with what it removes, which goes into
 /// the record of a stream as well, so their number alone would bound nothing.
+///
+/// Whoever goes on `behind` what an earlier look found passes items that a transaction keeps, whose
+/// delete does nothing: the next look from the beginning finds them again.
 ///
 /// # Errors
 /// When the storage cannot be read.
@@ -216,32 +220,37 @@ pub fn find_expired(
     table: &Table,
     now: EpochMillis,
     limit: usize,
+    behind: Option<&[u8]>,
 ) -> Result<Expired, ReadError> {
     let mut expired = Expired::default();
     if !matches!(table.time_to_live, TimeToLive::Enabled { .. }) || limit == 0 {
         return Ok(expired);
     }
     let mut left = Allowance::of_entries(limit);
-    for (expires_at, key) in oldest_expired(view, table, now, limit)? {
+    for (expires_at, key) in oldest_expired(view, table, now, limit, behind)? {
+        let place = expiry::encode(table.id, expires_at, &key);
         let stored = item::encode(table.id, &key);
         let item = view.get(&stored)?;
         expired.commands.push(Command::Expire { table: table.id, key: Box::new(key), expires_at });
         if left.take(&stored, item.as_deref().unwrap_or_default()).is_break() {
-            expired.more = true;
+            expired.behind = Some(place);
             break;
         }
     }
     Ok(expired)
 }
 
-/// The times and keys of the items that expired first, at most `limit`.
+/// The times and keys of the items that expired first, or first behind a place, at most `limit`.
 fn oldest_expired(
     view: &dyn View,
     table: &Table,
     now: EpochMillis,
     limit: usize,
+    behind: Option<&[u8]>,
 ) -> Result<Vec<(u64, PrimaryKey)>, ReadError> {
-    let from = expiry::time_prefix(table.id, oldest_accepted(now));
+    let oldest = expiry::time_prefix(table.id, oldest_accepted(now));
+    // No key is between one and the same with a zero byte behind it.
+    let from = behind.map_or_else(Vec::new, |place| [place, &[0]].concat()).max(oldest);
     let to = expiry::time_prefix(table.id, now.seconds());
     let mut found = Ok(Vec::new());
     view.scan(&from, &to, false, &mut |key, _| {

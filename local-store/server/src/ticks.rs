@@ -25,8 +25,7 @@ const EXPIRED_PER_ENTRY: usize = 500;
 /// Log entries that one tick makes for one purpose at most, so that requests are not held up.
 const ENTRIES_PER_TICK: usize = 20;
 /// Log entries that a sweep on demand makes at most for each table and arc: ten million items, or 80 GB
-/// of large ones, more than anybody waits for. Without an end it would go on for as long as a transaction keeps so many
-/// items that have expired locked. Few in tests.
+/// of large ones, more than anybody waits for. Few in tests.
 pub(crate) const ENTRIES_PER_SWEEP: usize = if cfg!(test) { 3 } else { 20_000 };
 
 /// Ticks for as long as somebody else keeps the store running and it is available.
@@ -155,15 +154,19 @@ pub(crate) async fn sweep(store: &Store, entries_max: usize) -> Result<u64, Unav
 async fn sweep_arc(store: &Store, replica: &Node, entries_max: usize) -> Result<u64, Unavailable> {
     let mut expired = 0;
     for table in replica.catalogue().tables() {
+        let mut behind: Option<Vec<u8>> = None;
         for _ in 0..entries_max {
             let now = store.now();
-            let found = find(replica, |view| find_expired(view, table, now, EXPIRED_PER_ENTRY))?;
+            let place = behind.as_deref();
+            let found =
+                find(replica, |view| find_expired(view, table, now, EXPIRED_PER_ENTRY, place))?;
             if !found.commands.is_empty() {
                 expired += u64::try_from(found.commands.len()).unwrap_or(u64::MAX);
                 replica.submit(found.commands).await?;
             }
-            if !found.more {
-                break;
+            match found.behind {
+                Some(place) => behind = Some(place),
+                None => break,
             }
         }
     }

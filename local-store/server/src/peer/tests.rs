@@ -161,13 +161,20 @@ async fn who_waits_long_asks_where_silence_may_last() {
     let way = peers.peers.get_mut(&2).unwrap();
     way.0 = Peer::connect(Arc::clone(&peers.local), 9, address, SILENCE);
     let ask = async |timeout| peers.ask(2, &Question::Rejoin { slot: 1 }, timeout).await;
-    loop {
-        match ask(SILENCE).await {
-            Ok(answer) => break assert!(matches!(answer, Answer::Refused(_)), "{answer:?}"),
-            Err(CallError::Unreachable(_)) => tokio::time::sleep(Duration::from_millis(5)).await,
-            Err(CallError::Lost(reason)) => panic!("{reason}"),
+    let connected = async {
+        loop {
+            match ask(SILENCE).await {
+                Ok(answer) => break answer,
+                Err(CallError::Unreachable(_)) => {
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+                Err(CallError::Lost(reason)) => panic!("{reason}"),
+            }
         }
-    }
+    };
+    // A bound for a question that goes a way where nobody is, far from what it takes.
+    let answer = tokio::time::timeout(Duration::from_secs(60), connected).await.unwrap();
+    assert!(matches!(answer, Answer::Refused(_)), "{answer:?}");
     let short = ask(SILENCE - Duration::from_millis(1)).await;
     assert!(matches!(short, Err(CallError::Unreachable(_))), "{short:?}");
     assert_eq!(handler.asked.lock().unwrap().len(), 2);

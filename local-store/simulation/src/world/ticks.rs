@@ -42,7 +42,8 @@ async fn tick(replica: &dyn Replica) -> Result<(), Failure> {
     let failed = |error: partition::ReadError| Failure::Defect(error.to_string());
     let mut commands = Vec::new();
     for table in snapshot.catalogue.by_name() {
-        commands.extend(find_expired(view, table, now, EXPIRED_MAX).map_err(failed)?.commands);
+        commands
+            .extend(find_expired(view, table, now, EXPIRED_MAX, None).map_err(failed)?.commands);
     }
     let tables = || snapshot.catalogue.by_name().map(AsRef::as_ref);
     let steps = find_time_to_live_work(tables()).into_iter();
