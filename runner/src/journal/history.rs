@@ -328,15 +328,8 @@ impl MappingHistory {
 
 /// Whether a record is the one that is wanted; the archive writes its number with zeros before it.
 fn names(record: &RecordName, wanted: &str) -> bool {
-    let significant = |text: &str| text.trim_start_matches('0').len();
-    let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
-    let own = record.sequence();
-    record.event_id() == wanted
-        || own == wanted
-        || (is_number(wanted)
-            && significant(own) > 0
-            && significant(own) == significant(wanted)
-            && own.ends_with(wanted.trim_start_matches('0')))
+    let number = record.sequence().trim_start_matches('0');
+    record.event_id() == wanted || number == wanted.trim_start_matches('0')
 }
 
 /// Whether a sequence number is from `first` to `last`, both inclusive.

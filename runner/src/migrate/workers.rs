@@ -85,9 +85,9 @@ pub(super) fn failing(tasks: &[Entry], state: &Entry) -> Value {
     }
 }
 
-/// Makes a record of each open task, which wakes a worker. Who works on one does so in vain: only one revision is written, and what is done twice
-/// changes nothing. A worker that is gone left its task held, and no record may tell of it any more;
-/// of one that was set aside none does.
+/// Makes a record of each open task, which wakes a worker. Who works on one does so in vain: only one
+/// revision is written, and what is done twice changes nothing. A worker that is gone left its task held,
+/// and no record may tell of it any more; of one that was set aside none does.
 ///
 /// # Errors
 /// When the control table cannot be read or written.

@@ -9,7 +9,6 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use clap::Args;
-use http::Method;
 use serde_json::{Value, json};
 
 use super::redrives::{self, Redrive};
@@ -114,10 +113,9 @@ pub(super) async fn run(arguments: &RedriveArguments, output: Output) -> Result<
 async fn now_ms(running: &Running) -> i64 {
     let clock = match running.dynamodb.as_str() {
         "" => None,
-        url => endpoint::admin(Method::GET, url, "clock", &Value::Null).await.ok(),
+        url => endpoint::read_clock(url).await,
     };
-    let of_store = clock.and_then(|clock| clock.get("now_ms").and_then(Value::as_i64));
-    of_store.unwrap_or_else(|| jiff::Timestamp::now().as_millisecond())
+    clock.map_or_else(|| jiff::Timestamp::now().as_millisecond(), |clock| clock.now_ms)
 }
 
 /// Notes for `weir streams explain` and `weir status` what was done.

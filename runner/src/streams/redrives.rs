@@ -1,5 +1,5 @@
-//! What was redriven by hand, and how much of what was given up that is: a file beside the journal, which only `weir up` writes. The format is in
-//! docs/formats/journal.md.
+//! What was redriven by hand, and how much of what was given up that is. It stands in a file of its own,
+//! because only `weir up` writes the journal. The format is in docs/formats/journal.md.
 //!
 //! It is a memory for people: a redrive that cannot be noted was made all the same.
 

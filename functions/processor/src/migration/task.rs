@@ -4,7 +4,7 @@
 //! the control table's stream, which invokes the next worker. If it dies, its record is delivered
 //! again, and the slice is done again from where the last one ended: what is stated twice changes
 //! nothing. Two workers on one task do no harm either: the revision lets only one write how far
-//! it came, and the other one stops when it cannot renew its lease.
+//! it came, and who cannot renew the lease ends the slice and notes nothing of it.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -3,8 +3,8 @@
 //! Deterministic: a [`Node`] starts no thread, asks no system clock and iterates over nothing unordered.
 //! Its disk, its blocking work, its peers, its time and its seed come from outside ([`Parts`]), so that
 //! the simulation runs the same code. What a real process gives it of these is here, too: a thread
-//! ([`worker::ThreadWorker`]), directories ([`DirectoryHome`]) and [`random_seed`]. The consensus is openraft's; see `docs/decisions/0006-replication.md`
-//! for what is asked of it and what is not.
+//! ([`worker::ThreadWorker`]), directories ([`DirectoryHome`]) and [`random_seed`]. The consensus is
+//! openraft's; see `docs/decisions/0006-replication.md` for what is asked of it and what is not.
 //!
 //! Every node takes every request: a write is handed to the leader, a strong read asks the leader up
 //! to where it has to see and waits until that is applied here. An answer that does not come in time

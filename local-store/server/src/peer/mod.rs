@@ -1,8 +1,9 @@
 //! Nodes in processes of their own: what they say to each other over TCP, and how.
 //!
 //! A node opens two connections to each peer, one for large transfers and what is answered late, one
-//! for everything else, and asks on them; answers come back in any order. A question is written to a socket once at most,
-//! so what was asked and not answered has an unknown outcome and is never asked again from here.
+//! for everything else, and asks on them; answers come back in any order. A question is written to a
+//! socket once at most, so what was asked and not answered has an unknown outcome and is never asked
+//! again from here.
 //! The bytes are drawn in `docs/formats/peer-protocol.md`. What a question means is decided by the
 //! [`Handler`].
 

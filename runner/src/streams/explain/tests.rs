@@ -132,6 +132,17 @@ record 43  votes  MODIFY  shardId-1
     assert!(other.contains(" └─ votes  delivered\n"), "{other}");
 }
 
+/// Goal: a number is found as the archive writes it, with zeros before it.
+#[test]
+fn a_number_may_have_zeros_before_it() {
+    let end_of = |sequence: &str| {
+        let text = explain(BISECTED, sequence);
+        text.split_once('\n').map(|(_, verdicts)| verdicts.to_owned())
+    };
+    assert_eq!(end_of("00043"), end_of("43"));
+    assert_ne!(end_of("00041"), end_of("43"));
+}
+
 #[test]
 fn a_partial_answer_and_a_filter_are_named() {
     let partial =
