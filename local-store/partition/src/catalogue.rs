@@ -47,8 +47,10 @@ impl Catalogue {
         self.tables.values()
     }
 
+    /// Of two tables with one name the newer one has it: the other is about to be removed.
     pub(crate) fn put(&mut self, table: Table) {
-        self.names.insert(table.name.whole().to_owned(), table.id);
+        let newest = self.names.entry(table.name.whole().to_owned()).or_insert(table.id);
+        *newest = table.id.max(*newest);
         self.tables.insert(table.id, Arc::new(table));
     }
 

@@ -1,29 +1,13 @@
-//! Secondary indexes: what an index is, which entry an item has in it, and keeping the entries in
-//! step with the items.
+//! Secondary indexes: what an index is, and how far it has come.
 //!
 //! An entry is a function of the item and the index alone, so an index can always be built again
-//! from the table. Entries that lie in the arc of their item are changed in the batch of its write
-//! (see `docs/decisions/0004-global-indexes-follow-in-the-same-batch.md`), others go through the outbox.
-//! Building an index of a table that has items already is in `index_build`.
+//! from the table. Which items an index refuses is in `index_refusal`, how its entries follow the
+//! items in `index_upkeep`.
 
-use std::borrow::Cow;
-
-use model::encoding::EncodingError;
-use model::limits::{ITEM_BYTES_MAX, PARTITION_KEY_BYTES_MAX, SORT_KEY_BYTES_MAX};
-use model::{
-    AttributeValue, EncodedItem, IndexKeySchema, IndexKeyValues, Item, KeyAttribute, KeySchema,
-    PrimaryKey, Token,
-};
+use model::{IndexKeySchema, IndexKeyValues, Item, KeyAttribute, KeySchema, PrimaryKey, Token};
 use serde::{Deserialize, Serialize};
 
-use crate::image::{Image, damaged};
-use crate::keys::index_entry;
-use crate::keys::index_statistics;
-use crate::keys::statistics::Statistics;
-use crate::mutation::{self, Mutation};
-use crate::outbox::{self, Delivery};
 use crate::placement::ArcId;
-use crate::storage::{Overlay, ReadError, View};
 use crate::table::Table;
 
 /// An index's number among all indexes that its table ever had.
@@ -142,45 +126,6 @@ pub struct IndexKey {
     pub table: PrimaryKey,
 }
 
-/// An entry: where it is and what it holds, which mostly is what its item does.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct IndexEntry<'i> {
-    pub(crate) key: Vec<u8>,
-    pub(crate) item: Cow<'i, EncodedItem>,
-    /// Size of what it holds in bytes, as DynamoDB counts it.
-    pub(crate) size: usize,
-    /// The arc that it lies in: that of the table's items with the token of its partition key.
-    pub(crate) arc: ArcId,
-}
-
-impl IndexEntry<'_> {
-    /// The same, with a copy of what it borrows of its item.
-    pub(crate) fn into_owned(self) -> IndexEntry<'static> {
-        IndexEntry { item: Cow::Owned(self.item.into_owned()), ..self }
-    }
-}
-
-/// Why an item cannot be written to a table with these indexes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ItemRefusal {
-    /// The text of a `ValidationException`.
-    pub text: String,
-    /// Whether the value of an index's key is empty: a transaction is then refused as a whole,
-    /// where any other reason cancels it.
-    pub is_empty_key: bool,
-}
-
-/// An item that is too large together with its local entries, in DynamoDB's words.
-const ITEM_TOO_LARGE: &str = "Item size has exceeded the maximum allowed size";
-
-/// Why an item's value cannot be the key of an index.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum IndexKeyProblem {
-    Type { expected: &'static str, actual: &'static str },
-    Empty(&'static str),
-    TooLong { is_partition: bool },
-}
-
 impl IndexDefinition {
     /// Whether entries hold an attribute, given the table's key.
     #[must_use]
@@ -208,7 +153,7 @@ impl IndexDefinition {
     }
 
     /// The part of an item that an entry holds.
-    fn project(&self, table: &KeySchema, item: &Item) -> Item {
+    pub(crate) fn project(&self, table: &KeySchema, item: &Item) -> Item {
         let mut entry = item.clone();
         if self.projection != IndexProjection::All {
             entry.retain(|name, _| self.projects(table, name));
@@ -216,51 +161,9 @@ impl IndexDefinition {
         entry
     }
 
-    /// Why an item cannot be written because of its values for this index's key; `None` when it
-    /// can, also when it has no such value and therefore no entry.
-    fn problem<'a>(&'a self, item: &Item) -> Option<(&'a str, IndexKeyProblem)> {
-        let IndexKeySchema { partition, sort } = &self.key_schema;
-        side_problem(partition, item, true).or_else(|| side_problem(sort, item, false))
-    }
-
     /// The value of the index's key in an item; `None` when it has no entry.
-    fn key_of(&self, item: &Item) -> Option<IndexKeyValues> {
+    pub(crate) fn key_of(&self, item: &Item) -> Option<IndexKeyValues> {
         self.key_schema.values_of_item(item).ok()
-    }
-}
-
-/// The first problem of the partition key or of the sort key: of one value, or of all together.
-fn side_problem<'a>(
-    attributes: &'a [KeyAttribute],
-    item: &Item,
-    is_partition: bool,
-) -> Option<(&'a str, IndexKeyProblem)> {
-    let mut bytes = 0;
-    let bytes_max = if is_partition { PARTITION_KEY_BYTES_MAX } else { SORT_KEY_BYTES_MAX };
-    for attribute in attributes {
-        let Some(value) = item.get(&attribute.name) else { continue };
-        if let Some(problem) = key_problem(attribute, value) {
-            return Some((&attribute.name, problem));
-        }
-        bytes += value.size();
-        if bytes > bytes_max {
-            return Some((&attribute.name, IndexKeyProblem::TooLong { is_partition }));
-        }
-    }
-    None
-}
-
-fn key_problem(attribute: &KeyAttribute, value: &AttributeValue) -> Option<IndexKeyProblem> {
-    match value {
-        _ if value.attribute_type() != attribute.attribute_type.attribute_type() => {
-            Some(IndexKeyProblem::Type {
-                expected: attribute.attribute_type.descriptor(),
-                actual: value.attribute_type().descriptor(),
-            })
-        }
-        AttributeValue::S(text) if text.is_empty() => Some(IndexKeyProblem::Empty("string")),
-        AttributeValue::B(bytes) if bytes.is_empty() => Some(IndexKeyProblem::Empty("binary")),
-        _ => None,
     }
 }
 
@@ -286,32 +189,6 @@ impl SecondaryIndex {
             IndexStatus::Deleting => "DELETING",
         }
     }
-
-    /// The entry that an item has in this index, if it has one.
-    pub(crate) fn entry_of<'i>(
-        &self,
-        table: &Table,
-        primary: &PrimaryKey,
-        item: &'i EncodedItem,
-    ) -> Result<Option<IndexEntry<'i>>, ReadError> {
-        let definition = &self.definition;
-        let values = definition.key_schema.values_of_encoded(item).map_err(damaged)?;
-        let Some(values) = values else { return Ok(None) };
-        let item = match definition.projection {
-            IndexProjection::All => Cow::Borrowed(item),
-            IndexProjection::KeysOnly | IndexProjection::Include(_) => {
-                let part = item.decode_only(|name| definition.projects(&table.key_schema, name));
-                Cow::Owned(EncodedItem::from(&part.map_err(damaged)?))
-            }
-        };
-        let (key, token) = index_entry::encode_stored(table.id, self.number, &values, primary);
-        Ok(Some(IndexEntry {
-            arc: table.placement.arc_of(token),
-            key,
-            size: item.size().map_err(damaged)?,
-            item,
-        }))
-    }
 }
 
 /// Where an item stands on the rings of the table's global indexes that it is in.
@@ -323,248 +200,36 @@ pub fn global_index_tokens(table: &Table, item: &Item) -> Vec<(IndexNumber, Toke
     global.filter_map(token).collect()
 }
 
-/// Refuses an item that is to be put, in DynamoDB's words, when one of its values cannot be the
-/// key of an index.
-///
-/// # Errors
-/// Why, and whether a transaction is refused as a whole because of it.
-pub fn check_put(table: &Table, item: &Item) -> Result<(), ItemRefusal> {
-    match first_problem(table, item) {
-        Some(problem) => Err(refusal_of(problem)),
-        None => check_size_with_local_entries(table, item),
-    }
-}
-
-/// The same of an item in its stored form, of which little is decoded.
-///
-/// # Errors
-/// When the bytes are damaged.
-pub fn check_put_encoded(
-    table: &Table,
-    item: &EncodedItem,
-) -> Result<Result<(), ItemRefusal>, EncodingError> {
-    for index in &table.indexes {
-        if index.definition.key_schema.surely_takes(item)? {
-            continue;
-        }
-        let item = item.decode()?;
-        return Ok(check_put(table, &item));
-    }
-    if is_small_with_local_entries(table, item.size()?) {
-        return Ok(Ok(()));
-    }
-    Ok(check_size_with_local_entries(table, &item.decode()?))
-}
-
-/// A problem in DynamoDB's words, from the name of the index and of the attribute.
-fn refusal_of((index, name, problem): (&str, &str, IndexKeyProblem)) -> ItemRefusal {
-    let is_empty_key = matches!(problem, IndexKeyProblem::Empty(_));
-    let text = match problem {
-        IndexKeyProblem::Type { expected, actual } => type_mismatch(index, name, expected, actual),
-        IndexKeyProblem::Empty(kind) => format!(
-            "One or more parameter values are not valid. A value specified for a secondary index key is not supported. The AttributeValue for a key attribute cannot contain an empty {kind} value. IndexName: {index}, IndexKey: {name}"
-        ),
-        IndexKeyProblem::TooLong { is_partition: true } => {
-            "One or more parameter values were invalid: Size of hashkey has exceeded the maximum size limit of2048 bytes".to_owned()
-        }
-        IndexKeyProblem::TooLong { is_partition: false } => {
-            "One or more parameter values were invalid: Aggregated size of all range keys has exceeded the size limit of 1024 bytes".to_owned()
-        }
-    };
-    ItemRefusal { text, is_empty_key }
-}
-
-fn type_mismatch(index: &str, name: &str, expected: &str, actual: &str) -> String {
-    format!(
-        "One or more parameter values were invalid: Type mismatch for Index Key {name} Expected: {expected} Actual: {actual} IndexName: {index}"
-    )
-}
-
-/// The limit of an item's size holds for the item together with its entries in the local indexes
-/// (AWS, "Quotas: local secondary indexes").
-fn check_size_with_local_entries(table: &Table, item: &Item) -> Result<(), ItemRefusal> {
-    let size = item.size();
-    if is_small_with_local_entries(table, size) {
-        return Ok(());
-    }
-    let locals = table.indexes_of(IndexKind::Local);
-    let entries = locals.filter(|index| index.definition.key_of(item).is_some());
-    let projected = entries.map(|index| index.definition.project(&table.key_schema, item).size());
-    if size + projected.sum::<usize>() <= ITEM_BYTES_MAX {
-        return Ok(());
-    }
-    Err(ItemRefusal { text: ITEM_TOO_LARGE.to_owned(), is_empty_key: false })
-}
-
-/// No entry is larger than its item, so most items need no further look.
-fn is_small_with_local_entries(table: &Table, size: usize) -> bool {
-    size.saturating_mul(1 + table.indexes_of(IndexKind::Local).count()) <= ITEM_BYTES_MAX
-}
-
-/// Refuses the item that an update made; see [`check_put`]. A value that the update left as it was
-/// is no reason: the index was created behind it and does without the item.
-pub(crate) fn check_updated(
-    table: &Table,
-    old: Option<&Item>,
-    new: &Item,
-) -> Result<(), ItemRefusal> {
-    let mut maintained: Vec<&SecondaryIndex> =
-        table.indexes.iter().filter(|index| index.is_maintained()).collect();
-    maintained.sort_by_key(|index| &index.definition.name);
-    for index in maintained {
-        let Some((name, problem)) = index.definition.problem(new) else {
-            continue;
-        };
-        if old.and_then(|old| old.get(name)) == new.get(name) {
-            continue;
-        }
-        let is_empty_key = matches!(problem, IndexKeyProblem::Empty(_));
-        let text = match problem {
-            IndexKeyProblem::Type { expected, actual } => {
-                type_mismatch(&index.definition.name, name, expected, actual)
+/// Makes the changes that an `UpdateTable` asks for, or refuses.
+pub(crate) fn change_indexes(table: &mut Table, changes: &[IndexChange]) -> Result<(), String> {
+    for change in changes {
+        match change {
+            IndexChange::Create(definition) => {
+                if table.index(&definition.name).is_some() {
+                    return Err(format!(
+                        "One or more parameter values were invalid: Duplicate index name: {}",
+                        definition.name
+                    ));
+                }
+                let number = IndexNumber(table.next_index);
+                table.next_index += 1;
+                let status = IndexStatus::Creating { cursor: None };
+                let definition = definition.clone();
+                table.indexes.push(SecondaryIndex { number, definition, status });
             }
-            IndexKeyProblem::Empty(kind) => format!(
-                "One or more parameter values are not valid. The update expression attempted to update a secondary index key to a value that is not supported. The AttributeValue for a key attribute cannot contain an empty {kind} value."
-            ),
-            IndexKeyProblem::TooLong { .. } => {
-                "The update expression attempted to update the secondary index key beyond allowed size limits".to_owned()
+            IndexChange::Delete(name) => {
+                index_mut(table, name)?.status = IndexStatus::Deleting;
+                table.options.indexes.remove(name);
             }
-        };
-        return Err(ItemRefusal { text, is_empty_key });
-    }
-    check_size_with_local_entries(table, new)
-}
-
-fn first_problem<'a>(table: &'a Table, item: &Item) -> Option<(&'a str, &'a str, IndexKeyProblem)> {
-    let maintained = table.indexes.iter().filter(|index| index.is_maintained());
-    let problems = maintained.filter_map(|index| {
-        let (name, problem) = index.definition.problem(item)?;
-        Some((index.definition.name.as_str(), name, problem))
-    });
-    // The service names the index that comes first by its name.
-    problems.min_by_key(|(index, ..)| *index)
-}
-
-/// Keeps every index of a table in step with a write. Gives which entries it changed.
-pub(crate) fn update_entries<'i>(
-    overlay: &mut Overlay<'_>,
-    table: &Table,
-    primary: &PrimaryKey,
-    old: Option<&'i Image>,
-    new: Option<&'i Image>,
-) -> Result<Vec<IndexWrite>, ReadError> {
-    let mut writes = Vec::new();
-    if table.indexes.is_empty() {
-        return Ok(writes);
-    }
-    if new.is_none() && mutation::is_active(Mutation::SkipIndexEntries) {
-        return Ok(writes);
-    }
-    // An item and its entries in local indexes are always in one arc.
-    let here = table.placement.arc_of(primary.token());
-    for index in table.indexes.iter().filter(|index| index.is_maintained()) {
-        let entry = |image: Option<&'i Image>| match image {
-            Some(image) => index.entry_of(table, primary, image.encoded()),
-            None => Ok(None),
-        };
-        let (mut before, after) = (entry(old)?, entry(new)?);
-        if before == after {
-            continue;
+            IndexChange::Throughput(name, units) => {
+                index_mut(table, name)?.definition.throughput = Some(*units);
+            }
         }
-        // An index that is being built does not have the entries of all items yet. What it has of
-        // this one elsewhere is not known here; there, removing what is not there changes nothing.
-        if matches!(index.status, IndexStatus::Creating { .. })
-            && let Some(entry) = before.as_ref().filter(|entry| entry.arc == here)
-            && overlay.get(&entry.key)?.is_none()
-        {
-            before = None;
-        }
-        writes.extend(replace_entry(overlay, table, index, here, before, after)?);
-    }
-    Ok(writes)
-}
-
-/// Puts `after` where `before` is, and counts both: at once what lies in this arc, and through the
-/// outbox what lies elsewhere.
-pub(crate) fn replace_entry<'i>(
-    overlay: &mut Overlay<'_>,
-    table: &Table,
-    index: &SecondaryIndex,
-    here: ArcId,
-    before: Option<IndexEntry<'i>>,
-    after: Option<IndexEntry<'i>>,
-) -> Result<Vec<IndexWrite>, ReadError> {
-    let writes = describe_change(index, before.as_ref(), after.as_ref());
-    let is_same_place = before.as_ref().map(|entry| &entry.key) == after.as_ref().map(|e| &e.key);
-    let apart = |entry: Option<IndexEntry<'i>>| match entry {
-        Some(entry) if entry.arc == here => (Some(entry), None),
-        entry => (None, entry),
-    };
-    let ((old_here, old_there), (new_here, new_there)) = (apart(before), apart(after));
-    if old_here.is_some() || new_here.is_some() {
-        replace_here(overlay, table, index, old_here, new_here)?;
-    }
-    let delivery = |key, entry| Delivery { table: table.id, index: index.number, key, entry };
-    if let Some(old_there) = old_there.filter(|_| !is_same_place) {
-        outbox::push(overlay, old_there.arc, &delivery(old_there.key, None))?;
-    }
-    if let Some(new_there) = new_there {
-        let value = new_there.item.as_bytes().to_vec();
-        outbox::push(overlay, new_there.arc, &delivery(new_there.key, Some(value)))?;
-    }
-    Ok(writes)
-}
-
-/// The entries that a change puts, replaces or removes.
-fn describe_change(
-    index: &SecondaryIndex,
-    before: Option<&IndexEntry<'_>>,
-    after: Option<&IndexEntry<'_>>,
-) -> Vec<IndexWrite> {
-    let write = |entry: &IndexEntry<'_>, old_bytes, new_bytes| IndexWrite {
-        index: index.number,
-        token: index_entry::token_of(&entry.key),
-        old_bytes,
-        new_bytes,
-    };
-    match (before, after) {
-        (Some(before), Some(after)) if before.key == after.key => {
-            vec![write(after, before.size, after.size)]
-        }
-        (before, after) => {
-            let removed = before.map(|entry| write(entry, entry.size, 0));
-            removed.into_iter().chain(after.map(|entry| write(entry, 0, entry.size))).collect()
-        }
-    }
-}
-
-fn replace_here(
-    overlay: &mut Overlay<'_>,
-    table: &Table,
-    index: &SecondaryIndex,
-    before: Option<IndexEntry<'_>>,
-    after: Option<IndexEntry<'_>>,
-) -> Result<(), ReadError> {
-    let of = |entry: &Option<IndexEntry<'_>>| {
-        let size = |entry: &IndexEntry<'_>| u64::try_from(entry.size).unwrap_or(u64::MAX);
-        Statistics::of_one(entry.as_ref().map(size))
-    };
-    let (old, new) = (of(&before), of(&after));
-    if old != new {
-        let statistics = index_statistics::read(overlay, table.id, index.number)?;
-        let statistics = statistics.with_replaced(old, new);
-        index_statistics::write(overlay, table.id, index.number, &statistics)?;
-    }
-    // An item has one entry in an index that has all of them: where it was before.
-    let is_new = index.status == IndexStatus::Active
-        && before.as_ref().map(|entry| &entry.key) != after.as_ref().map(|entry| &entry.key);
-    if let Some(before) = before {
-        overlay.delete(before.key);
-    }
-    match after {
-        Some(after) if is_new => overlay.insert(after.key, after.item.to_shared()),
-        Some(after) => overlay.put(after.key, after.item.to_shared()),
-        None => {}
     }
     Ok(())
+}
+
+fn index_mut<'t>(table: &'t mut Table, name: &str) -> Result<&'t mut SecondaryIndex, String> {
+    let found = table.indexes.iter_mut().find(|index| index.definition.name == name);
+    found.ok_or_else(|| format!("The table does not have the specified index: {name}"))
 }

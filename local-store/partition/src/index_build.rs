@@ -1,14 +1,13 @@
 //! Building an index of a table that has items already, and removing a deleted one, a bounded
 //! piece at a time.
 //!
-//! Writes keep an index in step from the moment at which it is created (see `index`), so building
+//! Writes keep an index in step from the moment at which it is created (see `index_upkeep`), so building
 //! only has to add what was there before, and what it adds is read from the table itself.
 
 use model::EncodedItem;
 
-use crate::index::{
-    IndexChange, IndexEntry, IndexNumber, IndexStatus, SecondaryIndex, replace_entry,
-};
+use crate::index::{IndexNumber, IndexStatus, SecondaryIndex};
+use crate::index_upkeep::{IndexEntry, replace_entry};
 use crate::keys::{index_entry, index_statistics, item, removal};
 use crate::outbox;
 use crate::placement::{ArcId, Seat};
@@ -20,39 +19,6 @@ use crate::table::Table;
 const STEP_ITEMS_MAX: usize = if cfg!(test) { 2 } else { 1000 };
 /// Entries that one step removes at most; few in tests as well, and fewer when they are large.
 const STEP_ENTRIES_MAX: usize = if cfg!(test) { 2 } else { 2000 };
-
-/// Makes the changes that an `UpdateTable` asks for, or refuses.
-pub(crate) fn change_indexes(table: &mut Table, changes: Vec<IndexChange>) -> Result<(), String> {
-    for change in changes {
-        match change {
-            IndexChange::Create(definition) => {
-                if table.index(&definition.name).is_some() {
-                    return Err(format!(
-                        "One or more parameter values were invalid: Duplicate index name: {}",
-                        definition.name
-                    ));
-                }
-                let number = IndexNumber(table.next_index);
-                table.next_index += 1;
-                let status = IndexStatus::Creating { cursor: None };
-                table.indexes.push(SecondaryIndex { number, definition, status });
-            }
-            IndexChange::Delete(name) => {
-                index_mut(table, &name)?.status = IndexStatus::Deleting;
-                table.options.indexes.remove(&name);
-            }
-            IndexChange::Throughput(name, units) => {
-                index_mut(table, &name)?.definition.throughput = Some(units);
-            }
-        }
-    }
-    Ok(())
-}
-
-fn index_mut<'t>(table: &'t mut Table, name: &str) -> Result<&'t mut SecondaryIndex, String> {
-    let found = table.indexes.iter_mut().find(|index| index.definition.name == name);
-    found.ok_or_else(|| format!("The table does not have the specified index: {name}"))
-}
 
 /// Tables with an index that is being built or removed.
 #[must_use]

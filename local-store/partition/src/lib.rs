@@ -10,11 +10,14 @@ mod command;
 #[cfg(test)]
 mod command_tests;
 mod deletion;
+mod entry;
 mod image;
 mod index;
 mod index_build;
+mod index_refusal;
 #[cfg(test)]
 mod index_tests;
+mod index_upkeep;
 mod item_collection;
 mod keys;
 mod machine;
@@ -25,6 +28,7 @@ mod options;
 mod outbox;
 mod placement;
 mod read;
+mod reply;
 #[cfg(test)]
 mod ring_tests;
 mod routing;
@@ -43,21 +47,25 @@ mod transaction;
 #[cfg(test)]
 mod transaction_tests;
 mod two_phase_commit;
+#[cfg(test)]
+mod two_phase_commit_tests;
 mod write;
 
 pub use adoption::can_follow;
 pub use catalogue::Catalogue;
 pub use command::{
-    CancellationReason, Command, CreateTable, ENTRY_HEAD_BYTES_MAX, EncodedEntry, Entry,
-    EntryEncoder, EntryError, ItemCollection, Reply, TimeToLiveChange, Transaction, UpdateTable,
-    Write, WriteAction, Written, decode_entry, encode_entry,
+    Command, CreateTable, TimeToLiveChange, Transaction, UpdateTable, Write, WriteAction,
 };
 pub use deletion::find_deleted_table;
+pub use entry::{
+    ENTRY_HEAD_BYTES_MAX, EncodedEntry, Entry, EntryEncoder, EntryError, decode_entry, encode_entry,
+};
 pub use index::{
     IndexChange, IndexDefinition, IndexKey, IndexKind, IndexNumber, IndexProjection, IndexStatus,
-    IndexWrite, ItemRefusal, SecondaryIndex, check_put, check_put_encoded, global_index_tokens,
+    IndexWrite, SecondaryIndex, global_index_tokens,
 };
 pub use index_build::find_index_work;
+pub use index_refusal::{ItemRefusal, check_put, check_put_encoded};
 pub use keys::statistics::Statistics;
 pub use machine::Machine;
 pub use options::{
@@ -71,6 +79,7 @@ pub use read::{
     read_index_entries, read_index_statistics, read_item, read_items, read_partition_statistics,
     read_statistics,
 };
+pub use reply::{CancellationReason, ItemCollection, Reply, Written};
 pub use routing::{
     Destination, Location, Piece, cut, destination, home_of_token, locate, sum_values,
 };
@@ -83,8 +92,8 @@ pub use stream::{
 pub use table::{Billing, Partition, PartitionNumber, Table, TableId, partition_count};
 pub use table_name::TableName;
 pub use time_to_live::{Expired, TimeToLive, find_expired, find_time_to_live_work};
-pub use transaction::{TRANSACTION_TOO_LARGE, fingerprint, has_expired_tokens, payload_bytes};
+pub use transaction::{TRANSACTION_TOO_LARGE, fingerprint, has_expired_tokens, recall};
 pub use two_phase_commit::{
-    Change as PreparedChange, Decide, Decision, Finish, Locked, Prepare, Prepared, TransactionId,
-    has_old_transactions, read_prepared, read_transaction_steps, read_unsettled, recall,
+    Decide, Decision, Finish, Prepare, PreparedHead, TransactionId, has_old_transactions,
+    read_prepared, read_prepared_heads, read_transaction_steps, read_unsettled,
 };

@@ -9,9 +9,10 @@ use model::{EpochMillis, PrimaryKey};
 
 use crate::adoption;
 use crate::catalogue::Catalogue;
-use crate::command::{Command, CreateTable, Entry, Reply, TimeToLiveChange, UpdateTable, Write};
+use crate::command::{Command, CreateTable, TimeToLiveChange, UpdateTable, Write};
 use crate::deletion;
-use crate::index::{IndexNumber, IndexStatus, SecondaryIndex};
+use crate::entry::Entry;
+use crate::index::{self, IndexNumber, IndexStatus, SecondaryIndex};
 use crate::index_build;
 use crate::keys::machine_state::{self, MachineState};
 use crate::keys::table as table_key;
@@ -20,10 +21,13 @@ use crate::mutation::{self, Mutation};
 use crate::options::TableOptions;
 use crate::outbox;
 use crate::placement::{Placement, Seat};
-use crate::split;
+use crate::reply::Reply;
+use crate::split::{self, SplitPoint};
 use crate::storage::{Batch, Overlay, ReadError, View};
 use crate::stream::{self, Sequence};
-use crate::table::{Table, TableId, even_partitions, partition_count, partitions_in};
+use crate::table::{
+    PartitionNumber, Table, TableId, even_partitions, partition_count, partitions_in,
+};
 use crate::time_to_live::{self, TimeToLive};
 use crate::transaction;
 use crate::two_phase_commit::{self, Locks};
@@ -109,21 +113,16 @@ impl Machine {
         let mut replies = Vec::with_capacity(entry.commands.len());
         let mut position = 0u32;
         for commands in entry.commands.chunks(COMMANDS_TOGETHER) {
-            // One key alone is found as quickly when it is needed.
             let stored: Vec<_> = commands.iter().map(written_item).collect();
+            // One key alone is found as quickly when it is needed.
             if stored.len() > 1 {
-                view.fetch(&mut stored.iter().flatten().map(Vec::as_slice));
+                view.fetch(&mut stored.iter().map(Vec::as_slice).filter(|key| !key.is_empty()));
             }
             for (command, stored) in commands.iter().zip(stored) {
                 let sequence = Sequence { index, position };
                 let positions = u32::try_from(command.positions()).unwrap_or(u32::MAX);
                 position = position.saturating_add(positions);
-                replies.push(match (command, stored) {
-                    (Command::Write(write), Some(stored)) => {
-                        self.write(&mut overlay, sequence, write, stored)?
-                    }
-                    (rarer, _) => self.apply_command(&mut overlay, sequence, rarer.clone())?,
-                });
+                replies.push(self.apply_command(&mut overlay, sequence, command, stored)?);
             }
         }
         machine_state::write(&mut overlay, &self.state)?;
@@ -143,81 +142,81 @@ impl Machine {
         true
     }
 
+    /// `stored` is what [`written_item`] gives.
     fn apply_command(
         &mut self,
         overlay: &mut Overlay<'_>,
-        sequence: Sequence,
-        command: Command,
+        at: Sequence,
+        command: &Command,
+        stored: Vec<u8>,
     ) -> Result<Reply, ReadError> {
-        let now = self.state.now;
+        let (seat, now) = (self.seat, self.state.now);
+        let (catalogue, locks) = (&self.catalogue, &mut self.locks);
         match command {
-            Command::CreateTable(create) => self.create_table(overlay, sequence, *create),
-            Command::UpdateTable(update) => self.update_table(overlay, sequence, *update),
-            Command::DeleteTable { table } => self.delete_table(overlay, table),
-            Command::UpdateTimeToLive { table, change } => {
-                self.update_time_to_live(overlay, table, change)
-            }
-            Command::Write(write) => {
-                let stored = item::encode(write.table, &write.key);
-                self.write(overlay, sequence, &write, stored)
-            }
+            Command::Write(write) => self.write(overlay, at, write, stored),
             Command::Expire { table, key, expires_at } => {
-                self.expire(overlay, sequence, table, &key, expires_at)
+                self.expire(overlay, at, *table, key, *expires_at, stored)
+            }
+            Command::Transaction(all) => {
+                transaction::apply(overlay, catalogue, locks, at, now, all)
+            }
+            Command::CreateTable(create) => self.create_table(overlay, at, create),
+            Command::UpdateTable(update) => self.update_table(overlay, at, update),
+            Command::DeleteTable { table } => self.delete_table(overlay, *table),
+            Command::UpdateTimeToLive { table, change } => {
+                self.update_time_to_live(overlay, *table, change)
             }
             Command::StepTimeToLive { table } => {
-                self.step_table(overlay, table, time_to_live::step)
+                self.step_table(overlay, *table, time_to_live::step)
             }
-            Command::StepIndexes { table } => {
-                let seat = self.seat;
-                self.step_table(overlay, table, |overlay, table| {
-                    index_build::step(overlay, table, seat)
-                })
-            }
-            Command::RotateShards { table } => self.step_table(overlay, table, |_, table| {
-                stream::rotate(table, sequence, now);
+            Command::StepIndexes { table } => self.step_table(overlay, *table, |overlay, table| {
+                index_build::step(overlay, table, seat)
+            }),
+            Command::RotateShards { table } => self.step_table(overlay, *table, |_, table| {
+                stream::rotate(table, at, now);
                 Ok(false)
             }),
             Command::TrimStreams { table } => {
-                self.step_table(overlay, table, |overlay, table| stream::trim(overlay, table, now))
+                self.step_table(overlay, *table, |overlay, table| stream::trim(overlay, table, now))
             }
-            Command::SplitPartition { table, partition, at } => self
-                .change_table(overlay, table, |table| split::begin(table, partition, at))
-                .map(|reply| match reply {
-                    Reply::Table(_) => Reply::Done { more: true },
-                    refused => refused,
-                }),
-            Command::StepSplits { table } => self.step_table(overlay, table, |overlay, table| {
-                split::step(overlay, table, sequence, now)
-            }),
-            Command::PurgeTable { table } => {
-                if self.catalogue.get(table).is_some() {
-                    return Ok(Reply::Done { more: false });
-                }
-                deletion::purge(overlay, table).map(|more| Reply::Done { more })
+            Command::SplitPartition { table, partition, at } => {
+                self.split_partition(overlay, *table, *partition, *at)
             }
-            Command::Transaction(transaction) => {
-                let (catalogue, locks) = (&self.catalogue, &self.locks);
-                transaction::apply(overlay, catalogue, locks, sequence, now, *transaction)
+            Command::StepSplits { table } => self
+                .step_table(overlay, *table, |overlay, table| split::step(overlay, table, at, now)),
+            Command::PurgeTable { table } => self.purge_table(overlay, *table),
+            Command::ForgetTokens => transaction::forget_tokens(overlay, now).map(more),
+            Command::AdoptTable { table, placement } => {
+                self.adopt_table(overlay, at, table, placement)
             }
-            Command::ForgetTokens => {
-                transaction::forget_tokens(overlay, now).map(|more| Reply::Done { more })
+            Command::DropTable { table } => self.drop_table(overlay, *table),
+            Command::LimitItemCollections { bytes_max } => {
+                item_collection::write_bytes_max(overlay, *bytes_max).map(|()| more(false))
             }
-            command => self.apply_arc_command(overlay, sequence, command),
+            Command::Receive(parcel) => outbox::receive(overlay, catalogue, parcel),
+            Command::TrimOutbox { to, upto } => outbox::trim(overlay, *to, *upto),
+            Command::Prepare(prepare) => {
+                two_phase_commit::prepare(overlay, catalogue, locks, at, now, prepare)
+            }
+            Command::Decide(decide) => two_phase_commit::decide(overlay, now, decide),
+            Command::Finish(finish) => {
+                two_phase_commit::finish(overlay, catalogue, locks, at, now, finish)
+            }
+            Command::Settle { id, began } => two_phase_commit::settle(overlay, *id, *began),
+            Command::ForgetTransactions => two_phase_commit::forget(overlay, now).map(more),
         }
     }
 
     fn write(
         &self,
         overlay: &mut Overlay<'_>,
-        sequence: Sequence,
+        at: Sequence,
         write: &Write,
         stored: Vec<u8>,
     ) -> Result<Reply, ReadError> {
         match self.catalogue.get(write.table) {
-            Some(_) if self.locks.contains(write.table, &write.key) => Ok(Reply::Conflict),
-            Some(table) => {
-                write::apply_write(overlay, table, sequence, self.state.now, write, stored)
-            }
+            Some(_) if self.locks.contains(&stored) => Ok(Reply::Conflict),
+            Some(table) => write::apply_write(overlay, table, at, self.state.now, write, stored),
             None => Ok(Reply::TableNotFound),
         }
     }
@@ -226,76 +225,53 @@ impl Machine {
     fn expire(
         &self,
         overlay: &mut Overlay<'_>,
-        sequence: Sequence,
+        at: Sequence,
         table: TableId,
         key: &PrimaryKey,
         expires_at: u64,
+        stored: Vec<u8>,
     ) -> Result<Reply, ReadError> {
         match self.catalogue.get(table) {
             // It is found again when the transaction is over.
-            Some(_) if self.locks.contains(table, key) => Ok(Reply::Done { more: false }),
+            Some(_) if self.locks.contains(&stored) => Ok(more(false)),
             Some(table) => {
-                write::apply_expire(overlay, table, sequence, self.state.now, key, expires_at)
+                let now = self.state.now;
+                write::apply_expire(overlay, table, at, now, key, expires_at, stored)
             }
             None => Ok(Reply::TableNotFound),
         }
     }
 
-    /// What the arcs of a ring ask of each other, and what all of them are told.
-    fn apply_arc_command(
+    fn split_partition(
         &mut self,
         overlay: &mut Overlay<'_>,
-        sequence: Sequence,
-        command: Command,
+        table: TableId,
+        partition: PartitionNumber,
+        at: SplitPoint,
     ) -> Result<Reply, ReadError> {
-        let (now, catalogue, locks) = (self.state.now, &self.catalogue, &mut self.locks);
-        match command {
-            Command::AdoptTable { table, placement } => {
-                self.adopt_table(overlay, sequence, &Table { placement, ..*table })
-            }
-            Command::DropTable { table } => {
-                if catalogue.get(table).is_some() {
-                    Arc::make_mut(&mut self.catalogue).remove(table);
-                    table_key::delete(overlay, table);
-                }
-                Ok(Reply::Done { more: false })
-            }
-            Command::LimitItemCollections { bytes_max } => {
-                item_collection::write_bytes_max(overlay, bytes_max)?;
-                Ok(Reply::Done { more: false })
-            }
-            Command::Receive(parcel) => outbox::receive(overlay, catalogue, *parcel),
-            Command::TrimOutbox { to, upto } => outbox::trim(overlay, to, upto),
-            Command::Prepare(prepare) => {
-                two_phase_commit::prepare(overlay, catalogue, locks, sequence, now, *prepare)
-            }
-            Command::Decide(decide) => two_phase_commit::decide(overlay, now, *decide),
-            Command::Finish(finish) => {
-                two_phase_commit::finish(overlay, catalogue, locks, sequence, now, &finish)
-            }
-            Command::Settle { id, began } => two_phase_commit::settle(overlay, id, began),
-            Command::ForgetTransactions => {
-                two_phase_commit::forget(overlay, now).map(|more| Reply::Done { more })
-            }
-            // Each by its name: a new one does not compile before it is carried out or stands here.
-            other @ (Command::CreateTable(_)
-            | Command::UpdateTable(_)
-            | Command::DeleteTable { .. }
-            | Command::UpdateTimeToLive { .. }
-            | Command::Write(_)
-            | Command::Expire { .. }
-            | Command::StepTimeToLive { .. }
-            | Command::StepIndexes { .. }
-            | Command::RotateShards { .. }
-            | Command::TrimStreams { .. }
-            | Command::PurgeTable { .. }
-            | Command::Transaction(_)
-            | Command::ForgetTokens
-            | Command::SplitPartition { .. }
-            | Command::StepSplits { .. }) => {
-                Err(ReadError(format!("not a command between arcs: {other:?}")))
-            }
+        match self.change_table(overlay, table, |table| split::begin(table, partition, at))? {
+            Reply::Table(_) => Ok(more(true)),
+            refused => Ok(refused),
         }
+    }
+
+    fn purge_table(&self, overlay: &mut Overlay<'_>, table: TableId) -> Result<Reply, ReadError> {
+        if self.catalogue.get(table).is_some() {
+            return Ok(more(false));
+        }
+        deletion::purge(overlay, table).map(more)
+    }
+
+    fn drop_table(
+        &mut self,
+        overlay: &mut Overlay<'_>,
+        table: TableId,
+    ) -> Result<Reply, ReadError> {
+        if self.catalogue.get(table).is_some() {
+            Arc::make_mut(&mut self.catalogue).remove(table);
+            table_key::delete(overlay, table);
+        }
+        Ok(more(false))
     }
 
     fn adopt_table(
@@ -303,18 +279,20 @@ impl Machine {
         overlay: &mut Overlay<'_>,
         sequence: Sequence,
         definition: &Table,
+        placement: &Placement,
     ) -> Result<Reply, ReadError> {
+        let definition = &Table { placement: placement.clone(), ..definition.clone() };
         let (arc, now) = (self.seat.arc, self.state.now);
         let own = self.table(definition.id);
         let adopted = match &own {
             Some(own) => adoption::follow(own, definition, sequence, now),
             None => adoption::found(definition, arc, sequence, now),
         };
-        let more = !adoption::has_followed(&adopted, definition);
+        let is_behind = !adoption::has_followed(&adopted, definition);
         if own.is_none_or(|own| *own != adopted) {
             self.keep(overlay, adopted)?;
         }
-        Ok(Reply::Done { more })
+        Ok(more(is_behind))
     }
 
     fn table(&self, id: TableId) -> Option<Arc<Table>> {
@@ -331,13 +309,13 @@ impl Machine {
         &mut self,
         overlay: &mut Overlay<'_>,
         sequence: Sequence,
-        create: CreateTable,
+        create: &CreateTable,
     ) -> Result<Reply, ReadError> {
         if self.catalogue.find(create.name.whole()).is_some() {
             return Ok(Reply::TableExists);
         }
         let indexes: Vec<SecondaryIndex> = (0u32..)
-            .zip(create.indexes)
+            .zip(create.indexes.iter().cloned())
             .map(|(number, definition)| SecondaryIndex {
                 number: IndexNumber(number),
                 definition,
@@ -346,14 +324,14 @@ impl Machine {
             })
             .collect();
         let id = TableId(self.state.next_table);
-        let all = even_partitions(partition_count(create.billing, 0));
+        let all = even_partitions(partition_count(create.billing));
         let firsts = all.iter().map(|partition| partition.first_token);
         let placement = Placement::deal(id, firsts, self.seat.arcs);
         let partitions = partitions_in(&placement, self.seat.arc, all);
         let mut table = Table {
             id,
-            name: create.name,
-            key_schema: create.key_schema,
+            name: create.name.clone(),
+            key_schema: create.key_schema.clone(),
             billing: create.billing,
             created_at: self.state.now,
             deletion_protection: create.deletion_protection,
@@ -369,14 +347,14 @@ impl Machine {
             is_behind: false,
             is_partial: false,
         };
-        for change in create.options {
+        for change in create.options.iter().cloned() {
             if let Err(refusal) = table.options.apply(change, self.state.now) {
                 return Ok(Reply::Invalid(refusal));
             }
         }
         self.state.next_table += 1;
-        if let Some((view_type, label)) = create.stream {
-            stream::enable(&mut table, label, view_type, sequence, self.state.now);
+        if let Some((view_type, label)) = &create.stream {
+            stream::enable(&mut table, label.clone(), *view_type, sequence, self.state.now);
         }
         self.keep(overlay, table.clone())?;
         Ok(Reply::Table(Box::new(table)))
@@ -386,12 +364,12 @@ impl Machine {
         &mut self,
         overlay: &mut Overlay<'_>,
         sequence: Sequence,
-        update: UpdateTable,
+        update: &UpdateTable,
     ) -> Result<Reply, ReadError> {
         let (now, arcs) = (self.state.now, self.seat.arcs);
         self.change_table(overlay, update.table, |table| {
             count_version(table, arcs);
-            match (update.stream, table.enabled_stream().is_some()) {
+            match (&update.stream, table.enabled_stream().is_some()) {
                 (Some(Some(_)), true) => {
                     return Err(format!(
                         "Table already has an enabled stream: TableName: {}",
@@ -405,14 +383,15 @@ impl Machine {
                     ));
                 }
                 (Some(Some((view_type, label))), false) => {
-                    let label = stream::next_label(table, label);
-                    stream::enable(table, label, view_type, sequence, now);
+                    let label = stream::next_label(table, label.clone());
+                    stream::enable(table, label, *view_type, sequence, now);
                 }
                 (Some(None), true) => stream::disable(table, sequence, now),
                 (None, _) => {}
             }
-            index_build::change_indexes(table, update.indexes)?;
-            update.options.into_iter().try_for_each(|change| table.options.apply(change, now))?;
+            index::change_indexes(table, &update.indexes)?;
+            let mut options = update.options.iter().cloned();
+            options.try_for_each(|change| table.options.apply(change, now))?;
             let billing = update.billing.unwrap_or(table.billing);
             table.options.note_billing(table.billing, billing, now);
             table.billing = billing;
@@ -426,7 +405,7 @@ impl Machine {
         &mut self,
         overlay: &mut Overlay<'_>,
         id: TableId,
-        change: TimeToLiveChange,
+        change: &TimeToLiveChange,
     ) -> Result<Reply, ReadError> {
         let arcs = self.seat.arcs;
         self.change_table(overlay, id, |table| {
@@ -477,20 +456,26 @@ impl Machine {
             return Ok(Reply::TableNotFound);
         };
         let mut changed = Table::clone(&table);
-        let more = step(overlay, &mut changed)?;
+        let is_unfinished = step(overlay, &mut changed)?;
         if changed != *table {
             self.keep(overlay, changed)?;
         }
-        Ok(Reply::Done { more })
+        Ok(more(is_unfinished))
     }
 }
 
-/// The key under which the item stands that a command writes, if it writes one.
-fn written_item(command: &Command) -> Option<Vec<u8>> {
+/// The key under which the item stands that a command writes or deletes by itself; empty for other
+/// commands.
+fn written_item(command: &Command) -> Vec<u8> {
     match command {
-        Command::Write(write) => Some(item::encode(write.table, &write.key)),
-        _ => None,
+        Command::Write(write) => item::encode(write.table, &write.key),
+        Command::Expire { table, key, .. } => item::encode(*table, key),
+        _ => Vec::new(),
     }
+}
+
+fn more(more: bool) -> Reply {
+    Reply::Done { more }
 }
 
 /// The other arcs of the ring have to adopt the change.
@@ -500,29 +485,27 @@ fn count_version(table: &mut Table, arcs: u32) {
     }
 }
 
-fn change_time_to_live(table: &mut Table, change: TimeToLiveChange) -> Result<(), String> {
-    let given = match &change {
+fn change_time_to_live(table: &mut Table, change: &TimeToLiveChange) -> Result<(), String> {
+    let given = match change {
         TimeToLiveChange::Enable(given) | TimeToLiveChange::Disable(given) => given,
     };
     // What is asked for is looked at before what goes on.
     let current = &table.time_to_live;
-    let refusal = match (current.indexed_attribute(), &change) {
-        (Some(attribute), _) if attribute != given => format!(
+    let refusal = match (current.indexed_attribute(), change) {
+        (Some(attribute), _) if attribute != given => Some(format!(
             "TimeToLive is active on a different AttributeName: current AttributeName is {attribute}"
-        ),
-        (Some(_), TimeToLiveChange::Enable(_)) => "TimeToLive is already enabled".to_owned(),
-        (None, TimeToLiveChange::Disable(_)) => "TimeToLive is already disabled".to_owned(),
-        _ => String::new(),
+        )),
+        (Some(_), TimeToLiveChange::Enable(_)) => Some("TimeToLive is already enabled".to_owned()),
+        (None, TimeToLiveChange::Disable(_)) => Some("TimeToLive is already disabled".to_owned()),
+        _ => None,
     };
-    if !refusal.is_empty() {
-        return Err(refusal);
-    }
+    refusal.map_or(Ok(()), Err)?;
     table.time_to_live = match (current, change) {
         (TimeToLive::Enabled { .. }, TimeToLiveChange::Disable(attribute)) => {
-            TimeToLive::Disabling { attribute }
+            TimeToLive::Disabling { attribute: attribute.clone() }
         }
         (TimeToLive::Disabled, TimeToLiveChange::Enable(attribute)) => {
-            TimeToLive::Enabling { attribute, cursor: None }
+            TimeToLive::Enabling { attribute: attribute.clone(), cursor: None }
         }
         _ => {
             return Err(

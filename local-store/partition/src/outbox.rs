@@ -8,7 +8,6 @@
 use serde::{Deserialize, Serialize};
 
 use crate::catalogue::Catalogue;
-use crate::command::Reply;
 use crate::image::stored_size;
 use crate::index::{IndexNumber, IndexStatus};
 use crate::keys::index_statistics;
@@ -16,6 +15,7 @@ use crate::keys::outbox::{self, Progress};
 use crate::keys::statistics::Statistics;
 use crate::mutation::{self, Mutation};
 use crate::placement::{ARCS_MAX, ArcId};
+use crate::reply::Reply;
 use crate::storage::{Overlay, ReadError, View};
 use crate::table::TableId;
 
@@ -150,18 +150,18 @@ fn judge(catalogue: &Catalogue, delivery: &Delivery) -> Verdict {
 pub(crate) fn receive(
     overlay: &mut Overlay<'_>,
     catalogue: &Catalogue,
-    parcel: Parcel,
+    parcel: &Parcel,
 ) -> Result<Reply, ReadError> {
     let known = outbox::read_received(overlay, parcel.from)?;
     let mut received = known;
-    for (number, delivery) in (parcel.first..).zip(parcel.deliveries) {
+    for (number, delivery) in (parcel.first..=parcel.last()).zip(&parcel.deliveries) {
         if number <= received && !mutation::is_active(Mutation::UnguardedDelivery) {
             continue;
         }
         if number > received + 1 {
             break;
         }
-        match judge(catalogue, &delivery) {
+        match judge(catalogue, delivery) {
             Verdict::Take => take(overlay, delivery)?,
             Verdict::Drop => {}
             Verdict::TooEarly => break,
@@ -174,16 +174,16 @@ pub(crate) fn receive(
     Ok(Reply::Received { upto: received })
 }
 
-fn take(overlay: &mut Overlay<'_>, delivery: Delivery) -> Result<(), ReadError> {
-    let Delivery { table, index, key, entry } = delivery;
-    let before = overlay.get(&key)?.as_deref().map(stored_size).transpose()?;
+fn take(overlay: &mut Overlay<'_>, delivery: &Delivery) -> Result<(), ReadError> {
+    let &Delivery { table, index, ref key, ref entry } = delivery;
+    let before = overlay.get(key)?.as_deref().map(stored_size).transpose()?;
     let after = entry.as_deref().map(stored_size).transpose()?;
     let statistics = index_statistics::read(overlay, table, index)?
         .with_replaced(Statistics::of_one(before), Statistics::of_one(after));
     index_statistics::write(overlay, table, index, &statistics)?;
     match entry {
-        Some(entry) => overlay.put(key, entry),
-        None => overlay.delete(key),
+        Some(entry) => overlay.put(key.clone(), entry.as_slice()),
+        None => overlay.delete(key.clone()),
     }
     Ok(())
 }

@@ -22,7 +22,7 @@ use crate::table::{Partition, PartitionNumber, Table, TableId, partition_count};
 
 /// Items that one step counts at most, so that no entry takes long to apply.
 const STEP_ITEMS_MAX: u64 = 2000;
-/// Partitions of one table at most: each is a part of the table's description, which is written
+/// Partitions of one table in one arc at most: each is a part of the table's description, which is written
 /// whole whenever the table changes, and each is an open shard of its stream.
 pub const PARTITIONS_MAX: usize = 1024;
 
@@ -313,7 +313,7 @@ pub fn find_due_splits<'a>(
                 due.push((table.id, partition.number, SplitPoint::Half));
             }
         }
-        let wanted = usize::try_from(partition_count(table.billing, 0)).unwrap_or(usize::MAX);
+        let wanted = usize::try_from(partition_count(table.billing)).unwrap_or(usize::MAX);
         // The part of it that is for the stretches of this arc.
         let (own, all) = table.placement.share_of(seat.arc);
         let wanted = wanted.saturating_mul(own).div_ceil(all.max(1));

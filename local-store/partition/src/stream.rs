@@ -20,7 +20,7 @@ use crate::keys::stream_record::{self, NewRecord, StoredRecord};
 use crate::mutation::{self, Mutation};
 use crate::step::Allowance;
 use crate::storage::{Overlay, ReadError, View, behind, end_of_prefix};
-use crate::table::Table;
+use crate::table::{Table, TableId};
 
 /// A shard's number among all shards that its table ever had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -250,7 +250,7 @@ pub(crate) fn split_shard(
 
 /// What tells the shards of a table apart that open in one millisecond: readers find a shard by its
 /// id. The number is multiplied by an odd one, so no two numbers have one suffix.
-fn id_suffix(table: crate::TableId, number: ShardNumber) -> u32 {
+fn id_suffix(table: TableId, number: ShardNumber) -> u32 {
     /// The golden section of 2^32, so that suffixes of numbers that follow each other look apart.
     const SCATTER: u32 = 0x9E37_79B1;
     let [a, b, c, d, ..] = xxhash_rust::xxh3::xxh3_64(&table.0.to_be_bytes()).to_be_bytes();
@@ -326,71 +326,69 @@ pub(crate) fn trim(
     table: &mut Table,
     now: EpochMillis,
 ) -> Result<bool, ReadError> {
-    let mut removed = Vec::new();
-    let mut left = Allowance::of_entries(TRIM_RECORDS_MAX);
-    for shard in table.shards() {
-        old_records(overlay, table, shard, now, &mut left, &mut removed)?;
+    let (id, mut left) = (table.id, Allowance::of_entries(TRIM_RECORDS_MAX));
+    for shard in table.streams.iter_mut().flat_map(|stream| &mut stream.shards) {
+        let removed = old_records(overlay, id, shard, now, &mut left)?;
+        if let Some(last) = removed.last() {
+            shard.trimmed = Some(stream_record::decode_sequence(last)?);
+        }
+        removed.into_iter().for_each(|key| overlay.delete(key));
     }
     let more = left.is_used_up();
-    for shard in table.streams.iter_mut().flat_map(|stream| &mut stream.shards) {
-        let prefix = stream_record::shard_prefix(table.id, shard.number);
-        if let Some(key) = removed.iter().rev().find(|key| key.starts_with(&prefix)) {
-            shard.trimmed = Some(stream_record::decode_sequence(key)?);
-        }
-    }
-    removed.into_iter().for_each(|key| overlay.delete(key));
     if !more {
-        let gone = |closed_at: Option<EpochMillis>| {
-            closed_at.is_some_and(|at| now.since(at) > STREAM_RETENTION_MS)
-        };
         for stream in &mut table.streams {
-            stream.shards.retain(|shard| !gone(shard.closed_at));
+            stream.shards.retain(|shard| !is_gone(shard.closed_at, now));
         }
-        table.streams.retain(|stream| !gone(stream.disabled_at));
+        table.streams.retain(|stream| !is_gone(stream.disabled_at, now));
     }
     Ok(more)
 }
 
+/// Whether nothing is left of what was closed then, or of what was never closed.
+fn is_gone(closed_at: Option<EpochMillis>, now: EpochMillis) -> bool {
+    closed_at.is_some_and(|at| now.since(at) > STREAM_RETENTION_MS)
+}
+
+/// The keys of a shard's next records that are to be removed, oldest first.
 fn old_records(
     view: &dyn View,
-    table: &Table,
+    table: TableId,
     shard: &Shard,
     now: EpochMillis,
     left: &mut Allowance,
-    found: &mut Vec<Vec<u8>>,
-) -> Result<(), ReadError> {
+) -> Result<Vec<Vec<u8>>, ReadError> {
+    let mut found = Ok(Vec::new());
     if left.is_used_up() {
-        return Ok(());
+        return found;
     }
     let from = behind_trimmed(table, shard);
-    let to = end_of_prefix(&stream_record::shard_prefix(table.id, shard.number));
-    let mut result = Ok(());
-    let created_seconds = stream_record::decode_created_seconds;
-    view.scan(&from, &to, false, &mut |key, value| match created_seconds(value) {
-        Ok(created_seconds) if is_trimmed(created_seconds, now) => {
-            found.push(key.to_vec());
-            left.take(key, value)
+    let to = end_of_prefix(&stream_record::shard_prefix(table, shard.number));
+    view.scan(&from, &to, false, &mut |key, value| {
+        let Ok(keys) = &mut found else { return ControlFlow::Break(()) };
+        match stream_record::decode_created_seconds(value) {
+            Ok(created_seconds) if is_trimmed(created_seconds, now) => {
+                keys.push(key.to_vec());
+                return left.take(key, value);
+            }
+            Ok(_) => {}
+            Err(error) => found = Err(error),
         }
-        Ok(_) => ControlFlow::Break(()),
-        Err(error) => {
-            result = Err(error);
-            ControlFlow::Break(())
-        }
+        ControlFlow::Break(())
     })?;
-    result
+    found
 }
 
 /// Where the records of a shard begin that are still there. What was removed before that leaves
 /// marks in the storage, and to pass over all of them again and again takes longer each time.
-fn behind_trimmed(table: &Table, shard: &Shard) -> Vec<u8> {
+fn behind_trimmed(table: TableId, shard: &Shard) -> Vec<u8> {
     match shard.trimmed {
-        Some(trimmed) => behind(stream_record::encode(table.id, shard.number, trimmed)),
-        None => stream_record::shard_prefix(table.id, shard.number),
+        Some(trimmed) => behind(stream_record::encode(table, shard.number, trimmed)),
+        None => stream_record::shard_prefix(table, shard.number),
     }
 }
 
 fn is_trimmed(created_seconds: u64, now: EpochMillis) -> bool {
-    now.since(EpochMillis(created_seconds * 1000)) > STREAM_RETENTION_MS
+    now.since(EpochMillis(created_seconds.saturating_mul(1000))) > STREAM_RETENTION_MS
 }
 
 /// Tables that have a shard to rotate.
@@ -398,7 +396,7 @@ fn is_trimmed(created_seconds: u64, now: EpochMillis) -> bool {
 pub fn find_due_rotations<'a>(
     tables: impl Iterator<Item = &'a Table>,
     now: EpochMillis,
-) -> Vec<crate::TableId> {
+) -> Vec<TableId> {
     tables.filter(|t| t.shards().any(|s| is_rotation_due(s, now))).map(|t| t.id).collect()
 }
 
@@ -410,22 +408,18 @@ pub fn find_due_trims<'a>(
     view: &dyn View,
     tables: impl Iterator<Item = &'a Table>,
     now: EpochMillis,
-) -> Result<Vec<crate::TableId>, ReadError> {
+) -> Result<Vec<TableId>, ReadError> {
     let mut due = Vec::new();
     for table in tables {
-        let mut old = Vec::new();
-        for shard in table.shards().filter(|s| now.since(s.opened_at) > STREAM_RETENTION_MS) {
-            let gone = shard.closed_at.is_some_and(|at| now.since(at) > STREAM_RETENTION_MS);
-            if gone {
-                old.push(Vec::new());
-            } else {
-                old_records(view, table, shard, now, &mut Allowance::of_entries(1), &mut old)?;
-            }
+        let mut is_due = table.streams.iter().any(|stream| is_gone(stream.disabled_at, now));
+        for shard in table.shards().filter(|shard| now.since(shard.opened_at) > STREAM_RETENTION_MS)
+        {
+            is_due = is_due || is_gone(shard.closed_at, now) || {
+                let mut one = Allowance::of_entries(1);
+                !old_records(view, table.id, shard, now, &mut one)?.is_empty()
+            };
         }
-        let stream_gone = |stream: &Stream| {
-            stream.disabled_at.is_some_and(|at| now.since(at) > STREAM_RETENTION_MS)
-        };
-        if !old.is_empty() || table.streams.iter().any(stream_gone) {
+        if is_due {
             due.push(table.id);
         }
     }
@@ -451,7 +445,7 @@ pub fn read_shard_records(
             behind(stream_record::encode(table.id, shard.number, sequence))
         }
     };
-    let start = start.max(behind_trimmed(table, shard));
+    let start = start.max(behind_trimmed(table.id, shard));
     let to = end_of_prefix(&stream_record::shard_prefix(table.id, shard.number));
     let mut result = Ok(());
     view.scan(&start, &to, false, &mut |key, value| {
@@ -479,7 +473,7 @@ pub fn read_last_sequence(
     table: &Table,
     shard: &Shard,
 ) -> Result<Option<Sequence>, ReadError> {
-    let from = behind_trimmed(table, shard);
+    let from = behind_trimmed(table.id, shard);
     let to = end_of_prefix(&stream_record::shard_prefix(table.id, shard.number));
     let mut last = Ok(None);
     view.scan(&from, &to, true, &mut |key, _| {
@@ -529,7 +523,7 @@ mod tests {
     fn shards_of_a_table_have_suffixes_of_their_own() {
         let numbers = (0..70_000).chain(u32::MAX - 10..=u32::MAX).map(ShardNumber);
         let suffixes: std::collections::BTreeSet<u32> =
-            numbers.clone().map(|number| id_suffix(crate::TableId(18), number)).collect();
+            numbers.clone().map(|number| id_suffix(TableId(18), number)).collect();
         assert_eq!(suffixes.len(), numbers.count());
     }
 

@@ -1,8 +1,6 @@
 //! A table: its schema, its partitions, its streams. Not its items.
 
-use model::limits::{
-    ON_DEMAND_PARTITIONS, PARTITION_BYTES_MAX, PARTITION_READ_UNITS, PARTITION_WRITE_UNITS,
-};
+use model::limits::{ON_DEMAND_PARTITIONS, PARTITION_READ_UNITS, PARTITION_WRITE_UNITS};
 use model::{EpochMillis, KeySchema, Token};
 use serde::{Deserialize, Serialize};
 
@@ -103,10 +101,10 @@ pub struct Table {
     pub is_partial: bool,
 }
 
-/// Partitions of a new table (design, section 3): enough for its throughput and size, and four
-/// when it is on demand; [`PARTITIONS_MAX`] at most, whatever throughput an entry of the log asks for.
+/// Partitions of a new table (design, section 3): enough for its throughput, and four when it is on
+/// demand; [`PARTITIONS_MAX`] at most, whatever throughput an entry of the log asks for.
 #[must_use]
-pub fn partition_count(billing: Billing, bytes: u64) -> u32 {
+pub fn partition_count(billing: Billing) -> u32 {
     let for_throughput = match billing {
         Billing::OnDemand => u64::from(ON_DEMAND_PARTITIONS),
         Billing::Provisioned { read_units, write_units } => {
@@ -118,8 +116,7 @@ pub fn partition_count(billing: Billing, bytes: u64) -> u32 {
                 .div_ceil(PARTITION_READ_UNITS * PARTITION_WRITE_UNITS)
         }
     };
-    let count = for_throughput.max(bytes.div_ceil(PARTITION_BYTES_MAX)).max(1);
-    u32::try_from(count.min(PARTITIONS_MAX as u64)).unwrap_or(u32::MAX)
+    u32::try_from(for_throughput.clamp(1, PARTITIONS_MAX as u64)).unwrap_or(u32::MAX)
 }
 
 impl Table {
@@ -232,21 +229,18 @@ mod tests {
     fn partition_counts_follow_the_formula() {
         let provisioned =
             |read_units, write_units| Billing::Provisioned { read_units, write_units };
-        for (billing, gigabytes, count) in [
-            (Billing::OnDemand, 0, 4),
-            (Billing::OnDemand, 45, 5),
-            (provisioned(1, 1), 0, 1),
-            (provisioned(3000, 0), 0, 1),
-            (provisioned(3000, 1), 0, 2),
-            (provisioned(1500, 500), 0, 1),
-            (provisioned(6000, 2000), 0, 4),
-            (provisioned(1, 1), 11, 2),
-            (provisioned(0, 1_024_000), 0, 1024),
-            (provisioned(1_000_000, 1_000_000), 0, 1024),
-            (provisioned(u64::MAX, u64::MAX), 0, 1024),
+        for (billing, count) in [
+            (Billing::OnDemand, 4),
+            (provisioned(1, 1), 1),
+            (provisioned(3000, 0), 1),
+            (provisioned(3000, 1), 2),
+            (provisioned(1500, 500), 1),
+            (provisioned(6000, 2000), 4),
+            (provisioned(0, 1_024_000), 1024),
+            (provisioned(1_000_000, 1_000_000), 1024),
+            (provisioned(u64::MAX, u64::MAX), 1024),
         ] {
-            let bytes = gigabytes * 1024 * 1024 * 1024;
-            assert_eq!(partition_count(billing, bytes), count, "{billing:?} {gigabytes} GB");
+            assert_eq!(partition_count(billing), count, "{billing:?}");
         }
     }
 

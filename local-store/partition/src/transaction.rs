@@ -8,13 +8,13 @@
 
 use model::EpochMillis;
 use model::limits::REQUEST_TOKEN_LIFE_MS;
-use serde::Serialize;
 
 use crate::catalogue::Catalogue;
-use crate::command::{CancellationReason, Reply, Transaction, Write, WriteAction, Written};
+use crate::command::{Transaction, Write};
 use crate::keys::item;
 use crate::keys::request_token::{self, Remembered};
 use crate::mutation::{self, Mutation};
+use crate::reply::{CancellationReason, Reply, Written};
 use crate::storage::{Overlay, ReadError, View};
 use crate::stream::Sequence;
 use crate::two_phase_commit::Locks;
@@ -25,30 +25,6 @@ const FORGOTTEN_MAX: usize = 1000;
 /// What is said of a transaction that brings too much with it.
 pub const TRANSACTION_TOO_LARGE: &str = "Transaction payload size cannot exceed 4 MB";
 
-/// The bytes that operations bring with them: the items of puts, the values of updates and conditions.
-/// The items that they find do not count.
-/// Source: Scylla's tests of DynamoDB, which delete 5 MB in one transaction there.
-///
-/// # Errors
-/// When an item was damaged on its way here.
-pub fn payload_bytes(operations: &[Write]) -> Result<usize, ReadError> {
-    let mut bytes = 0;
-    for operation in operations {
-        bytes += match &operation.action {
-            WriteAction::Put(item) => item.size().map_err(|error| ReadError(error.to_string()))?,
-            WriteAction::Update(update) => encoded_bytes(update)?,
-            WriteAction::Delete | WriteAction::Check => 0,
-        };
-        bytes += operation.condition.as_deref().map_or(Ok(0), encoded_bytes)?;
-    }
-    Ok(bytes)
-}
-
-fn encoded_bytes<T: Serialize>(expression: &T) -> Result<usize, ReadError> {
-    postcard::experimental::serialized_size(expression)
-        .map_err(|error| ReadError(format!("cannot encode an expression: {error}")))
-}
-
 /// Carries out a transaction, unless its token tells that this was done already.
 pub(crate) fn apply(
     overlay: &mut Overlay<'_>,
@@ -56,16 +32,16 @@ pub(crate) fn apply(
     locks: &Locks,
     first: Sequence,
     now: EpochMillis,
-    transaction: Transaction,
+    transaction: &Transaction,
 ) -> Result<Reply, ReadError> {
     let Transaction { token, operations } = transaction;
-    let fingerprint = if token.is_some() { fingerprint(&operations)? } else { 0 };
-    if let Some(token) = &token
-        && let Some(reply) = recall(overlay, now, token, fingerprint)?
+    let fingerprint = if token.is_some() { fingerprint(operations)? } else { 0 };
+    if let Some(token) = token
+        && let Some(reply) = recall_token(overlay, now, token, fingerprint)?
     {
         return Ok(reply);
     }
-    if let Some(reasons) = locks.conflicts(&operations) {
+    if let Some(reasons) = locks.conflicts(operations) {
         return Ok(Reply::TransactionCancelled(reasons));
     }
     // The operations are made on top of the state, and become part of it only all together.
@@ -76,7 +52,7 @@ pub(crate) fn apply(
     };
     let made = attempt.into_batch();
     overlay.adopt(made);
-    if let Some(token) = &token
+    if let Some(token) = token
         && !mutation::is_active(Mutation::ForgetToken)
     {
         let sizes = writes.iter().map(|written| (written.old_bytes, written.new_bytes)).collect();
@@ -91,7 +67,7 @@ pub(crate) fn attempt_all(
     catalogue: &Catalogue,
     first: Sequence,
     now: EpochMillis,
-    operations: Vec<Write>,
+    operations: &[Write],
 ) -> Result<Result<Vec<Written>, Reply>, ReadError> {
     let mut writes = Vec::with_capacity(operations.len());
     let mut reasons = Vec::with_capacity(operations.len());
@@ -101,7 +77,7 @@ pub(crate) fn attempt_all(
         };
         let sequence = Sequence { position, ..first };
         let stored = item::encode(table.id, &operation.key);
-        let reason = match write::apply_write(attempt, table, sequence, now, &operation, stored)? {
+        let reason = match write::apply_write(attempt, table, sequence, now, operation, stored)? {
             Reply::Written(written) => {
                 writes.push(written);
                 CancellationReason::None
@@ -121,8 +97,22 @@ pub(crate) fn attempt_all(
     Ok(Ok(writes))
 }
 
-/// What the transaction with a token did, if it is remembered.
-pub(crate) fn recall(
+/// What the transaction with a token did, if it was made here and is not forgotten; or that the
+/// token belongs to another one.
+///
+/// # Errors
+/// When the storage cannot be read.
+pub fn recall(
+    view: &dyn View,
+    now: EpochMillis,
+    transaction: &Transaction,
+) -> Result<Option<Reply>, ReadError> {
+    let Some(token) = &transaction.token else { return Ok(None) };
+    recall_token(view, now, token, fingerprint(&transaction.operations)?)
+}
+
+/// The same, by the token and the transaction's fingerprint.
+pub(crate) fn recall_token(
     view: &dyn View,
     now: EpochMillis,
     token: &str,

@@ -14,24 +14,30 @@
 
 use std::collections::BTreeMap;
 
-use model::{EpochMillis, Item, PrimaryKey};
+use model::{EncodedItem, EpochMillis, PrimaryKey};
 use serde::{Deserialize, Serialize};
 
 use crate::catalogue::Catalogue;
-use crate::command::{CancellationReason, Reply, Transaction, Write, WriteAction, Written};
+use crate::command::{Write, WriteAction};
+use crate::image::damaged;
+use crate::keys::item;
 use crate::keys::two_phase_commit as keys;
 use crate::mutation::{self, Mutation};
 use crate::placement::ArcId;
+use crate::reply::{CancellationReason, Reply};
 use crate::storage::{Overlay, ReadError, View};
 use crate::stream::Sequence;
 use crate::table::TableId;
-use crate::transaction;
+use crate::transaction::{self, TRANSACTION_TOO_LARGE};
 use crate::write;
 
 /// For how long a transaction may begin steps that change anything, in milliseconds of store time.
 const TRANSACTION_LIFE_MS: u64 = 60_000;
 /// Records of transactions that one command forgets at most.
 const FORGOTTEN_MAX: usize = 1000;
+/// Bytes that the items of a transaction may become in one arc: what it prepared is one value, and
+/// has to fit into a message between nodes when a snapshot is sent.
+const PREPARED_BYTES_MAX: usize = 32 * 1024 * 1024;
 
 /// Identifies one attempt at a transaction; never used again. Half of it is drawn at random by its
 /// coordinator, the other half follows from the client's token if there is one, so that a lock tells
@@ -123,10 +129,10 @@ pub enum Change {
     /// Nothing: it was only looked at.
     Stays,
     /// It will be this, or not be there.
-    Becomes(Option<Item>),
+    Becomes(Option<EncodedItem>),
 }
 
-/// What a transaction has prepared in an arc.
+/// What a transaction has prepared in an arc. In the storage it begins as [`PreparedHead`] does.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Prepared {
     /// When it began.
@@ -135,13 +141,23 @@ pub struct Prepared {
     pub home: ArcId,
     /// Its items, in the order of its operations.
     pub items: Vec<Locked>,
-    /// What the operations do, for a command that is repeated.
-    pub writes: Vec<Written>,
 }
 
-/// The items that transactions have locked in this arc, and by which.
+/// What has to be known of a transaction to end it, without its items.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PreparedHead {
+    /// When it began.
+    pub began: EpochMillis,
+    /// The arc that decides.
+    pub home: ArcId,
+    /// How many operations it has in this arc.
+    pub operations: u32,
+}
+
+/// The keys of the items, as the storage has them, that transactions have locked in this arc, and by
+/// which.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Locks(BTreeMap<(TableId, PrimaryKey), TransactionId>);
+pub(crate) struct Locks(BTreeMap<Vec<u8>, TransactionId>);
 
 impl Locks {
     /// Finds them in the state.
@@ -154,39 +170,44 @@ impl Locks {
     }
 
     fn add(&mut self, id: TransactionId, prepared: &Prepared) {
-        let locked = prepared.items.iter().map(|item| ((item.table, item.key.clone()), id));
+        let locked =
+            prepared.items.iter().map(|locked| (item::encode(locked.table, &locked.key), id));
         self.0.extend(locked);
     }
 
     fn remove(&mut self, id: TransactionId, prepared: &Prepared) {
-        for item in &prepared.items {
-            let place = (item.table, item.key.clone());
-            if self.0.get(&place) == Some(&id) {
-                self.0.remove(&place);
+        for locked in &prepared.items {
+            let stored = item::encode(locked.table, &locked.key);
+            if self.0.get(&stored) == Some(&id) {
+                self.0.remove(&stored);
             }
         }
     }
 
-    /// Whether an item is locked.
-    pub(crate) fn contains(&self, table: TableId, key: &PrimaryKey) -> bool {
-        // Almost always there is none, and then no key has to be copied.
-        !self.0.is_empty() && self.0.contains_key(&(table, key.clone()))
+    /// Whether the item is locked that stands under this key.
+    pub(crate) fn contains(&self, stored: &[u8]) -> bool {
+        self.0.contains_key(stored)
     }
 
-    /// Whether another attempt at the same request has locked one of the items.
+    fn holder(&self, write: &Write) -> Option<&TransactionId> {
+        self.0.get(&item::encode(write.table, &write.key))
+    }
+
+    /// Whether another attempt at the same request, or this one, has locked one of the items.
     fn are_of_the_same_request(&self, id: TransactionId, operations: &[Write]) -> bool {
-        let holder = |write: &Write| self.0.get(&(write.table, write.key.clone()));
-        operations.iter().filter_map(holder).any(|holder| holder.has_token_of(id))
+        let mut holders = operations.iter().filter_map(|write| self.holder(write));
+        holders.any(|holder| holder.has_token_of(id))
     }
 
     /// The reasons of operations of which one is on a locked item; `None` if none is.
     pub(crate) fn conflicts(&self, operations: &[Write]) -> Option<Vec<CancellationReason>> {
-        let reason = |write: &Write| {
-            if self.contains(write.table, &write.key) {
-                CancellationReason::Conflict
-            } else {
-                CancellationReason::None
-            }
+        // Almost always there is none, and then no key has to be made.
+        if self.0.is_empty() {
+            return None;
+        }
+        let reason = |write: &Write| match self.holder(write) {
+            Some(_) => CancellationReason::Conflict,
+            None => CancellationReason::None,
         };
         let reasons: Vec<_> = operations.iter().map(reason).collect();
         reasons.contains(&CancellationReason::Conflict).then_some(reasons)
@@ -198,33 +219,26 @@ fn is_old(began: EpochMillis, now: EpochMillis) -> bool {
     now.since(began) > TRANSACTION_LIFE_MS
 }
 
-/// Checks the operations of a transaction and locks their items, or says what stands against it.
+/// Checks the operations of a transaction and locks their items, or says what stands against it. A
+/// command that comes again meets its own locks.
 pub(crate) fn prepare(
     overlay: &mut Overlay<'_>,
     catalogue: &Catalogue,
     locks: &mut Locks,
     first: Sequence,
     now: EpochMillis,
-    prepare: Prepare,
+    prepare: &Prepare,
 ) -> Result<Reply, ReadError> {
-    let Prepare { id, home, began, mut operations, return_items } = prepare;
-    if let Some(known) = keys::read_prepared(overlay, id)? {
-        return Ok(Reply::Prepared { writes: known.writes });
-    }
+    let &Prepare { id, home, began, ref operations, return_items } = prepare;
     if is_old(began, now) || keys::is_finished(overlay, began, id)? {
         return Ok(Reply::TransactionOver);
     }
-    if let Some(reasons) = locks.conflicts(&operations) {
-        if locks.are_of_the_same_request(id, &operations) {
+    if let Some(reasons) = locks.conflicts(operations) {
+        if locks.are_of_the_same_request(id, operations) {
             return Ok(Reply::TransactionInProgress);
         }
         return Ok(Reply::TransactionCancelled(reasons));
     }
-    let places: Vec<_> = operations
-        .iter()
-        .map(|write| (write.table, write.key.clone(), matches!(write.action, WriteAction::Check)))
-        .collect();
-    operations.iter_mut().for_each(|write| write.return_new = true);
     // They are made only to see what comes of it.
     let mut attempt = Overlay::new(overlay);
     let mut writes =
@@ -232,40 +246,54 @@ pub(crate) fn prepare(
             Ok(writes) => writes,
             Err(refusal) => return Ok(refusal),
         };
-    drop(attempt);
-    let mut items = Vec::with_capacity(places.len());
-    for ((table, key, stays), written) in places.into_iter().zip(&mut writes) {
-        let new = if return_items { written.new.clone() } else { written.new.take() };
-        let change = if stays { Change::Stays } else { Change::Becomes(new) };
+    let (mut items, mut bytes) = (Vec::with_capacity(operations.len()), 0);
+    for (write, written) in operations.iter().zip(&mut writes) {
+        let (table, key) = (write.table, write.key.clone());
+        let new = attempt.get(&item::encode(table, &key))?.map(EncodedItem::from_stored);
+        if return_items {
+            written.new = new.as_ref().map(EncodedItem::decode).transpose().map_err(damaged)?;
+        }
+        let change = match write.action {
+            WriteAction::Check => Change::Stays,
+            _ => Change::Becomes(new),
+        };
+        if let Change::Becomes(Some(new)) = &change {
+            bytes += new.as_bytes().len();
+        }
         items.push(Locked { table, key, change });
     }
-    let prepared = Prepared { began, home, items, writes };
+    drop(attempt);
+    if bytes > PREPARED_BYTES_MAX {
+        return Ok(Reply::Invalid(TRANSACTION_TOO_LARGE.to_owned()));
+    }
+    let prepared = Prepared { began, home, items };
     keys::write_prepared(overlay, id, &prepared)?;
     keys::count_step(overlay)?;
     locks.add(id, &prepared);
-    Ok(Reply::Prepared { writes: prepared.writes })
+    Ok(Reply::Prepared { writes })
 }
 
 /// Decides, unless that was done already, and tells the decision that counts.
 pub(crate) fn decide(
     overlay: &mut Overlay<'_>,
     now: EpochMillis,
-    decide: Decide,
+    decide: &Decide,
 ) -> Result<Reply, ReadError> {
-    let Decide { id, began, commit, token, sizes, participants } = decide;
+    let &Decide { id, began, commit, ref token, ref sizes, ref participants } = decide;
+    let participants = participants.clone();
     if let Some(known) = keys::read_decision(overlay, began, id)? {
         return Ok(Reply::Decided { commit: known.commit });
     }
     // What is old may have been decided and forgotten.
     let commit = commit && !is_old(began, now);
-    if let Some((token, fingerprint)) = token.filter(|_| commit) {
-        if let Some(reply) = transaction::recall(overlay, now, &token, fingerprint)? {
+    if let Some((token, fingerprint)) = token.as_ref().filter(|_| commit) {
+        if let Some(reply) = transaction::recall_token(overlay, now, token, *fingerprint)? {
             // Another one with this token was made in between: this one is not.
             let decision = Decision { began, commit: false, participants };
             keys::write_decision(overlay, id, &decision, true)?;
             return Ok(reply);
         }
-        transaction::remember(overlay, now, &token, fingerprint, sizes)?;
+        transaction::remember(overlay, now, token, *fingerprint, sizes.clone())?;
     }
     if mutation::is_active(Mutation::ForgetDecision) {
         return Ok(Reply::Decided { commit });
@@ -276,8 +304,8 @@ pub(crate) fn decide(
     Ok(Reply::Decided { commit })
 }
 
-/// Makes what a transaction prepared here, or lets go of it. What was not prepared, or is over
-/// already, stays as it is.
+/// Makes what a transaction prepared here, or lets go of it, and tells what it did: so its items were
+/// locked until now. What was not prepared, or is over already, stays as it is, and is told as over.
 pub(crate) fn finish(
     overlay: &mut Overlay<'_>,
     catalogue: &Catalogue,
@@ -291,20 +319,22 @@ pub(crate) fn finish(
         if !keys::is_finished(overlay, began, id)? && !is_old(began, now) {
             keys::finish(overlay, id, began);
         }
-        return Ok(Reply::Done { more: false });
+        return Ok(Reply::TransactionOver);
     };
-    for (position, locked) in (first.position..).zip(&prepared.items) {
-        let Change::Becomes(new) = &locked.change else { continue };
+    locks.remove(id, &prepared);
+    let mut writes = Vec::new();
+    for (position, locked) in (first.position..).zip(prepared.items) {
+        let Change::Becomes(new) = locked.change else { continue };
         // A table that was deleted meanwhile has no items any more.
         if let Some(table) = catalogue.get(locked.table).filter(|_| commit) {
             let sequence = Sequence { position, ..first };
-            write::replace_with(overlay, table, sequence, now, &locked.key, new.as_ref())?;
+            let made = write::replace_with(overlay, table, sequence, now, &locked.key, new)?;
+            writes.push(made);
         }
     }
-    locks.remove(id, &prepared);
     keys::finish(overlay, id, prepared.began);
     keys::count_step(overlay)?;
-    Ok(Reply::Done { more: false })
+    Ok(Reply::Transacted { writes, repeated: false })
 }
 
 /// The end of a transaction in one arc.
@@ -362,6 +392,16 @@ pub fn read_prepared(view: &dyn View) -> Result<Vec<(TransactionId, Prepared)>, 
     keys::read_all_prepared(view)
 }
 
+/// The same, of which no item is looked at.
+///
+/// # Errors
+/// When the storage cannot be read.
+pub fn read_prepared_heads(
+    view: &dyn View,
+) -> Result<Vec<(TransactionId, PreparedHead)>, ReadError> {
+    keys::read_prepared_heads(view)
+}
+
 /// What was decided in an arc and is not known to be finished everywhere.
 ///
 /// # Errors
@@ -378,19 +418,4 @@ pub fn read_unsettled(view: &dyn View) -> Result<Vec<(TransactionId, Decision)>,
 /// When the storage cannot be read.
 pub fn read_transaction_steps(view: &dyn View) -> Result<u64, ReadError> {
     keys::read_steps(view)
-}
-
-/// What the transaction with a token did, if it was made here and is not forgotten; or that the
-/// token belongs to another one.
-///
-/// # Errors
-/// When the storage cannot be read.
-pub fn recall(
-    view: &dyn View,
-    now: EpochMillis,
-    transaction: &Transaction,
-) -> Result<Option<Reply>, ReadError> {
-    let Some(token) = &transaction.token else { return Ok(None) };
-    let fingerprint = transaction::fingerprint(&transaction.operations)?;
-    transaction::recall(view, now, token, fingerprint)
 }

@@ -7,13 +7,15 @@ use expression::{Condition, Update, UpdateError};
 use model::limits::{ITEM_BYTES_MAX, NESTING_LEVELS_MAX};
 use model::{EncodedItem, EpochMillis, Item, PrimaryKey};
 
-use crate::command::{ItemCollection, Reply, Write, WriteAction, Written};
+use crate::command::{Write, WriteAction};
 use crate::image::{Image, damaged, item_of};
-use crate::index::{self, ItemRefusal};
+use crate::index_refusal::{self, ItemRefusal};
+use crate::index_upkeep;
 use crate::item_collection::{self, Collection};
 use crate::keys::item;
 use crate::keys::statistics::{self, Statistics};
 use crate::mutation::{self, Mutation};
+use crate::reply::{ItemCollection, Reply, Written};
 use crate::storage::{Overlay, ReadError, View};
 use crate::stream::{self, Change, Sequence};
 use crate::table::Table;
@@ -46,7 +48,7 @@ pub(crate) fn apply_write(
     let new = match &write.action {
         WriteAction::Put(encoded) => {
             let image = Image::stored(encoded.clone())?;
-            match index::check_put_encoded(table, image.encoded()).map_err(damaged)? {
+            match index_refusal::check_put_encoded(table, image.encoded()).map_err(damaged)? {
                 Ok(()) => Some(image),
                 Err(refusal) => return Ok(refused(refusal)),
             }
@@ -80,7 +82,8 @@ pub(crate) fn apply_write(
     }))
 }
 
-/// Deletes an item that has expired, if what was found is still so.
+/// Deletes an item that has expired, if what was found is still so. `stored` is the key of the item as
+/// the engine has it.
 pub(crate) fn apply_expire(
     overlay: &mut Overlay<'_>,
     table: &Table,
@@ -88,11 +91,11 @@ pub(crate) fn apply_expire(
     now: EpochMillis,
     key: &PrimaryKey,
     expires_at: u64,
+    stored: Vec<u8>,
 ) -> Result<Reply, ReadError> {
     let TimeToLive::Enabled { attribute } = &table.time_to_live else {
         return Ok(Reply::Done { more: false });
     };
-    let stored = item::encode(table.id, key);
     let old = read_old(overlay, &stored)?;
     let still = |old: &Image| -> Result<bool, ReadError> {
         Ok(time_to_live::expires_at(old.encoded(), attribute)? == Some(expires_at)
@@ -116,11 +119,11 @@ pub(crate) fn replace_with(
     sequence: Sequence,
     now: EpochMillis,
     key: &PrimaryKey,
-    new: Option<&Item>,
+    new: Option<EncodedItem>,
 ) -> Result<Written, ReadError> {
     let stored = item::encode(table.id, key);
     let old = read_old(overlay, &stored)?;
-    let new = new.cloned().map(Image::made);
+    let new = new.map(Image::stored).transpose()?;
     let before = old.as_ref();
     // Whether it fits was decided when it was prepared; what came in between is not undone.
     item_collection::count(overlay, table, key, before, new.as_ref(), false)?;
@@ -156,7 +159,7 @@ fn updated(
     if new.values().any(|value| value.nesting_levels() > NESTING_LEVELS_MAX) {
         return Err(invalid(UpdateError::TooDeep.to_string()));
     }
-    index::check_updated(table, old, &new)?;
+    index_refusal::check_updated(table, old, &new)?;
     Ok((old.is_some() || update.creates_item()).then_some(new))
 }
 
@@ -200,7 +203,7 @@ fn replace(
     let partition = table.partition_of(item::decode_token(&stored)?);
     count(overlay, table, partition, &stored, old, new)?;
     time_to_live::update_index(overlay, table, key, old, new)?;
-    written.index_writes = index::update_entries(overlay, table, key, old, new)?;
+    written.index_writes = index_upkeep::update_entries(overlay, table, key, old, new)?;
     let change = Change { key, old, new, time_to_live };
     stream::write_record(overlay, table, partition, sequence, now, &change)?;
     match new {

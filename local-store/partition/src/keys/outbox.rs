@@ -54,7 +54,7 @@ pub(crate) fn write(
     number: u64,
     delivery: &Delivery,
 ) -> Result<(), ReadError> {
-    overlay.put(entry_key(to, number), encode_value(delivery)?);
+    overlay.insert(entry_key(to, number), encode_value(delivery)?);
     Ok(())
 }
 

@@ -13,7 +13,7 @@ use serde::de::DeserializeOwned;
 
 use super::{Family, decode_value, encode_value};
 use crate::storage::{Overlay, ReadError, View};
-use crate::two_phase_commit::{Decision, Prepared, TransactionId};
+use crate::two_phase_commit::{Decision, Prepared, PreparedHead, TransactionId};
 
 fn key(id: TransactionId) -> Vec<u8> {
     [&[Family::Prepared as u8][..], &id.0.to_be_bytes()].concat()
@@ -59,19 +59,26 @@ pub(crate) fn read_all_prepared(
     read_all(view, Family::Prepared)
 }
 
+/// Reads of each value no more than it begins with.
+pub(crate) fn read_prepared_heads(
+    view: &dyn View,
+) -> Result<Vec<(TransactionId, PreparedHead)>, ReadError> {
+    read_all(view, Family::Prepared)
+}
+
 pub(crate) fn write_prepared(
     overlay: &mut Overlay<'_>,
     id: TransactionId,
     prepared: &Prepared,
 ) -> Result<(), ReadError> {
-    overlay.put(key(id), encode_value(prepared)?);
+    overlay.insert(key(id), encode_value(prepared)?);
     Ok(())
 }
 
 /// The transaction is over here: what it prepared is gone, and what comes late is known to be late.
 pub(crate) fn finish(overlay: &mut Overlay<'_>, id: TransactionId, began: EpochMillis) {
     overlay.delete(key(id));
-    overlay.put(timed(Family::FinishedTransaction, began, id), Vec::new());
+    overlay.insert(timed(Family::FinishedTransaction, began, id), Vec::new());
 }
 
 pub(crate) fn is_finished(
@@ -110,7 +117,7 @@ pub(crate) fn write_decision(
         let over = timed(Family::SettledDecision, decision.began, id);
         overlay.put(over, encode_value(decision)?);
     } else {
-        overlay.put(open, encode_value(decision)?);
+        overlay.insert(open, encode_value(decision)?);
     }
     Ok(())
 }

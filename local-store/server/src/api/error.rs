@@ -6,11 +6,11 @@
 use model::Item;
 use model::json::{self, DecodeError};
 use model::key::KeyError;
-use partition::{CancellationReason, ReadError};
+use partition::ReadError;
 
 use super::answer::text_member;
 use super::cancellation::{
-    COLLECTION_TOO_LARGE, DUPLICATE_ITEM, TABLE_NOT_FOUND, reason_code, write_reasons,
+    COLLECTION_TOO_LARGE, DUPLICATE_ITEM, Reason, TABLE_NOT_FOUND, reason_code, write_reasons,
 };
 use super::error_type::ErrorType;
 use crate::store::Unavailable;
@@ -23,7 +23,7 @@ pub struct ApiError {
     message: String,
     item: Option<Box<Item>>,
     throttling: Option<Box<Throttling>>,
-    reasons: Vec<CancellationReason>,
+    reasons: Vec<Reason>,
 }
 
 /// Which limit of what a request is beyond.
@@ -195,7 +195,8 @@ impl ApiError {
 
     /// `TransactionCanceledException`: nothing was done, with a reason for each operation.
     #[must_use]
-    pub fn transaction_cancelled(reasons: Vec<CancellationReason>) -> Self {
+    pub(crate) fn transaction_cancelled<R: Into<Reason>>(reasons: Vec<R>) -> Self {
+        let reasons: Vec<Reason> = reasons.into_iter().map(Into::into).collect();
         let codes: Vec<&str> = reasons.iter().map(reason_code).collect();
         let mut error = Self::new(
             ErrorType::TransactionCanceled,
@@ -255,16 +256,16 @@ impl ApiError {
     }
 
     /// The reason of one operation, in a transaction that this error cancels.
-    pub(crate) fn into_reason(self) -> CancellationReason {
+    pub(crate) fn into_reason(self) -> Reason {
         match self.error_type {
             ErrorType::ProvisionedThroughputExceeded => {
-                CancellationReason::Throttled { is_provisioned: true, text: self.message }
+                Reason::Throttled { is_provisioned: true, text: self.message }
             }
             ErrorType::Throttling => {
-                CancellationReason::Throttled { is_provisioned: false, text: self.message }
+                Reason::Throttled { is_provisioned: false, text: self.message }
             }
-            ErrorType::ResourceNotFound => CancellationReason::TableNotFound,
-            _ => CancellationReason::Invalid(self.message),
+            ErrorType::ResourceNotFound => Reason::TableNotFound,
+            _ => Reason::invalid(self.message),
         }
     }
 

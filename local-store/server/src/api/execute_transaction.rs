@@ -11,6 +11,7 @@ use model::{Item, PrimaryKey};
 use partition::{CancellationReason, Command, Reply, Table, TableId, Transaction, Write};
 
 use super::answer::{begin_member, item_member};
+use super::cancellation::Reason;
 use super::capacity::{Capacity, CapacityDetail, Consumption, TransactionUnits};
 use super::constraints::{Constraints, RETURN_CONSUMED_CAPACITY};
 use super::error::ApiError;
@@ -88,7 +89,7 @@ fn in_statement(position: usize, error: ApiError) -> ApiError {
 struct Planned<T> {
     found: Vec<T>,
     /// One for each statement so far.
-    reasons: Vec<CancellationReason>,
+    reasons: Vec<Reason>,
 }
 
 impl<T> Default for Planned<T> {
@@ -103,21 +104,19 @@ impl<T> Planned<T> {
         self.reasons.push(match planned {
             Ok(found) => {
                 self.found.push(found);
-                CancellationReason::None
+                Reason::NONE
             }
             Err(PlanError::Statement(error)) => return Err(in_statement(position, error)),
             Err(PlanError::Item(error)) if error.is_of_operation() => error.into_reason(),
             Err(PlanError::Item(error)) => return Err(error),
-            Err(PlanError::KeyMissing) => {
-                CancellationReason::Invalid(KeyError::SchemaMismatch.to_string())
-            }
+            Err(PlanError::KeyMissing) => Reason::invalid(KeyError::SchemaMismatch.to_string()),
         });
         Ok(())
     }
 
     /// All of them, if all mean something, and each an item of its own.
     fn finish(self, item: impl Fn(&T) -> (TableId, &PrimaryKey)) -> Result<Vec<T>, ApiError> {
-        if self.reasons.iter().any(|reason| *reason != CancellationReason::None) {
+        if self.reasons.iter().any(|reason| *reason != Reason::NONE) {
             return Err(ApiError::transaction_cancelled(self.reasons));
         }
         let mut seen = BTreeSet::new();
@@ -209,7 +208,10 @@ async fn answer_writes(
     let transaction =
         Transaction { token: token.map(|token| store.request_token(token)), operations };
     let replies = store.submit(vec![Command::Transaction(Box::new(transaction))]).await?;
-    let reply = replies.into_iter().next().map(|reply| told_of_inserts(reply, &planned));
+    let reply = replies.into_iter().next();
+    if let Some(Reply::TransactionCancelled(reasons)) = reply {
+        return Err(ApiError::transaction_cancelled(told_of_inserts(reasons, &planned)));
+    }
     let (written, repeated) = transacted(reply)?;
     if !repeated {
         for ((planned, written), admitted) in planned.iter().zip(&written).zip(admitted) {
@@ -235,15 +237,12 @@ async fn answer_writes(
 }
 
 /// A condition of an insert fails because the item is there.
-fn told_of_inserts(reply: Reply, planned: &[StatementWrite]) -> Reply {
-    let Reply::TransactionCancelled(reasons) = reply else {
-        return reply;
-    };
+fn told_of_inserts(reasons: Vec<CancellationReason>, planned: &[StatementWrite]) -> Vec<Reason> {
     let told = reasons.into_iter().zip(planned).map(|(reason, planned)| match reason {
         CancellationReason::ConditionFailed { .. } if planned.asked.is_insert => {
-            CancellationReason::DuplicateItem
+            Reason::DuplicateItem
         }
-        other => other,
+        other => other.into(),
     });
-    Reply::TransactionCancelled(told.collect())
+    told.collect()
 }

@@ -6,10 +6,11 @@
 
 use model::{Item, KeyValue, PrimaryKey, Token};
 use partition::{
-    CancellationReason, IndexKind, ItemRange, SecondaryIndex, Table, Write, WriteAction, Written,
-    global_index_tokens, read_item,
+    IndexKind, ItemRange, SecondaryIndex, Table, Write, WriteAction, Written, global_index_tokens,
+    read_item,
 };
 
+use super::cancellation::Reason;
 use super::capacity::Capacity;
 use super::error::ApiError;
 use super::index_choice::Source;
@@ -123,7 +124,7 @@ pub(crate) fn all_or_cancelled(
         match operation {
             Ok(taken) => {
                 admitted.push(taken);
-                reasons.push(CancellationReason::None);
+                reasons.push(Reason::NONE);
             }
             Err(error) => reasons.push(error.into_reason()),
         }

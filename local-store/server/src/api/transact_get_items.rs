@@ -9,9 +9,10 @@ use std::sync::Arc;
 use expression::Projection;
 use model::limits::TRANSACTION_BYTES_MAX;
 use model::{Item, PrimaryKey};
-use partition::{CancellationReason, Table};
+use partition::Table;
 
 use super::answer::item_member;
+use super::cancellation::Reason;
 use super::capacity::{Capacity, CapacityDetail, TransactionUnits};
 use super::constraints::{Constraints, RETURN_CONSUMED_CAPACITY};
 use super::error::ApiError;
@@ -154,12 +155,12 @@ fn plan<'j>(store: &Store, gets: Vec<Get<'j>>) -> Result<Vec<Read<'j>>, ApiError
                 if !seen.insert((table.id, key.clone())) {
                     return Err(ApiError::validation(DUPLICATES));
                 }
-                reasons.push(CancellationReason::None);
+                reasons.push(Reason::NONE);
                 reads.push(Read { name, table, key, projection });
             }
             Err(error) => match KeyProblem::from(error) {
                 KeyProblem::Empty(text) => return Err(ApiError::validation(text)),
-                KeyProblem::Wrong(text) => reasons.push(CancellationReason::Invalid(text)),
+                KeyProblem::Wrong(text) => reasons.push(Reason::invalid(text)),
             },
         }
     }

@@ -8,7 +8,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use model::limits::ITEM_BYTES_MAX;
-use partition::{Command, Reply, Written};
+use partition::{CancellationReason, Command, Reply, Written};
 
 /// Writes of commands after which an entry takes no further proposal: what a few thousand
 /// connections have ready at once. The sequence number has room for 99,999 positions.
@@ -60,7 +60,7 @@ pub(super) fn writes_of(command: &Command) -> usize {
 }
 
 /// Bytes of the items and entries that a command made, and of those that it replaced: a stream may
-/// have them too.
+/// have them too. And of those that a refusal tells of.
 fn made_by(reply: &Reply) -> usize {
     let of_write = |written: &Written| {
         let entries = written.index_writes.iter().map(|write| write.new_bytes).sum::<usize>();
@@ -71,6 +71,17 @@ fn made_by(reply: &Reply) -> usize {
         Reply::Transacted { writes, repeated: false } | Reply::Prepared { writes } => {
             writes.iter().map(of_write).sum()
         }
+        // These have made nothing, and have read what they say.
+        Reply::ConditionFailed { bytes, .. } => *bytes,
+        Reply::TransactionCancelled(reasons) => reasons.iter().map(told_by).sum(),
+        _ => 0,
+    }
+}
+
+/// Bytes of the item that a reason tells of.
+fn told_by(reason: &CancellationReason) -> usize {
+    match reason {
+        CancellationReason::ConditionFailed { item: Some(item) } => item.size(),
         _ => 0,
     }
 }

@@ -318,77 +318,63 @@ impl Node {
         tokio::time::timeout(timeout, self.submit_inner(submission)).await.map_err(slow)?
     }
 
-    async fn submit_inner(&self, submission: Submission) -> Result<Vec<Reply>, SubmitError> {
-        let leader = self.leader();
-        if leader != Some(self.inner.id) {
-            return self.submit_elsewhere(submission, leader).await;
-        }
-        match self.inner.proposer.propose(submission).await {
-            Ok((_, replies)) => Ok(replies),
-            Err(Unproposed::Failed(error)) => Err(error),
-            Err(Unproposed::NotLeader(other, submission)) => {
-                self.submit_elsewhere(submission, other).await
+    /// Asks whoever leads, this node or another, until one of them has carried out the commands.
+    async fn submit_inner(&self, mut submission: Submission) -> Result<Vec<Reply>, SubmitError> {
+        let mut leader = self.leader();
+        loop {
+            if leader == Some(self.inner.id) {
+                match self.inner.proposer.propose(submission).await {
+                    Ok((_, replies)) => return Ok(replies),
+                    Err(Unproposed::Failed(error)) => return Err(error),
+                    Err(Unproposed::NotLeader(other, back)) => {
+                        submission = back;
+                        leader = other.filter(|other| *other != self.inner.id);
+                    }
+                }
             }
+            if let Some(other) = leader
+                && let Some(replies) = self.submit_to(other, &submission).await?
+            {
+                return Ok(replies);
+            }
+            tokio::time::sleep(RETRY).await;
+            leader = self.leader();
+            // Whoever asked still waits.
+            submission.asked_at = self.inner.clock.now();
         }
     }
 
-    async fn submit_elsewhere(
+    /// Asks another node, which leads or did. `None` if it has not done it, and never will.
+    async fn submit_to(
         &self,
-        mut submission: Submission,
-        mut leader: Option<NodeId>,
-    ) -> Result<Vec<Reply>, SubmitError> {
-        loop {
-            // Whoever asked still waits.
-            submission.asked_at = self.inner.clock.now();
-            let answer = match leader {
-                Some(leader) if leader == self.inner.id => {
-                    self.answer_submit(submission.clone()).await
-                }
-                Some(leader) => {
-                    let encoded = encode_submission(&submission).map_err(SubmitError::NotDone)?;
-                    if encoded.bytes().len() > PROPOSAL_BYTES_MAX {
-                        // The leader would say the same.
-                        return Ok(refuse_as_too_large(&submission.commands));
-                    }
-                    let request = Request::Submit(encoded);
-                    match self.call_leader(leader, request).await {
-                        Ok(answer) => answer,
-                        Err(CallError::Unreachable(_)) => Response::NotLeader { leader: None },
-                        Err(CallError::Lost(reason))
-                            if mutation::is_active(Mutation::FalseFailure) =>
-                        {
-                            return Err(SubmitError::NotDone(reason));
-                        }
-                        Err(CallError::Lost(_))
-                            if mutation::is_active(Mutation::RepeatLostWrite) =>
-                        {
-                            Response::NotLeader { leader: None }
-                        }
-                        Err(CallError::Lost(reason)) => return Err(SubmitError::Unknown(reason)),
-                    }
-                }
-                None => Response::NotLeader { leader: None },
-            };
-            match answer {
-                Response::Submitted { index, replies } => {
-                    let replies = decode_replies(&replies).map_err(SubmitError::Unknown)?;
-                    // Made, whatever comes of the wait.
-                    let _ = tokio::time::timeout(OWN_WRITE_WAIT, self.applied(index)).await;
-                    return Ok(replies);
-                }
-                Response::NotLeader { .. } => {
-                    tokio::time::sleep(RETRY).await;
-                    leader = self.leader();
-                }
-                Response::TooOld { now } => {
-                    self.inner.clock.reach(now);
-                    tokio::time::sleep(RETRY).await;
-                    leader = self.leader();
-                }
-                Response::Refused(reason) => return Err(SubmitError::NotDone(reason)),
-                Response::Unknown(reason) => return Err(SubmitError::Unknown(reason)),
-                other => return Err(SubmitError::Unknown(format!("a strange answer: {other:?}"))),
+        leader: NodeId,
+        submission: &Submission,
+    ) -> Result<Option<Vec<Reply>>, SubmitError> {
+        let encoded = encode_submission(submission).map_err(SubmitError::NotDone)?;
+        if encoded.bytes().len() > PROPOSAL_BYTES_MAX {
+            // The leader would say the same.
+            return Ok(Some(refuse_as_too_large(&submission.commands)));
+        }
+        match self.call_leader(leader, Request::Submit(encoded)).await {
+            Ok(Response::Submitted { index, replies }) => {
+                let replies = decode_replies(&replies).map_err(SubmitError::Unknown)?;
+                // Made, whatever comes of the wait.
+                let _ = tokio::time::timeout(OWN_WRITE_WAIT, self.applied(index)).await;
+                Ok(Some(replies))
             }
+            Ok(Response::NotLeader) | Err(CallError::Unreachable(_)) => Ok(None),
+            Ok(Response::TooOld { now }) => {
+                self.inner.clock.reach(now);
+                Ok(None)
+            }
+            Ok(Response::Refused(reason)) => Err(SubmitError::NotDone(reason)),
+            Ok(Response::Unknown(reason)) => Err(SubmitError::Unknown(reason)),
+            Ok(other) => Err(SubmitError::Unknown(format!("a strange answer: {other:?}"))),
+            Err(CallError::Lost(reason)) if mutation::is_active(Mutation::FalseFailure) => {
+                Err(SubmitError::NotDone(reason))
+            }
+            Err(CallError::Lost(_)) if mutation::is_active(Mutation::RepeatLostWrite) => Ok(None),
+            Err(CallError::Lost(reason)) => Err(SubmitError::Unknown(reason)),
         }
     }
 
@@ -555,7 +541,7 @@ impl Node {
 impl From<Rejection> for Response {
     fn from(rejection: Rejection) -> Self {
         match rejection {
-            Rejection::NotLeader(leader) => Self::NotLeader { leader },
+            Rejection::NotLeader => Self::NotLeader,
             Rejection::Failed(SubmitError::NotDone(reason)) => Self::Refused(reason),
             Rejection::Failed(SubmitError::Unknown(reason)) => Self::Unknown(reason),
         }

@@ -54,7 +54,7 @@ pub(super) enum Unproposed {
 /// Why a question to the leader has no answer.
 pub(super) enum Rejection {
     /// It was not asked, as this node does not lead.
-    NotLeader(Option<NodeId>),
+    NotLeader,
     /// See there.
     Failed(SubmitError),
 }
@@ -62,7 +62,7 @@ pub(super) enum Rejection {
 impl From<Unproposed> for Rejection {
     fn from(unproposed: Unproposed) -> Self {
         match unproposed {
-            Unproposed::NotLeader(leader, _) => Self::NotLeader(leader),
+            Unproposed::NotLeader(..) => Self::NotLeader,
             Unproposed::Failed(error) => Self::Failed(error),
         }
     }

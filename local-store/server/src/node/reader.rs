@@ -48,8 +48,8 @@ async fn run(raft: Raft, mut waiting: mpsc::Receiver<oneshot::Sender<Answer>>) {
         for read in reads.drain(..) {
             let answer = match &found {
                 Ok((at, _)) => Ok(at.index()),
-                Err(RaftError::APIError(LinearizableReadError::ForwardToLeader(forward))) => {
-                    Err(Rejection::NotLeader(forward.leader_id))
+                Err(RaftError::APIError(LinearizableReadError::ForwardToLeader(_))) => {
+                    Err(Rejection::NotLeader)
                 }
                 Err(error) => Err(Rejection::Failed(SubmitError::NotDone(error.to_string()))),
             };

@@ -75,7 +75,7 @@ impl Receiver {
         let Some(current) = incoming.as_mut().filter(is_same) else {
             return Response::Refused("this snapshot is not being received".to_owned());
         };
-        if part.sequence + 1 == current.next && !part.last {
+        if current.next.checked_sub(1) == Some(part.sequence) && !part.last {
             return Response::PartTaken;
         }
         if part.sequence != current.next {

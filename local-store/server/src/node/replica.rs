@@ -438,6 +438,9 @@ pub(super) fn read_part(
 
 /// Puts pairs into a storage as one batch.
 pub(super) fn write_part(storage: &dyn Storage, pairs: Pairs) -> Result<(), io::Error> {
+    if !pairs.is_sorted_by(|(before, _), (key, _)| before < key) {
+        return Err(io::Error::other("the keys of the part are not in order"));
+    }
     let ops = pairs.into_iter().map(|(key, value)| Op::Put(key, value.into())).collect();
     storage.apply(&Batch { ops }).map_err(io::Error::other)
 }

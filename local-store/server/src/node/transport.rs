@@ -103,11 +103,8 @@ pub enum Response {
     },
     /// To [`Request::Status`].
     Status(Box<Status>),
-    /// This node does not lead, and did nothing. Perhaps that one does.
-    NotLeader {
-        /// The leader that this node knows of.
-        leader: Option<NodeId>,
-    },
+    /// This node does not lead, and did nothing.
+    NotLeader,
     /// By this node's clock it was asked for too long ago, and nothing was done.
     TooOld {
         /// What this clock shows: one that is that far behind was not told that it was advanced.

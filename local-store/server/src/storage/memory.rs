@@ -4,7 +4,7 @@
 //! The price: a value that was replaced stays until no view can see it, and a scan takes the lock
 //! once for each few entries. Nothing is ever written to a disk.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -148,7 +148,12 @@ impl Storage for MemoryStorage {
     fn apply(&self, batch: &Batch) -> Result<(), Error> {
         check(batch)?;
         let state = &mut *self.shared.write();
-        // Engines for real use believe it.
+        // Engines for real use believe these two.
+        let mut seen = BTreeSet::new();
+        if let Some(key) = batch.ops.iter().map(Op::key).find(|key| !seen.insert(*key)) {
+            let shown = key.escape_ascii();
+            return Err(Error::Batch(format!("the key `{shown}` occurs twice")));
+        }
         let is_wrong = |op: &&Op| matches!(op, Op::Insert(key, _) if state.current(key).is_some());
         if let Some(op) = batch.ops.iter().find(is_wrong) {
             let shown = op.key().escape_ascii();

@@ -4,6 +4,7 @@
 
 use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use partition::TransactionId;
 
@@ -38,14 +39,23 @@ pub(super) enum Ids {
 impl Ids {
     /// An id that no attempt at a transaction has had.
     pub(super) fn draw(&self, token: Option<&str>) -> TransactionId {
-        let drawn = match self {
-            Self::Random => [random_seed(), random_seed()],
+        TransactionId::new([self.next(), self.next()], token)
+    }
+
+    /// A time between a half of this one and one and a half of it, so that two that met each other
+    /// do not meet again in step.
+    pub(super) fn spread(&self, pause: Duration) -> Duration {
+        let percent = u32::try_from(self.next() % 101).unwrap_or(0);
+        pause / 2 + pause * percent / 100
+    }
+
+    fn next(&self) -> u64 {
+        match self {
+            Self::Random => random_seed(),
             Self::Seeded(random) => {
-                let mut random = random.lock().unwrap_or_else(PoisonError::into_inner);
-                [random.next_u64(), random.next_u64()]
+                random.lock().unwrap_or_else(PoisonError::into_inner).next_u64()
             }
-        };
-        TransactionId::new(drawn, token)
+        }
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use futures::future::{join_all, try_join_all};
 use partition::{
-    Command, Decide, Decision, Finish, Prepared, Reply, TransactionId, read_prepared,
+    Command, Decide, Decision, Finish, PreparedHead, Reply, TransactionId, read_prepared_heads,
     read_unsettled,
 };
 use tokio::time::Instant;
@@ -39,7 +39,7 @@ impl Leftovers {
         }
         let read = |error: partition::ReadError| Unavailable::NotDone(error.to_string());
         let view = store.replica(arc).view();
-        let prepared = read_prepared(&*view).map_err(read)?;
+        let prepared = read_prepared_heads(&*view).map_err(read)?;
         let unsettled = read_unsettled(&*view).map_err(read)?;
         drop(view);
         let now = Instant::now();
@@ -72,7 +72,7 @@ pub(crate) async fn finish_prepared(
     store: &Store,
     arc: ArcId,
     id: TransactionId,
-    prepared: &Prepared,
+    prepared: &PreparedHead,
 ) -> Result<(), Unavailable> {
     let began = prepared.began;
     let ask = Decide {
@@ -88,8 +88,7 @@ pub(crate) async fn finish_prepared(
         return Err(Unavailable::Unknown("a decision was not answered as one".to_owned()));
     };
     tracing::info!(commit, "a transaction that was left over is finished");
-    let operations = u32::try_from(prepared.items.len()).unwrap_or(u32::MAX);
-    let finish = Finish { id, began, commit: *commit, operations };
+    let finish = Finish { id, began, commit: *commit, operations: prepared.operations };
     store.replica(arc).submit(vec![Command::Finish(finish)]).await?;
     Ok(())
 }
@@ -104,7 +103,7 @@ pub(crate) async fn finish_attempts(
     let replica = store.replica(arc);
     replica.read_index().await?;
     let read = |error: partition::ReadError| Unavailable::NotDone(error.to_string());
-    let prepared = read_prepared(&*replica.view()).map_err(read)?;
+    let prepared = read_prepared_heads(&*replica.view()).map_err(read)?;
     let attempts = prepared.iter().filter(|(id, _)| id.is_attempt_at(token));
     let finishes = attempts.map(|(id, prepared)| finish_prepared(store, arc, *id, prepared));
     try_join_all(finishes).await.map(|_| ())

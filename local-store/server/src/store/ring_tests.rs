@@ -374,6 +374,47 @@ async fn a_read_leaves_no_locks_behind() {
     }
 }
 
+/// Goal: a read that was taken for left over, and let go of, before all its items were locked does
+/// not give values of different moments.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_read_that_was_given_up_meanwhile_is_told_so() {
+    let folder = tempfile::tempdir().unwrap();
+    // Without ticks nobody but this test ends it.
+    let on_fatal = Box::new(|reason: &str| panic!("{reason}"));
+    let store = Store::open_without_ticks(config(folder.path(), ARCS), on_fatal).await.unwrap();
+    create(&store).await;
+    let names: [u64; 2] = names_apart(&store).into();
+    for name in names {
+        store.submit(vec![Command::Write(Box::new(put(name, 10)))]).await.unwrap();
+    }
+    let [first, second] = names.map(|name| table(&store).arc_of(&key(name)));
+    let began = store.now();
+    let check = |name| Write { action: WriteAction::Check, ..put(name, 0) };
+    for is_given_up in [true, false] {
+        let reader_of = |parts: &[(ArcId, usize)]| transactions::LockingReader {
+            store: store.clone(),
+            parts: parts.iter().map(|(arc, place)| (*arc, vec![*place])).collect(),
+            checks: names.map(check).into(),
+            id: TransactionId(u128::from(is_given_up)),
+            began,
+        };
+        let mut items = reader_of(&[(first, 0)]).lock().await.unwrap().unwrap();
+        if is_given_up {
+            // As whoever leads there does with what seems to be left over.
+            assert!(reader_of(&[(first, 0)]).let_go().await.unwrap());
+            let two = vec![change(names[0], '-', 1), change(names[1], '+', 1)];
+            let two = Transaction { token: None, operations: two };
+            let made = store.submit(vec![Command::Transaction(Box::new(two))]).await.unwrap();
+            assert!(matches!(made[..], [Reply::Transacted { .. }]), "{made:?}");
+        }
+        items[1] = reader_of(&[(second, 1)]).lock().await.unwrap().unwrap()[1].take();
+        let balances: Vec<u64> = items.iter().flatten().map(balance).collect();
+        assert_eq!(balances, if is_given_up { [10, 11] } else { [9, 11] });
+        let all_at_once = reader_of(&[(first, 0), (second, 1)]).let_go().await.unwrap();
+        assert_eq!(all_at_once, !is_given_up);
+    }
+}
+
 /// Goal: what a lost coordinator has prepared is let go of, and what it has decided is made.
 #[tokio::test(flavor = "multi_thread")]
 async fn transactions_that_were_left_over_are_finished() {

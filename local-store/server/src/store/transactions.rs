@@ -20,7 +20,7 @@ use partition::{
 use super::{Store, Unavailable, leftovers, routes};
 use crate::ring::ArcId;
 
-/// How often a transaction that meets another one is tried, and the time before the second try,
+/// How often a transaction that meets another one is tried, and about the time before the second try,
 /// which doubles each time: all of it takes longer than another one usually is under way.
 const TRIES: u32 = 6;
 const FIRST_PAUSE: Duration = Duration::from_millis(2);
@@ -85,7 +85,7 @@ impl Coordinator {
                     return Ok(Reply::TransactionCancelled(reasons));
                 }
                 Reply::TransactionCancelled(_) | Reply::TransactionInProgress => {
-                    tokio::time::sleep(pause).await;
+                    tokio::time::sleep(self.store.shared.ids.spread(pause)).await;
                     pause *= 2;
                 }
                 reply => return Ok(reply),
@@ -113,7 +113,7 @@ impl Coordinator {
         let writes = match self.count(votes) {
             Ok(writes) => writes,
             Err(refusal) => {
-                finish(&self.store, &self.parts, id, began, false).await;
+                self.give_up(id, began).await;
                 // What stands against it may be what it did itself when it was asked for before.
                 return self.recall().await?.map_or(refusal, Ok);
             }
@@ -197,6 +197,11 @@ impl Coordinator {
         Ok(writes)
     }
 
+    /// Lets go of what the arcs have prepared; what does not hear of it is left over.
+    async fn give_up(&self, id: TransactionId, began: EpochMillis) {
+        let _ = finish(&self.store, &self.parts, id, began, false).await;
+    }
+
     async fn decide(
         &self,
         id: TransactionId,
@@ -221,13 +226,13 @@ impl Coordinator {
             Err(error) => {
                 let error = Unavailable::from(error);
                 if matches!(error, Unavailable::NotDone(_)) {
-                    finish(&self.store, &self.parts, id, began, false).await;
+                    self.give_up(id, began).await;
                 }
                 return Err(error);
             }
         };
         if reply != (Reply::Decided { commit: true }) {
-            finish(&self.store, &self.parts, id, began, false).await;
+            self.give_up(id, began).await;
             return match reply {
                 // Whoever asked for the same may have been faster, and has had this one given up.
                 Reply::Decided { .. } => self.recall().await?.ok_or_else(|| {
@@ -236,7 +241,7 @@ impl Coordinator {
                 made_before => self.answer_again(made_before).await,
             };
         }
-        if !finish(&self.store, &self.parts, id, began, true).await {
+        if finish(&self.store, &self.parts, id, began, true).await.is_err() {
             return Err(Unavailable::Unknown("it is made, and not visible yet".to_owned()));
         }
         let (store, home) = (self.store.clone(), self.home);
@@ -284,19 +289,20 @@ async fn prepare(
     join_all(prepares).await
 }
 
-/// Ends a transaction in every arc. Gives whether all of them answered.
+/// Ends a transaction in every arc. Gives what each of them answered.
 async fn finish(
     store: &Store,
     parts: &Parts,
     id: TransactionId,
     began: EpochMillis,
     commit: bool,
-) -> bool {
+) -> Result<Vec<Reply>, Unavailable> {
     let finishes = participants(parts).into_iter().map(|(arc, operations)| {
         let finish = Finish { id, began, commit, operations };
         store.replica(arc).submit(vec![Command::Finish(finish)])
     });
-    join_all(finishes).await.iter().all(Result::is_ok)
+    let answers = join_all(finishes).await.into_iter().collect::<Result<Vec<_>, _>>()?;
+    Ok(answers.into_iter().flatten().collect())
 }
 
 /// An item to read.
@@ -324,7 +330,7 @@ pub(crate) async fn read(
     for _ in 1..TRIES {
         match read_with_locks(store, &parts, wanted).await? {
             Ok(items) => return Ok(Ok(items)),
-            Err(_) => tokio::time::sleep(pause).await,
+            Err(_) => tokio::time::sleep(store.shared.ids.spread(pause)).await,
         }
         pause *= 2;
     }
@@ -393,46 +399,84 @@ pub(super) async fn read_with_locks(
     parts: &Parts,
     wanted: &[Wanted<'_>],
 ) -> Result<Result<Vec<Option<Item>>, Vec<CancellationReason>>, Unavailable> {
-    let (id, began) = (store.shared.ids.draw(None), store.now());
-    let check = |place: usize| {
-        wanted.get(place).map(|(table, key)| Write {
-            table: table.id,
-            key: PrimaryKey::clone(key),
-            action: WriteAction::Check,
-            condition: None,
-            return_old: false,
-            return_new: true,
-            return_on_failure: false,
-        })
+    let check = |(table, key): &Wanted<'_>| Write {
+        table: table.id,
+        key: PrimaryKey::clone(key),
+        action: WriteAction::Check,
+        condition: None,
+        return_old: false,
+        return_new: false,
+        return_on_failure: false,
     };
-    let home = parts.keys().next().copied().unwrap_or_default();
-    let votes = prepare(store, parts, id, began, home, check, true).await;
-    let mut items = vec![None; wanted.len()];
-    let mut outcome = Ok(());
-    for (arc, vote) in votes {
-        match vote {
-            Ok(Reply::Prepared { writes }) => {
-                for (place, written) in parts.get(&arc).into_iter().flatten().zip(writes) {
-                    if let Some(slot) = items.get_mut(*place) {
-                        *slot = written.new;
-                    }
-                }
-            }
-            Ok(Reply::TransactionCancelled(_)) => outcome = outcome.and(Err(None)),
-            Ok(reply) => outcome = Err(Some(why_not_locked(&reply))),
-            Err(error) => outcome = Err(Some(error)),
+    let reader = LockingReader {
+        store: store.clone(),
+        parts: parts.clone(),
+        checks: wanted.iter().map(check).collect(),
+        id: store.shared.ids.draw(None),
+        began: store.now(),
+    };
+    // It goes on when the requester goes away, so that no items stay locked.
+    let held = Arc::clone(&store.shared.coordinated);
+    let outcome = tokio::spawn(async move {
+        let outcome = reader.read().await;
+        drop(held);
+        outcome
+    });
+    let lost = |error| Err(Unavailable::NotDone(format!("the reader ended: {error}")));
+    outcome.await.unwrap_or_else(lost)
+}
+
+/// A read that is a transaction: it prepares, and lets go.
+pub(super) struct LockingReader {
+    pub(super) store: Store,
+    pub(super) parts: Parts,
+    /// One for each item.
+    pub(super) checks: Vec<Write>,
+    pub(super) id: TransactionId,
+    pub(super) began: EpochMillis,
+}
+
+impl LockingReader {
+    async fn read(self) -> Result<Result<Vec<Option<Item>>, Vec<CancellationReason>>, Unavailable> {
+        let found = self.lock().await;
+        let let_go = self.let_go().await;
+        let conflict = || Err(vec![CancellationReason::Conflict; self.checks.len()]);
+        match found? {
+            // An arc that is told late may have been given up, and written to, before another one
+            // was locked: then the items were not so at one moment.
+            Some(items) if let_go? => Ok(Ok(items)),
+            Some(_) | None => Ok(conflict()),
         }
     }
-    // It goes on when the requester goes away; who stays meets no lock of its own read afterwards.
-    let (store, parts) = (store.clone(), parts.clone());
-    let finished = tokio::spawn(async move { finish(&store, &parts, id, began, false).await });
-    if let Err(error) = finished.await {
-        tracing::debug!(%error, "the locks of a read are left to whoever leads");
+
+    /// Locks the items and gives them. `None` if another transaction has locked some.
+    pub(super) async fn lock(&self) -> Result<Option<Vec<Option<Item>>>, Unavailable> {
+        let home = self.parts.keys().next().copied().unwrap_or_default();
+        let check = |place: usize| self.checks.get(place).cloned();
+        let votes = prepare(&self.store, &self.parts, self.id, self.began, home, check, true).await;
+        let mut items = vec![None; self.checks.len()];
+        let mut is_locked = true;
+        for (arc, vote) in votes {
+            match vote? {
+                Reply::Prepared { writes } => {
+                    for (place, written) in self.parts.get(&arc).into_iter().flatten().zip(writes) {
+                        if let Some(slot) = items.get_mut(*place) {
+                            *slot = written.new;
+                        }
+                    }
+                }
+                Reply::TransactionCancelled(_) => is_locked = false,
+                reply => return Err(why_not_locked(&reply)),
+            }
+        }
+        Ok(is_locked.then_some(items))
     }
-    match outcome {
-        Ok(()) => Ok(Ok(items)),
-        Err(None) => Ok(Err(vec![CancellationReason::Conflict; wanted.len()])),
-        Err(Some(error)) => Err(error),
+
+    /// Lets go of the items. Gives whether all of them were locked until now: nothing is prepared
+    /// again that was let go of, so all were locked together.
+    pub(super) async fn let_go(&self) -> Result<bool, Unavailable> {
+        let replies = finish(&self.store, &self.parts, self.id, self.began, false).await?;
+        Ok(replies.iter().all(|reply| matches!(reply, Reply::Transacted { .. })))
     }
 }
 

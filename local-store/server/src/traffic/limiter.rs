@@ -143,7 +143,7 @@ impl Limiter {
             }
             Some(_) => {
                 let billing = index_billing(table, demand.index);
-                let parts = u128::from(partition_count(billing, 0));
+                let parts = u128::from(partition_count(billing));
                 let part = (u128::from(token.0) * parts) >> 64;
                 Range::Part(u64::try_from(part).unwrap_or(0))
             }

@@ -174,11 +174,8 @@ fn answer(reply: Reply) -> Result<Answer, Failure> {
                 CancellationReason::Invalid(text) => Some(text),
                 CancellationReason::None
                 | CancellationReason::ConditionFailed { .. }
-                | CancellationReason::DuplicateItem
                 | CancellationReason::Conflict
-                | CancellationReason::ItemCollectionTooLarge
-                | CancellationReason::TableNotFound
-                | CancellationReason::Throttled { .. } => None,
+                | CancellationReason::ItemCollectionTooLarge => None,
             });
             invalid.map_or(Ok(Answer::Cancelled), |text| Err(Failure::Defect(text)))
         }

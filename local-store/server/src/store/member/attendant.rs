@@ -175,7 +175,7 @@ impl Attendant {
                 // Whoever asks for a write or a read waits for another leader, or for this one.
                 None => match message.request {
                     Request::Submit(_) | Request::ReadIndex => {
-                        Answer::Node(Box::new(Response::NotLeader { leader: None }))
+                        Answer::Node(Box::new(Response::NotLeader))
                     }
                     _ => {
                         let reason = format!("node {} is not running yet", self.local.slot);
