@@ -25,10 +25,11 @@ pub(super) async fn may_hold_up(
     context: &Context,
     name: &str,
     switch: Switch,
+    may_differ: bool,
     drain: &mut Drain,
     limit: Duration,
 ) -> Result<Result<(), Exit>, String> {
-    if compares(context, name, switch.before).await? {
+    if compares(context, name, switch.before, may_differ).await? {
         return Ok(Err(Exit::Refused));
     }
     caught_up(context, name, drain, limit).await

@@ -7,7 +7,7 @@ use rules::migration::Phase;
 use rules::migration::plan::Direction;
 
 use super::Context;
-use super::control::{Entry, Progress, flag, number, text};
+use super::control::{Entry, Progress, flag, n, number, text};
 use crate::output::say;
 
 /// How many segments comparisons have to go. A repair of the side that readers and writers have left
@@ -30,13 +30,25 @@ fn is_open(task: &Entry, phase: Phase, last_run: u64) -> bool {
             || (flag(task, "repairs") && task.contains_key("owner")))
 }
 
-/// How many segments the comparisons of a migration have to go that is in this phase.
-///
-/// # Errors
-/// When the control table cannot be read.
-async fn to_go(context: &Context, name: &str, phase: Phase) -> Result<usize, String> {
-    let state = context.state(name).await?;
-    Ok(open(&context.control.entries(name, "TASK#").await?, phase, number(&state, "run")))
+/// Where a state has the comparison that was begun last, as long as nobody has noted what it found.
+const NOT_NOTED: &str = "comparing";
+
+/// Notes in a state that a comparison begins.
+pub(super) fn begin(state: &mut Entry, run: u64) {
+    state.insert(NOT_NOTED.to_owned(), n(run));
+}
+
+/// Notes in a state that what a comparison found stands there; a later one may be under way.
+pub(super) fn end(state: &mut Entry, run: u64) {
+    if number(state, NOT_NOTED) <= run {
+        state.remove(NOT_NOTED);
+    }
+}
+
+/// Whether a comparison was begun, and nobody has noted what it found: it may be differences, whatever
+/// an earlier one says.
+pub(super) fn is_not_noted(state: &Entry) -> bool {
+    number(state, NOT_NOTED) > 0
 }
 
 /// What the comparisons have done that have segments to go, in the phases in which there are some; none
@@ -56,18 +68,33 @@ fn of_open_runs(tasks: &[Entry], phase: Phase, last_run: u64) -> Option<Vec<Entr
     (!runs.is_empty()).then(|| of_runs.collect())
 }
 
-/// Whether a comparison is at work, which may repair; says so if it is.
+/// Whether a comparison is at work, which may repair, or was not brought to its end, so that what it
+/// found is not known, which does not matter where differences are accepted. Says so if it is.
 ///
 /// # Errors
 /// When the control table cannot be read.
-pub(super) async fn compares(context: &Context, name: &str, phase: Phase) -> Result<bool, String> {
-    let open = to_go(context, name, phase).await?;
+pub(super) async fn compares(
+    context: &Context,
+    name: &str,
+    phase: Phase,
+    may_differ: bool,
+) -> Result<bool, String> {
+    let state = context.state(name).await?;
+    let tasks = context.control.entries(name, "TASK#").await?;
+    let open = open(&tasks, phase, number(&state, "run"));
     if open > 0 {
         say(&format!(
             "a comparison of `{name}` has {open} segments to go, and what it repairs must not meet what writers write after the switch: wait for it, `weir migrate resume {name}` tells workers of them again"
         ));
+        return Ok(true);
     }
-    Ok(open > 0)
+    let is_unknown = !may_differ && is_not_noted(&state);
+    if is_unknown {
+        say(&format!(
+            "the last comparison of `{name}` was not brought to its end, and nobody knows what it found: `weir migrate verify {name}` again"
+        ));
+    }
+    Ok(is_unknown)
 }
 
 #[cfg(test)]

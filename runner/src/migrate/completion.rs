@@ -148,7 +148,7 @@ async fn unmark(
     limit: Duration,
 ) -> Result<bool, String> {
     let name = plan.migration.as_str();
-    let run = begin_run(context, name, expect).await?;
+    let run = begin_run(context, name, expect, |_, _| ()).await?;
     let direction = match way {
         Direction::Forward => "forward",
         Direction::Reverse => "reverse",

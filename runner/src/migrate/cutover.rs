@@ -173,14 +173,14 @@ async fn switch(
     let counted = Counted { since, compared: number(state, "verified_at") };
     let mut drain = drain(context, plan, Direction::Forward, counted).await?;
     if phase_of(state) == Phase::Ready
-        && let Err(exit) = may_hold_up(context, name, CUTOVER, &mut drain, limit).await?
+        && let Err(exit) = may_hold_up(context, name, CUTOVER, false, &mut drain, limit).await?
     {
         return Ok(exit);
     }
     let settle = settle_time(context, plan).await;
     let hold = Hold::take(context, name, CUTOVER, fingerprint, since).await?;
     let decided = hold.decide(time_to_decide(plan, limit, settle), async {
-        if is_stale || compares(context, name, CUTOVER.held).await? {
+        if is_stale || compares(context, name, CUTOVER.held, false).await? {
             return Ok(Err(Exit::Refused));
         }
         let held = Instant::now();
@@ -386,7 +386,9 @@ async fn go_back(
     let since = number(state, "back_since");
     let counted = Counted { since, compared: way_back::known_since(state) };
     let mut drain = drain(context, plan, Direction::Reverse, counted).await?;
-    if is_first && let Err(exit) = may_hold_up(context, name, REVERT, &mut drain, limit).await? {
+    if is_first
+        && let Err(exit) = may_hold_up(context, name, REVERT, may_differ, &mut drain, limit).await?
+    {
         return Ok(Some(exit));
     }
     let settle = settle_time(context, plan).await;
@@ -395,7 +397,7 @@ async fn go_back(
         // A comparison may have ended since the first look; from here on none can. Whoever is taken over
         // was let through.
         let is_different = is_first && !may_differ && differs(name, &context.state(name).await?);
-        if is_stale || is_different || compares(context, name, REVERT.held).await? {
+        if is_stale || is_different || compares(context, name, REVERT.held, may_differ).await? {
             return Ok(Err(Exit::Refused));
         }
         let held = Instant::now();
@@ -505,8 +507,15 @@ pub(super) async fn drain(
     counted: Counted,
 ) -> Result<Drain, String> {
     let migration = context.compile(plan, direction).await?;
-    let tables = plan.source_tables(direction);
-    Ok(Drain::new(&context.endpoint, &context.control.client, migration, &tables, counted))
+    // After the way back nothing goes there again.
+    let inverse = match direction {
+        Direction::Forward if !plan.inverse.is_empty() => {
+            Some(context.compile(plan, Direction::Reverse).await?)
+        }
+        Direction::Forward | Direction::Reverse => None,
+    };
+    let (both, tables) = ((migration, inverse), plan.source_tables(direction));
+    Ok(Drain::new(&context.endpoint, &context.control.client, both, &tables, counted))
 }
 
 /// How long streams must bring nothing more before they count as drained. A local store's record is

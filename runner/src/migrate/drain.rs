@@ -5,8 +5,9 @@
 //! for, so the same proof works on AWS. What was proved once stays so, because targets only learn;
 //! therefore a drain that goes on while writers write has little left to read when they stop.
 //! Records from before the start do not count: the backfill read what they wrote. A shard that is
-//! trimmed while it is read is as one that is no longer listed. What was refused, left alone or has
-//! two sources since the last comparison never becomes proved; only another comparison can tell.
+//! trimmed while it is read is as one that is no longer listed. What was left alone or has two sources
+//! since the last comparison never becomes proved; only another comparison can tell. What was refused
+//! or does not come back is judged by how it stands in the end (`refusals`).
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::mem;
@@ -15,12 +16,13 @@ use aws_sdk_dynamodb::Client;
 use futures::{StreamExt, TryStreamExt, stream};
 use model::json::item_to_string;
 use model::stream_record::lambda_record_from_str;
-use model::{Item, PrimaryKey};
+use model::{Item, KeySchema, PrimaryKey};
 use rules::migration::{Migration, Registers, Rewrite, Target};
 use rules::{Effect, Folded, Found, Rule, fold};
 
+use self::refusals::{Refusals, Refused};
 use super::control::{Control, Expect};
-use super::shard_end::ShardEnd;
+use super::shard_end::{CLOCKS_SECONDS, ShardEnd};
 use super::{assembly, lost, tables};
 use crate::mapping::Record;
 use crate::streams::shards::{self, Place, Refusal, Start, Stream};
@@ -33,8 +35,6 @@ const PROVED_TOGETHER: usize = 200;
 const LOOKS_AT_ONCE: usize = 8;
 /// Shards of a table that are read at the same time: writers may wait for the last one.
 const SHARDS_AT_ONCE: usize = 8;
-/// Refused records of a shard that are looked at again at most: with more, the plan is wrong.
-const REFUSED_MAX: usize = 1_000;
 
 /// Which records count.
 #[derive(Clone, Copy, Debug)]
@@ -51,6 +51,8 @@ pub(crate) struct Drain {
     endpoint: String,
     client: Client,
     migration: Migration,
+    /// The way back from where it leads, if there is one that is to be kept open.
+    inverse: Option<Migration>,
     tables: Vec<String>,
     counted: Counted,
     shards: BTreeMap<(String, String), Shard>,
@@ -88,8 +90,8 @@ struct Shard {
     missing: Option<String>,
     /// What waiting cannot prove.
     hopeless: Option<String>,
-    /// Records that nothing could be made of since the last comparison.
-    refused: Vec<Refused>,
+    /// Items that the last comparison would not have let pass as they were written since.
+    refused: Refusals,
 }
 
 /// Why a record is not proved.
@@ -101,14 +103,6 @@ enum Lack {
     Never(String),
 }
 
-/// A record that nothing could be made of.
-struct Refused {
-    key: Item,
-    /// The item before it.
-    old: Option<Item>,
-    reason: String,
-}
-
 struct Waiting {
     at: Option<i64>,
     effects: Vec<Effect>,
@@ -117,7 +111,7 @@ struct Waiting {
 impl Shard {
     fn new() -> Self {
         let (place, waiting) = (Place::new(Start::TrimHorizon), VecDeque::new());
-        let (missing, hopeless, refused) = (None, None, Vec::new());
+        let (missing, hopeless, refused) = (None, None, Refusals::default());
         Self { place, empty: 0, records: 0, waiting, is_partial: true, missing, hopeless, refused }
     }
 }
@@ -127,7 +121,7 @@ impl Drain {
     pub(crate) fn new(
         endpoint: &str,
         client: &Client,
-        migration: Migration,
+        (migration, inverse): (Migration, Option<Migration>),
         tables: &[&str],
         counted: Counted,
     ) -> Self {
@@ -135,6 +129,7 @@ impl Drain {
             endpoint: endpoint.to_owned(),
             client: client.clone(),
             migration,
+            inverse,
             tables: tables.iter().map(|table| (*table).to_owned()).collect(),
             counted,
             shards: BTreeMap::new(),
@@ -167,8 +162,8 @@ impl Drain {
             drained.hopeless = drained.hopeless.or_else(|| told(&shard.hopeless));
         }
         if drained.missing.is_some() {
-            // What waits may yet change that.
-            drained.hopeless = None;
+            // What waits may yet change that, but not what an item is that nothing can be made of.
+            drained.hopeless = self.refused_now().await?;
         } else if drained.hopeless.is_none() {
             drained.hopeless = self.refused().await?;
         }
@@ -288,7 +283,7 @@ impl Drain {
             empty = if is_empty { empty + 1 } else { 0 };
             shard.empty = if is_empty { shard.empty.saturating_add(1) } else { 0 };
             for record in &records {
-                self.take(shard, record)?;
+                self.take(&stream.table, shard, record)?;
             }
             if end.is_passed_by(records.last().and_then(|record| record.creation_s)) {
                 return Ok(true);
@@ -297,29 +292,36 @@ impl Drain {
         Ok(true)
     }
 
-    fn take(&self, shard: &mut Shard, record: &Record) -> Result<(), String> {
+    fn take(&self, table: &str, shard: &mut Shard, record: &Record) -> Result<(), String> {
         let is_since = |second: u64| {
             let second = i64::try_from(second).unwrap_or(i64::MAX);
-            move |made: i64| made > second
+            record.creation_s.is_none_or(|made| made > second)
         };
-        if record.creation_s.is_some_and(|made| !is_since(self.counted.since)(made)) {
+        if !is_since(self.counted.since) {
             return Ok(());
         }
         let decoded = lambda_record_from_str(record.json()).map_err(|error| error.to_string())?;
+        // What was written before it the comparison has judged. Clocks differ a little.
+        let is_judged =
+            !is_since(self.counted.compared.saturating_sub(CLOCKS_SECONDS.unsigned_abs()));
         let effects = match self.migration.decide(&decoded, &Found::default()) {
             Ok(effects) => effects,
             Err(refusal) => {
-                // The comparison has counted what was refused before it. Times are whole seconds.
-                let before = self.counted.compared.saturating_sub(1);
-                if record.creation_s.is_none_or(is_since(before))
-                    && shard.refused.len() <= REFUSED_MAX
-                {
+                if !is_judged {
                     let (key, old) = (decoded.record.keys, decoded.record.old_image);
-                    shard.refused.push(Refused { key, old, reason: refusal.0 });
+                    let before = old.and_then(|old| self.made_of(table, &old).ok());
+                    let before = before.unwrap_or_default().into_keys();
+                    shard.refused.refuse(key, before, refusal.0);
                 }
                 return Ok(());
             }
         };
+        if !is_judged
+            && let (Some(inverse), Some(new)) = (&self.inverse, &decoded.record.new_image)
+            && self.migration.comes_back(inverse, table, new).is_err()
+        {
+            shard.refused.note_lossy(decoded.record.keys);
+        }
         if !effects.is_empty() {
             shard.records += 1;
             shard.waiting.push_back(Waiting { at: record.creation_s, effects });
@@ -403,71 +405,92 @@ impl Drain {
         Ok(lacks)
     }
 
-    /// The first refused record whose item still cannot be transformed, or which left something
-    /// behind; others are forgotten. It is asked when all other records are applied.
+    /// The first item that the next comparison would not let pass, as far as that does not depend on
+    /// what waits: nothing can be made of it as it stands now, or there were too many to know.
+    async fn refused_now(&self) -> Result<Option<String>, String> {
+        for ((table, _), shard) in &self.shards {
+            if let Some(told) = shard.refused.too_many(table) {
+                return Ok(Some(told));
+            }
+            let schema = self.schema(table)?;
+            let keys = shard.refused.all().into_iter().filter(|item| item.reason.is_some());
+            let keys: Result<BTreeSet<PrimaryKey>, _> =
+                keys.map(|refused| schema.key_of_item(&refused.key)).collect();
+            let keys = keys.map_err(|error| format!("a record of `{table}`: {error}"))?;
+            for (key, now) in tables::get_all(&self.client, table, schema, &keys).await? {
+                if let Err(reason) = self.made_of(table, &now) {
+                    return Ok(Some(as_told(table, &key.to_item(schema), &not_made(&reason))));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// The first item that the next comparison would not let pass, or that left something behind; the
+    /// others are forgotten. It is asked when all records are applied.
     async fn refused(&mut self) -> Result<Option<String>, String> {
         let mut first = None;
         for key in self.shards.keys().cloned().collect::<Vec<_>>() {
-            let Some(shard) = self.shards.get_mut(&key) else { continue };
-            let refused = mem::take(&mut shard.refused);
-            let is_too_many = refused.len() > REFUSED_MAX;
-            let mut kept = Vec::new();
-            for record in refused {
-                let what = if first.is_some() && is_too_many {
-                    Some(String::new())
-                } else {
-                    self.left_by(&key.0, &record).await?
-                };
-                if let Some(what) = what {
-                    first.get_or_insert(what);
-                    kept.push(record);
+            let Some(shard) = self.shards.get(&key) else { continue };
+            first = first.or_else(|| shard.refused.too_many(&key.0));
+            for refused in shard.refused.all() {
+                if first.is_some() {
+                    return Ok(first);
                 }
-            }
-            if let Some(shard) = self.shards.get_mut(&key) {
-                shard.refused = kept;
+                first = self.left_by(&key.0, &refused).await?;
+                if first.is_none()
+                    && let Some(shard) = self.shards.get_mut(&key)
+                {
+                    shard.refused.forget(&refused);
+                }
             }
         }
         Ok(first)
     }
 
-    /// What a refused record left to be done, in words; none if a later one made good for it.
-    async fn left_by(&self, table: &str, record: &Refused) -> Result<Option<String>, String> {
-        let now = tables::get(&self.client, table, &record.key).await?;
-        let told = |what: &str| {
-            let key = item_to_string(&record.key);
-            Ok(Some(format!(
-                "an item of `{table}` was written that {what}: {key}; correct it or delete it, and compare again"
-            )))
-        };
+    /// What is made of an item; in place nothing but the item itself.
+    fn made_of(&self, table: &str, item: &Item) -> Result<BTreeMap<Target, Item>, String> {
         if self.migration.kind().is_in_place() {
-            return match now.map(|item| self.migration.rewrite(table, &item)) {
-                Some(Err(reason)) => told(&format!("cannot be transformed ({reason})")),
-                None | Some(Ok(_)) => Ok(None),
-            };
+            return self.migration.rewrite(table, item).map(|_| BTreeMap::new());
         }
-        if self.migration.documents_of(table).is_some() {
-            return told(&format!("says nothing of a document ({})", record.reason));
+        self.migration.outputs(table, item)
+    }
+
+    /// What an item that was refused left to be done, in words; none if it was made good for.
+    async fn left_by(&self, table: &str, refused: &Refused) -> Result<Option<String>, String> {
+        let now = tables::get(&self.client, table, &refused.key).await?;
+        let told = |what: &str| Ok(Some(as_told(table, &refused.key, what)));
+        if let (Some(item), Some(inverse)) = (&now, &self.inverse)
+            && let Err(reason) = self.migration.comes_back(inverse, table, item)
+        {
+            return told(&format!("does not come back as it is ({reason})"));
         }
-        let expected = match now.map(|item| self.migration.outputs(table, &item)).transpose() {
+        let Some(reason) = &refused.reason else { return Ok(None) };
+        if !self.migration.kind().is_in_place() && self.migration.documents_of(table).is_some() {
+            return told(&format!("says nothing of a document ({reason})"));
+        }
+        let expected = match now.map(|item| self.made_of(table, &item)).transpose() {
             Ok(outputs) => outputs.unwrap_or_default(),
-            Err(reason) => return told(&format!("cannot be transformed ({reason})")),
+            Err(reason) => return told(&not_made(&reason)),
         };
         // What it became before is still there if the record after the refused one did not know it, and
         // what it is to become is not if that one took it for said.
-        let before = record.old.as_ref().map(|item| self.migration.outputs(table, item));
-        let before = before.transpose().unwrap_or_default().unwrap_or_default();
-        let standing = self.standing(before.keys().chain(expected.keys())).await?;
-        for target in before.keys().chain(expected.keys()) {
+        let standing = self.standing(refused.before.iter().chain(expected.keys())).await?;
+        for target in refused.before.iter().chain(expected.keys()) {
             let stands = standing.get(&target.table).and_then(|items| items.get(&target.key));
             let seen = stands.and_then(|item| self.migration.visible(&target.table, item));
             if seen.as_ref() != expected.get(target) {
-                return match before.contains_key(target) {
+                return match refused.before.contains(target) {
                     true => told("could not be transformed, and what it was before is still there"),
                     false => told("could not be transformed, and what it is now is not there"),
                 };
             }
         }
         Ok(None)
+    }
+
+    fn schema(&self, table: &str) -> Result<&KeySchema, String> {
+        self.migration.schema(table).ok_or_else(|| format!("`{table}` is not known"))
     }
 
     /// What stands in targets, by table and key.
@@ -481,13 +504,22 @@ impl Drain {
         }
         let mut standing = BTreeMap::new();
         for (table, keys) in keys {
-            let schema = self.migration.schema(table);
-            let schema = schema.ok_or_else(|| format!("`{table}` is not known"))?;
-            let found = tables::get_all(&self.client, table, schema, keys).await?;
+            let found = tables::get_all(&self.client, table, self.schema(table)?, keys).await?;
             standing.insert(table.to_owned(), found);
         }
         Ok(standing)
     }
+}
+
+fn not_made(reason: &str) -> String {
+    format!("cannot be transformed ({reason})")
+}
+
+fn as_told(table: &str, key: &Item, what: &str) -> String {
+    let key = item_to_string(key);
+    format!(
+        "an item of `{table}` was written that {what}: {key}; correct it or delete it, and compare again"
+    )
 }
 
 /// Why a stream does not tell of all that was written since the last comparison began; none if it
@@ -552,5 +584,6 @@ fn of_target(
     })
 }
 
+mod refusals;
 #[cfg(test)]
 mod tests;

@@ -20,7 +20,7 @@ use super::cutover::{CutoverArguments, RevertArguments, cutover, revert};
 use super::held::{CUTOVER, Hold};
 use super::switching_tests::{NAME, Served, plan, plan_with_way_back, serve, write_down};
 use super::tasks::{Work, make_tasks};
-use super::{Context, problems, report, sweep, verify, waiting};
+use super::{Context, comparing, problems, report, start, sweep, verify, waiting};
 use crate::exit::Exit;
 use crate::output::Output;
 use crate::test_proxy::{self, Fails, cancelled, refusal};
@@ -236,6 +236,29 @@ async fn a_cutover_that_a_comparison_is_in_the_way_of_holds_nobody_up() {
     let status = report::describe(context, NAME, None).await.unwrap();
     assert_eq!(status["next_steps"][0]["command"], "weir migrate resume move", "{status}");
     assert_eq!(status["next_steps"].as_array().unwrap().len(), 1, "{status}");
+}
+
+/// Goal: what a comparison found that nobody noted is not taken for what an earlier one found.
+#[tokio::test]
+async fn a_comparison_whose_verb_died_is_made_again_before_a_switch() {
+    let served = compared().await;
+    let context = &served.context;
+    let expect = Expect::phases(&[Phase::Ready]);
+    let run = start::begin_run(context, NAME, expect, comparing::begin).await.unwrap();
+    // Workers came to the end of it; whoever asked for it did not hear that.
+    for task in context.control.entries(NAME, "TASK#").await.unwrap() {
+        let done = |task: &mut Entry| task.insert("done".to_owned(), Sdk::Bool(true)).is_none();
+        let entry = text(&task, "entry").unwrap();
+        context.control.change(NAME, entry, done).await.unwrap();
+    }
+    let refuses = |may_differ| comparing::compares(context, NAME, Phase::Ready, may_differ);
+    assert_eq!((refuses(false).await, refuses(true).await), (Ok(true), Ok(false)));
+    let noted = |state: &mut Entry| {
+        comparing::end(state, run);
+        true
+    };
+    context.control.change_state(NAME, expect, noted).await.unwrap();
+    assert_eq!(refuses(false).await, Ok(false));
 }
 
 #[tokio::test]

@@ -48,7 +48,7 @@ pub(super) async fn revert(
     };
     control.change_state(name, expect, switched).await?;
     let epoch = control.route(name, expect, "source", "source").await?;
-    let run = begin_run(context, name, expect).await?;
+    let run = begin_run(context, name, expect, |_, _| ()).await?;
     let work = Work { run, work: "backfill", repairs: false, direction: "reverse" };
     for table in plan.source_tables(Direction::Reverse) {
         make_tasks(context, plan, fingerprint, work, table, expect).await?;

@@ -162,6 +162,7 @@ impl Known {
             "stale": standing.is_stale(),
             "stale_seconds": standing.stale_seconds,
             "compared_now": standing.is_compared,
+            "comparison_not_noted": standing.lacks_comparison(),
             "comparison": self.compared.as_ref().map(|work| json!({
                 "segments": work.tasks, "done": work.done, "read": work.count("read"),
             })),
@@ -308,6 +309,7 @@ pub(super) fn exit_of(status: &Value) -> Exit {
         Some("reverted" | "aborted") if is("/unswept") => Exit::Differences,
         _ if is("/still_followed") => Exit::Differences,
         Some("ready") if is("/stale") => Exit::Differences,
+        Some("ready" | "cut-over") if is("/comparison_not_noted") => Exit::Differences,
         // The next switch would refuse. A way back that is too old is known as such.
         Some("ready" | "cut-over") if at(status, "/hopeless").is_string() && !is("/stale") => {
             Exit::Differences

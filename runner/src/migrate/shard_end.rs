@@ -20,7 +20,7 @@ const EMPTY_PAGES: u32 = 3;
 const EMPTY_PAGES_ON_AWS: u32 = 50;
 /// Seconds by which the clocks of machines that make records may differ, and the whole second that a
 /// time is told in: as much as a backfill waits for behind its fence.
-const CLOCKS_SECONDS: i64 = 6;
+pub(super) const CLOCKS_SECONDS: i64 = 6;
 /// How long the endpoint may take to tell the time; without it, empty pages decide alone.
 const TIME_LIMIT: Duration = Duration::from_secs(5);
 

@@ -11,7 +11,7 @@ use clap::Args;
 use rules::migration::plan::{Direction, Kind, Plan};
 use rules::migration::{Migration, PlanError};
 
-use super::control::{Expect, n, number, phase_of, text};
+use super::control::{Entry, Expect, n, number, phase_of, text};
 use super::host::{Host, Options, Problem};
 use super::patience::{Patience, UNSEEN_MAX};
 use super::plan_file::PlanFile;
@@ -234,7 +234,7 @@ async fn local(
     Host::start(options).await.map(Some)
 }
 
-/// Begins a run of tasks; gives its number.
+/// Begins a run of tasks; gives its number. What it `notes` in the state stands there from then on.
 ///
 /// # Errors
 /// When its state is not what is expected, or the control table cannot be written.
@@ -242,11 +242,14 @@ pub(super) async fn begin_run(
     context: &Context,
     name: &str,
     expect: Expect<'_>,
+    notes: impl Fn(&mut Entry, u64),
 ) -> Result<u64, String> {
     let state = context
         .control
         .change_state(name, expect, |state| {
-            state.insert("run".to_owned(), n(number(state, "run") + 1));
+            let run = number(state, "run") + 1;
+            state.insert("run".to_owned(), n(run));
+            notes(state, run);
             true
         })
         .await?;

@@ -67,6 +67,9 @@ pub(super) fn line(status: &Value) -> String {
         // What was compared for a cut-over says nothing of the way back.
         let what = if at(status, "/way_back").is_object() { ", before the cut-over" } else { "" };
         line.push_str(&format!("  last verified: {differences} differences{what}"));
+        if at(status, "/comparison_not_noted") == &json!(true) {
+            line.push_str(", but a later comparison was not brought to its end");
+        }
         let age = at(status, "/stale_seconds").as_i64().filter(|_| phase != "cut-over");
         if let Some(seconds) = age {
             let but = match at(status, "/stale") == &json!(true) {

@@ -104,6 +104,23 @@ async fn what_may_be_forgotten_is_to_be_compared_before_anything_rests_on_it() {
             never_says: "converged 100 %",
             exit: Exit::Differences,
         },
+        // What a later comparison found is not known.
+        Case {
+            phase: "ready",
+            members: [compared(now), vec![("comparing", n(2))]].concat(),
+            offers: &["verify move"],
+            says: "0 differences, but a later comparison was not brought to its end",
+            never_says: "too old",
+            exit: Exit::Differences,
+        },
+        Case {
+            phase: "cut-over",
+            members: vec![("back_since", n(now)), ("comparing", n(2))],
+            offers: &["verify move", "complete move"],
+            says: "look again by",
+            never_says: "forgotten",
+            exit: Exit::Differences,
+        },
         Case {
             phase: "cut-over",
             members: vec![("back_since", n(now))],
@@ -219,6 +236,20 @@ async fn what_is_offered_fits_the_phase() {
                 ("verified_differences", n(2)),
             ],
             offers: &["verify --repair move", "abort move"],
+            says: "last verified: 2 differences",
+            never_says: "too old",
+            exit: Exit::Differences,
+        },
+        // No repair helps what cannot be transformed.
+        Case {
+            phase: "tailing",
+            members: vec![
+                ("verified_run", n(1)),
+                ("verified_at", n(now)),
+                ("verified_differences", n(2)),
+                ("verified_refused", n(2)),
+            ],
+            offers: &["verify move", "abort move"],
             says: "last verified: 2 differences",
             never_says: "too old",
             exit: Exit::Differences,

@@ -7,6 +7,7 @@
 use rules::migration::Phase;
 use rules::migration::plan::{Kind, Plan};
 
+use super::comparing;
 use super::control::{Entry, flag, number, phase_of};
 use super::cutover::{COMPARISON_SECONDS, age_of_comparison};
 use super::way_back;
@@ -34,11 +35,15 @@ pub(super) struct Standing<'s> {
     pub(super) is_still_followed: bool,
     /// The last comparison found so many differences.
     pub(super) differences: u64,
+    /// Of these, those of items that cannot be transformed, which no repair helps.
+    pub(super) refused: u64,
     /// For so many seconds nothing has proved what the next switch rests on, which is too long: streams
     /// may have forgotten what came before.
     pub(super) stale_seconds: Option<i64>,
     /// A comparison has segments to go, and a switch waits for it.
     pub(super) is_compared: bool,
+    /// A comparison was begun, and nobody has noted what it found, so a switch is refused.
+    pub(super) is_not_noted: bool,
     /// A change waits that perhaps nobody applies.
     pub(super) is_unfollowed: bool,
     /// A change or a document waits that nobody ever can apply as it is, so a switch is refused.
@@ -63,8 +68,10 @@ impl<'s> Standing<'s> {
             is_held_up: false,
             is_still_followed: false,
             differences: 0,
+            refused: 0,
             stale_seconds: None,
             is_compared: false,
+            is_not_noted: false,
             is_unfollowed: false,
             is_hopeless: false,
             back_differences: 0,
@@ -80,8 +87,10 @@ impl<'s> Standing<'s> {
             is_paused: is_paused(state),
             is_unswept: flag(state, "unswept"),
             differences: number(state, "verified_differences"),
+            refused: number(state, "verified_refused"),
             back_differences: number(state, way_back::BACK_DIFFERENCES),
             stale_seconds: stale_seconds(state, plan, now),
+            is_not_noted: comparing::is_not_noted(state),
             ..Self::new(name, phase, plan)
         }
     }
@@ -94,6 +103,18 @@ impl<'s> Standing<'s> {
 
     fn kind(&self) -> Option<Kind> {
         self.plan.map(|plan| plan.kind)
+    }
+
+    /// Whether the next switch would be refused, because nobody knows what the last comparison found.
+    pub(super) fn lacks_comparison(&self) -> bool {
+        self.is_not_noted
+            && match self.phase {
+                Phase::Ready => self.kind() != Some(Kind::Purge),
+                Phase::CutOver => {
+                    self.has_way_back() && !self.kind().is_some_and(Kind::is_in_place)
+                }
+                _ => false,
+            }
     }
 
     /// The commands, and why.
@@ -109,6 +130,12 @@ impl<'s> Standing<'s> {
             self.leave_out(&mut steps, &COMPARISONS);
             let why = "tell workers of the comparison that is at work again, if it stands still";
             steps.insert(0, (self.verb("resume"), why));
+        }
+        if self.lacks_comparison() && !self.is_compared {
+            self.leave_out(&mut steps, &SWITCHES);
+            self.leave_out(&mut steps, &COMPARISONS);
+            let why = "the last comparison was not brought to its end, compare again";
+            steps.insert(0, (self.verb("verify"), why));
         }
         if self.is_unfit {
             self.leave_out(&mut steps, &SWITCHES);
@@ -178,6 +205,10 @@ impl<'s> Standing<'s> {
                 "go on with it, PLAN is its file; whoever began it was not heard of for a minute",
             )],
             Phase::Copying => vec![step("wait", "until every segment is read")],
+            Phase::Tailing if self.differences > 0 && self.differences == self.refused => vec![
+                step("verify", "compare again, when what is refused is corrected or deleted"),
+                step("abort", "give it up, and correct the plan"),
+            ],
             Phase::Tailing if self.differences > 0 => vec![
                 step("verify --repair", "repair what differs, and compare again"),
                 step("abort", "give it up, and correct the plan"),

@@ -8,6 +8,7 @@ use rules::migration::Phase;
 use rules::migration::plan::{Direction, Plan};
 use serde_json::json;
 
+use super::comparing;
 use super::control::{Entry, Expect, Move, Progress, flag, n, number, phase_of};
 use super::cutover::drain;
 use super::drain::Counted;
@@ -132,7 +133,7 @@ async fn verified(context: &Context, arguments: &VerifyArguments) -> Result<Exit
     report(context, &arguments.name, &found);
     if differences(&found) > 0 {
         // What cannot be transformed, one way or the other, is the same after a repair.
-        if differences(&found) == found.count("refused") + found.count("not_invertible") {
+        if differences(&found) == not_repaired(&found) {
             say(match way.direction {
                 Direction::Forward => {
                     "what is refused cannot be repaired: change these items, or abort and correct the plan"
@@ -184,6 +185,11 @@ pub(crate) fn differences(found: &Progress) -> u64 {
     DIFFERENCES.iter().map(|kind| found.count(kind)).sum()
 }
 
+/// Differences that no repair helps: items that cannot be transformed, one way or the other.
+fn not_repaired(found: &Progress) -> u64 {
+    found.count("refused") + found.count("not_invertible")
+}
+
 fn report(context: &Context, name: &str, found: &Progress) {
     if context.output != Output::Table {
         let report = json!({
@@ -220,8 +226,10 @@ pub(crate) struct Compared {
 impl Compared {
     /// Notes it in a state.
     pub(crate) fn note(&self, state: &mut Entry) {
+        comparing::end(state, self.run);
         state.insert("verified_run".to_owned(), n(self.run));
         state.insert("verified_differences".to_owned(), n(differences(&self.found)));
+        state.insert("verified_refused".to_owned(), n(not_repaired(&self.found)));
         state.insert("verified_compared".to_owned(), n(self.found.count("read")));
         state.insert("verified_at".to_owned(), n(u64::try_from(self.began).unwrap_or(0)));
     }
@@ -237,6 +245,7 @@ impl Compared {
     /// Notes in a state what it found on the way back, and until when all that was written to the
     /// targets is known to have come back.
     fn note_way_back(&self, state: &mut Entry) {
+        comparing::end(state, self.run);
         state.insert(BACK_DIFFERENCES.to_owned(), n(differences(&self.found)));
         if differences(&self.found) == 0 {
             state.insert(BACK_AT.to_owned(), n(u64::try_from(self.began).unwrap_or(0)));
@@ -311,7 +320,7 @@ pub(crate) async fn look_through(
     let (plan, fingerprint) = context.plan(name).await?;
     let began = context.now().await;
     let began_by_answers = server_date::seconds(&context.control.client).await;
-    let run = begin_run(context, name, expect).await?;
+    let run = begin_run(context, name, expect, comparing::begin).await?;
     let direction = match way {
         Direction::Forward => "forward",
         Direction::Reverse => "reverse",

@@ -1,0 +1,129 @@
+//! Items of a shard that were written since the last comparison as it would not have let them pass:
+//! nothing can be made of them, or what is made of them does not come back as it was.
+//!
+//! An item is kept once, however often it was written: what counts is how it stands in the end, and
+//! what its versions had become before. What stands anywhere is looked at in `drain`.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use model::Item;
+use model::json::item_to_string;
+use rules::migration::Target;
+
+/// Items that are looked at again at most: with more, the plan is wrong.
+const ITEMS_MAX: usize = 1_000;
+/// Targets that the versions of one item had, which came before one that nothing could be made of.
+const TARGETS_MAX: usize = 1_000;
+
+/// Those of one shard.
+#[derive(Default)]
+pub(super) struct Refusals {
+    items: BTreeMap<String, Refused>,
+    /// There were more: what became of those is not known.
+    is_full: bool,
+}
+
+/// An item, by its key.
+#[derive(Clone)]
+pub(super) struct Refused {
+    pub(super) key: Item,
+    /// What its versions had become that came before one that nothing could be made of.
+    pub(super) before: BTreeSet<Target>,
+    /// Why nothing could be made of the last such version; none if something always could.
+    pub(super) reason: Option<String>,
+}
+
+impl Refusals {
+    /// Nothing could be made of a version, the one before which had become `before`.
+    pub(super) fn refuse(
+        &mut self,
+        key: Item,
+        before: impl IntoIterator<Item = Target>,
+        reason: String,
+    ) {
+        let Some(refused) = self.of(key) else { return };
+        refused.reason = Some(reason);
+        refused.before.extend(before);
+        self.is_full |= refused.before.len() > TARGETS_MAX;
+    }
+
+    /// What was made of a version does not come back as it was.
+    pub(super) fn note_lossy(&mut self, key: Item) {
+        let _ = self.of(key);
+    }
+
+    fn of(&mut self, key: Item) -> Option<&mut Refused> {
+        let text = item_to_string(&key);
+        if self.items.len() >= ITEMS_MAX && !self.items.contains_key(&text) {
+            self.is_full = true;
+            return None;
+        }
+        let new = || Refused { key, before: BTreeSet::new(), reason: None };
+        Some(self.items.entry(text).or_insert_with(new))
+    }
+
+    /// All that is known, to be looked at.
+    pub(super) fn all(&self) -> Vec<Refused> {
+        self.items.values().cloned().collect()
+    }
+
+    /// An item is as it should be.
+    pub(super) fn forget(&mut self, refused: &Refused) {
+        self.items.remove(&item_to_string(&refused.key));
+    }
+
+    /// In words, that there were too many; none if there were not.
+    pub(super) fn too_many(&self, table: &str) -> Option<String> {
+        self.is_full.then(|| {
+            format!(
+                "more than {ITEMS_MAX} items of `{table}` were written since the last comparison that cannot be transformed, or not back: correct them, and compare again"
+            )
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use model::PrimaryKey;
+    use model::json::item_from_str;
+
+    use super::*;
+
+    fn key(number: usize) -> Item {
+        item_from_str(&format!(r#"{{"p":{{"S":"k{number}"}}}}"#)).unwrap()
+    }
+
+    fn target(name: &str) -> Target {
+        let key = PrimaryKey { partition: model::KeyValue::S(name.to_owned()), sort: None };
+        Target { migration: "m".to_owned(), table: "pets".to_owned(), key, adopts: false }
+    }
+
+    /// Goal: one item that is written again and again takes no room from another one.
+    #[test]
+    fn an_item_counts_once_with_all_that_it_was() {
+        let mut refusals = Refusals::default();
+        for version in 0..3 * ITEMS_MAX {
+            refusals.refuse(key(1), [target(&format!("t{}", version % 2))], version.to_string());
+        }
+        refusals.note_lossy(key(2));
+        refusals.note_lossy(key(1));
+        assert_eq!(refusals.too_many("cats"), None);
+        let all = refusals.all();
+        let [hot, lossy] = &all[..] else { panic!("{}", all.len()) };
+        assert_eq!(hot.before, BTreeSet::from([target("t0"), target("t1")]));
+        assert_eq!((hot.reason.as_deref(), lossy.reason.as_deref()), (Some("2999"), None));
+        refusals.forget(hot);
+        assert_eq!(refusals.all().len(), 1);
+    }
+
+    /// Goal: nothing is forgotten without a word.
+    #[test]
+    fn too_many_items_are_told() {
+        let mut refusals = Refusals::default();
+        (0..ITEMS_MAX).for_each(|number| refusals.note_lossy(key(number)));
+        assert_eq!(refusals.too_many("cats"), None);
+        refusals.refuse(key(ITEMS_MAX), [], "it is bad".to_owned());
+        let told = refusals.too_many("cats").unwrap();
+        assert!(told.starts_with("more than 1000 items of `cats` were written"), "{told}");
+    }
+}
