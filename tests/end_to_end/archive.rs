@@ -223,7 +223,7 @@ fn restore(up: &Up, archived: &[Value]) {
     let dry = archive(up, &[&["restore"], &titles[..], &["--dry-run"]].concat()).remove(0);
     assert_eq!((&dry["rows"], &dry["restored"]), (&json!(11), &json!(0)), "{dry}");
     let done = archive(up, &[&["restore"], &titles[..]].concat()).remove(0);
-    assert_eq!((&done["restored"], &done["keptAsTheyAre"]), (&json!(10), &json!(1)), "{done}");
+    assert_eq!((&done["restored"], &done["kept_as_they_are"]), (&json!(10), &json!(1)), "{done}");
     assert_eq!(get(up, "Film 2")["n"]["N"], "-2", "what was written meanwhile stays");
     let restored = get(up, "Film 21");
     assert!(restored.get("expires_at").is_none(), "the time to live is stripped: {restored}");
@@ -274,7 +274,7 @@ fn restore_and_erase(up: &Up, left: &BTreeSet<String>) -> BTreeSet<String> {
     let subject = key("Film 5").to_string();
     let arguments = ["erase", "--table", "movies", "--equals", &subject, "--yes"];
     let done = archive(up, &arguments).remove(0)["erased"].clone();
-    let gone: Vec<String> = serde_json::from_value(done["eventIds"].clone()).unwrap();
+    let gone: Vec<String> = serde_json::from_value(done["event_ids"].clone()).unwrap();
     assert!(gone.len() == 1 && left.contains(&gone[0]), "{done}");
     expire(up, 11);
     wait_for_rows(up, left.len());
@@ -302,10 +302,10 @@ fn compact(up: &Up, archived: &[Value]) {
     let arguments = ["compact", "--table", "movies", "--nothing-is-archiving"];
     let done = archive(up, &arguments).remove(0)["compacted"].clone();
     assert_eq!((&done["rows"], &done["complete"]), (&json!(FILMS + 4), &json!(true)), "{done}");
-    assert_eq!(done["objectsWritten"], 1, "{done}");
-    assert!(done["partsReplaced"].as_u64() >= Some(2), "{done}");
+    assert_eq!(done["objects_written"], 1, "{done}");
+    assert!(done["parts_replaced"].as_u64() >= Some(2), "{done}");
     let again = archive(up, &arguments).remove(0)["compacted"].clone();
-    assert_eq!((&again["objectsWritten"], &again["rows"]), (&json!(0), &json!(0)), "{again}");
+    assert_eq!((&again["objects_written"], &again["rows"]), (&json!(0), &json!(0)), "{again}");
     let by_id = |rows: &[Value]| {
         let mut rows: Vec<_> = rows.iter().map(Value::to_string).collect();
         rows.sort();
@@ -330,7 +330,7 @@ fn erase(up: &Up, archived: &[Value]) -> BTreeSet<String> {
     assert_eq!(receipts(up), [""; 0]);
     let arguments = [&unsure[..], &["--yes"]].concat();
     let done = archive(up, &arguments).remove(0)["erased"].clone();
-    let gone: BTreeSet<String> = serde_json::from_value(done["eventIds"].clone()).unwrap();
+    let gone: BTreeSet<String> = serde_json::from_value(done["event_ids"].clone()).unwrap();
     assert_eq!(gone.len(), 2, "{done}");
     refused(up, &arguments, 3, "nothing was erased");
     let left = ids(&rows(up));

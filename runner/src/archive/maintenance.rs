@@ -16,6 +16,7 @@ use md5::{Digest as _, Md5};
 use model::{AttributeValue, Item, json};
 use serde_json::{Map, Value, json};
 
+use super::answer::as_written;
 use super::cell::rows_of;
 use super::output::Output;
 use super::place::Found;
@@ -258,7 +259,7 @@ pub(super) async fn compact(
 ) -> Result<Exit, String> {
     arguments.check()?;
     let answer = ask(arguments.request()).await?;
-    output.line(&answer)?;
+    output.line(&as_written(&answer))?;
     let Some(left) = left_by(&answer) else { return Ok(Exit::Done) };
     say(&left);
     Ok(Exit::Differences)
@@ -311,7 +312,7 @@ pub(super) async fn erase(
     let meant = subject.count(&source, parts).await?;
     if arguments.dry_run {
         let counted = json!({
-            "table": table, "dryRun": true, "rows": meant.rows, "objects": meant.objects,
+            "table": table, "dry_run": true, "rows": meant.rows, "objects": meant.objects,
         });
         output.line(&counted.to_string())?;
     }
@@ -333,7 +334,7 @@ pub(super) async fn erase(
         ));
     }
     let answer = ask(request).await?;
-    output.line(&answer)?;
+    output.line(&as_written(&answer))?;
     if has_erased(&answer) {
         return Ok(Exit::Done);
     }

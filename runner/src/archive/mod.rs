@@ -4,6 +4,7 @@
 //! and restore items into a table. What changes the archive itself, compaction and erasure, is done
 //! by the function `archive-maintenance`, which two of the verbs invoke.
 
+mod answer;
 pub(crate) mod cell;
 mod completeness;
 mod condition;

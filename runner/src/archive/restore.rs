@@ -113,16 +113,16 @@ impl Counts {
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let rows = self.skipped_rows.lock().unwrap_or_else(PoisonError::into_inner);
         let rows =
-            rows.iter().map(|(event_id, reason)| json!({"eventId": event_id, "reason": reason}));
+            rows.iter().map(|(event_id, reason)| json!({"event_id": event_id, "reason": reason}));
         let answer = json!({
             "table": table,
-            "dryRun": dry_run,
+            "dry_run": dry_run,
             "rows": count(&self.rows),
             "restored": count(&self.restored),
-            "keptAsTheyAre": count(&self.kept),
+            "kept_as_they_are": count(&self.kept),
             "skipped": count(&self.skipped),
             "tombstones": count(&self.tombstones),
-            "skippedRows": rows.collect::<Vec<_>>(),
+            "skipped_rows": rows.collect::<Vec<_>>(),
         });
         let code = match (count(&self.rows), count(&self.skipped)) {
             (0, _) => Exit::Failed,
@@ -453,7 +453,7 @@ mod tests {
         let refused = run(&source, &store, &["--ttl", "3600"]).await.unwrap_err();
         assert!(refused.contains("its TTL attribute `year` is a part of the key"), "{refused}");
         let answer = run(&source, &store, &[]).await.unwrap();
-        let counts = ["restored", "keptAsTheyAre", "skipped"].map(|name| answer[name].clone());
+        let counts = ["restored", "kept_as_they_are", "skipped"].map(|name| answer[name].clone());
         assert_eq!(counts, [json!(3), json!(1), json!(0)], "{answer}");
         let items = store.client.scan().table_name("movies").send().await.unwrap();
         let years = items.items().iter().map(|item| item["year"].as_n().unwrap().as_str());
@@ -501,7 +501,7 @@ mod tests {
             let store = movies_by_year().await;
             let answer = run(&source, &store, &[]).await.unwrap();
             let counts =
-                ["rows", "restored", "keptAsTheyAre", "skipped"].map(|name| answer[name].clone());
+                ["rows", "restored", "kept_as_they_are", "skipped"].map(|name| answer[name].clone());
             assert_eq!(counts, [json!(3), json!(1), json!(2), json!(0)], "{answer}");
             let items = store.client.scan().table_name("movies").send().await.unwrap();
             assert_eq!(items.items()[0]["v"].as_n().unwrap(), "3", "{parts:?}");
@@ -522,7 +522,7 @@ mod tests {
         }
         let answer = run(&source, &store, &[]).await.unwrap();
         assert_eq!(
-            (&answer["restored"], &answer["keptAsTheyAre"]),
+            (&answer["restored"], &answer["kept_as_they_are"]),
             (&json!(2), &json!(2)),
             "{answer}"
         );
