@@ -222,6 +222,8 @@ fn restore(up: &Up, archived: &[Value]) {
     // Film 2 and 20 to 29.
     let dry = archive(up, &[&["restore"], &titles[..], &["--dry-run"]].concat()).remove(0);
     assert_eq!((&dry["rows"], &dry["restored"]), (&json!(11), &json!(0)), "{dry}");
+    let would = ["would_restore", "kept_as_they_are", "written_by_others"].map(|name| &dry[name]);
+    assert_eq!(would, [&json!(10), &json!(1), &json!(1)], "{dry}");
     let done = archive(up, &[&["restore"], &titles[..]].concat()).remove(0);
     assert_eq!((&done["restored"], &done["kept_as_they_are"]), (&json!(10), &json!(1)), "{done}");
     assert_eq!(get(up, "Film 2")["n"]["N"], "-2", "what was written meanwhile stays");

@@ -24,6 +24,7 @@ use super::reading::Reading;
 use super::source::{Part, Source};
 use crate::exit::Exit;
 use crate::invoke;
+use crate::item_key;
 use crate::output::say;
 use crate::running::Running;
 
@@ -54,14 +55,14 @@ pub(super) struct CompactArguments {
 /// What to erase.
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "Examples:\n  weir archive erase --table orders --begins-with pk=TENANT#7# --dry-run\n  weir archive erase --table orders --begins-with pk=TENANT#7#\n  weir archive erase --table movies --equals '{\"year\":{\"N\":\"2013\"},\"title\":{\"S\":\"Rush\"}}' --yes\n\nExit codes: 0 erased, now or under the same name before, 3 no such row, 4 refused: no such table, or nobody said yes"
+    after_help = "Examples:\n  weir archive erase --table orders --begins-with pk=TENANT#7# --dry-run\n  weir archive erase --table orders --begins-with pk=TENANT#7#\n  weir archive erase --table movies --equals '{\"year\":2013,\"title\":\"Rush\"}' --yes\n\nExit codes: 0 erased, now or under the same name before, 3 no such row, 4 refused: no such table, or nobody said yes"
 )]
 pub(super) struct EraseArguments {
     /// The table
     #[arg(long)]
     table: String,
-    /// Attributes and their values in DynamoDB JSON, such as a key
-    #[arg(long, value_name = "JSON", required_unless_present = "begins_with")]
+    /// Attributes and their values in plain JSON or DynamoDB JSON, such as a key
+    #[arg(long, value_name = "JSON")]
     equals: Option<String>,
     /// A string attribute and what it begins with
     #[arg(long, value_name = "ATTRIBUTE=TEXT")]
@@ -120,6 +121,14 @@ impl CompactArguments {
 }
 
 impl EraseArguments {
+    /// Refuses flags that say no rows, before anything is looked for.
+    ///
+    /// # Errors
+    /// Which flag, and what to write.
+    pub(super) fn check(&self) -> Result<(), String> {
+        self.subject().map(drop)
+    }
+
     /// The function's event.
     ///
     /// # Errors
@@ -127,13 +136,11 @@ impl EraseArguments {
     fn request(&self) -> Result<Value, String> {
         let mut erase = Map::new();
         erase.insert("table".to_owned(), json!(self.table));
-        if let Some(equals) = &self.equals {
-            let value: Value = serde_json::from_str(equals).map_err(|error| {
-                format!(
-                    "--equals `{equals}` is not JSON: {error}; write '{{\"title\":{{\"S\":\"Rush\"}}}}'"
-                )
-            })?;
-            erase.insert("equals".to_owned(), value);
+        let equals = self.equal()?;
+        if !equals.is_empty() {
+            let typed = serde_json::from_str(&json::item_to_string(&equals));
+            let typed: Value = typed.map_err(|error| format!("--equals: {error}"))?;
+            erase.insert("equals".to_owned(), typed);
         }
         if let Some((attribute, text)) = self.beginning()? {
             erase.insert("beginsWith".to_owned(), json!({ attribute: text }));
@@ -164,18 +171,39 @@ impl EraseArguments {
         }
     }
 
+    /// The attributes that are equal, with their types. A document in plain JSON is refused: beside a
+    /// value such as `{"S":"x"}` it may be meant as one or the other.
+    fn equal(&self) -> Result<Item, String> {
+        let Some(text) = &self.equals else { return Ok(Item::new()) };
+        let wrong = |reason: &str| {
+            format!(
+                "--equals `{text}`: {reason}; write such as '{{\"year\":2013,\"title\":\"Rush\"}}', or DynamoDB JSON such as '{{\"title\":{{\"S\":\"Rush\"}}}}'"
+            )
+        };
+        let equals = item_key::attributes(text).map_err(|reason| wrong(&reason))?;
+        let is_document =
+            |value: &AttributeValue| matches!(value, AttributeValue::M(_) | AttributeValue::L(_));
+        let is_typed = json::item_from_str(text).is_ok();
+        match equals.iter().find(|(_, value)| is_document(value) && !is_typed) {
+            Some((name, _)) => Err(wrong(&format!(
+                "`{name}` is a document beside plain values, so write all of them in DynamoDB JSON"
+            ))),
+            None => Ok(equals),
+        }
+    }
+
     /// The rows that are meant, as the function reads them from the event.
     fn subject(&self) -> Result<Subject, String> {
-        let equals = self.equals.as_deref().map_or(Ok(Item::new()), |equals| {
-            json::item_from_str(equals).map_err(|error| {
-                format!(
-                    "--equals `{equals}` is not DynamoDB JSON: {error}; write '{{\"title\":{{\"S\":\"Rush\"}}}}'"
-                )
-            })
-        })?;
+        let equals = self.equal()?;
         let begins_with = self.beginning()?;
         if equals.is_empty() && begins_with.is_none() {
-            return Err("--equals names no attribute; it would mean every row".to_owned());
+            let named = self
+                .equals
+                .as_ref()
+                .map_or("nothing says which rows", |_| "--equals names no attribute");
+            return Err(format!(
+                "{named}, and it would mean every row: say which with --equals, such as '{{\"title\":\"Rush\"}}', or with --begins-with, such as pk=TENANT#7#"
+            ));
         }
         let owned = |(attribute, text): (&str, &str)| (attribute.to_owned(), text.to_owned());
         Ok(Subject { equals, begins_with: begins_with.map(owned) })
@@ -516,13 +544,30 @@ mod tests {
             request(Some(r#"{"a":{"S":"x"}}"#), Some("pk=T#1#=")).unwrap().to_string(),
             r##"{"erase":{"beginsWith":{"pk":"T#1#="},"equals":{"a":{"S":"x"}},"name":"n","table":"t"}}"##
         );
-        assert!(request(Some("{"), None).unwrap_err().contains("is not JSON"));
+        for (plain, typed) in [
+            (r#"{"a":"x","n":2013}"#, r#"{"a":{"S":"x"},"n":{"N":"2013"}}"#),
+            (r#"{"a":true,"z":null}"#, r#"{"a":{"BOOL":true},"z":{"NULL":true}}"#),
+            (r#"{"m":{"M":{"a":{"S":"x"}}}}"#, r#"{"m":{"M":{"a":{"S":"x"}}}}"#),
+        ] {
+            let request = request(Some(plain), None).unwrap();
+            assert_eq!(request.pointer("/erase/equals").unwrap().to_string(), typed);
+        }
+        for (text, expected) in [
+            ("{", "not JSON"),
+            (r#"{"a":{"S":"x"},"n":1}"#, "`a` is a document beside plain values"),
+            (r#"{"a":["x"]}"#, "`a` is a document beside plain values"),
+            (r#"{"a":{"X":"x"}}"#, "write such as"),
+        ] {
+            let said = request(Some(text), None).unwrap_err();
+            assert!(said.starts_with("--equals `") && said.contains(expected), "{said}");
+        }
         for text in ["pk", "=T", "pk="] {
             assert!(request(None, Some(text)).unwrap_err().contains("is not ATTRIBUTE=TEXT"));
         }
         let subject = |equals| erase(Some(equals), None).subject();
-        assert!(subject(r#"{"a":"x"}"#).unwrap_err().contains("is not DynamoDB JSON"));
-        assert!(subject("{}").unwrap_err().contains("every row"));
+        assert!(subject("{}").unwrap_err().contains("every row: say which with --equals"));
+        let none = erase(None, None).check().unwrap_err();
+        assert!(none.contains("with --begins-with, such as pk=TENANT#7#"), "{none}");
         assert_eq!(erase(None, Some("titel=R")).words(), "has `titel` beginning with `R`");
     }
 }

@@ -10,6 +10,7 @@ use parquet::arrow::arrow_reader::ArrowReaderMetadata;
 use rules::archive::SYSTEM_COLUMNS;
 
 use super::cell::CellType;
+use super::condition::DAY;
 use super::source::{Part, Source};
 
 /// Footers that are read at the same time.
@@ -120,6 +121,7 @@ impl Union {
     /// those whose names are most like it.
     pub(super) fn names_like(&self, wanted: &str) -> String {
         let mut names: Vec<&str> = self.columns.iter().map(|column| column.name.as_str()).collect();
+        names.push(DAY);
         let count = names.len();
         if count <= NAMED_MAX {
             return format!("columns are {}", names.join(", "));
@@ -164,9 +166,9 @@ mod tests {
             Union { columns: names.map(column).collect() }
         };
         let said = union(1).names_like("yeer");
-        assert_eq!(said, "columns are Rating, year, attribute_0_s");
+        assert_eq!(said, "columns are Rating, year, attribute_0_s, dt");
         let said = union(1_126).names_like("rating");
-        assert!(said.starts_with("of 1128 columns the ones most like it are Rating, "), "{said}");
+        assert!(said.starts_with("of 1129 columns the ones most like it are Rating, "), "{said}");
         assert_eq!(said.split(", ").count(), NAMED_MAX);
     }
 }
