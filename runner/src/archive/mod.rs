@@ -226,8 +226,7 @@ async fn carry_out(
             let found = versions::find(source, &parts, &key, as_of).await?;
             let older = if as_of.is_some() { found.len().saturating_sub(1) } else { 0 };
             if found.is_empty() {
-                let why = versions::misfit(source, &parts, &key).await;
-                return Err(format!("the archive has no version of this key{why}"));
+                return Err(versions::none(source, &parts, &key, as_of).await);
             }
             found.iter().skip(older).try_for_each(|row| output.line(&row.json()))?;
         }

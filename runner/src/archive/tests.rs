@@ -258,6 +258,11 @@ fn mistakes_are_named() {
     for (arguments, expected) in [
         (vec!["cat", "films"], "no table `films`; tables are movies"),
         (vec!["get", "--key", r#"{"year":1}"#], "no version of this key"),
+        (vec!["get", "--key", r#"{"year":1}"#, "--as-of", "9"], "no version of this key"),
+        (
+            vec!["get", "--key", r#"{"title":"Rush"}"#, "--as-of", "9"],
+            "from 1970-01-01T00:00:09Z or before: the first one was deleted at 1970-01-01T00:00:10Z",
+        ),
         (
             vec!["get", "--key", r#"{"name":"Rush"}"#],
             "this key; archived items of this table have no `name`",
@@ -359,7 +364,7 @@ fn ddl_is_made_of_what_the_parts_have() {
 
     write_part(folder.path(), "part-3.parquet", &FILMS[..1], true);
     let text = ddl("athena");
-    assert!(text.starts_with("-- left out, read it from _item: column `year` has several types: string in 1 parts, first in "), "{text}");
+    assert!(text.starts_with("-- left out, read it from _item: column `year` has several types: string in 1 part, first in "), "{text}");
     assert!(text.contains("bigint in 2 parts") && !text.contains("`year` bigint,"), "{text}");
     assert!(
         text.contains("PARTITION BY json_format(json_extract(_item, '$[\"year\"]')), \"title\""),
