@@ -1,8 +1,8 @@
 //! What the function `archive-maintenance` answers, as `weir archive` writes it.
 //!
-//! What is in the answer is not looked at here.
+//! What is in the answer is not looked at here, but whether it is that of an erasure.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// The function's answer with its names as all verbs write names: `event_ids`, where the function
 /// and the receipts that it keeps have `eventIds`, as events of AWS do.
@@ -34,6 +34,19 @@ fn snake_case(value: Value) -> Value {
     }
 }
 
+/// The answer to an erasure with the store's time beside that of the function's machine. Any other
+/// one stays as it is.
+pub(super) fn with_store_time(answer: &str, now_seconds: i64) -> String {
+    let mut read: Value = serde_json::from_str(answer).unwrap_or_default();
+    match read.get_mut("erased").and_then(Value::as_object_mut) {
+        Some(receipt) => {
+            receipt.insert("storeSeconds".to_owned(), json!(now_seconds));
+            read.to_string()
+        }
+        None => answer.to_owned(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -52,6 +65,20 @@ mod tests {
             ("no JSON", "no JSON"),
         ] {
             assert_eq!(as_written(answer), written);
+        }
+    }
+
+    #[test]
+    fn the_answer_to_an_erasure_has_the_stores_time_too() {
+        for (answer, expected) in [
+            (
+                r#"{"erased":{"erasedSeconds":5}}"#,
+                r#"{"erased":{"erasedSeconds":5,"storeSeconds":9}}"#,
+            ),
+            (r#"{"compacted":{"rows":1}}"#, r#"{"compacted":{"rows":1}}"#),
+            ("no JSON", "no JSON"),
+        ] {
+            assert_eq!(with_store_time(answer, 9), expected);
         }
     }
 }

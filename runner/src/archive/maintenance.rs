@@ -16,16 +16,17 @@ use md5::{Digest as _, Md5};
 use model::{AttributeValue, Item, json};
 use serde_json::{Map, Value, json};
 
-use super::answer::as_written;
+use super::answer::{as_written, with_store_time};
 use super::cell::rows_of;
 use super::output::Output;
 use super::place::Found;
 use super::reading::Reading;
 use super::source::{Part, Source};
+use crate::endpoint;
 use crate::exit::Exit;
 use crate::invoke;
 use crate::item_key;
-use crate::output::say;
+use crate::output::{counted, say};
 use crate::running::Running;
 
 /// The function in the template.
@@ -238,7 +239,8 @@ impl EraseArguments {
                 "no row, as none of `{table}` is left, and what the bucket keeps of earlier contents of the table's objects, for good"
             );
         }
-        format!("{rows} rows of `{table}` in {objects} objects, for good")
+        let (rows, objects) = (counted(rows, "row", "rows"), counted(objects, "object", "objects"));
+        format!("{rows} of `{table}` in {objects}, for good")
     }
 }
 
@@ -300,7 +302,8 @@ fn left_by(answer: &str) -> Option<String> {
     let hours = report.get("postponedHours").and_then(Value::as_u64).unwrap_or(0);
     let is_complete = report.get("complete").and_then(Value::as_bool).unwrap_or(true);
     let postponed = (hours > 0).then(|| {
-        format!("{hours} hours are as they were, or in part: others changed them, or the object store did not answer (`weir logs archive-maintenance` says it)")
+        let hours = counted(hours, "hour is", "hours are");
+        format!("{hours} as before, or in part: others changed them, or the object store did not answer (`weir logs archive-maintenance` says it)")
     });
     let cut = (!is_complete).then(|| "there was no time for everything".to_owned());
     let left: Vec<String> = postponed.into_iter().chain(cut).collect();
@@ -394,7 +397,8 @@ fn is_agreed(what: &str, is_terminal: bool) -> Result<bool, String> {
     Ok(false)
 }
 
-/// Invokes the function of the running system and answers with what it says.
+/// Invokes the function of the running system and answers with what it says; of an erasure with the
+/// store's time as `storeSeconds`, where its clock was advanced.
 ///
 /// # Errors
 /// When nothing is running, or the function fails.
@@ -404,7 +408,9 @@ pub(crate) async fn ask(request: Value) -> Result<String, String> {
     let invoked = invoke::invoke(&running, function, Bytes::from(request.to_string())).await?;
     let body = String::from_utf8_lossy(&invoked.body).into_owned();
     if !invoked.failed {
-        return Ok(body);
+        // The function has no store to ask, and times what it does by its machine's clock.
+        let advanced = endpoint::advanced(&running.dynamodb).await;
+        return Ok(advanced.map_or(body.clone(), |advanced| with_store_time(&body, advanced.now)));
     }
     let error: Value = serde_json::from_str(&body).unwrap_or_default();
     Err(error.get("errorMessage").and_then(Value::as_str).map_or(body, str::to_owned))
@@ -474,7 +480,7 @@ mod tests {
     fn what_a_compaction_has_left_is_told() {
         for (answer, expected) in [
             (r#"{"compacted":{"postponedHours":0,"complete":true}}"#, None),
-            (r#"{"compacted":{"postponedHours":1,"complete":true}}"#, Some("1 hours are as")),
+            (r#"{"compacted":{"postponedHours":1,"complete":true}}"#, Some("1 hour is as before")),
             (r#"{"compacted":{"postponedHours":0,"complete":false}}"#, Some("no time for")),
         ] {
             let left = left_by(answer);

@@ -12,6 +12,7 @@ use rules::archive::SYSTEM_COLUMNS;
 use super::cell::CellType;
 use super::condition::DAY;
 use super::source::{Part, Source};
+use crate::output::counted;
 
 /// Footers that are read at the same time.
 pub(super) const READS_AT_ONCE: usize = 8;
@@ -58,7 +59,7 @@ impl UnionColumn {
             return None;
         }
         let types = self.types.iter().map(|(cell_type, (parts, first))| {
-            format!("{cell_type} in {parts} parts, first in {first}")
+            format!("{cell_type} in {}, first in {first}", counted(parts, "part", "parts"))
         });
         let types: Vec<String> = types.collect();
         Some(format!("column `{}` has several types: {}", self.name, types.join("; ")))
