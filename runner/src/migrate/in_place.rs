@@ -85,12 +85,9 @@ pub(super) async fn revert(
         ));
         return Ok(Exit::Differences);
     }
-    let written = done.count("written");
-    let why = format!(
-        "{}, {}, epoch {epoch}",
-        output::counted(written, "item changed back", "items changed back"),
-        output::counted(shards, "shard drained", "shards drained")
-    );
+    let changed = output::counted(done.count("written"), "item changed back", "items changed back");
+    let drained = output::counted(shards, "shard drained", "shards drained");
+    let why = format!("{changed}, {drained}, epoch {epoch}");
     let now = context.now().await;
     let end = Move { expect, to: Some(Phase::Reverted), why: &why, now };
     let released = |state: &mut Entry| {
