@@ -334,6 +334,12 @@ fn erase(up: &Up, archived: &[Value]) -> BTreeSet<String> {
     let done = archive(up, &arguments).remove(0)["erased"].clone();
     let gone: BTreeSet<String> = serde_json::from_value(done["event_ids"].clone()).unwrap();
     assert_eq!(gone.len(), 2, "{done}");
+    // The clock was advanced, and the function's machine does not know it.
+    let seconds = ["erased_seconds", "store_seconds"].map(|name| done[name].as_u64().unwrap());
+    assert!(seconds[1] > seconds[0] + 10, "{done}");
+    let logs = weir(up.folder.path(), &["logs", "archive-maintenance"]);
+    let said = String::from_utf8_lossy(&logs.stderr).into_owned();
+    assert!(said.contains("this machine's clock; the store's is "), "{said}");
     refused(up, &arguments, 3, "nothing was erased");
     let left = ids(&rows(up));
     assert_eq!(left, ids(archived).difference(&gone).cloned().collect());
