@@ -28,8 +28,8 @@ pub struct CheckArguments {
     pub verbose: bool,
 }
 
-/// Shows the findings: for people on standard error with the lines they are about, and a summary on
-/// standard output; for programs each as an object.
+/// Shows the findings, which are what is asked for, on standard output: for people with the lines they
+/// are about, and a summary; for programs each as an object. Hints go to standard error.
 #[must_use]
 pub fn run(arguments: &CheckArguments, output: Output, read: &Result<Stack, Diagnostics>) -> Exit {
     let (findings, more, stack) = match read {
@@ -42,13 +42,13 @@ pub fn run(arguments: &CheckArguments, output: Output, read: &Result<Stack, Diag
     match output {
         Output::Table => {
             for found in findings {
-                say(&format!("{found}\n"));
+                show(&format!("{found}\n\n"));
             }
             if more > 0 {
-                say(&format!("and {more} more\n"));
+                show(&format!("and {more} more\n\n"));
             }
             if let Some(stack) = stack {
-                say_not_emulated(stack, arguments.verbose);
+                show_not_emulated(stack, arguments.verbose);
             }
             show(&format!("{}\n", summary(errors + more, warnings, stack)));
         }
@@ -73,14 +73,14 @@ pub fn run(arguments: &CheckArguments, output: Output, read: &Result<Stack, Diag
 
 /// What of the template this machine does not carry out: the names of all of it, or each reason with
 /// all its places.
-fn say_not_emulated(stack: &Stack, verbose: bool) {
+fn show_not_emulated(stack: &Stack, verbose: bool) {
     if verbose {
         for (reason, places) in stack.not_emulated_by_reason() {
-            say(&format!("not here: {reason}: {}", places.join(", ")));
+            show(&format!("not here: {reason}: {}\n", places.join(", ")));
         }
     } else if !stack.not_emulated.is_empty() {
         for line in names_not_emulated(stack) {
-            say(&line);
+            show(&format!("{line}\n"));
         }
         say("`weir check --verbose` shows each with its line and what happens here instead");
     }

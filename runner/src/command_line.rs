@@ -291,10 +291,10 @@ fn parse_template(
     context: &Context,
 ) -> Result<Result<Stack, Diagnostics>, String> {
     let name = template.display().to_string();
-    let text = std::fs::read_to_string(template).map_err(|error| {
+    let bytes = std::fs::read(template).map_err(|error| {
         format!("cannot read `{name}`: {error}\n  = help: name the template with --template FILE")
     })?;
-    Ok(crate::template::read(&name, &text, context))
+    Ok(crate::template::read_bytes(&name, &bytes, context))
 }
 
 fn show_error(text: &str) {

@@ -155,7 +155,10 @@ fn functions(stack: &Stack, template_folder: &Path) -> Check {
 
 fn counts(stack: &Stack) -> String {
     let (tables, functions) = (stack.tables.len(), stack.functions.len());
-    format!("{tables} tables, {functions} functions, {} mappings", stack.mappings.len())
+    let tables = output::counted(tables, "table", "tables");
+    let functions = output::counted(functions, "function", "functions");
+    let mappings = output::counted(stack.mappings.len(), "mapping", "mappings");
+    format!("{tables}, {functions}, {mappings}")
 }
 
 fn folder(directory: &Path) -> Check {

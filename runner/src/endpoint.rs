@@ -273,6 +273,9 @@ fn is_region(part: &str) -> bool {
     is_area && !middle.is_empty() && number.len() <= 2 && number.parse::<u8>().is_ok()
 }
 
+/// Below this nobody has advanced a store's clock in a way that lasts, as docs/replication.md says.
+const CLOCK_AHEAD_SECONDS: i64 = 10;
+
 /// The time of the store in epoch seconds: a local store's clock, or that of DynamoDB's answers, by
 /// which stream records are timed and items expire; this machine's when neither tells. The client is
 /// one for the same endpoint: whoever asks again and again has one that is connected.
@@ -315,6 +318,40 @@ pub(crate) async fn read_clock(endpoint: &str) -> Option<ClockReading> {
     Some(ClockReading { now_ms, is_frozen: is("frozen"), is_only_one: is("only") })
 }
 
+/// How far a local store's clock is ahead of this machine's, and what it shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Advanced {
+    /// Seconds.
+    pub(crate) by: i64,
+    /// Seconds since 1970.
+    pub(crate) now: i64,
+}
+
+impl Advanced {
+    /// How far, in words: whole hours from two days on, else hours and minutes, or seconds.
+    pub(crate) fn words(self) -> String {
+        let (hours, minutes) = (self.by / 3600, self.by % 3600 / 60);
+        match (hours, minutes) {
+            (0, 0) => format!("{} s", self.by),
+            (0, minutes) => format!("{minutes} min"),
+            (1..48, 1..) => format!("{hours} h {minutes} min"),
+            (hours, _) => format!("{hours} h"),
+        }
+    }
+}
+
+/// How far a local store's clock was advanced; none if it was not, or the store has none to ask. One
+/// that is ahead by less than [`CLOCK_AHEAD_SECONDS`] may be slow to answer.
+pub(crate) async fn advanced(endpoint: &str) -> Option<Advanced> {
+    if endpoint.is_empty() {
+        return None;
+    }
+    let now = ask_clock(endpoint).await?;
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let by = now.saturating_sub(i64::try_from(since.as_secs()).unwrap_or(i64::MAX));
+    (by >= CLOCK_AHEAD_SECONDS).then_some(Advanced { by, now })
+}
+
 /// A client for an S3 endpoint. The address of a local one has no name to put a bucket before, so path
 /// style, which AWS understands as well.
 pub(crate) fn s3_client(endpoint: &str) -> aws_sdk_s3::Client {
@@ -332,6 +369,21 @@ pub(crate) fn s3_client(endpoint: &str) -> aws_sdk_s3::Client {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn how_far_a_clock_is_ahead_is_told_as_people_tell_it() {
+        for (by, expected) in [
+            (10, "10 s"),
+            (60, "1 min"),
+            (3_599, "59 min"),
+            (3_600, "1 h"),
+            (93_784, "26 h 3 min"),
+            (48 * 3_600 + 59, "48 h"),
+            (49 * 3_600 + 120, "49 h"),
+        ] {
+            assert_eq!(Advanced { by, now: 0 }.words(), expected);
+        }
+    }
 
     #[test]
     fn the_region_of_aws_is_in_the_name_of_its_endpoint() {

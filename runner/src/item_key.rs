@@ -1,4 +1,4 @@
-//! The key of an item as a person writes it on a command line.
+//! The key of an item, or attributes of one, as a person writes them on a command line.
 //!
 //! Whether it is the key of a table is not looked at here.
 
@@ -16,13 +16,7 @@ pub(crate) fn parse(text: &str) -> Result<Item, String> {
             "the key `{text}`: {reason}; write such as {{\"year\":2013,\"title\":\"Rush\"}}, or DynamoDB JSON"
         )
     };
-    let plain = item_from_plain_json(text).map_err(wrong)?;
-    let is_typed = plain.values().all(|value| matches!(value, AttributeValue::M(_)));
-    let key = if is_typed && !plain.is_empty() {
-        json::item_from_str(text).map_err(|error| wrong(error.to_string()))?
-    } else {
-        plain
-    };
+    let key = attributes(text).map_err(wrong)?;
     let is_key = key.values().all(|value| {
         matches!(value, AttributeValue::S(_) | AttributeValue::N(_) | AttributeValue::B(_))
     });
@@ -30,6 +24,20 @@ pub(crate) fn parse(text: &str) -> Result<Item, String> {
         Ok(key)
     } else {
         Err(wrong("a key has one or two attributes of types S, N, B".to_owned()))
+    }
+}
+
+/// Reads attributes with their values: plain JSON, or DynamoDB JSON if each value is an object.
+///
+/// # Errors
+/// Text that is neither.
+pub(crate) fn attributes(text: &str) -> Result<Item, String> {
+    let plain = item_from_plain_json(text)?;
+    let is_typed = plain.values().all(|value| matches!(value, AttributeValue::M(_)));
+    if is_typed && !plain.is_empty() {
+        json::item_from_str(text).map_err(|error| error.to_string())
+    } else {
+        Ok(plain)
     }
 }
 

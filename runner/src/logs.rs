@@ -1,7 +1,9 @@
 //! `weir logs`: what a function wrote, joined by request id.
 //!
-//! Reads the log files of `weir up`, also when nothing runs.
+//! Reads the log files of `weir up`, also when nothing runs. The times in them are of this machine's
+//! clock, by which a function waits and is timed out, and not of the store's.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
@@ -10,6 +12,7 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::{Value, json};
 
+use crate::endpoint;
 use crate::exit::Exit;
 use crate::output::{self, Output};
 use crate::running::{Look, match_function};
@@ -20,7 +23,7 @@ const PERIOD: Duration = Duration::from_millis(200);
 /// What to show.
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "Examples:\n  weir logs CountersFunction\n  weir logs archive --follow\n  weir logs archive --request 6c1f0d9c-7d8b-4b6e-9f5f-1f0d9c7d8b4b"
+    after_help = "Examples:\n  weir logs CountersFunction\n  weir logs archive --follow\n  weir logs archive --request 6c1f0d9c-7d8b-4b6e-9f5f-1f0d9c7d8b4b\n\nTimes are of this machine's clock, also after `weir clock advance`; `weir clock show` has the store's, by which records are timed and items expire"
 )]
 pub struct LogsArguments {
     /// The function's name; `Function` at its end may be left out
@@ -57,10 +60,20 @@ pub async fn run(arguments: &LogsArguments, output: Output) -> Result<Exit, Stri
             "--follow has no end, and so is no JSON document: write --output ndjson".to_owned()
         );
     }
-    let folder = data_folder(arguments.directory.as_deref()).join("logs");
-    let names = names(&folder)?;
-    let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    let name = match_function(&arguments.function, &names)?;
+    let directory = data_folder(arguments.directory.as_deref());
+    let (folder, look) = (directory.join("logs"), Look::of_data(&directory));
+    let store = match &look {
+        Look::Running(running) => running.dynamodb.clone(),
+        Look::Nothing | Look::Ended(_) => String::new(),
+    };
+    let not_run = look.said().map(|said| said.not_run).unwrap_or_default();
+    let name = &log_of(&arguments.function, names(&folder), &not_run)?;
+    if let Some(advanced) = endpoint::advanced(&store).await {
+        output::say(&format!(
+            "times are of this machine's clock; the store's is {} ahead of it",
+            advanced.words()
+        ));
+    }
     let path = folder.join(format!("{name}.log"));
     let mut lines = Lines::new(name, arguments.request.as_deref(), output);
     if let Ok(older) = std::fs::read(path.with_extension("log.1")) {
@@ -164,6 +177,36 @@ fn parts(function: &str, line: &str) -> Value {
     }
 }
 
+/// The name of the log of a function that is named by its name, or its name without `Function`.
+///
+/// # Errors
+/// When it has none: it does not run here, or there is no such function.
+fn log_of(
+    wanted: &str,
+    logs: Result<Vec<String>, String>,
+    not_run: &BTreeMap<String, String>,
+) -> Result<String, String> {
+    let known: Vec<&str> = logs.iter().flatten().map(String::as_str).collect();
+    let unknown = match match_function(wanted, &known) {
+        Ok(name) => return Ok(name.to_owned()),
+        Err(unknown) => unknown,
+    };
+    let elsewhere: Vec<&str> = not_run.keys().map(String::as_str).collect();
+    let meant = match_function(wanted, &elsewhere).ok();
+    if let Some((id, reason)) = meant.and_then(|id| Some((id, not_run.get(id)?))) {
+        return Err(format!(
+            "`{id}` is in the template and does not run here, so it has no log: {reason}"
+        ));
+    }
+    logs?;
+    match elsewhere.as_slice() {
+        [] => Err(unknown),
+        names => {
+            Err(format!("{unknown}; without a log, as they do not run here: {}", names.join(", ")))
+        }
+    }
+}
+
 fn names(folder: &Path) -> Result<Vec<String>, String> {
     let entries = std::fs::read_dir(folder).map_err(|error| {
         let folder = folder.display();
@@ -209,6 +252,52 @@ mod tests {
             let shown = lines.take(before) + &lines.take(after);
             assert_eq!(lines.found, found, "{output:?} {request:?}");
             assert_eq!(shown + &lines.end(), expected, "{output:?} {request:?}");
+        }
+    }
+
+    #[test]
+    fn a_function_without_a_log_is_told_from_one_that_there_is_not() {
+        let reason = "container images are not run".to_owned();
+        let not_run = BTreeMap::from([("ResizeFunction".to_owned(), reason)]);
+        let none = BTreeMap::new();
+        let logs = || Ok(vec!["ArchiveFunction".to_owned(), "CountersFunction".to_owned()]);
+        let no_logs = || Err("there are no logs in `x`".to_owned());
+        for (wanted, logs, not_run, expected) in [
+            ("archive", logs(), &not_run, Ok("ArchiveFunction")),
+            (
+                "resize",
+                logs(),
+                &not_run,
+                Err(
+                    "`ResizeFunction` is in the template and does not run here, so it has no log: container images are not run",
+                ),
+            ),
+            (
+                "resize",
+                no_logs(),
+                &not_run,
+                Err(
+                    "`ResizeFunction` is in the template and does not run here, so it has no log: container images are not run",
+                ),
+            ),
+            ("other", no_logs(), &not_run, Err("there are no logs in `x`")),
+            (
+                "other",
+                logs(),
+                &none,
+                Err("there is no function `other`; there are: ArchiveFunction, CountersFunction"),
+            ),
+            (
+                "other",
+                logs(),
+                &not_run,
+                Err(
+                    "there is no function `other`; there are: ArchiveFunction, CountersFunction; without a log, as they do not run here: ResizeFunction",
+                ),
+            ),
+        ] {
+            let found = log_of(wanted, logs, not_run);
+            assert_eq!(found.as_deref().map_err(String::as_str), expected, "{wanted}");
         }
     }
 

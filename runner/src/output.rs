@@ -2,6 +2,7 @@
 //!
 //! What the data is, each command decides. There is no colour, so there is none to switch off.
 
+use std::fmt::Display;
 use std::io::{self, Write};
 
 use clap::ValueEnum;
@@ -57,9 +58,11 @@ pub fn next(commands: &[(&str, &str)]) {
     }
 }
 
-/// A number with what is counted: `one` if it is one, else `many`.
-pub(crate) fn counted(number: u64, one: &str, many: &str) -> String {
-    format!("{number} {}", if number == 1 { one } else { many })
+/// A number, of any type of integers, with what is counted: `one` if it is one, else `many`.
+pub(crate) fn counted(number: impl Display, one: &str, many: &str) -> String {
+    let number = number.to_string();
+    let what = if number == "1" { one } else { many };
+    format!("{number} {what}")
 }
 
 /// A command of `weir` as somebody would type it who started this one in the same way.
@@ -119,6 +122,18 @@ fn cell(value: &Value) -> String {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn one_is_told_from_many() {
+        for (said, expected) in [
+            (counted(0_u64, "item", "items"), "0 items"),
+            (counted(1_usize, "item", "items"), "1 item"),
+            (counted(1_i64, "item is", "items are"), "1 item is"),
+            (counted(11_u32, "item", "items"), "11 items"),
+        ] {
+            assert_eq!(said, expected);
+        }
+    }
 
     #[test]
     fn a_shell_reads_one_word() {

@@ -222,8 +222,10 @@ fn restore(up: &Up, archived: &[Value]) {
     // Film 2 and 20 to 29.
     let dry = archive(up, &[&["restore"], &titles[..], &["--dry-run"]].concat()).remove(0);
     assert_eq!((&dry["rows"], &dry["restored"]), (&json!(11), &json!(0)), "{dry}");
+    let would = ["would_restore", "kept_as_they_are", "written_by_others"].map(|name| &dry[name]);
+    assert_eq!(would, [&json!(10), &json!(1), &json!(1)], "{dry}");
     let done = archive(up, &[&["restore"], &titles[..]].concat()).remove(0);
-    assert_eq!((&done["restored"], &done["keptAsTheyAre"]), (&json!(10), &json!(1)), "{done}");
+    assert_eq!((&done["restored"], &done["kept_as_they_are"]), (&json!(10), &json!(1)), "{done}");
     assert_eq!(get(up, "Film 2")["n"]["N"], "-2", "what was written meanwhile stays");
     let restored = get(up, "Film 21");
     assert!(restored.get("expires_at").is_none(), "the time to live is stripped: {restored}");
@@ -274,7 +276,7 @@ fn restore_and_erase(up: &Up, left: &BTreeSet<String>) -> BTreeSet<String> {
     let subject = key("Film 5").to_string();
     let arguments = ["erase", "--table", "movies", "--equals", &subject, "--yes"];
     let done = archive(up, &arguments).remove(0)["erased"].clone();
-    let gone: Vec<String> = serde_json::from_value(done["eventIds"].clone()).unwrap();
+    let gone: Vec<String> = serde_json::from_value(done["event_ids"].clone()).unwrap();
     assert!(gone.len() == 1 && left.contains(&gone[0]), "{done}");
     expire(up, 11);
     wait_for_rows(up, left.len());
@@ -302,10 +304,10 @@ fn compact(up: &Up, archived: &[Value]) {
     let arguments = ["compact", "--table", "movies", "--nothing-is-archiving"];
     let done = archive(up, &arguments).remove(0)["compacted"].clone();
     assert_eq!((&done["rows"], &done["complete"]), (&json!(FILMS + 4), &json!(true)), "{done}");
-    assert_eq!(done["objectsWritten"], 1, "{done}");
-    assert!(done["partsReplaced"].as_u64() >= Some(2), "{done}");
+    assert_eq!(done["objects_written"], 1, "{done}");
+    assert!(done["parts_replaced"].as_u64() >= Some(2), "{done}");
     let again = archive(up, &arguments).remove(0)["compacted"].clone();
-    assert_eq!((&again["objectsWritten"], &again["rows"]), (&json!(0), &json!(0)), "{again}");
+    assert_eq!((&again["objects_written"], &again["rows"]), (&json!(0), &json!(0)), "{again}");
     let by_id = |rows: &[Value]| {
         let mut rows: Vec<_> = rows.iter().map(Value::to_string).collect();
         rows.sort();
@@ -330,8 +332,14 @@ fn erase(up: &Up, archived: &[Value]) -> BTreeSet<String> {
     assert_eq!(receipts(up), [""; 0]);
     let arguments = [&unsure[..], &["--yes"]].concat();
     let done = archive(up, &arguments).remove(0)["erased"].clone();
-    let gone: BTreeSet<String> = serde_json::from_value(done["eventIds"].clone()).unwrap();
+    let gone: BTreeSet<String> = serde_json::from_value(done["event_ids"].clone()).unwrap();
     assert_eq!(gone.len(), 2, "{done}");
+    // The clock was advanced, and the function's machine does not know it.
+    let seconds = ["erased_seconds", "store_seconds"].map(|name| done[name].as_u64().unwrap());
+    assert!(seconds[1] > seconds[0] + 10, "{done}");
+    let logs = weir(up.folder.path(), &["logs", "archive-maintenance"]);
+    let said = String::from_utf8_lossy(&logs.stderr).into_owned();
+    assert!(said.contains("this machine's clock; the store's is "), "{said}");
     refused(up, &arguments, 3, "nothing was erased");
     let left = ids(&rows(up));
     assert_eq!(left, ids(archived).difference(&gone).cloned().collect());

@@ -1,7 +1,8 @@
 //! `--where`: one comparison of a column with a value, typed by the column.
 //!
 //! No SQL, no functions, no `or`: several conditions hold together. NULL compares with nothing; a
-//! column that is NULL because the value does not fit it is compared with the value in `_item`.
+//! column that is NULL because the value does not fit it is compared with the value in `_item`. `dt`,
+//! the day in a part's name, is compared once for the part, and not again for its rows.
 
 use std::cmp::Ordering;
 
@@ -9,7 +10,12 @@ use model::{AttributeValue, Number, json};
 use rules::archive::{TTL_RAW, misfit_of, ttl_misfits_of};
 
 use super::cell::{Cell, CellType, Row, parse_time};
+use super::is_day;
 use super::schema::Union;
+
+/// What tables of engines are partitioned by: the UTC day in the names of parts. No column of a part
+/// has this name.
+pub(super) const DAY: &str = "dt";
 
 /// Longer spellings first, so that `<=` is not read as `<`.
 const COMPARATORS: [(&str, Comparator); 6] = [
@@ -37,6 +43,8 @@ enum Literal {
     Number(Number),
     Boolean(bool),
     Time(i64),
+    /// Of a part, and of no row.
+    Day(String),
 }
 
 /// One comparison.
@@ -68,6 +76,9 @@ impl Condition {
             .find_map(|(spelling, comparator)| Some((*comparator, rest.strip_prefix(spelling)?)));
         let (comparator, value) = found.ok_or_else(form)?;
         let (column, value) = (column.trim(), unquoted(value.trim()));
+        if column == DAY {
+            return Self::of_day(text, comparator, value);
+        }
         let known = union.column(column).ok_or_else(|| {
             format!("--where `{text}`: there is no column `{column}`; {}", union.names_like(column))
         })?;
@@ -98,12 +109,30 @@ impl Condition {
         Ok(Self { column: column.to_owned(), path, comparator, literal })
     }
 
+    fn of_day(text: &str, comparator: Comparator, value: &str) -> Result<Self, String> {
+        if !is_day(value) {
+            return Err(format!("--where `{text}`: `{value}` is no day: write such as 2026-11-21"));
+        }
+        let literal = Literal::Day(value.to_owned());
+        Ok(Self { column: DAY.to_owned(), path: None, comparator, literal })
+    }
+
+    /// Whether parts of a day may have rows that meet the condition.
+    pub(super) fn takes_day(&self, date: &str) -> bool {
+        match &self.literal {
+            Literal::Day(day) => self.comparator.takes(date.cmp(day.as_str())),
+            _ => true,
+        }
+    }
+
     /// Whether a row meets the condition.
     ///
     /// # Errors
     /// An item that cannot be read and has to be.
     fn holds(&self, row: &Row) -> Result<bool, String> {
         let ordering = match (&self.literal, row.get(&self.column)) {
+            // Its part was taken for that.
+            (Literal::Day(_), _) => return Ok(true),
             (_, Cell::Null) => return self.holds_in_item(row),
             (Literal::Text(literal), Cell::Text(text)) => Some(text.as_str().cmp(literal)),
             (Literal::Boolean(literal), Cell::Boolean(flag)) => Some(flag.cmp(literal)),

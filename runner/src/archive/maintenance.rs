@@ -16,14 +16,17 @@ use md5::{Digest as _, Md5};
 use model::{AttributeValue, Item, json};
 use serde_json::{Map, Value, json};
 
+use super::answer::{as_written, with_store_time};
 use super::cell::rows_of;
 use super::output::Output;
 use super::place::Found;
 use super::reading::Reading;
 use super::source::{Part, Source};
+use crate::endpoint;
 use crate::exit::Exit;
 use crate::invoke;
-use crate::output::say;
+use crate::item_key;
+use crate::output::{counted, say};
 use crate::running::Running;
 
 /// The function in the template.
@@ -53,14 +56,14 @@ pub(super) struct CompactArguments {
 /// What to erase.
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "Examples:\n  weir archive erase --table orders --begins-with pk=TENANT#7# --dry-run\n  weir archive erase --table orders --begins-with pk=TENANT#7#\n  weir archive erase --table movies --equals '{\"year\":{\"N\":\"2013\"},\"title\":{\"S\":\"Rush\"}}' --yes\n\nExit codes: 0 erased, now or under the same name before, 3 no such row, 4 refused: no such table, or nobody said yes"
+    after_help = "Examples:\n  weir archive erase --table orders --begins-with pk=TENANT#7# --dry-run\n  weir archive erase --table orders --begins-with pk=TENANT#7#\n  weir archive erase --table movies --equals '{\"year\":2013,\"title\":\"Rush\"}' --yes\n\nExit codes: 0 erased, now or under the same name before, 3 no such row, 4 refused: no such table, or nobody said yes"
 )]
 pub(super) struct EraseArguments {
     /// The table
     #[arg(long)]
     table: String,
-    /// Attributes and their values in DynamoDB JSON, such as a key
-    #[arg(long, value_name = "JSON", required_unless_present = "begins_with")]
+    /// Attributes and their values in plain JSON or DynamoDB JSON, such as a key
+    #[arg(long, value_name = "JSON")]
     equals: Option<String>,
     /// A string attribute and what it begins with
     #[arg(long, value_name = "ATTRIBUTE=TEXT")]
@@ -119,6 +122,14 @@ impl CompactArguments {
 }
 
 impl EraseArguments {
+    /// Refuses flags that say no rows, before anything is looked for.
+    ///
+    /// # Errors
+    /// Which flag, and what to write.
+    pub(super) fn check(&self) -> Result<(), String> {
+        self.subject().map(drop)
+    }
+
     /// The function's event.
     ///
     /// # Errors
@@ -126,13 +137,11 @@ impl EraseArguments {
     fn request(&self) -> Result<Value, String> {
         let mut erase = Map::new();
         erase.insert("table".to_owned(), json!(self.table));
-        if let Some(equals) = &self.equals {
-            let value: Value = serde_json::from_str(equals).map_err(|error| {
-                format!(
-                    "--equals `{equals}` is not JSON: {error}; write '{{\"title\":{{\"S\":\"Rush\"}}}}'"
-                )
-            })?;
-            erase.insert("equals".to_owned(), value);
+        let equals = self.equal()?;
+        if !equals.is_empty() {
+            let typed = serde_json::from_str(&json::item_to_string(&equals));
+            let typed: Value = typed.map_err(|error| format!("--equals: {error}"))?;
+            erase.insert("equals".to_owned(), typed);
         }
         if let Some((attribute, text)) = self.beginning()? {
             erase.insert("beginsWith".to_owned(), json!({ attribute: text }));
@@ -163,18 +172,39 @@ impl EraseArguments {
         }
     }
 
+    /// The attributes that are equal, with their types. A document in plain JSON is refused: beside a
+    /// value such as `{"S":"x"}` it may be meant as one or the other.
+    fn equal(&self) -> Result<Item, String> {
+        let Some(text) = &self.equals else { return Ok(Item::new()) };
+        let wrong = |reason: &str| {
+            format!(
+                "--equals `{text}`: {reason}; write such as '{{\"year\":2013,\"title\":\"Rush\"}}', or DynamoDB JSON such as '{{\"title\":{{\"S\":\"Rush\"}}}}'"
+            )
+        };
+        let equals = item_key::attributes(text).map_err(|reason| wrong(&reason))?;
+        let is_document =
+            |value: &AttributeValue| matches!(value, AttributeValue::M(_) | AttributeValue::L(_));
+        let is_typed = json::item_from_str(text).is_ok();
+        match equals.iter().find(|(_, value)| is_document(value) && !is_typed) {
+            Some((name, _)) => Err(wrong(&format!(
+                "`{name}` is a document beside plain values, so write all of them in DynamoDB JSON"
+            ))),
+            None => Ok(equals),
+        }
+    }
+
     /// The rows that are meant, as the function reads them from the event.
     fn subject(&self) -> Result<Subject, String> {
-        let equals = self.equals.as_deref().map_or(Ok(Item::new()), |equals| {
-            json::item_from_str(equals).map_err(|error| {
-                format!(
-                    "--equals `{equals}` is not DynamoDB JSON: {error}; write '{{\"title\":{{\"S\":\"Rush\"}}}}'"
-                )
-            })
-        })?;
+        let equals = self.equal()?;
         let begins_with = self.beginning()?;
         if equals.is_empty() && begins_with.is_none() {
-            return Err("--equals names no attribute; it would mean every row".to_owned());
+            let named = self
+                .equals
+                .as_ref()
+                .map_or("nothing says which rows", |_| "--equals names no attribute");
+            return Err(format!(
+                "{named}, and it would mean every row: say which with --equals, such as '{{\"title\":\"Rush\"}}', or with --begins-with, such as pk=TENANT#7#"
+            ));
         }
         let owned = |(attribute, text): (&str, &str)| (attribute.to_owned(), text.to_owned());
         Ok(Subject { equals, begins_with: begins_with.map(owned) })
@@ -209,7 +239,8 @@ impl EraseArguments {
                 "no row, as none of `{table}` is left, and what the bucket keeps of earlier contents of the table's objects, for good"
             );
         }
-        format!("{rows} rows of `{table}` in {objects} objects, for good")
+        let (rows, objects) = (counted(rows, "row", "rows"), counted(objects, "object", "objects"));
+        format!("{rows} of `{table}` in {objects}, for good")
     }
 }
 
@@ -258,7 +289,7 @@ pub(super) async fn compact(
 ) -> Result<Exit, String> {
     arguments.check()?;
     let answer = ask(arguments.request()).await?;
-    output.line(&answer)?;
+    output.line(&as_written(&answer))?;
     let Some(left) = left_by(&answer) else { return Ok(Exit::Done) };
     say(&left);
     Ok(Exit::Differences)
@@ -271,7 +302,8 @@ fn left_by(answer: &str) -> Option<String> {
     let hours = report.get("postponedHours").and_then(Value::as_u64).unwrap_or(0);
     let is_complete = report.get("complete").and_then(Value::as_bool).unwrap_or(true);
     let postponed = (hours > 0).then(|| {
-        format!("{hours} hours are as they were, or in part: others changed them, or the object store did not answer (`weir logs archive-maintenance` says it)")
+        let hours = counted(hours, "hour is", "hours are");
+        format!("{hours} as before, or in part: others changed them, or the object store did not answer (`weir logs archive-maintenance` says it)")
     });
     let cut = (!is_complete).then(|| "there was no time for everything".to_owned());
     let left: Vec<String> = postponed.into_iter().chain(cut).collect();
@@ -311,7 +343,7 @@ pub(super) async fn erase(
     let meant = subject.count(&source, parts).await?;
     if arguments.dry_run {
         let counted = json!({
-            "table": table, "dryRun": true, "rows": meant.rows, "objects": meant.objects,
+            "table": table, "dry_run": true, "rows": meant.rows, "objects": meant.objects,
         });
         output.line(&counted.to_string())?;
     }
@@ -333,7 +365,7 @@ pub(super) async fn erase(
         ));
     }
     let answer = ask(request).await?;
-    output.line(&answer)?;
+    output.line(&as_written(&answer))?;
     if has_erased(&answer) {
         return Ok(Exit::Done);
     }
@@ -365,7 +397,8 @@ fn is_agreed(what: &str, is_terminal: bool) -> Result<bool, String> {
     Ok(false)
 }
 
-/// Invokes the function of the running system and answers with what it says.
+/// Invokes the function of the running system and answers with what it says; of an erasure with the
+/// store's time as `storeSeconds`, where its clock was advanced.
 ///
 /// # Errors
 /// When nothing is running, or the function fails.
@@ -375,7 +408,9 @@ pub(crate) async fn ask(request: Value) -> Result<String, String> {
     let invoked = invoke::invoke(&running, function, Bytes::from(request.to_string())).await?;
     let body = String::from_utf8_lossy(&invoked.body).into_owned();
     if !invoked.failed {
-        return Ok(body);
+        // The function has no store to ask, and times what it does by its machine's clock.
+        let advanced = endpoint::advanced(&running.dynamodb).await;
+        return Ok(advanced.map_or(body.clone(), |advanced| with_store_time(&body, advanced.now)));
     }
     let error: Value = serde_json::from_str(&body).unwrap_or_default();
     Err(error.get("errorMessage").and_then(Value::as_str).map_or(body, str::to_owned))
@@ -445,7 +480,7 @@ mod tests {
     fn what_a_compaction_has_left_is_told() {
         for (answer, expected) in [
             (r#"{"compacted":{"postponedHours":0,"complete":true}}"#, None),
-            (r#"{"compacted":{"postponedHours":1,"complete":true}}"#, Some("1 hours are as")),
+            (r#"{"compacted":{"postponedHours":1,"complete":true}}"#, Some("1 hour is as before")),
             (r#"{"compacted":{"postponedHours":0,"complete":false}}"#, Some("no time for")),
         ] {
             let left = left_by(answer);
@@ -515,13 +550,30 @@ mod tests {
             request(Some(r#"{"a":{"S":"x"}}"#), Some("pk=T#1#=")).unwrap().to_string(),
             r##"{"erase":{"beginsWith":{"pk":"T#1#="},"equals":{"a":{"S":"x"}},"name":"n","table":"t"}}"##
         );
-        assert!(request(Some("{"), None).unwrap_err().contains("is not JSON"));
+        for (plain, typed) in [
+            (r#"{"a":"x","n":2013}"#, r#"{"a":{"S":"x"},"n":{"N":"2013"}}"#),
+            (r#"{"a":true,"z":null}"#, r#"{"a":{"BOOL":true},"z":{"NULL":true}}"#),
+            (r#"{"m":{"M":{"a":{"S":"x"}}}}"#, r#"{"m":{"M":{"a":{"S":"x"}}}}"#),
+        ] {
+            let request = request(Some(plain), None).unwrap();
+            assert_eq!(request.pointer("/erase/equals").unwrap().to_string(), typed);
+        }
+        for (text, expected) in [
+            ("{", "not JSON"),
+            (r#"{"a":{"S":"x"},"n":1}"#, "`a` is a document beside plain values"),
+            (r#"{"a":["x"]}"#, "`a` is a document beside plain values"),
+            (r#"{"a":{"X":"x"}}"#, "write such as"),
+        ] {
+            let said = request(Some(text), None).unwrap_err();
+            assert!(said.starts_with("--equals `") && said.contains(expected), "{said}");
+        }
         for text in ["pk", "=T", "pk="] {
             assert!(request(None, Some(text)).unwrap_err().contains("is not ATTRIBUTE=TEXT"));
         }
         let subject = |equals| erase(Some(equals), None).subject();
-        assert!(subject(r#"{"a":"x"}"#).unwrap_err().contains("is not DynamoDB JSON"));
-        assert!(subject("{}").unwrap_err().contains("every row"));
+        assert!(subject("{}").unwrap_err().contains("every row: say which with --equals"));
+        let none = erase(None, None).check().unwrap_err();
+        assert!(none.contains("with --begins-with, such as pk=TENANT#7#"), "{none}");
         assert_eq!(erase(None, Some("titel=R")).words(), "has `titel` beginning with `R`");
     }
 }

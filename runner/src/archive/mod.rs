@@ -4,6 +4,7 @@
 //! and restore items into a table. What changes the archive itself, compaction and erasure, is done
 //! by the function `archive-maintenance`, which two of the verbs invoke.
 
+mod answer;
 pub(crate) mod cell;
 mod completeness;
 mod condition;
@@ -60,7 +61,7 @@ const TRIM_MARGIN_MS: i64 = 5 * 60 * 1000;
 /// What to do with the archive, and which one.
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "Examples:\n  weir archive ls\n  weir archive cat movies --limit 5\n  weir archive get --key '{\"year\":2013,\"title\":\"Rush\"}' --as-of 2026-11-21T12:00:00Z\n  weir archive query --where 'year >= 2000' --where 'title = Rush'\n  weir archive ddl --engine duckdb --folder .weir/up/s3\n  weir archive check\n  weir archive restore --where 'year = 2013' --ttl 604800\n  weir archive compact\n  weir archive erase --table movies --equals '{\"title\":{\"S\":\"Rush\"}}' --dry-run\n\n--output is for `ls`; the other actions write one JSON object on each line, whatever it says"
+    after_help = "Examples:\n  weir archive ls\n  weir archive cat movies --limit 5\n  weir archive get --key '{\"year\":2013,\"title\":\"Rush\"}' --as-of 2026-11-21T12:00:00Z\n  weir archive query --where 'year >= 2000' --where 'title = Rush'\n  weir archive ddl --engine duckdb --folder .weir/up/s3\n  weir archive check\n  weir archive restore --where 'year = 2013' --ttl 604800\n  weir archive compact\n  weir archive erase --table movies --equals '{\"title\":\"Rush\"}' --dry-run\n\n--output is for `ls`; the other actions write one JSON object on each line, whatever it says"
 )]
 pub struct ArchiveArguments {
     #[command(subcommand)]
@@ -143,13 +144,13 @@ enum ArchiveVerb {
     Erase(EraseArguments),
     /// Write the rows that meet all conditions as NDJSON; for SQL it shows the DuckDB command
     #[command(
-        after_help = "Examples:\n  weir archive query --where 'year >= 2000' --limit 10\n  weir archive query --where 'title = Rush' --where '_deleted_at >= 2026-11-21T00:00:00Z'\n  weir archive query          # with the command for DuckDB"
+        after_help = "Examples:\n  weir archive query --where 'year >= 2000' --limit 10\n  weir archive query --where 'title = Rush' --where 'dt >= 2026-11-21'\n  weir archive query          # with the command for DuckDB"
     )]
     Query {
         /// The table; not needed if there is only one
         #[arg(long)]
         table: Option<String>,
-        /// COLUMN OPERATOR VALUE; operators are = != < <= > >=
+        /// COLUMN OPERATOR VALUE; operators are = != < <= > >=; `dt` is the UTC day of the delete
         #[arg(long = "where", value_name = "CONDITION")]
         conditions: Vec<String>,
         /// Rows at most
@@ -175,6 +176,7 @@ pub async fn run(
             maintenance::compact(&compact, &mut output).await?
         }
         ArchiveVerb::Erase(erase) => {
+            erase.check()?;
             maintenance::erase(&erase, place.of_running().await?, &mut output).await?
         }
         ArchiveVerb::Check { table, endpoint, grace } => {
@@ -224,8 +226,7 @@ async fn carry_out(
             let found = versions::find(source, &parts, &key, as_of).await?;
             let older = if as_of.is_some() { found.len().saturating_sub(1) } else { 0 };
             if found.is_empty() {
-                let why = versions::misfit(source, &parts, &key).await;
-                return Err(format!("the archive has no version of this key{why}"));
+                return Err(versions::none(source, &parts, &key, as_of).await);
             }
             found.iter().skip(older).try_for_each(|row| output.line(&row.json()))?;
         }
@@ -251,6 +252,7 @@ async fn carry_out(
             if has_none && let Some(part) = parts.first() {
                 tracing::info!("for SQL use DuckDB: {}", scan::duckdb_command(source, &part.table));
             }
+            let parts = of_days(parts, &conditions);
             scan::write_rows(source, &parts, &conditions, limit, output).await?;
         }
     }
@@ -259,17 +261,31 @@ async fn carry_out(
 
 /// The parts of one day; says which days there are when it has none.
 fn of_day(parts: Vec<Part>, day: &str) -> Result<Vec<Part>, String> {
-    let is_day = day.len() == 10 && day.parse::<jiff::civil::Date>().is_ok();
-    if !is_day {
+    if !is_day(day) {
         return Err(format!("--dt `{day}` is no day: write such as 2026-11-21"));
     }
+    Ok(kept_days(parts, &format!("of {day}"), |date| date == day))
+}
+
+/// The parts of the days that all conditions on `dt` take. It is no column of the files, but that by
+/// which the DDL's tables are partitioned.
+fn of_days(parts: Vec<Part>, conditions: &[Condition]) -> Vec<Part> {
+    kept_days(parts, "of such days", |date| conditions.iter().all(|known| known.takes_day(date)))
+}
+
+fn kept_days(parts: Vec<Part>, of_which: &str, keeps: impl Fn(&str) -> bool) -> Vec<Part> {
     let ends = parts.first().zip(parts.last());
     let days = ends.map(|(first, last)| format!("{} to {}", first.date, last.date));
-    let parts: Vec<Part> = parts.into_iter().filter(|part| part.date == day).collect();
+    let parts: Vec<Part> = parts.into_iter().filter(|part| keeps(&part.date)).collect();
     if let (true, Some(days)) = (parts.is_empty(), days) {
-        say(&format!("nothing of {day} is archived; there are days from {days}"));
+        say(&format!("nothing {of_which} is archived; there are days from {days}"));
     }
-    Ok(parts)
+    parts
+}
+
+/// Whether a text is a day as it stands in the names of parts.
+fn is_day(text: &str) -> bool {
+    text.len() == 10 && text.parse::<jiff::civil::Date>().is_ok()
 }
 
 /// The parts of a table, which is the only one if none is named.

@@ -6,25 +6,27 @@
 //! does not take as an item is named and skipped, and the others go on. An event that stands in two
 //! objects, as where a compaction died, is restored once.
 
+mod counts;
+mod dry_run;
 mod form;
 mod newest;
 mod rows;
 mod selection;
 mod unchanged;
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
-
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_dynamodb::operation::put_item::{PutItemError, PutItemOutput};
-use aws_sdk_dynamodb::types::ReturnValuesOnConditionCheckFailure as OnFailure;
+use aws_sdk_dynamodb::types::{
+    AttributeDefinition, ReturnValuesOnConditionCheckFailure as OnFailure,
+};
 use clap::Args;
 use futures::{StreamExt, TryStreamExt, stream};
 use indicatif::{ProgressBar, ProgressStyle};
 use model::Item;
 use rules::archive::restored::{self, Origin, RESTORED};
-use serde_json::json;
 
+use self::counts::Counts;
+use self::dry_run::DryRun;
 use self::form::{Form, Formed};
 use self::newest::{Attempt, Fate, put_newest};
 use self::rows::{Newest, Selected, selected, stamp_of};
@@ -32,9 +34,9 @@ use self::selection::Selection;
 use self::unchanged::Unchanged;
 use super::cell::Row;
 use super::condition::Condition;
-use super::of_day;
 use super::reading::{Reading, Seen};
 use super::source::{Content, Part, Source};
+use super::{of_day, of_days};
 use crate::endpoint;
 use crate::exit::Exit;
 use crate::load::{from_sdk_item, to_sdk_item, to_sdk_value};
@@ -43,8 +45,6 @@ use crate::sdk_error::error_text;
 
 /// Puts that are under way at the same time; each batch of rows waits for its own.
 const PUTS_AT_ONCE: usize = 32;
-/// Skipped rows that the answer names at most.
-const SKIPPED_NAMED_MAX: usize = 10;
 
 /// What to restore, and how.
 #[derive(Clone, Debug, Args)]
@@ -58,7 +58,8 @@ pub(super) struct RestoreArguments {
     /// Only this key, in plain JSON or DynamoDB JSON
     #[arg(long, value_name = "JSON")]
     key: Option<String>,
-    /// Only rows that meet it: COLUMN OPERATOR VALUE; operators are = != < <= > >=
+    /// Only rows that meet it: COLUMN OPERATOR VALUE; operators are = != < <= > >=; `dt` is the UTC
+    /// day of the delete
     #[arg(long = "where", value_name = "CONDITION")]
     pub conditions: Vec<String>,
     /// Only items whose string attribute begins with a text
@@ -77,60 +78,13 @@ pub(super) struct RestoreArguments {
     /// it stays as it was
     #[arg(long, value_name = "strip|SECONDS", default_value = "strip")]
     ttl: String,
-    /// Count the rows that are selected, and put nothing: whether one is the newest of its key is
-    /// seen when it is put
+    /// Say what would be put, what would stay and what cannot be restored, by reading the table, and
+    /// write nothing
     #[arg(long)]
     dry_run: bool,
     /// The store; without it, the `weir up` in this folder
     #[arg(long, value_name = "URL")]
     endpoint: Option<String>,
-}
-
-/// What became of the rows.
-#[derive(Debug, Default)]
-struct Counts {
-    rows: AtomicU64,
-    restored: AtomicU64,
-    kept: AtomicU64,
-    skipped: AtomicU64,
-    /// Rows of a migration's tombstones, which are no items.
-    tombstones: AtomicU64,
-    /// Event ids of the first ones that were skipped, and why.
-    skipped_rows: Mutex<Vec<(String, String)>>,
-}
-
-impl Counts {
-    fn skip(&self, event_id: &str, reason: String) -> u64 {
-        let mut rows = self.skipped_rows.lock().unwrap_or_else(PoisonError::into_inner);
-        if rows.len() < SKIPPED_NAMED_MAX {
-            rows.push((event_id.to_owned(), reason));
-        }
-        self.skipped.fetch_add(1, Ordering::Relaxed)
-    }
-
-    /// The answer, and the exit code.
-    fn tell(&self, table: &str, dry_run: bool) -> (String, Exit) {
-        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let rows = self.skipped_rows.lock().unwrap_or_else(PoisonError::into_inner);
-        let rows =
-            rows.iter().map(|(event_id, reason)| json!({"eventId": event_id, "reason": reason}));
-        let answer = json!({
-            "table": table,
-            "dryRun": dry_run,
-            "rows": count(&self.rows),
-            "restored": count(&self.restored),
-            "keptAsTheyAre": count(&self.kept),
-            "skipped": count(&self.skipped),
-            "tombstones": count(&self.tombstones),
-            "skippedRows": rows.collect::<Vec<_>>(),
-        });
-        let code = match (count(&self.rows), count(&self.skipped)) {
-            (0, _) => Exit::Failed,
-            (_, 0) => Exit::Done,
-            _ => Exit::Differences,
-        };
-        (answer.to_string(), code)
-    }
 }
 
 /// The table that items go into.
@@ -143,6 +97,8 @@ struct Target {
     has_archive: bool,
     /// The ARN of the table's stream.
     stream: Option<String>,
+    /// The attributes of the keys of the table and of its indexes.
+    definitions: Vec<AttributeDefinition>,
     form: Form,
 }
 
@@ -165,14 +121,17 @@ pub(super) async fn restore(
         Some(day) => of_day(parts.to_vec(), day)?,
         None => parts.to_vec(),
     };
+    let wanted = of_days(wanted, conditions);
     let target = target(source, arguments, &first.table).await?;
     let counts = Counts::default();
     let progress = progress(&wanted);
     let (mut reading, mut seen) = (Reading::newest_first(source, wanted), Seen::default());
-    let run = Run { target: &target, selection: &selection, counts: &counts, arguments };
+    let dry_run = arguments.dry_run.then(DryRun::default);
+    let (selection, dry_run) = (&selection, dry_run.as_ref());
+    let run = Run { target: &target, selection, counts: &counts, dry_run };
     while let Some((part, content)) = reading.next_content().await? {
         let archive = source.archive_of(&part);
-        let newest = Newest::of(&part, &content, &selection, &target.form)?;
+        let newest = Newest::of(&part, &content, selection, &target.form)?;
         for are_newest in [true, false] {
             if are_newest || newest.has_older() {
                 let is_turn = |(row, item): &Selected| {
@@ -190,8 +149,10 @@ pub(super) async fn restore(
             target.table
         ));
     }
-    if counts.rows.load(Ordering::Relaxed) == 0 {
+    if counts.rows() == 0 {
         say("no row of the archive is selected; `weir archive ls` and `get` show what is there");
+    } else if arguments.dry_run {
+        say(&counts.foretold(&target.table));
     }
     Ok(counts.tell(&target.table, arguments.dry_run))
 }
@@ -201,7 +162,8 @@ struct Run<'r> {
     target: &'r Target,
     selection: &'r Selection<'r>,
     counts: &'r Counts,
-    arguments: &'r RestoreArguments,
+    /// What nothing is put for.
+    dry_run: Option<&'r DryRun>,
 }
 
 impl Run<'_> {
@@ -215,11 +177,44 @@ impl Run<'_> {
         for rows in selected(part, content, self.selection)? {
             let mut rows = rows?;
             rows.retain(&mut is_turn);
-            let puts = rows.iter().map(|(row, item)| {
-                put(self.target, (archive, row), item, self.arguments.dry_run, self.counts)
-            });
+            let puts = rows.iter().map(|(row, item)| self.put(archive, row, item));
             stream::iter(puts).buffer_unordered(PUTS_AT_ONCE).try_collect::<Vec<()>>().await?;
         }
+        Ok(())
+    }
+
+    /// Puts a row, or finds out what would become of it.
+    async fn put(&self, archive: Option<&str>, row: &Row, archived: &Item) -> Result<(), String> {
+        let (target, counts) = (self.target, self.counts);
+        counts.selected();
+        let event_id = row.text("_event_id");
+        let mut item = match target.form.of(archived) {
+            Formed::Item(item) => item,
+            Formed::Tombstone => {
+                counts.tombstone();
+                return Ok(());
+            }
+            Formed::Refused(reason) => {
+                counts.add(event_id, Fate::Skipped(reason));
+                return Ok(());
+            }
+        };
+        let stamp = stamp_of(row);
+        // A row of the table's own stream is in the archive of its function, wherever that is reached.
+        let archive = archive.filter(|_| {
+            target.has_archive || target.stream.as_deref() == Some(row.text("_stream_arn"))
+        });
+        let origin = Origin { archive, table: &target.archived, event_id, stamp: &stamp };
+        let mark = restored::mark(&item, origin, target.form.changed_ttl_attribute());
+        item.insert(RESTORED.to_owned(), mark);
+        let fate = match self.dry_run {
+            Some(dry_run) => dry_run.fate(target, origin, &item).await?,
+            None => {
+                let put = async |live: Option<&Item>| attempt(target, &item, live).await;
+                put_newest(origin, &target.form, put).await?
+            }
+        };
+        counts.add(event_id, fate);
         Ok(())
     }
 }
@@ -236,6 +231,7 @@ async fn target(
     let described = client.describe_table().table_name(&table).send().await;
     let described = described.map_err(|error| failed(error_text(&error)))?.table;
     let stream = described.as_ref().and_then(|table| table.latest_stream_arn.clone());
+    let definitions = described.as_ref().map(|table| table.attribute_definitions().to_vec());
     let keys = described.and_then(|table| table.key_schema).unwrap_or_default();
     let keys: Vec<String> = keys.into_iter().map(|key| key.attribute_name).collect();
     if keys.is_empty() {
@@ -265,46 +261,8 @@ async fn target(
     };
     let archived = archived.to_owned();
     let has_archive = source.is_of_store(&url);
-    Ok(Target { client, table, archived, has_archive, stream, form })
-}
-
-async fn put(
-    target: &Target,
-    (archive, row): (Option<&str>, &Row),
-    archived: &Item,
-    dry_run: bool,
-    counts: &Counts,
-) -> Result<(), String> {
-    counts.rows.fetch_add(1, Ordering::Relaxed);
-    let event_id = row.text("_event_id");
-    let mut item = match target.form.of(archived) {
-        Formed::Item(item) => item,
-        Formed::Tombstone => {
-            counts.tombstones.fetch_add(1, Ordering::Relaxed);
-            return Ok(());
-        }
-        Formed::Refused(reason) => {
-            counts.skip(event_id, reason);
-            return Ok(());
-        }
-    };
-    if dry_run {
-        return Ok(());
-    }
-    let stamp = stamp_of(row);
-    // A row of the table's own stream is in the archive of its function, wherever that is reached.
-    let archive = archive.filter(|_| {
-        target.has_archive || target.stream.as_deref() == Some(row.text("_stream_arn"))
-    });
-    let origin = Origin { archive, table: &target.archived, event_id, stamp: &stamp };
-    let mark = restored::mark(&item, origin, target.form.changed_ttl_attribute());
-    item.insert(RESTORED.to_owned(), mark);
-    match put_newest(origin, &target.form, async |live| attempt(target, &item, live).await).await? {
-        Fate::Restored => counts.restored.fetch_add(1, Ordering::Relaxed),
-        Fate::Kept => counts.kept.fetch_add(1, Ordering::Relaxed),
-        Fate::Skipped(reason) => counts.skip(origin.event_id, reason),
-    };
-    Ok(())
+    let definitions = definitions.unwrap_or_default();
+    Ok(Target { client, table, archived, has_archive, stream, definitions, form })
 }
 
 /// One put, on the condition that what stands there is as it was seen.
@@ -382,6 +340,7 @@ mod tests {
     };
     use clap::Parser;
     use model::json::item_from_str;
+    use serde_json::json;
 
     use super::*;
     use crate::test_store::TestStore;
@@ -453,7 +412,7 @@ mod tests {
         let refused = run(&source, &store, &["--ttl", "3600"]).await.unwrap_err();
         assert!(refused.contains("its TTL attribute `year` is a part of the key"), "{refused}");
         let answer = run(&source, &store, &[]).await.unwrap();
-        let counts = ["restored", "keptAsTheyAre", "skipped"].map(|name| answer[name].clone());
+        let counts = ["restored", "kept_as_they_are", "skipped"].map(|name| answer[name].clone());
         assert_eq!(counts, [json!(3), json!(1), json!(0)], "{answer}");
         let items = store.client.scan().table_name("movies").send().await.unwrap();
         let years = items.items().iter().map(|item| item["year"].as_n().unwrap().as_str());
@@ -500,8 +459,8 @@ mod tests {
             let source = Source::Folder(folder.path().to_owned());
             let store = movies_by_year().await;
             let answer = run(&source, &store, &[]).await.unwrap();
-            let counts =
-                ["rows", "restored", "keptAsTheyAre", "skipped"].map(|name| answer[name].clone());
+            let counts = ["rows", "restored", "kept_as_they_are", "skipped"]
+                .map(|name| answer[name].clone());
             assert_eq!(counts, [json!(3), json!(1), json!(2), json!(0)], "{answer}");
             let items = store.client.scan().table_name("movies").send().await.unwrap();
             assert_eq!(items.items()[0]["v"].as_n().unwrap(), "3", "{parts:?}");
@@ -522,9 +481,56 @@ mod tests {
         }
         let answer = run(&source, &store, &[]).await.unwrap();
         assert_eq!(
-            (&answer["restored"], &answer["keptAsTheyAre"]),
+            (&answer["restored"], &answer["kept_as_they_are"]),
             (&json!(2), &json!(2)),
             "{answer}"
         );
+    }
+
+    /// An archive of items of one film each, by version, and what stands in the table.
+    #[tokio::test]
+    async fn a_dry_run_tells_what_the_restore_then_does() {
+        let film = |title: &str, rest: &str| {
+            format!(r#"{{"title":{{"S":"{title}"}},"year":{{"N":"1999"}}{rest}}}"#)
+        };
+        let of_version = |number: u32| (number, film("A", &format!(r#","v":{{"N":"{number}"}}"#)));
+        let large = format!(r#","text":{{"S":"{}"}}"#, "x".repeat(409_580));
+        let year = r#"{"title":{"S":"A"},"year":{"S":"1999"}}"#.to_owned();
+        let gone = r#","_weir":{"M":{"at":{"S":"x"},"gone":{"BOOL":true}}}"#;
+        // Would restore, would replace, kept, written by others, skipped, tombstones.
+        for (rows, stands, expected) in [
+            (vec![of_version(1), of_version(2)], None, [1, 0, 1, 0, 0, 0]),
+            (vec![of_version(1)], Some(film("A", "")), [0, 0, 1, 1, 0, 0]),
+            (vec![of_version(1)], Some(film("A", gone)), [1, 1, 0, 0, 0, 0]),
+            (vec![(1, film("A", &large)), (2, film("B", ""))], None, [1, 0, 0, 0, 1, 0]),
+            (vec![(1, year)], None, [0, 0, 0, 0, 1, 0]),
+            (vec![(1, film("A", gone))], None, [0, 0, 0, 0, 0, 1]),
+        ] {
+            let folder = tempfile::tempdir().unwrap();
+            super::super::tests::write_items(folder.path(), "part-1.parquet", &rows);
+            let source = Source::Folder(folder.path().to_owned());
+            let store = movies_by_year().await;
+            if let Some(item) = &stands {
+                put_live(&store, item).await;
+            }
+            let numbers = async |names: [&str; 6], flags: &[&str]| {
+                let answer = run(&source, &store, flags).await.unwrap();
+                names.map(|name| answer[name].as_u64().unwrap())
+            };
+            let rest = ["kept_as_they_are", "written_by_others", "skipped", "tombstones"];
+            let [kept, written, skipped, tombstones] = rest;
+            let would = ["would_restore", "would_replace", kept, written, skipped, tombstones];
+            let did = ["restored", "replaced", kept, written, skipped, tombstones];
+            let items = async || store.client.scan().table_name("movies").send().await.unwrap();
+            let before = items().await;
+            assert_eq!(numbers(would, &["--dry-run"]).await, expected, "{stands:?}");
+            assert_eq!(numbers(did, &["--dry-run"]).await[..2], [0, 0]);
+            assert_eq!(items().await.items(), before.items(), "a dry run writes nothing");
+            assert_eq!(numbers(did, &[]).await, expected, "{stands:?}");
+            // What was restored is as its rows are.
+            let again = numbers(would, &["--dry-run"]).await;
+            assert_eq!(again[..2], [0, 0], "{stands:?}");
+            assert_eq!(numbers(did, &[]).await[..2], [0, 0], "{stands:?}");
+        }
     }
 }

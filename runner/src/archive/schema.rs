@@ -10,7 +10,9 @@ use parquet::arrow::arrow_reader::ArrowReaderMetadata;
 use rules::archive::SYSTEM_COLUMNS;
 
 use super::cell::CellType;
+use super::condition::DAY;
 use super::source::{Part, Source};
+use crate::output::counted;
 
 /// Footers that are read at the same time.
 pub(super) const READS_AT_ONCE: usize = 8;
@@ -57,7 +59,7 @@ impl UnionColumn {
             return None;
         }
         let types = self.types.iter().map(|(cell_type, (parts, first))| {
-            format!("{cell_type} in {parts} parts, first in {first}")
+            format!("{cell_type} in {}, first in {first}", counted(parts, "part", "parts"))
         });
         let types: Vec<String> = types.collect();
         Some(format!("column `{}` has several types: {}", self.name, types.join("; ")))
@@ -120,6 +122,7 @@ impl Union {
     /// those whose names are most like it.
     pub(super) fn names_like(&self, wanted: &str) -> String {
         let mut names: Vec<&str> = self.columns.iter().map(|column| column.name.as_str()).collect();
+        names.push(DAY);
         let count = names.len();
         if count <= NAMED_MAX {
             return format!("columns are {}", names.join(", "));
@@ -164,9 +167,9 @@ mod tests {
             Union { columns: names.map(column).collect() }
         };
         let said = union(1).names_like("yeer");
-        assert_eq!(said, "columns are Rating, year, attribute_0_s");
+        assert_eq!(said, "columns are Rating, year, attribute_0_s, dt");
         let said = union(1_126).names_like("rating");
-        assert!(said.starts_with("of 1128 columns the ones most like it are Rating, "), "{said}");
+        assert!(said.starts_with("of 1129 columns the ones most like it are Rating, "), "{said}");
         assert_eq!(said.split(", ").count(), NAMED_MAX);
     }
 }

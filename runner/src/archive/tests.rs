@@ -206,6 +206,11 @@ fn rows_are_found() {
         (vec!["query", "--where", "title != 'Rush'"], "e2 e4"),
         (vec!["query", "--where", "_deleted_at <= 1970-01-01T00:00:20Z"], "e1 e2"),
         (vec!["query", "--where", "year < 2013", "--limit", "1"], "e2"),
+        (vec!["query", "--where", "dt = 1970-01-01"], "e1 e2 e3 e4"),
+        (vec!["query", "--where", "dt >= '1970-01-01'", "--where", "title = Big"], "e4"),
+        (vec!["query", "--where", "dt != 1970-01-01"], ""),
+        (vec!["query", "--where", "dt > 1970-01-01", "--where", "year = 2013"], ""),
+        (vec!["query", "--where", "dt < 1970-01-02", "--where", "dt > 1969-12-31"], "e1 e2 e3 e4"),
     ] {
         let found = weir(folder.path(), &arguments).unwrap();
         assert_eq!(events(&found), expected, "{arguments:?}");
@@ -253,6 +258,11 @@ fn mistakes_are_named() {
     for (arguments, expected) in [
         (vec!["cat", "films"], "no table `films`; tables are movies"),
         (vec!["get", "--key", r#"{"year":1}"#], "no version of this key"),
+        (vec!["get", "--key", r#"{"year":1}"#, "--as-of", "9"], "no version of this key"),
+        (
+            vec!["get", "--key", r#"{"title":"Rush"}"#, "--as-of", "9"],
+            "from 1970-01-01T00:00:09Z or before: the first one was deleted at 1970-01-01T00:00:10Z",
+        ),
         (
             vec!["get", "--key", r#"{"name":"Rush"}"#],
             "this key; archived items of this table have no `name`",
@@ -267,8 +277,12 @@ fn mistakes_are_named() {
         ),
         (vec!["cat", "movies", "--dt", "2026-11-31"], "`2026-11-31` is no day"),
         (
-            vec!["erase", "--table", "movies", "--equals", "{}"],
+            vec!["erase", "--table", "movies", "--equals", r#"{"title":"Rush"}"#],
             "leave --folder and --s3-endpoint out",
+        ),
+        (
+            vec!["erase", "--table", "movies"],
+            "say which with --equals, such as '{\"title\":\"Rush\"}'",
         ),
         (vec!["compact"], "on AWS invoke `archive-maintenance`"),
         (vec!["get", "--key", "2013"], "not a JSON object"),
@@ -279,6 +293,8 @@ fn mistakes_are_named() {
         (vec!["query", "--where", "year ! 3"], "write COLUMN OPERATOR VALUE"),
         (vec!["query", "--where", "yeer = 3"], "no column `yeer`; columns are title, year"),
         (vec!["query", "--where", "year = Rush"], "`Rush` is not a number"),
+        (vec!["query", "--where", "dt = 21.11.2026"], "`21.11.2026` is no day: write such as"),
+        (vec!["query", "--where", "dt >= 2026-11-31"], "`2026-11-31` is no day"),
         (vec!["query", "--where", "_coercions = 1"], "which is not compared"),
         (vec!["ddl", "--engine", "athena", "--key-columns", "id"], "no column `id`"),
     ] {
@@ -348,7 +364,7 @@ fn ddl_is_made_of_what_the_parts_have() {
 
     write_part(folder.path(), "part-3.parquet", &FILMS[..1], true);
     let text = ddl("athena");
-    assert!(text.starts_with("-- left out, read it from _item: column `year` has several types: string in 1 parts, first in "), "{text}");
+    assert!(text.starts_with("-- left out, read it from _item: column `year` has several types: string in 1 part, first in "), "{text}");
     assert!(text.contains("bigint in 2 parts") && !text.contains("`year` bigint,"), "{text}");
     assert!(
         text.contains("PARTITION BY json_format(json_extract(_item, '$[\"year\"]')), \"title\""),

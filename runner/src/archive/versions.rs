@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use model::{AttributeValue, Item, KeyAttributeType, json};
 
-use super::cell::{Row, rows_of};
+use super::cell::{Row, rows_of, time_text};
 use super::reading::Reading;
 use super::source::{Part, Source};
 
@@ -40,10 +40,31 @@ pub(crate) fn check_key(key: &Item, known: &[(String, KeyAttributeType)]) -> Res
     }
 }
 
+/// That no version of a key was deleted at or before `as_of` milliseconds, if given, and why that may
+/// be.
+pub(super) async fn none(
+    source: &Source,
+    parts: &[Part],
+    key: &Item,
+    as_of: Option<i64>,
+) -> String {
+    if let Some(as_of) = as_of
+        && let Ok(later) = find(source, parts, key, None).await
+        && let Some(first) = later.first()
+    {
+        return format!(
+            "the archive has no version of this key from {} or before: the first one was deleted at {}, later than that",
+            time_text(as_of),
+            time_text(first.deleted_at())
+        );
+    }
+    format!("the archive has no version of this key{}", misfit(source, parts, key).await)
+}
+
 /// Why a key may have no rows, for the end of a message: an archived item has no such attribute, or
 /// one of another type. Empty when the first item of the parts has it so, or cannot be read: a part
 /// that is compacted in this moment explains nothing.
-pub(super) async fn misfit(source: &Source, parts: &[Part], key: &Item) -> String {
+async fn misfit(source: &Source, parts: &[Part], key: &Item) -> String {
     let Some(item) = first_item(source, parts).await else { return String::new() };
     for (name, value) in key {
         match item.get(name) {

@@ -311,7 +311,8 @@ fn show_folded(report: &fold::Report, output: Output) -> Exit {
 }
 
 fn show_recount(recount: &Recount, output: Output) -> Exit {
-    say(&format!("{} ballots in {} counters", recount.ballots, recount.counters));
+    let ballots = output::counted(recount.ballots, "ballot", "ballots");
+    say(&format!("{ballots} in {}", output::counted(recount.counters, "counter", "counters")));
     let row = |drift: &Drift| {
         vec![
             json!(drift.counter),
@@ -336,7 +337,8 @@ fn show_recount(recount: &Recount, output: Output) -> Exit {
 
 fn show_generated(generated: &Generated, output: Output) -> Exit {
     let seconds = generated.took.as_secs_f64();
-    say(&format!("{} votes in {seconds:.1} s", generated.votes));
+    let votes = output::counted(generated.votes, "vote", "votes");
+    say(&format!("{votes} in {seconds:.1} s"));
     let row = |(counter, tally): (&String, &Tally)| {
         let Tally { voted, must_be, found } = tally;
         let found = found.map(|found| found.to_string());
@@ -353,8 +355,8 @@ fn show_generated(generated: &Generated, output: Output) -> Exit {
     let doubts = &generated.doubts;
     if doubts.votes > 0 {
         say(&format!(
-            "{} votes may or may not be counted, because their answers were lost, so they were not sent again; each total must be from `lowest` to `highest`:",
-            doubts.votes
+            "{} may or may not be counted, because no answer came, so nothing was sent again; each total must be from `lowest` to `highest`:",
+            output::counted(doubts.votes, "vote", "votes")
         ));
         for vote in &doubts.named {
             say(&format!("  {vote}"));

@@ -121,13 +121,57 @@ async fn item_of(
 ) -> Result<Option<Item>, String> {
     let request = client.get_item().table_name(&totals.totals_table).consistent_read(true);
     let answer = request.key(&totals.total_key, SdkValue::S(counter.to_owned())).send().await;
-    let failed = |reason: String| format!("cannot read the total of `{counter}`: {reason}");
-    let item = answer.map_err(|error| failed(error_text(&error)))?.item;
-    item.map(from_sdk_item).transpose()
+    let item = answer.map_err(|error| {
+        let flags =
+            Flags { table: "--totals-table", known: &totals.totals_table, key: "--total-key" };
+        format!(
+            "cannot read the total of `{counter}`: {}{}",
+            error_text(&error),
+            flags.advice(&error)
+        )
+    })?;
+    item.item.map(from_sdk_item).transpose()
+}
+
+/// The flags that name a table and its key, and the table that they name now.
+struct Flags<'t> {
+    table: &'static str,
+    known: &'t str,
+    key: &'static str,
+}
+
+impl Flags<'_> {
+    /// What helps when a request fails because there is no such table, or its key is another one, as
+    /// the end of a message.
+    fn advice(&self, error: &impl ProvideErrorMetadata) -> String {
+        let Self { table, known, key } = self;
+        // A transaction has its reasons in its message.
+        let is_refused = error.message().is_some_and(|said| said.contains("ValidationError"));
+        match error.code() {
+            Some("ResourceNotFoundException") => {
+                format!("; name the table with {table}, such as {table} dev-{known}")
+            }
+            code if is_refused || code == Some("ValidationException") => {
+                format!(
+                    "; if the key of `{known}` has another name, give it with {key}, such as {key} id"
+                )
+            }
+            _ => String::new(),
+        }
+    }
+}
+
+fn slot_flags(place: &Place) -> Flags<'_> {
+    Flags { table: "--slots-table", known: &place.slots_table, key: "--slot-key" }
 }
 
 fn value(place: &Place, key: &str, item: &Item) -> Result<Number, String> {
-    place.rule.value_of_slot(item).map_err(|refusal| format!("slot `{key}`: {refusal}"))
+    place.rule.value_of_slot(item).map_err(|refusal| {
+        format!(
+            "slot `{key}`: {refusal}; if votes are in another attribute than `{}`, name it with --slot-value, such as --slot-value count",
+            place.rule.slot_value
+        )
+    })
 }
 
 /// All slots in one transaction: the value that they had together at one moment.
@@ -138,7 +182,8 @@ async fn at_one_moment(
 ) -> Result<BTreeMap<u32, Number>, String> {
     if slots.len() > TRANSACTION_OPERATIONS_MAX {
         return Err(format!(
-            "an exact read takes up to {TRANSACTION_OPERATIONS_MAX} slots; use --how fresh"
+            "an exact read takes up to {TRANSACTION_OPERATIONS_MAX} slots, and {} are to be read; use --how fresh, or name fewer with --slots, such as --slots {TRANSACTION_OPERATIONS_MAX}",
+            slots.len()
         ));
     }
     let mut request = place.client.transact_get_items();
@@ -156,7 +201,8 @@ async fn at_one_moment(
         };
         let reason = error_text(&error);
         if !is_contended(error.code(), &reason) {
-            return Err(format!("cannot read the slots: {reason}"));
+            let advice = slot_flags(place).advice(&error);
+            return Err(format!("cannot read the slots: {reason}{advice}"));
         }
         // A vote was at one of the slots, and all of them must stand still for this read.
         if !attempts.next().await {
@@ -214,8 +260,9 @@ async fn some(
     let request = KeysAndAttributes::builder().set_keys(Some(requests.collect()));
     let request = request.consistent_read(true).build().map_err(|error| error.to_string())?;
     let answer = place.client.batch_get_item().request_items(&place.slots_table, request).send();
-    let answer =
-        answer.await.map_err(|error| format!("cannot read the slots: {}", error_text(&error)))?;
+    let answer = answer.await.map_err(|error| {
+        format!("cannot read the slots: {}{}", error_text(&error), slot_flags(place).advice(&error))
+    })?;
     let key_of = |item: &std::collections::HashMap<String, SdkValue>| {
         item.get(name).and_then(|key| key.as_s().ok()).cloned().unwrap_or_default()
     };
@@ -335,5 +382,35 @@ mod tests {
             .collect();
         assert_eq!(sum(values.iter()), Ok("12345678901234567883.3".parse().unwrap()));
         assert_eq!(sum([].iter()), Ok(Number::ZERO));
+    }
+
+    #[tokio::test]
+    async fn a_table_that_is_not_there_or_has_another_key_is_told_with_its_flag() {
+        let store = crate::test_store::TestStore::open().await;
+        let place = place(&store.url);
+        let read_all = async || {
+            let mut said = Vec::new();
+            for how in [How::RolledUp, How::Exact, How::Fresh] {
+                said.push(read(&place, &totals(), "A", how).await.unwrap_err());
+            }
+            said
+        };
+        let [slots, all_totals] = [place.slots_table.clone(), totals().totals_table];
+        let total = format!(
+            "; name the table with --totals-table, such as --totals-table dev-{all_totals}"
+        );
+        let slot =
+            format!("; name the table with --slots-table, such as --slots-table dev-{slots}");
+        for (said, flag) in read_all().await.iter().zip([&total, &slot, &total]) {
+            assert!(said.ends_with(flag), "{said}");
+        }
+        // Their key is `p`.
+        store.table(&slots).await;
+        store.table(&all_totals).await;
+        for (said, flag) in
+            read_all().await.iter().zip(["--total-key", "--slot-key", "--total-key"])
+        {
+            assert!(said.ends_with(&format!("give it with {flag}, such as {flag} id")), "{said}");
+        }
     }
 }

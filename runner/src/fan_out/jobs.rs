@@ -11,7 +11,12 @@ use serde_json::json;
 
 use crate::exit::Exit;
 use crate::load::{error_text, from_sdk_item};
-use crate::output::{self, Output, say};
+use crate::output::{self, Output, counted, say};
+use crate::sdk_error::is_not_found;
+
+/// How another table of jobs is named.
+const JOBS_FLAG: &str =
+    "name the table of jobs with --jobs-table, such as --jobs-table fan-out-jobs";
 
 /// Shows jobs, of a rule if one is named. `rules` are those that there are now, if that is known.
 ///
@@ -102,7 +107,9 @@ pub(super) async fn status(client: &Client, table: &str, output: Output) -> Resu
 
 fn end(damaged: u64, is_open: bool) -> Exit {
     if damaged > 0 {
-        say(&format!("{damaged} items of the table are no jobs: is it the table of jobs?"));
+        let items =
+            counted(damaged, "item of the table is no job", "items of the table are no jobs");
+        say(&format!("{items}: is it the table of jobs? {JOBS_FLAG}"));
     }
     if damaged > 0 || is_open { Exit::Differences } else { Exit::Done }
 }
@@ -117,7 +124,10 @@ async fn each(
         client.scan().table_name(table).consistent_read(true).into_paginator().items().send();
     while let Some(item) = items.next().await {
         let item: Item = item
-            .map_err(|error| error_text(&error))
+            .map_err(|error| match is_not_found(&error) {
+                true => format!("{}; {JOBS_FLAG}", error_text(&error)),
+                false => error_text(&error),
+            })
             .and_then(from_sdk_item)
             .map_err(|error| format!("cannot read table `{table}`: {error}"))?;
         let key = item.get(JOB_KEY).and_then(AttributeValue::as_str).unwrap_or_default();
@@ -145,5 +155,13 @@ mod tests {
         assert!(list(Some("products")).await.is_ok() && list(None).await.is_ok());
         let said = list(Some("nosuch")).await.unwrap_err();
         assert_eq!(said, "there is no rule `nosuch`; there are: products");
+        let said = status(&store.client, "nowhere", Output::Json).await.unwrap_err();
+        assert!(said.starts_with("cannot read table `nowhere`: "), "{said}");
+        assert!(
+            said.ends_with(
+                "; name the table of jobs with --jobs-table, such as --jobs-table fan-out-jobs"
+            ),
+            "{said}"
+        );
     }
 }

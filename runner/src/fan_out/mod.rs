@@ -124,12 +124,19 @@ pub async fn run(
     output: Output,
     stack: impl Fn() -> Result<Stack, String>,
 ) -> Result<Exit, String> {
-    let setting = |variable: &str| setting(&stack()?, variable);
-    let jobs_table = |flag: JobsFlag| flag.jobs_table.map_or_else(|| setting("JOBS_TABLE"), Ok);
+    let setting = |variable: &str, flag: &str| {
+        let found = stack().and_then(|stack| setting(&stack, variable));
+        found.map_err(|reason| format!("{reason}\n  = help: or name it with {flag}"))
+    };
+    let jobs_table = |flag: JobsFlag| {
+        let name = || setting("JOBS_TABLE", "--jobs-table, such as --jobs-table fan-out-jobs");
+        flag.jobs_table.map_or_else(name, Ok)
+    };
     // Apart from what they say: rules that cannot be read are no finding of a check.
     let rules_text = |flag: &RulesFlag| -> Result<(String, String), String> {
         let Some(path) = &flag.rules else {
-            return Ok((setting("FAN_OUT_RULES")?, "FAN_OUT_RULES".to_owned()));
+            let flag = "--rules, such as --rules rules.yaml";
+            return Ok((setting("FAN_OUT_RULES", flag)?, "FAN_OUT_RULES".to_owned()));
         };
         let place = path.display().to_string();
         let text = std::fs::read_to_string(path);
@@ -184,9 +191,7 @@ fn parse(text: &str, place: &str) -> Result<Vec<CopyRule>, String> {
 fn setting(stack: &Stack, variable: &str) -> Result<String, String> {
     let mut found =
         stack.functions.iter().filter_map(|function| function.environment.get(variable));
-    found.next().cloned().ok_or_else(|| {
-        format!("no function of the template has {variable}; name it by a flag instead")
-    })
+    found.next().cloned().ok_or_else(|| format!("no function of the template has {variable}"))
 }
 
 #[cfg(test)]
@@ -213,7 +218,11 @@ mod tests {
         };
         assert_eq!(check(Some("right.yaml")).await, Ok(Exit::Done));
         assert_eq!(check(Some("wrong.yaml")).await, Ok(Exit::Differences));
-        assert_eq!(check(None).await, Err("there is no template".to_owned()));
+        let said = check(None).await.unwrap_err();
+        assert_eq!(
+            said,
+            "there is no template\n  = help: or name it with --rules, such as --rules rules.yaml"
+        );
         let said = check(Some("nope.yaml")).await.unwrap_err();
         assert!(said.starts_with("cannot read `") && said.contains("nope.yaml`: "), "{said}");
     }

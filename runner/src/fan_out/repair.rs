@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::exit::Exit;
 use crate::invoke::invoke;
-use crate::output::{self, Output, say};
+use crate::output::{self, Output, counted, say};
 use crate::running::Running;
 
 /// Repairs the copies of some rules.
@@ -62,11 +62,13 @@ pub(super) async fn run(
 /// none is left so.
 fn left_by(rule: &str, [_, _, postponed, refused]: [u64; 4]) -> Option<String> {
     let postponed = (postponed > 0).then(|| {
-        format!("{postponed} copies were throttled or written by others all the time: repair again")
+        let copies = counted(postponed, "copy was", "copies were");
+        format!("{copies} throttled or written by others all the time: repair again")
     });
     let refused = (refused > 0).then(|| {
         format!(
-            "{refused} copies cannot hold what they must, or DynamoDB does not take them: `weir logs fan-out` says which and why"
+            "{} cannot hold what must be in it, or is refused by DynamoDB: `weir logs fan-out` says which and why",
+            counted(refused, "copy", "copies")
         )
     });
     let left: Vec<String> = postponed.into_iter().chain(refused).collect();
@@ -116,7 +118,8 @@ async fn repair_rule(
                 return (sums, Ok(()));
             }
             if let Some(key) = &after {
-                say(&format!("{rule}: {} copies, go on after {key}", sums[0]));
+                let copies = counted(sums[0], "copy", "copies");
+                say(&format!("{rule}: {copies}, go on after {key}"));
             }
         }
         if answer.is_some() && after != before {
@@ -164,6 +167,6 @@ mod tests {
         let refused = left_by("products", [9, 3, 0, 2]).unwrap();
         assert!(refused.starts_with("products: 2 copies cannot hold"), "{refused}");
         let both = left_by("products", [9, 3, 1, 2]).unwrap();
-        assert!(both.starts_with("products: 1 copies were throttled"), "{both}");
+        assert!(both.starts_with("products: 1 copy was throttled"), "{both}");
     }
 }

@@ -6,11 +6,12 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
-    env, io,
+    env, fs, io,
     path::{Path, PathBuf},
     process::Stdio,
 };
 
+use md5::{Digest as _, Md5};
 use serde::Deserialize;
 use tokio::{
     io::{AsyncBufReadExt, AsyncRead, BufReader},
@@ -88,6 +89,16 @@ pub enum Error {
         /// The name of the binary.
         binary: String,
     },
+    /// Another package has a binary of the same name, and this one could not be kept beside it.
+    #[error(
+        "another package has a binary of the name of file=`{binary}`, and it cannot be set apart: {source}; give one of them another name in its Cargo.toml and as BuildProperties.Binary"
+    )]
+    NotSetApart {
+        /// The file.
+        binary: PathBuf,
+        /// Why it failed.
+        source: io::Error,
+    },
 }
 
 impl Error {
@@ -120,34 +131,75 @@ pub async fn build(
     wanted: &[Wanted],
     progress: &mut (dyn FnMut(&str) + Send),
 ) -> Result<BTreeMap<Wanted, PathBuf>, Error> {
-    let program = env::current_exe().unwrap_or_default();
+    build_for(&env::current_exe().unwrap_or_default(), wanted, progress).await
+}
+
+async fn build_for(
+    program: &Path,
+    wanted: &[Wanted],
+    progress: &mut (dyn FnMut(&str) + Send),
+) -> Result<BTreeMap<Wanted, PathBuf>, Error> {
     let mut packages: BTreeMap<&Path, BTreeSet<&str>> = BTreeMap::new();
     for Wanted { package_folder, binary } in wanted {
         packages.entry(package_folder).or_default().insert(binary);
     }
+    let mut makers: BTreeMap<&str, usize> = BTreeMap::new();
+    packages.values().flatten().for_each(|name| *makers.entry(name).or_default() += 1);
     let mut found = BTreeMap::new();
-    for (folder, names) in packages {
-        let paths = package(&program, folder, &names, progress).await?;
-        for (binary, path) in paths {
-            found.insert(Wanted { package_folder: folder.to_owned(), binary }, path);
+    for (folder, names) in &packages {
+        let is_shared = |name: &&str| makers.get(name).is_some_and(|makers| *makers > 1);
+        let (shared, own): (BTreeSet<&str>, BTreeSet<&str>) =
+            names.iter().copied().partition(is_shared);
+        for (names, is_alone) in [(own, false), (shared, true)] {
+            if names.is_empty() {
+                continue;
+            }
+            let paths = package(program, folder, &names, is_alone, progress).await?;
+            for (binary, path) in paths {
+                found.insert(Wanted { package_folder: (*folder).to_owned(), binary }, path);
+            }
         }
     }
     Ok(found)
 }
 
-/// The binaries of one package.
+/// The binaries of one package; `is_alone` if another package has binaries of these names.
 async fn package(
     program: &Path,
     folder: &Path,
     names: &BTreeSet<&str>,
+    is_alone: bool,
     progress: &mut (dyn FnMut(&str) + Send),
 ) -> Result<BTreeMap<String, PathBuf>, Error> {
     let manifest = folder.join("Cargo.toml");
     if manifest.is_file() {
-        return compile(&manifest, names, origin(program).as_ref(), progress).await;
+        let made = compile(&manifest, names, is_alone, origin(program).as_ref(), progress).await?;
+        if !is_alone {
+            return Ok(made);
+        }
+        let apart = |(name, path): (String, PathBuf)| Ok((name, set_apart(&path, folder)?));
+        return made.into_iter().map(apart).collect();
     }
     let path_of = |name: &&str| Ok(((*name).to_owned(), found_beside(program, folder, name)?));
     names.iter().map(path_of).collect()
+}
+
+/// Puts a binary where that of another package with its name does not take its place: cargo has one
+/// place for all binaries of a name.
+fn set_apart(made: &Path, package_folder: &Path) -> Result<PathBuf, Error> {
+    let failed = |source| Error::NotSetApart { binary: made.to_owned(), source };
+    let package = std::path::absolute(package_folder).map_err(failed)?;
+    let hash = u128::from_be_bytes(Md5::digest(package.as_os_str().as_encoded_bytes()).into());
+    let folder = made.with_file_name(format!("weir-{hash:032x}"));
+    fs::create_dir_all(&folder).map_err(failed)?;
+    let apart = folder.join(made.file_name().unwrap_or_default());
+    match fs::remove_file(&apart) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
+        _ => {}
+    }
+    // A copy where the file system has no links.
+    fs::hard_link(made, &apart).or_else(|_| fs::copy(made, &apart).map(drop)).map_err(failed)?;
+    Ok(apart)
 }
 
 /// The binary of a package without sources: it lies beside `program`.
@@ -178,12 +230,20 @@ fn origin(program: &Path) -> Option<Origin> {
     Some(Origin { target_folder: folder.parent()?.to_owned(), profile: profile.to_owned() })
 }
 
-fn arguments(manifest: &Path, names: &BTreeSet<&str>, origin: Option<&Origin>) -> Vec<PathBuf> {
+fn arguments(
+    manifest: &Path,
+    names: &BTreeSet<&str>,
+    is_alone: bool,
+    origin: Option<&Origin>,
+) -> Vec<PathBuf> {
     let mut arguments: Vec<PathBuf> =
         vec!["build".into(), "--message-format=json-render-diagnostics".into()];
     // Of the whole workspace, so that dependencies have the features that they were built with for
-    // weir itself; for the package alone, most of them would be compiled a second time.
-    arguments.push("--workspace".into());
+    // weir itself; for the package alone, most of them would be compiled a second time. That is
+    // the price where another member has a binary of the same name.
+    if !is_alone {
+        arguments.push("--workspace".into());
+    }
     arguments.extend(["--manifest-path".into(), manifest.to_owned()]);
     for name in names {
         arguments.extend(["--bin".into(), name.into()]);
@@ -198,6 +258,7 @@ fn arguments(manifest: &Path, names: &BTreeSet<&str>, origin: Option<&Origin>) -
 async fn compile(
     manifest: &Path,
     names: &BTreeSet<&str>,
+    is_alone: bool,
     origin: Option<&Origin>,
     progress: &mut (dyn FnMut(&str) + Send),
 ) -> Result<BTreeMap<String, PathBuf>, Error> {
@@ -209,7 +270,7 @@ async fn compile(
     let manifest = &std::path::absolute(manifest).unwrap_or_else(|_| manifest.to_owned());
     let folder = manifest.parent().unwrap_or(Path::new("."));
     let mut child = Command::new(&cargo)
-        .args(arguments(manifest, names, origin))
+        .args(arguments(manifest, names, is_alone, origin))
         .current_dir(folder)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -275,8 +336,6 @@ fn artifact(line: &str) -> Option<(String, PathBuf)> {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-
     use super::*;
 
     fn wanted(folder: &Path, binary: &str) -> Wanted {
@@ -327,7 +386,7 @@ mod tests {
         let names = BTreeSet::from(["one", "two"]);
         let mut lines = Vec::new();
         let mut progress = |line: &str| lines.push(line.to_owned());
-        let built = package(&program, &package_folder, &names, &mut progress).await.unwrap();
+        let built = package(&program, &package_folder, &names, false, &mut progress).await.unwrap();
         for name in names {
             let file = format!("{name}{}", env::consts::EXE_SUFFIX);
             assert_eq!(built[name], program.with_file_name(file));
@@ -336,14 +395,50 @@ mod tests {
         assert!(lines.iter().any(|line| line.contains("Compiling two")), "{lines:?}");
 
         let missing = BTreeSet::from(["three"]);
-        let error = package(&program, &package_folder, &missing, &mut |_| {}).await.unwrap_err();
+        let error =
+            package(&program, &package_folder, &missing, false, &mut |_| {}).await.unwrap_err();
         assert!(error.to_string().contains("three"), "{error}");
         write_package(&package_folder, "fn main() { nonsense() }");
         let broken = BTreeSet::from(["one"]);
-        let error = package(&program, &package_folder, &broken, &mut |_| {}).await.unwrap_err();
+        let error =
+            package(&program, &package_folder, &broken, false, &mut |_| {}).await.unwrap_err();
         assert!(error.text(false).contains("nonsense"), "{error}");
         let text = error.text(true);
         assert!(text.contains("above") && !text.contains("nonsense"), "{text}");
+    }
+
+    /// Of packages of their own and of members of one workspace, also when they are built again.
+    #[tokio::test]
+    async fn binaries_of_one_name_do_not_take_each_others_place() {
+        for is_workspace in [false, true] {
+            let folder = tempfile::tempdir().unwrap();
+            let program = folder.path().join("target/debug/weir");
+            fs::create_dir_all(program.with_file_name(".fingerprint")).unwrap();
+            if is_workspace {
+                let members = "[workspace]\nresolver = \"2\"\nmembers = [\"one\", \"two\"]\n";
+                fs::write(folder.path().join("Cargo.toml"), members).unwrap();
+            }
+            let packages = ["one", "two"].map(|name| folder.path().join(name));
+            for (name, package) in ["one", "two"].iter().zip(&packages) {
+                fs::create_dir_all(package.join("src")).unwrap();
+                let own = if is_workspace { "" } else { "[workspace]\n" };
+                let manifest = format!(
+                    "[package]\nname = \"{name}\"\nversion = \"0.0.0\"\nedition = \"2021\"\n[[bin]]\nname = \"same\"\npath = \"src/main.rs\"\n{own}"
+                );
+                fs::write(package.join("Cargo.toml"), manifest).unwrap();
+                let main = format!("fn main() {{ print!(\"{name}\") }}");
+                fs::write(package.join("src/main.rs"), main).unwrap();
+            }
+            let all = [wanted(&packages[0], "same"), wanted(&packages[1], "same")];
+            for _ in 0..2 {
+                let built = build_for(&program, &all, &mut |_| {}).await.unwrap();
+                let said = all.each_ref().map(|wanted| {
+                    let output = std::process::Command::new(&built[wanted]).output().unwrap();
+                    String::from_utf8(output.stdout).unwrap()
+                });
+                assert_eq!(said, ["one", "two"], "workspace: {is_workspace}");
+            }
+        }
     }
 
     #[tokio::test]
@@ -354,7 +449,7 @@ mod tests {
         fs::write(&beside, "").unwrap();
         let nowhere = folder.path().join("functions/processor");
         let names = BTreeSet::from(["archive"]);
-        let found = package(&program, &nowhere, &names, &mut |_| {}).await.unwrap();
+        let found = package(&program, &nowhere, &names, false, &mut |_| {}).await.unwrap();
         assert_eq!(found["archive"], beside);
         let error = build(&[wanted(&nowhere, "counters")], &mut |_| {}).await.unwrap_err();
         let text = error.to_string();

@@ -13,6 +13,7 @@ use indicatif::ProgressBar;
 use serde_json::json;
 
 use super::BadLine;
+use crate::output::counted;
 
 /// Reasons that are shown on the terminal; all of them are in the file.
 const REASONS_SHOWN_MAX: u64 = 10;
@@ -63,8 +64,8 @@ impl PutAside {
     pub(super) fn finish(self) -> std::result::Result<(u64, Option<PathBuf>), String> {
         match self.failure {
             Some(error) => Err(format!(
-                "{} lines could not be loaded and not be put aside in `{}` either: {error}",
-                self.count,
+                "{} could not be loaded and not be put aside in `{}` either: {error}",
+                counted(self.count, "line", "lines"),
                 self.path.display()
             )),
             None => Ok((self.count, (self.count > 0).then_some(self.path))),

@@ -8,7 +8,7 @@ use rules::migration::plan::Direction;
 
 use super::Context;
 use super::control::{Entry, Progress, flag, n, number, text};
-use crate::output::say;
+use crate::output::{counted, say};
 
 /// How many segments comparisons have to go. A repair of the side that readers and writers have left
 /// for good is never made, so nobody waits for it. Of runs before the last one nobody waits for more
@@ -84,7 +84,8 @@ pub(super) async fn compares(
     let open = open(&tasks, phase, number(&state, "run"));
     if open > 0 {
         say(&format!(
-            "a comparison of `{name}` has {open} segments to go, and what it repairs must not meet what writers write after the switch: wait for it, `weir migrate resume {name}` tells workers of them again"
+            "a comparison of `{name}` has {} to go, and what it repairs must not meet what writers write after the switch: wait for it, `weir migrate resume {name}` tells workers of that again",
+            counted(open, "segment", "segments")
         ));
         return Ok(true);
     }

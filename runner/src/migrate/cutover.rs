@@ -24,7 +24,7 @@ use super::way_back::BACK_DIFFERENCES;
 use super::{Context, assembly, in_place, sweep, true_value, way_back};
 use crate::endpoint;
 use crate::exit::Exit;
-use crate::output::{say, show};
+use crate::output::{self, say, show};
 
 /// How long a comparison stands for what was written before it: a stream keeps a record for 24 hours,
 /// so one from before that may have been trimmed unread, and no drain proof would know of it.
@@ -192,7 +192,7 @@ async fn switch(
             Err(exit) => return Ok(Err(exit)),
         };
         let back_since = turn(context, &hold, plan, fingerprint, since).await?;
-        let why = format!("{shards} shards drained");
+        let why = output::counted(shards, "shard drained", "shards drained");
         let (expect, now) = (hold.expect(), context.now().await);
         let decide = Move { expect, to: Some(CUTOVER.decided), why: &why, now };
         let switched_at = sweep::real_seconds(context).await;
@@ -256,7 +256,12 @@ fn decided_and_not_done(problem: &str, verb: &str, name: &str) -> String {
 /// What was done, for the journal.
 fn told(decided: Option<&Decided>, epoch: u64) -> String {
     match decided {
-        Some(Decided { shards, .. }) => format!("{shards} shards drained, epoch {epoch}"),
+        Some(Decided { shards, .. }) => {
+            format!(
+                "{}, epoch {epoch}",
+                output::counted(*shards, "shard drained", "shards drained")
+            )
+        }
         None => format!("what was decided before was ended, epoch {epoch}"),
     }
 }
@@ -353,7 +358,8 @@ fn differs(name: &str, state: &Entry) -> bool {
     let differences = number(state, BACK_DIFFERENCES);
     if differences > 0 {
         say(&format!(
-            "the last comparison of what came back of `{name}` found {differences} differences: `weir migrate verify {name} --repair` first; where the targets cannot be used any longer, `weir migrate revert {name} --with-differences` goes back without what differs"
+            "the last comparison of what came back of `{name}` found {}: `weir migrate verify {name} --repair` first; where the targets cannot be used any longer, `weir migrate revert {name} --with-differences` goes back without what differs",
+            output::counted(differences, "difference", "differences")
         ));
     }
     differences > 0
@@ -413,7 +419,7 @@ async fn go_back(
             return Ok(Err(Exit::Refused));
         }
         context.control.set_active(name, hold.expect(), None).await?;
-        let why = format!("{shards} shards drained");
+        let why = output::counted(shards, "shard drained", "shards drained");
         let (expect, now) = (hold.expect(), context.now().await);
         let decide = Move { expect, to: Some(REVERT.decided), why: &why, now };
         let switched_at = sweep::real_seconds(context).await;

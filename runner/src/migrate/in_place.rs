@@ -21,7 +21,7 @@ use super::tasks::{Work, make_tasks};
 use super::{Context, sweep, verify};
 use crate::archive::maintenance;
 use crate::exit::Exit;
-use crate::output::{say, show};
+use crate::output::{self, say, show};
 
 /// How long a comparison before the end may take. Nobody is held up meanwhile.
 const COMPARISON_LIMIT: Duration = Duration::from_secs(3600);
@@ -79,13 +79,15 @@ pub(super) async fn revert(
     if left > 0 {
         let samples = compared.found.samples.iter().map(|sample| format!("\n  {sample}"));
         say(&format!(
-            "{left} items cannot be changed back as they are:{}\nchange or delete them and say `weir migrate revert {name}` again; writers use the sources, and what they write is changed back meanwhile",
+            "{} cannot be changed back as now:{}\nchange or delete what is named and say `weir migrate revert {name}` again; writers use the sources, and what they write is changed back meanwhile",
+            output::counted(left, "item", "items"),
             samples.collect::<String>()
         ));
         return Ok(Exit::Differences);
     }
-    let written = done.count("written");
-    let why = format!("{written} items changed back, {shards} shards drained, epoch {epoch}");
+    let changed = output::counted(done.count("written"), "item changed back", "items changed back");
+    let drained = output::counted(shards, "shard drained", "shards drained");
+    let why = format!("{changed}, {drained}, epoch {epoch}");
     let now = context.now().await;
     let end = Move { expect, to: Some(Phase::Reverted), why: &why, now };
     let released = |state: &mut Entry| {
@@ -149,7 +151,8 @@ pub(super) async fn complete(
     let left = compared.as_ref().map_or(0, |compared| verify::differences(&compared.found));
     if left > 0 {
         say(&format!(
-            "{left} items are not as the plan wants them, nothing was changed: `weir migrate verify {name}` shows some of them, as long as it is not cut over"
+            "{} not as the plan wants, nothing was changed: `weir migrate verify {name}` shows some, as long as it is not cut over",
+            output::counted(left, "item is", "items are")
         ));
         return Ok(Exit::Differences);
     }
@@ -206,16 +209,18 @@ async fn archives(
             None => erase(name, table, source.items.first()).await?,
         };
         let of = |member: &str| receipt.get(member).cloned().unwrap_or_default();
-        erased.insert(
-            table.to_owned(),
-            json!({
-                "rows": of("eventIds").as_array().map_or(0, Vec::len),
-                "objects": of("objectsReplaced"),
-                "earlier_contents": of("earlierContentsRemoved"),
-                "erased_at": of("erasedSeconds"),
-                "receipt": of("receipt"),
-            }),
-        );
+        let mut told = json!({
+            "rows": of("eventIds").as_array().map_or(0, Vec::len),
+            "objects": of("objectsReplaced"),
+            "earlier_contents": of("earlierContentsRemoved"),
+            "erased_at": of("erasedSeconds"),
+            "receipt": of("receipt"),
+        });
+        // By the same clock as the other times of the receipt, if that is not the function's.
+        if let (Some(seconds), Some(told)) = (receipt.get("storeSeconds"), told.as_object_mut()) {
+            told.insert("erased_at_of_store".to_owned(), seconds.clone());
+        }
+        erased.insert(table.to_owned(), told);
     }
     Ok(erased)
 }

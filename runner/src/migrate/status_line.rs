@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use super::report::at;
 use super::{way_back, workers};
+use crate::output::counted;
 
 /// After so many seconds in a phase of a switch it is told what goes on with it: most are over sooner.
 const SWITCHING_SECONDS: i64 = 60;
@@ -66,7 +67,8 @@ pub(super) fn line(status: &Value) -> String {
     if let Some(differences) = at(status, "/verified/differences").as_u64() {
         // What was compared for a cut-over says nothing of the way back.
         let what = if at(status, "/way_back").is_object() { ", before the cut-over" } else { "" };
-        line.push_str(&format!("  last verified: {differences} differences{what}"));
+        let differences = counted(differences, "difference", "differences");
+        line.push_str(&format!("  last verified: {differences}{what}"));
         if at(status, "/comparison_not_noted") == &json!(true) {
             line.push_str(", but a later comparison was not brought to its end");
         }

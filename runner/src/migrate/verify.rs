@@ -22,7 +22,7 @@ use super::way_back::{BACK_AT, BACK_DIFFERENCES};
 use super::workers::advice;
 use super::{ANSWER_LIMIT, Context, LOOK_EVERY, problems};
 use crate::exit::Exit;
-use crate::output::{self, Output, say, show};
+use crate::output::{self, Output, counted, say, show};
 use crate::server_date;
 
 /// What is compared with what.
@@ -201,12 +201,12 @@ fn report(context: &Context, name: &str, found: &Progress) {
     }
     let kinds = DIFFERENCES.iter().map(|kind| format!("{} {kind}", found.count(kind)));
     show(&format!(
-        "{} items compared: {}; {} repaired, {} foreign, {} tombstones\n",
-        found.count("read"),
+        "{} compared: {}; {} repaired, {} foreign, {}\n",
+        counted(found.count("read"), "item", "items"),
         kinds.collect::<Vec<_>>().join(", "),
         found.count("repaired"),
         found.count("foreign"),
-        found.count("tombstones"),
+        counted(found.count("tombstones"), "tombstone", "tombstones"),
     ));
     for sample in &found.samples {
         show(&format!("  {sample}\n"));
@@ -278,7 +278,11 @@ async fn compare_back(
     let looked = look_through(context, name, BACK.direction, expect, repairs, limit).await?;
     let Some(compared) = looked else { return Ok(None) };
     let (differ, read) = (differences(&compared.found), compared.found.count("read"));
-    let why = format!("{read} items compared on the way back, {differ} differences");
+    let why = format!(
+        "{} compared on the way back, {}",
+        counted(read, "item", "items"),
+        counted(differ, "difference", "differences")
+    );
     let expect = Expect { run: Some(compared.run), ..expect };
     let note = Move { expect, to: None, why: &why, now: context.now().await };
     context.control.to_phase(name, note, |state| compared.note_way_back(state)).await?;
@@ -300,7 +304,11 @@ pub(crate) async fn compare(
     let differ = differences(&compared.found);
     let phase = if differ == 0 { Phase::Ready } else { Phase::Tailing };
     let now = context.now().await;
-    let why = format!("{} items compared, {differ} differences", compared.found.count("read"));
+    let why = format!(
+        "{} compared, {}",
+        counted(compared.found.count("read"), "item", "items"),
+        counted(differ, "difference", "differences")
+    );
     let expect = Expect { run: Some(compared.run), ..expect };
     let end = Move { expect, to: Some(phase), why: &why, now };
     context.control.to_phase(name, end, |state| compared.note(state)).await?;

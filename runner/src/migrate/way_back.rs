@@ -14,7 +14,7 @@ use super::Context;
 use super::control::{Entry, Expect, n, number, phase_of};
 use super::cutover::COMPARISON_SECONDS;
 use super::drain::Drained;
-use crate::output::say;
+use crate::output::{counted, say};
 
 /// Where a state says it, in seconds since 1970.
 pub(super) const BACK_AT: &str = "back_at";
@@ -59,7 +59,8 @@ pub(super) async fn is_forgotten(
     }
     let hours = age / 3600;
     say(&format!(
-        "what was written to the targets of `{name}` in the last {hours} hours may not all have come back, as a stream keeps records for 24 and nobody looked meanwhile: `weir migrate verify {name}` compares"
+        "what was written to the targets of `{name}` in the last {} may not all have come back, as a stream keeps records for 24 and nobody looked meanwhile: `weir migrate verify {name}` compares",
+        counted(hours, "hour", "hours")
     ));
     true
 }
@@ -124,7 +125,8 @@ pub(super) fn line(way_back: &Value) -> Option<String> {
         way_back.get("differences").and_then(Value::as_u64).filter(|found| *found > 0);
     if let Some(differences) = differences {
         return Some(format!(
-            "all that was written until {known} has come back, and the last comparison found {differences} differences"
+            "all that was written until {known} has come back, and the last comparison found {}",
+            counted(differences, "difference", "differences")
         ));
     }
     // A time that is over would only mislead: looks prove nothing any more.

@@ -13,6 +13,7 @@ use super::attempts::{Written, pause};
 use super::control::{Entry, Progress, flag, number, phase_of, text};
 use super::report::at;
 use crate::contention::Attempts;
+use crate::output::counted;
 
 /// No invocation takes longer, in milliseconds. Source: AWS Lambda developer guide, "Lambda quotas".
 const INVOCATION_MS_MAX: u64 = 900_000;
@@ -57,7 +58,8 @@ fn failing_line(name: &str, aside: u64, reason: &str) -> String {
     match aside {
         0 => format!("workers try again what failed: {reason}"),
         aside => format!(
-            "{aside} segments are set aside: {reason}; put that right, then `weir migrate resume {name}` has them taken up again"
+            "{} set aside: {reason}; put that right, then `weir migrate resume {name}` has workers take that up again",
+            counted(aside, "segment is", "segments are")
         ),
     }
 }
@@ -188,7 +190,7 @@ mod tests {
         assert_eq!(of(&[tries]), "workers try again what failed: out of time");
         let aside = task(1, &[("failing", s("no table")), ("aside", Sdk::Bool(true))]);
         let said = of(&[open, aside]);
-        assert!(said.starts_with("1 segments are set aside: no table; "), "{said}");
+        assert!(said.starts_with("1 segment is set aside: no table; "), "{said}");
         assert!(said.contains("`weir migrate resume shop`"), "{said}");
     }
 

@@ -278,7 +278,7 @@ fn depth(attempt: &Attempt, all: &[Attempt]) -> usize {
 }
 
 fn records(count: usize) -> String {
-    if count == 1 { "1 record".to_owned() } else { format!("{count} records") }
+    output::counted(count, "record", "records")
 }
 
 fn suggest(verdicts: &[Verdict]) {

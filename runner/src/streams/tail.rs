@@ -113,7 +113,8 @@ pub(super) async fn run(
         if round == 1 && !arguments.no_follow {
             let shards = tail.open.len();
             output::say(&format!(
-                "following {shards} shards of `{}`; Ctrl-C ends it",
+                "following {} of `{}`; Ctrl-C ends it",
+                output::counted(shards, "shard", "shards"),
                 stream.table
             ));
         }

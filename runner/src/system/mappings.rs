@@ -19,6 +19,7 @@ use crate::journal::{Entry, Journal, MappingJournal, Messages};
 use crate::mapping::{
     FilterCriteria, InvokeOutcome, Pace, Settings, ShardId, StartingPosition, Status,
 };
+use crate::output::counted;
 use crate::poller::{
     Chaos, CheckpointStore, FailureDestination, FileDestination, Invoke, NoDestination, Observer,
     PageWatcher, Poller, RunEnd, S3Destination, run_mapping,
@@ -106,7 +107,9 @@ impl RunningMapping {
         let waiting: usize = status.shards.iter().map(|shard| shard.waiting).sum();
         let end = self.end().map(|why| format!(", it runs no more: {why}")).unwrap_or_default();
         let shards = status.shards.len();
-        format!("{shards} shards, {waiting} records waiting, {:?}{end}", status.totals)
+        let shards = counted(shards, "shard", "shards");
+        let waiting = counted(waiting, "record waiting", "records waiting");
+        format!("{shards}, {waiting}, {:?}{end}", status.totals)
     }
 
     /// Stops after what is under way; its checkpoints are on disk then.

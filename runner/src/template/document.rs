@@ -13,6 +13,7 @@ use saphyr_parser::{Event, Marker, Parser, ScalarStyle, Span as ParserSpan, Tag}
 use crate::template::{
     diagnostic::{Findings, Span},
     intrinsic::{self, Intrinsic},
+    syntax::broken_json,
 };
 
 /// CloudFormation's own limit of a template in S3 (1 MB).
@@ -108,12 +109,12 @@ pub(crate) fn parse(text: &str, findings: &Findings<'_>) -> Option<Node> {
         let (event, span) = match event {
             Ok(event) => event,
             Err(error) => {
-                let at = position(*error.marker(), 1);
-                findings.error(
-                    at,
-                    format!("this is not valid YAML: {}", error.info()),
-                    syntax_help(findings, at),
-                );
+                let (at, message, help) = broken_json(text).unwrap_or_else(|| {
+                    let at = position(*error.marker(), 1);
+                    let message = format!("this is not valid YAML: {}", error.info());
+                    (at, message, syntax_help(findings, at))
+                });
+                findings.error(at, message, help);
                 return None;
             }
         };

@@ -37,6 +37,7 @@ mod resolver;
 mod resource;
 mod schedule;
 mod stack;
+mod syntax;
 mod table;
 mod value;
 
@@ -115,6 +116,17 @@ impl Context {
 /// # Errors
 ///
 /// Every error that was found, and the warnings beside them, in the order of the lines.
+pub fn read_bytes(file: &str, bytes: &[u8], context: &Context) -> Result<Stack, Diagnostics> {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => read(file, text, context),
+        Err(error) => Err(syntax::not_utf8(file, bytes, error.valid_up_to())),
+    }
+}
+
+/// The same of its text.
+///
+/// # Errors
+/// Everything that is wrong in it.
 pub fn read(file: &str, text: &str, context: &Context) -> Result<Stack, Diagnostics> {
     // Editors on Windows put a byte order mark before the text.
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);

@@ -6,18 +6,19 @@ use std::{fmt::Write, fs, path::Path, time::Instant};
 
 use proptest::prelude::*;
 
-use crate::template::{Code, Context, Severity, read};
+use crate::template::{Code, Context, Severity, read, read_bytes};
 
 /// What the template gives, as text. Its first line may set parameters: `# parameters: Stage=prod,
 /// Name=value`.
-fn render(name: &str, text: &str) -> String {
+fn render(name: &str, bytes: &[u8]) -> String {
     let mut context = Context::default();
+    let text = String::from_utf8_lossy(bytes);
     let given = text.lines().next().and_then(|line| line.strip_prefix("# parameters: "));
     for pair in given.unwrap_or_default().split(", ").filter(|pair| !pair.is_empty()) {
         let (key, value) = pair.split_once('=').unwrap();
         context.parameters.insert(key.to_owned(), value.to_owned());
     }
-    let stack = match read(name, text, &context) {
+    let stack = match read_bytes(name, bytes, &context) {
         Err(diagnostics) => return format!("{diagnostics}\n"),
         Ok(stack) => stack,
     };
@@ -78,7 +79,7 @@ fn render(name: &str, text: &str) -> String {
     out
 }
 
-fn check(name: &str, text: &str, expected: &Path) {
+fn check(name: &str, text: &[u8], expected: &Path) {
     let found = render(name, text);
     if std::env::var_os("UPDATE").is_some() {
         fs::write(expected, found).unwrap();
@@ -97,7 +98,7 @@ fn templates_give_what_is_written_beside_them() {
         let is_template = path.extension().is_some_and(|end| end == "yaml" || end == "json");
         if is_template {
             let name = path.file_name().unwrap().to_str().unwrap().to_owned();
-            let text = fs::read_to_string(&path).unwrap();
+            let text = fs::read(&path).unwrap();
             check(&name, &text, &path.with_extension("txt"));
             count += 1;
         }
@@ -109,7 +110,7 @@ fn templates_give_what_is_written_beside_them() {
 fn the_projects_own_template_gives_its_stack() {
     let package = Path::new(env!("CARGO_MANIFEST_DIR"));
     let text = fs::read_to_string(package.join("../template.yaml")).unwrap();
-    check("template.yaml", &text, &package.join("testdata/template/project.txt"));
+    check("template.yaml", text.as_bytes(), &package.join("testdata/template/project.txt"));
 
     let stack = read("template.yaml", &text, &Context::default()).unwrap();
     let tables: Vec<&str> = stack.tables.iter().map(|table| table.name.as_str()).collect();

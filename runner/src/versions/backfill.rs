@@ -19,7 +19,7 @@ use super::{Place, absent};
 use crate::contention::{Attempts, Undone, why_undone};
 use crate::endpoint;
 use crate::load::{error_text, from_sdk_item, key_attributes, to_sdk_item};
-use crate::output::Output;
+use crate::output::{Output, counted};
 use crate::sdk_error::is_not_found;
 
 /// Transactions that are under way at the same time.
@@ -81,15 +81,18 @@ impl Report {
             );
         }
         let mut text = if dry_run {
-            format!("{items} items; nothing was written\n")
+            format!("{}; nothing was written\n", counted(items, "item", "items"))
         } else {
             format!(
-                "{items} items, {begun} histories begun, {} were there\n",
+                "{}, {}, {} there before\n",
+                counted(items, "item", "items"),
+                counted(begun, "history begun", "histories begun"),
                 items - begun - left_out
             )
         };
         if *left_out > 0 {
-            text.push_str(&format!("{left_out} items get no history, among them:\n"));
+            let items = counted(left_out, "item gets", "items get");
+            text.push_str(&format!("{items} no history, among them:\n"));
             named.iter().for_each(|what| text.push_str(&format!("  {what}\n")));
         }
         text
@@ -139,8 +142,11 @@ pub(super) async fn run(place: &Place, dry_run: bool) -> Result<Report, String> 
         .try_buffer_unordered(WRITERS)
         .try_fold(Report::default(), async |mut report, outcome| {
             report.add(outcome);
-            progress
-                .set_message(format!("{} items, {} histories begun", report.items, report.begun));
+            progress.set_message(format!(
+                "{} of {} begun",
+                report.begun,
+                counted(report.items, "item", "items")
+            ));
             Ok(report)
         })
         .await;
@@ -220,12 +226,15 @@ mod tests {
             report.add(outcome);
         }
         assert!(report.is_whole());
-        assert_eq!(report.text(Output::Table, false), "3 items, 2 histories begun, 1 were there\n");
+        assert_eq!(
+            report.text(Output::Table, false),
+            "3 items, 2 histories begun, 1 there before\n"
+        );
         report.add(Outcome::LeftOut("a: it is too large".to_owned()));
         assert!(!report.is_whole());
         assert_eq!(
             report.text(Output::Table, false),
-            "4 items, 2 histories begun, 1 were there\n1 items get no history, among them:\n  a: it is too large\n"
+            "4 items, 2 histories begun, 1 there before\n1 item gets no history, among them:\n  a: it is too large\n"
         );
         for number in 0..2 * NAMED_MAX {
             report.add(Outcome::LeftOut(number.to_string()));

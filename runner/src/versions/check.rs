@@ -20,7 +20,7 @@ use super::reading::{Entry, each_entry};
 use super::{Place, closer_look};
 use crate::endpoint;
 use crate::load::{error_text, from_sdk_item, key_attributes};
-use crate::output::Output;
+use crate::output::{Output, counted};
 
 /// Histories that are compared at most: about 200 bytes of each are held.
 const HISTORIES_MAX: usize = 5_000_000;
@@ -55,10 +55,10 @@ impl Report {
             );
         }
         let mut text = format!(
-            "{} items, {} histories with {} versions, {} wrong\n",
-            self.items,
-            self.histories,
-            self.versions,
+            "{}, {} with {}, {} wrong\n",
+            counted(self.items, "item", "items"),
+            counted(self.histories, "history", "histories"),
+            counted(self.versions, "version", "versions"),
             self.wrong.len()
         );
         for (item, what) in self.wrong.iter().take(NAMED_MAX) {

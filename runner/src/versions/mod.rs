@@ -220,14 +220,26 @@ fn choose<'v>(versions: &'v [Version], which: &Which) -> Result<&'v Version, Str
     // Records have whole seconds: as of a time within a second is as of that second.
     let seconds = u64::try_from(parse_time(text)?.div_euclid(1000)).unwrap_or(0);
     as_of(versions, seconds).map_err(|not_known| match not_known {
-        NotKnown::Earlier => format!(
-            "the history begins after {text}; the first version that is kept is from {}",
-            at(versions.first())
-        ),
+        NotKnown::Earlier => begins_later(versions, text),
         NotKnown::Missing(..) => format!(
             "what the item was at {text} is not known: {not_known}; name a version with --number, `weir versions ls` shows those that there are"
         ),
     })
+}
+
+/// That the first version there is came to be after a time: the item's first one, or the first that
+/// was not pruned.
+fn begins_later(versions: &[Version], time: &str) -> String {
+    let first = versions.first();
+    let since = at(first).as_str().map_or_else(|| "an unknown time".to_owned(), str::to_owned);
+    match first.map_or(1, |first| first.number) {
+        1 => format!(
+            "the history begins after {time}: the item's first version is of {since}, later than that"
+        ),
+        number => format!(
+            "the history begins after {time}: the first version that is kept is {number}, of {since}; those before it are gone"
+        ),
+    }
 }
 
 /// What is not known of a version that was chosen by a time: nobody saw the item before it was changed
@@ -319,7 +331,13 @@ mod tests {
         assert_eq!(choose(None, Some("2023-11-14T22:13:25.900Z")), Ok(5));
         assert_eq!(
             choose(None, Some("1700000002")),
-            Err("the history begins after 1700000002; the first version that is kept is from \"2023-11-14T22:13:23Z\"".to_owned())
+            Err("the history begins after 1700000002: the first version that is kept is 3, of 2023-11-14T22:13:23Z; those before it are gone".to_owned())
+        );
+        let first = [Version { number: 1, ..versions[0].clone() }];
+        let early = Which { number: None, as_of: Some("2023-11-14".to_owned()) };
+        assert_eq!(
+            super::choose(&first, &early).map(|version| version.number),
+            Err("the history begins after 2023-11-14: the item's first version is of 2023-11-14T22:13:23Z, later than that".to_owned())
         );
         assert!(choose(None, Some("yesterday")).is_err());
         let which = Which { number: None, as_of: Some("1700000004".to_owned()) };

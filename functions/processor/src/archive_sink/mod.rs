@@ -132,30 +132,40 @@ impl<O: ObjectStore> ArchiveSink<O> {
             Some((number, entry))
         });
         let (numbers, parts): (Vec<u32>, Vec<ObjectEntry>) = parts.unzip();
-        let mut highest = numbers.into_iter().max().unwrap_or(0);
-        self.leave_out(parts, missing).await?;
+        let highest = numbers.into_iter().max().unwrap_or(0);
+        let replaced = self.leave_out(parts, bucket, missing).await?;
+        let highest = highest.max(replaced);
         let hour = bucket.hour();
         let mut compacted = self.store.list(&hour.compacted_prefix(&self.prefix)).await?;
         compacted.retain(|entry| hour.compacted_number(&self.prefix, &entry.name).is_some());
-        for content in self.leave_out(compacted, missing).await? {
-            highest = highest.max(content.replaced_of(bucket));
-        }
-        Ok(highest)
+        let replaced = self.leave_out(compacted, bucket, missing).await?;
+        Ok(highest.max(replaced))
     }
 
+    /// Removes from `missing` what objects hold. Answers the highest number of a part of the bucket
+    /// that one of them stands for.
+    ///
+    /// A busy hour has millions of rows, so what an object holds is forgotten once the few rows that
+    /// are looked for were compared with it.
     async fn leave_out(
         &self,
         objects: Vec<ObjectEntry>,
+        bucket: &Bucket,
         missing: &mut Rows,
-    ) -> Result<Vec<PartContent>, Failure> {
+    ) -> Result<u32, Failure> {
+        let wanted: DigestSet = missing.event_ids().map(digest).collect();
+        let (mut known, mut highest) = (DigestSet::default(), 0);
         let reads: Vec<_> = objects.into_iter().map(|entry| self.content_of(entry)).collect();
         let mut reads = stream::iter(reads).buffer_unordered(READS_AT_ONCE);
-        let mut contents = Vec::new();
         while let Some(content) = reads.next().await {
-            contents.push(content?);
+            let content = content?;
+            highest = highest.max(content.replaced_of(bucket));
+            known.extend(content.event_ids.iter().copied().filter(|id| wanted.contains(id)));
         }
-        without(missing, &contents);
-        Ok(contents)
+        if !known.is_empty() {
+            missing.retain(|row| !known.contains(&digest(row.event_id())));
+        }
+        Ok(highest)
     }
 
     async fn content_of(&self, entry: ObjectEntry) -> Result<PartContent, Failure> {

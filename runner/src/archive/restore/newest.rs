@@ -32,11 +32,32 @@ pub(super) enum Attempt {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
     /// It is in the table.
-    Restored,
-    /// The table has something newer.
-    Kept,
+    Restored {
+        /// Whether the item of an older row stood there, or a tombstone.
+        replaces: bool,
+    },
+    /// The table keeps what it has.
+    Kept(Kept),
     /// It cannot be put.
     Skipped(String),
+}
+
+/// Why the table keeps what it has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kept {
+    /// It was restored from the same row or a newer one.
+    Newer,
+    /// Somebody wrote or changed it, or it was restored from another table's archive.
+    Written,
+}
+
+/// Whether a row is put where something stands, or nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// It is.
+    Put,
+    /// What stands there stays.
+    Keep(Kept),
 }
 
 /// Puts a row by `attempt`, which is told what must stand there: nothing, or this item.
@@ -51,12 +72,15 @@ pub(super) async fn put_newest(
     let mut live: Option<Item> = None;
     for _ in 0..LOOKS_MAX {
         match attempt(live.as_ref()).await? {
-            Attempt::Put => return Ok(Fate::Restored),
+            Attempt::Put => return Ok(Fate::Restored { replaces: live.is_some() }),
             Attempt::Refused(reason) => return Ok(Fate::Skipped(reason)),
-            Attempt::Stands(Some(item)) if may_go(&item, origin, form) => live = Some(item),
+            Attempt::Stands(Some(item)) => match verdict(Some(&item), origin, form) {
+                Verdict::Put => live = Some(item),
+                Verdict::Keep(kept) => return Ok(Fate::Kept(kept)),
+            },
             // It was deleted between a look and the put.
             Attempt::Stands(None) if live.is_some() => live = None,
-            Attempt::Stands(_) => return Ok(Fate::Kept),
+            Attempt::Stands(None) => return Ok(Fate::Kept(Kept::Written)),
         }
     }
     Err(format!(
@@ -65,14 +89,21 @@ pub(super) async fn put_newest(
     ))
 }
 
-/// Whether the item is still as it was restored from an older row of the same archive, or a
-/// tombstone, which readers take for nothing. An update that somebody made where a tombstone stood
-/// is an item.
-fn may_go(live: &Item, origin: Origin<'_>, form: &Form) -> bool {
+/// Whether a row is put where `live` stands: where nothing does, a tombstone, which readers take for
+/// nothing, or an item that still is as it was restored from an older row of the same archive. An
+/// update that somebody made where a tombstone stood is an item.
+pub(super) fn verdict(live: Option<&Item>, origin: Origin<'_>, form: &Form) -> Verdict {
+    let Some(live) = live else { return Verdict::Put };
     let is_key = |name: &str| form.is_key(name);
-    let is_older = restored::stamp_of(live).is_some_and(|known| known < origin.stamp)
-        && restored::is_as_restored(live, origin.table, is_key);
-    is_older || is_bare_tombstone_of(live, is_key)
+    if is_bare_tombstone_of(live, is_key) {
+        return Verdict::Put;
+    }
+    match restored::stamp_of(live) {
+        Some(known) if restored::is_as_restored(live, origin.table, is_key) => {
+            if known < origin.stamp { Verdict::Put } else { Verdict::Keep(Kept::Newer) }
+        }
+        _ => Verdict::Keep(Kept::Written),
+    }
 }
 
 #[cfg(test)]
@@ -152,21 +183,24 @@ mod tests {
         let gone = r#"{"id":{"S":"k"},"_weir":{"M":{"at":{"S":"x"},"gone":{"BOOL":true}}}}"#;
         let written = item(gone).with("n", AttributeValue::Null);
         let changed = row(1, "t").with("n", AttributeValue::S("changed".to_owned()));
+        let put = |replaces| Fate::Restored { replaces };
+        let (newer, other) = (Fate::Kept(Kept::Newer), Fate::Kept(Kept::Written));
         for (live, fate) in [
-            (None, Fate::Restored),
-            (Some(row(1, "t")), Fate::Restored),
-            (Some(row(5, "t")), Fate::Kept),
-            (Some(row(9, "t")), Fate::Kept),
-            (Some(row(1, "other")), Fate::Kept),
-            (Some(changed), Fate::Kept),
-            (Some(item(gone)), Fate::Restored),
-            (Some(written), Fate::Kept),
-            (Some(Item::new().with("id", AttributeValue::S("k".to_owned()))), Fate::Kept),
+            (None, put(false)),
+            (Some(row(1, "t")), put(true)),
+            (Some(row(5, "t")), newer.clone()),
+            (Some(row(9, "t")), newer),
+            (Some(row(1, "other")), other.clone()),
+            (Some(changed), other.clone()),
+            (Some(item(gone)), put(true)),
+            (Some(written), other.clone()),
+            (Some(Item::new().with("id", AttributeValue::S("k".to_owned()))), other),
         ] {
             let cell = RefCell::new(live.clone());
             let fates = block_on(put_all(&cell, &[5], &[0]));
             assert_eq!(fates, std::slice::from_ref(&fate), "{live:?}");
-            let stands = if fate == Fate::Restored { Some(row(5, "t")) } else { live };
+            let stands =
+                if matches!(fate, Fate::Restored { .. }) { Some(row(5, "t")) } else { live };
             assert_eq!(cell.into_inner(), stands);
         }
         let refused = block_on(put_newest(

@@ -61,8 +61,8 @@ pub(super) async fn of_item(endpoint: &str, table: &str, key: &Item) -> Result<S
         }
     }
     Err(format!(
-        "none of the {} records in the stream of `{table}` is of the item {}: a stream keeps its records for 24 hours, and the names and types have to be those of the key",
-        search.seen,
+        "none of the {} in the stream of `{table}` is of the item {}: a stream keeps its records for 24 hours, and the names and types have to be those of the key",
+        output::counted(search.seen, "record", "records"),
         json::item_to_string(key)
     ))
 }
@@ -87,7 +87,8 @@ impl Search<'_> {
             found = of_item.map(|record| record.sequence.as_str().to_owned()).or(found);
             if self.told.elapsed() > PROGRESS {
                 self.told = Instant::now();
-                output::say(&format!("{} records were looked through, now {shard}", self.seen));
+                let seen = output::counted(self.seen, "record was", "records were");
+                output::say(&format!("{seen} looked through, now {shard}"));
             }
         }
         Ok(found)
