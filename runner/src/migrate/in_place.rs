@@ -209,7 +209,7 @@ async fn archives(
         erased.insert(
             table.to_owned(),
             json!({
-                "rows": of("eventIds").as_array().map_or(0, Vec::len),
+                "rows": maintenance::rows_erased(&receipt),
                 "objects": of("objectsReplaced"),
                 "earlier_contents": of("earlierContentsRemoved"),
                 "erased_at": of("erasedSeconds"),
