@@ -250,6 +250,9 @@ pub(crate) fn streams_client(endpoint: &str) -> aws_sdk_dynamodbstreams::Client 
         .region(Region::new(region(endpoint)))
         .endpoint_url(streams_endpoint(endpoint))
         .timeout_config(attempt_limit(ATTEMPT_MAX))
+        // Others read the same shards, and together they are throttled.
+        .retry_config(retries::config())
+        .retry_classifier(Absence::default())
         .interceptor(NamesEndpoint(streams_endpoint(endpoint)))
         .credentials_provider(keys::of_endpoint(endpoint))
         .build();

@@ -147,8 +147,13 @@ impl ClassifyRetry for Absence {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use futures::FutureExt as _;
+
     use super::*;
-    use crate::endpoint::client_with_limit;
+    use crate::endpoint::{client, client_with_limit, streams_client};
+    use crate::test_proxy::{self, refusal};
     use crate::test_store::TestStore;
 
     #[test]
@@ -202,6 +207,31 @@ mod tests {
         assert!(absence.is_silent());
         client.list_tables().send().await.unwrap();
         assert!(!absence.is_silent());
+    }
+
+    /// More often than the SDK asks unless it is told otherwise.
+    #[tokio::test]
+    async fn what_is_throttled_is_asked_for_again_of_tables_and_of_streams() {
+        const REFUSED: u32 = 4;
+        let store = TestStore::open().await;
+        for code in ["ProvisionedThroughputExceededException", "LimitExceededException"] {
+            let asked = Arc::new(AtomicU32::new(0));
+            let counted = Arc::clone(&asked);
+            let url = test_proxy::before(&store.url, move |operation, _| {
+                let place = counted.fetch_add(1, Ordering::Relaxed);
+                let answer = match operation {
+                    "ListTables" | "ListStreams" if place % (REFUSED + 1) < REFUSED => {
+                        refusal(400, code)
+                    }
+                    _ => None,
+                };
+                async move { answer }.boxed()
+            })
+            .await;
+            client(&url).list_tables().send().await.unwrap();
+            streams_client(&url).list_streams().send().await.unwrap();
+            assert_eq!(asked.load(Ordering::Relaxed), 2 * (REFUSED + 1), "{code}");
+        }
     }
 
     #[test]

@@ -10,6 +10,7 @@ import unittest
 from expansion import ROOT, TEMPLATE, Names, as_list, expand, role_of, statements
 
 STREAM_RETENTION_SECONDS = 86_400
+VERSION_DESCRIPTION_LENGTH = 256
 # The one service whose actions have no resources to name.
 NO_RESOURCES = {"xray:PutTelemetryRecords", "xray:PutTraceSegments"}
 # No number ends the retries, as failures of milliseconds would use up any in minutes of an incident and give healthy
@@ -111,10 +112,17 @@ class Expansion(unittest.TestCase):
                 self.assertEqual(destination, "arn:aws:s3:::failures-bucket")
 
     def test_at_most_two_mappings_read_one_stream_for_good(self):
-        # A migration is over one day; its mapping is a third reader until it is taken out.
+        # A migration is over one day: what reads for it is enabled by a parameter, which no deployment sets.
         mappings = self.of_type("AWS::Lambda::EventSourceMapping").values()
-        lasting = [m for m in mappings if "MigrationFunction" not in json.dumps(m["FunctionName"])]
-        self.assertLess(len(lasting), len(mappings))
+        lasting = [m for m in mappings if m.get("Enabled", True) is True]
+        [passing] = [m for m in mappings if m not in lasting]
+        self.assertEqual(passing["Enabled"], {"Fn::If": ["FollowsMovies", True, False]})
+        condition = self.template["Conditions"]["FollowsMovies"]
+        self.assertEqual(condition, {"Fn::Equals": [{"Ref": "MigrateMovies"}, "true"]})
+        config = tomllib.loads((ROOT / "samconfig.toml").read_text())
+        for environment in (table for table in config.values() if isinstance(table, dict)):
+            given = shlex.split(environment["deploy"]["parameters"]["parameter_overrides"])
+            self.assertIn("MigrateMovies=false", given)
         streams = [json.dumps(m["EventSourceArn"]) for m in lasting]
         for stream in streams:
             self.assertLessEqual(streams.count(stream), 2)
@@ -175,6 +183,29 @@ class Expansion(unittest.TestCase):
             self.assertIn("Canary10Percent5Minutes", config)
             self.assertIn("AllAtOnce", config)
 
+    def test_a_changed_parameter_makes_a_new_version(self):
+        # SAM names a version by a hash in which parameters are names, so that a value changes the version only in
+        # its description. What is in there and does not change the function is refused by Lambda: it publishes
+        # no version that is equal to the last one.
+        versions = self.of_type("AWS::Lambda::Version").values()
+        for function, properties in self.functions().items():
+            of_function = [properties.get(name) for name in ("Environment", "MemorySize", "Timeout")]
+            [version] = [version for version in versions if version["FunctionName"] == {"Ref": function}]
+            description = version.get("Description", {})
+            told, meant = (parameters_in(self.template, value) for value in (description, of_function))
+            self.assertEqual(told, meant, function)
+            self.assertLessEqual(self.length_at_most(description), VERSION_DESCRIPTION_LENGTH, function)
+
+    def length_at_most(self, description):
+        """How long a description is with the longest values that its parameters take."""
+        pattern = description.get("Fn::Sub", "")
+        longest = {}
+        for name in re.findall(r"\$\{(\w+)\}", pattern):
+            parameter = self.template["Parameters"][name]
+            longest[name] = parameter.get("MaxLength", len(str(parameter.get("MaxValue", ""))))
+            self.assertTrue(longest[name], f"{name} has no limit")
+        return len(re.sub(r"\$\{(\w+)\}", lambda found: "x" * longest[found[1]], pattern))
+
     def test_mappings_invoke_the_alias(self):
         for name, mapping in self.of_type("AWS::Lambda::EventSourceMapping").items():
             self.assertRegex(json.dumps(mapping["FunctionName"]), "Aliaslive", name)
@@ -233,6 +264,17 @@ class Expansion(unittest.TestCase):
             self.assertIs(bool(re.fullmatch(schedule["AllowedPattern"], given)), taken, given)
         self.assertRegex(schedule["Default"], schedule["AllowedPattern"])
 
+    def test_the_guide_counts_what_stands_always(self):
+        alarms = self.of_type("AWS::CloudWatch::Alarm").values()
+        counts = {
+            "alarms": f"{len(alarms)} alarms with {sum(len(metrics(alarm)) for alarm in alarms)} metrics",
+            "mappings": f"of {len(self.of_type('AWS::Lambda::EventSourceMapping'))} event source mappings",
+            "tables": f"| {len(self.of_type('AWS::DynamoDB::Table'))} on demand",
+        }
+        guide = (ROOT / "docs" / "deploy.md").read_text()
+        for what, count in counts.items():
+            self.assertIn(count, guide, what)
+
     def test_the_outputs_name_what_each_function_is_invoked_by(self):
         values = [output["Value"] for output in self.template["Outputs"].values()]
         for function in self.functions():
@@ -269,6 +311,31 @@ class Examples(unittest.TestCase):
                 written = [s for s in statements(template, role) if "s3:PutObject" in as_list(s["Action"])]
                 objects = [names.text(resource) for s in written for resource in as_list(s["Resource"])]
                 self.assertIn(f"{destination}/*", objects, path)
+
+
+def parameters_in(template, value):
+    """The parameters that a value refers to, also by the name of a resource."""
+    match value:
+        case {"Ref": name}:
+            return parameters_of(template, name)
+        case {"Fn::GetAtt": path}:
+            return parameters_of(template, path[0] if isinstance(path, list) else path.split(".")[0])
+        case {"Fn::Sub": str() as pattern}:
+            named = [name.split(".")[0] for name in re.findall(r"\$\{([^}!]+)\}", pattern)]
+            return set().union(*(parameters_of(template, name) for name in named))
+        case dict():
+            return set().union(*(parameters_in(template, member) for member in value.values()))
+        case list():
+            return set().union(*(parameters_in(template, member) for member in value))
+    return set()
+
+
+def parameters_of(template, name):
+    """A parameter itself, or those in the name that a resource is given."""
+    if name in template["Parameters"]:
+        return {name}
+    properties = template["Resources"].get(name, {}).get("Properties", {})
+    return parameters_in(template, [properties.get(key) for key in ("TableName", "BucketName")])
 
 
 def metrics(alarm):

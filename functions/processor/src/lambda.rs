@@ -448,7 +448,7 @@ async fn sdk_config() -> aws_config::SdkConfig {
     let mut config = aws_config::defaults(BehaviorVersion::latest())
         .retry_config(retries)
         .timeout_config(timeouts)
-        // An attempt that stalls is over after its time-out.
+        // A request that stalls is over after its time-out, and a download after that of the object store.
         .stalled_stream_protection(StalledStreamProtectionConfig::disabled());
     if let Some(region) = environment_variable("AWS_REGION") {
         config = config.region(Region::new(region));

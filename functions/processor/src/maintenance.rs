@@ -13,7 +13,7 @@ use serde_json::value::RawValue;
 use crate::archive_sink::compaction::{
     AGE_SECONDS_DEFAULT, AGE_SECONDS_MIN, CompactionReport, Compactor, Selection,
 };
-use crate::archive_sink::erasure::{Condition, Eraser, ErasureReceipt, Subject};
+use crate::archive_sink::erasure::{Condition, Eraser, ErasureSummary, Subject};
 use crate::back_off::Deadline;
 use crate::failure::Failure;
 use crate::object_store::ObjectMaintenance;
@@ -46,7 +46,7 @@ pub enum Answer {
     /// By a compaction.
     Compacted(CompactionReport),
     /// By an erasure.
-    Erased(ErasureReceipt),
+    Erased(ErasureSummary),
 }
 
 /// Where an event says that it is from if a schedule sends it: EventBridge's rules, or its scheduler.
@@ -160,7 +160,7 @@ pub async fn carry_out<O: ObjectMaintenance>(
         }
         Request::Erase { table, subject, name } => {
             let erased = eraser.erase(&table, &subject, name.as_deref(), now_seconds, deadline);
-            erased.await.map(Answer::Erased)
+            erased.await.map(|receipt| Answer::Erased(receipt.into()))
         }
     }
 }

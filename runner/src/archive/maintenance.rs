@@ -377,8 +377,14 @@ pub(super) async fn erase(
 /// one before it under its name.
 fn has_erased(answer: &str) -> bool {
     let answer: Value = serde_json::from_str(answer).unwrap_or_default();
-    let ids = answer.pointer("/erased/eventIds").and_then(Value::as_array);
-    ids.is_some_and(|ids| !ids.is_empty())
+    answer.get("erased").is_some_and(|receipt| rows_erased(receipt) > 0)
+}
+
+/// How many rows are gone by an answer of the function. One from before it told their number names
+/// each by its event id, and may be given to a purge long after.
+pub(crate) fn rows_erased(receipt: &Value) -> u64 {
+    let named = || receipt.get("eventIds").and_then(Value::as_array).map_or(0, Vec::len);
+    receipt.get("rows").and_then(Value::as_u64).unwrap_or_else(|| named() as u64)
 }
 
 /// Whether a person says yes; where nobody can be asked, how to say it.
@@ -503,6 +509,8 @@ mod tests {
     #[test]
     fn a_receipt_without_rows_is_a_difference() {
         for (answer, expected) in [
+            (r#"{"erased":{"rows":170000}}"#, true),
+            (r#"{"erased":{"rows":0}}"#, false),
             (r#"{"erased":{"eventIds":["a"]}}"#, true),
             (r#"{"erased":{"eventIds":[]}}"#, false),
             ("{}", false),

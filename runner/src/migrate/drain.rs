@@ -33,8 +33,9 @@ const WAITING_MAX: usize = 20_000;
 const PROVED_TOGETHER: usize = 200;
 /// Documents that are looked at at the same time.
 const LOOKS_AT_ONCE: usize = 8;
-/// Shards of a table that are read at the same time: writers may wait for the last one.
-const SHARDS_AT_ONCE: usize = 8;
+/// Shards of a table that are read at the same time: writers may wait for the last one, and on AWS a
+/// look is pauses for the most part.
+const SHARDS_AT_ONCE: usize = 32;
 
 /// Which records count.
 #[derive(Clone, Copy, Debug)]
@@ -287,6 +288,9 @@ impl Drain {
             }
             if end.is_passed_by(records.last().and_then(|record| record.creation_s)) {
                 return Ok(true);
+            }
+            if let Some(pause) = end.pause(empty, shard.empty) {
+                tokio::time::sleep(pause).await;
             }
         }
         Ok(true)

@@ -14,6 +14,7 @@ use super::control::{Entry, number, phase_of};
 use super::cutover::drain;
 use super::drain::{Counted, Drain, Drained};
 use super::{Context, LOOK_EVERY, slowed, tables, way_back};
+use crate::keys;
 
 /// A stream keeps its records for 24 hours; what was not followed by then is lost. Source: DynamoDB
 /// developer guide, "Change data capture for DynamoDB Streams".
@@ -24,10 +25,23 @@ pub(super) const FOLLOWED_SECONDS_MAX: i64 = 10;
 const FOLLOWED_MAX: Duration = Duration::from_secs(10);
 /// How long a look may take, in seconds, unless somebody says otherwise. What is not known by then is
 /// not said.
-pub(super) const LOOK_SECONDS: u64 = 10;
+const LOOK_SECONDS: u64 = 10;
+/// The same on AWS, where a shard is read to its end with pauses, for some ten seconds, and many shards
+/// are not read at the same time.
+const LOOK_SECONDS_ON_AWS: u64 = 30;
 
 /// How long is looked whether changes are being applied, before it is said that none is.
 const IDLE_SEEN: Duration = Duration::from_secs(3);
+
+/// How long a look may take, in seconds, by what somebody said and by whether the endpoint may be AWS.
+pub(super) fn look_seconds(said: Option<u64>, on_aws: bool) -> u64 {
+    said.unwrap_or(if on_aws { LOOK_SECONDS_ON_AWS } else { LOOK_SECONDS })
+}
+
+/// How long a look at the streams of an endpoint may take.
+pub(super) fn look_limit(endpoint: &str, said: Option<u64>) -> Duration {
+    Duration::from_secs(look_seconds(said, keys::are_own(endpoint)))
+}
 
 /// Who looks again and again.
 pub(super) struct Watcher {
@@ -35,12 +49,6 @@ pub(super) struct Watcher {
     direction: Option<Direction>,
     drain: Option<Drain>,
     applied: Applied,
-}
-
-impl Default for Watcher {
-    fn default() -> Self {
-        Self::with_limit(Duration::from_secs(LOOK_SECONDS))
-    }
 }
 
 /// What a look at the streams came to.

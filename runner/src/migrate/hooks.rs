@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
 
-use super::following::Watcher;
+use super::following::{self, Watcher};
 use super::{Context, report};
 use crate::exit::Exit;
 use crate::output::say;
@@ -134,7 +134,9 @@ impl Hooks {
             return Ok(());
         }
         // A hook is told what can be found out; after a failure that may be nothing.
-        let status = report::describe(context, migration, Some(&mut Watcher::default())).await;
+        let limit = following::look_limit(&context.endpoint, None);
+        let mut watcher = Watcher::with_limit(limit);
+        let status = report::describe(context, migration, Some(&mut watcher)).await;
         let told = json!({
             "schema": "weir.migration.hook/v1",
             "hook": hook,

@@ -210,7 +210,7 @@ async fn archives(
         };
         let of = |member: &str| receipt.get(member).cloned().unwrap_or_default();
         let mut told = json!({
-            "rows": of("eventIds").as_array().map_or(0, Vec::len),
+            "rows": maintenance::rows_erased(&receipt),
             "objects": of("objectsReplaced"),
             "earlier_contents": of("earlierContentsRemoved"),
             "erased_at": of("erasedSeconds"),

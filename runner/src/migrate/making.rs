@@ -8,12 +8,29 @@ use aws_sdk_dynamodb::types::{
 };
 
 use super::control::{Control, failed};
+use crate::endpoint;
 
 /// How long is waited for a control table that is being made; on AWS that takes some seconds.
 const MADE_LIMIT: Duration = Duration::from_secs(120);
 const MADE_LOOK: Duration = Duration::from_millis(500);
 
 impl Control {
+    /// Why a control table that is missing is not made. On AWS the functions follow the one that the
+    /// stack has, and one that is made because a name was mistyped costs money and wakes nobody.
+    pub(crate) async fn missing(
+        &self,
+        endpoint: &str,
+        is_asked_for: bool,
+    ) -> Result<Option<String>, String> {
+        if may_make(endpoint, is_asked_for) || self.status().await?.is_some() {
+            return Ok(None);
+        }
+        Ok(Some(format!(
+            "there is no control table `{}` at `{endpoint}`: name that of the stack, its output ControlTableName, with --control-table; or say --create-control-table, and let local workers follow it (--local-workers), as no function does",
+            self.table
+        )))
+    }
+
     /// Makes the table if it is not there, and waits until it can be written.
     pub(crate) async fn ensure(&self) -> Result<(), String> {
         if self.status().await?.is_none() {
@@ -96,5 +113,46 @@ impl Control {
                 created.map(drop).map_err(|e| failed("the control table cannot be made", &e))
             }
         }
+    }
+}
+
+/// Whether a control table may be made: a local store has nothing that follows another one.
+fn may_make(endpoint: &str, is_asked_for: bool) -> bool {
+    is_asked_for || !endpoint::is_on_aws(endpoint)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_store::TestStore;
+
+    const AWS: &str = "https://dynamodb.eu-west-3.amazonaws.com";
+
+    #[test]
+    fn on_aws_somebody_has_to_ask_for_a_control_table() {
+        for (endpoint, is_asked_for, expected) in [
+            (AWS, false, false),
+            (AWS, true, true),
+            ("http://127.0.0.1:8000", false, true),
+            ("http://127.0.0.1:8000", true, true),
+        ] {
+            assert_eq!(may_make(endpoint, is_asked_for), expected, "{endpoint} {is_asked_for}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_control_table_that_is_missing_on_aws_is_told_with_what_helps() {
+        let store = TestStore::open().await;
+        let table = "weir-migrations".to_owned();
+        let control = Control { client: endpoint::client(&store.url), table };
+        let why = control.missing(AWS, false).await.unwrap().unwrap();
+        for part in ["`weir-migrations`", AWS, "--control-table", "--create-control-table"] {
+            assert!(why.contains(part), "{why}");
+        }
+        assert_eq!(control.status().await, Ok(None), "nothing was made");
+        assert_eq!(control.missing(AWS, true).await, Ok(None));
+        assert_eq!(control.missing(&store.url, false).await, Ok(None));
+        control.ensure().await.unwrap();
+        assert_eq!(control.missing(AWS, false).await, Ok(None));
     }
 }

@@ -117,8 +117,9 @@ enum MigrateVerb {
         #[arg(long)]
         exit_code: bool,
         /// Seconds that a look at the streams may take; what is not known by then is not said
-        #[arg(long, default_value_t = following::LOOK_SECONDS, value_name = "SECONDS")]
-        look: u64,
+        /// (10 unless said otherwise, and 30 on AWS, where shards are read with pauses)
+        #[arg(long, value_name = "SECONDS")]
+        look: Option<u64>,
     },
     /// Say so whenever something has changed, until it is ready or done
     Watch {
@@ -305,7 +306,7 @@ pub async fn run(arguments: MigrateArguments, output: Output) -> Result<Exit, St
     let endpoint = endpoint::find(arguments.endpoint.as_deref())?;
     let mut context = Context::new(&endpoint, &arguments.control_table, output);
     context.hooks = Hooks::open(&arguments.hooks)?;
-    let Some(limit) = arguments.verb.limit() else {
+    let Some(limit) = arguments.verb.limit(&endpoint) else {
         return carry_out(&context, arguments.verb).await;
     };
     // Who took a connection and says nothing is asked again, but not for much longer than the command
@@ -322,9 +323,9 @@ pub async fn run(arguments: MigrateArguments, output: Output) -> Result<Exit, St
 
 impl MigrateVerb {
     /// How long it may take, where somebody says that.
-    fn limit(&self) -> Option<Duration> {
+    fn limit(&self, endpoint: &str) -> Option<Duration> {
         let seconds = match self {
-            Self::Status { look, .. } => *look,
+            Self::Status { look, .. } => return Some(following::look_limit(endpoint, *look)),
             Self::Wait { timeout, .. } => *timeout,
             Self::Cutover(cutover) => return Some(cutover.switch.limit()),
             Self::Revert(revert) => return Some(revert.switch.limit()),
@@ -342,6 +343,7 @@ async fn carry_out(context: &Context, verb: MigrateVerb) -> Result<Exit, String>
         MigrateVerb::Start(start) => start::run(context, &start).await,
         MigrateVerb::Work(work) => start::work(context, &work).await,
         MigrateVerb::Status { name, exit_code, look } => {
+            let look = following::look_limit(&context.endpoint, look);
             report::status(context, &name, exit_code, look).await
         }
         MigrateVerb::Watch { name } => report::watch(context, &name).await,

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::beginning::counted;
 use super::control::{Entry, Progress, flag, number, phase_of, text};
-use super::following::{Streams, Watcher};
+use super::following::{self, Streams, Watcher};
 use super::held::HELD_AT;
 use super::patience::{Patience, UNSEEN_MAX};
 use super::problems::Problems;
@@ -294,9 +294,9 @@ pub(super) async fn status(
     context: &Context,
     name: &str,
     exit_code: bool,
-    look_seconds: u64,
+    look: Duration,
 ) -> Result<Exit, String> {
-    let mut watcher = Watcher::with_limit(Duration::from_secs(look_seconds));
+    let mut watcher = Watcher::with_limit(look);
     let status = describe(context, name, Some(&mut watcher)).await?;
     show_status(context.output, &status);
     Ok(if exit_code { exit_of(&status) } else { Exit::Done })
@@ -349,7 +349,8 @@ fn show_status(output: Output, status: &Value) {
 
 /// Shows the status whenever it has changed, until nothing more happens by itself.
 pub(super) async fn watch(context: &Context, name: &str) -> Result<Exit, String> {
-    let (mut shown, mut watcher) = (Value::Null, Watcher::default());
+    let limit = following::look_limit(&context.endpoint, None);
+    let (mut shown, mut watcher) = (Value::Null, Watcher::with_limit(limit));
     let mut patience = Patience::after_first(UNSEEN_MAX);
     loop {
         let looked = describe(context, name, Some(&mut watcher)).await;

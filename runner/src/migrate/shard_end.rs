@@ -15,9 +15,12 @@ use crate::server_date;
 const EMPTY_PAGES: u32 = 3;
 /// The same on AWS, of all looks together. A page there covers a portion of the shard that may have no
 /// record while a later one has, and nothing says how many portions there are. So this is evidence and
-/// no proof; a look takes one shard a second or two.
+/// no proof; the first look takes ten seconds for it, with the pauses in between.
 /// Source: DynamoDB Streams API reference, "GetRecords".
 const EMPTY_PAGES_ON_AWS: u32 = 50;
+/// Between two empty pages of a shard on AWS: five requests a second, as more are throttled, together
+/// with those of the functions that read the shard.
+const PAUSE_ON_AWS: Duration = Duration::from_millis(200);
 /// Seconds by which the clocks of machines that make records may differ, and the whole second that a
 /// time is told in: as much as a backfill waits for behind its fence.
 pub(super) const CLOCKS_SECONDS: i64 = 6;
@@ -28,6 +31,7 @@ const TIME_LIMIT: Duration = Duration::from_secs(5);
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ShardEnd {
     empty_pages_in_all: u32,
+    pause: Duration,
     /// Who reads a record of this second, since 1970, has read all that was there when the look began.
     enough: Option<i64>,
 }
@@ -42,7 +46,17 @@ impl ShardEnd {
         }
         let now = tokio::time::timeout(TIME_LIMIT, server_date::seconds(client)).await;
         let enough = now.ok().flatten().map(|now| now + CLOCKS_SECONDS);
-        Self { empty_pages_in_all: EMPTY_PAGES_ON_AWS, enough }
+        Self { enough, ..Self::on_aws() }
+    }
+
+    fn on_aws() -> Self {
+        Self { empty_pages_in_all: EMPTY_PAGES_ON_AWS, pause: PAUSE_ON_AWS, enough: None }
+    }
+
+    /// How long to wait behind an empty page before the next one is asked for; none if none will be.
+    pub(super) fn pause(self, empty: u32, empty_in_all: u32) -> Option<Duration> {
+        let goes_on = empty > 0 && !self.is_reached(empty, empty_in_all);
+        Some(self.pause).filter(|pause| goes_on && !pause.is_zero())
     }
 
     /// Whether empty pages are enough: in a row in this look, and since the last record in all looks.
@@ -61,11 +75,12 @@ impl ShardEnd {
 mod tests {
     use super::*;
     use crate::endpoint;
+    use crate::migrate::following::look_seconds;
 
     #[test]
     fn a_shard_ends_behind_enough_empty_pages_or_with_what_is_newer_than_the_look() {
         let local = ShardEnd::default();
-        let aws = ShardEnd { empty_pages_in_all: EMPTY_PAGES_ON_AWS, enough: Some(1_006) };
+        let aws = ShardEnd { enough: Some(1_006), ..ShardEnd::on_aws() };
         for (empty, in_all, of_local, of_aws) in [
             (2, 100, false, false),
             (3, 3, true, false),
@@ -83,6 +98,25 @@ mod tests {
             assert_eq!(aws.is_passed_by(made), expected, "{made:?}");
             assert!(!local.is_passed_by(made));
         }
+    }
+
+    #[test]
+    fn on_aws_empty_pages_of_a_shard_are_read_with_pauses() {
+        for (empty, in_all, of_aws) in [
+            // Behind records the next page is read at once.
+            (0, 0, None),
+            (1, 1, Some(PAUSE_ON_AWS)),
+            (49, 49, Some(PAUSE_ON_AWS)),
+            (50, 50, None),
+            (2, 52, Some(PAUSE_ON_AWS)),
+            (3, 53, None),
+        ] {
+            assert_eq!(ShardEnd::on_aws().pause(empty, in_all), of_aws, "{empty} {in_all}");
+            assert_eq!(ShardEnd::default().pause(empty, in_all), None, "{empty} {in_all}");
+        }
+        let first: Duration = (0..).map_while(|n| ShardEnd::on_aws().pause(n + 1, n + 1)).sum();
+        let limit = Duration::from_secs(look_seconds(None, true));
+        assert!(first * 2 < limit, "a look at more than one round of shards ends in time");
     }
 
     #[tokio::test]

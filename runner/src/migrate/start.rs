@@ -53,6 +53,9 @@ pub(crate) struct StartArguments {
     /// Items per second that the backfill reads of each table; 0 for no limit
     #[arg(long, default_value_t = 0, allow_negative_numbers = true, value_parser = rate)]
     rate: u64,
+    /// On AWS, make the control table if it is not there; no function follows one that is made so
+    #[arg(long)]
+    create_control_table: bool,
     /// Only say what would be done
     #[arg(long)]
     dry_run: bool,
@@ -110,6 +113,11 @@ pub(super) async fn run(context: &Context, arguments: &StartArguments) -> Result
         }
         say(&format!("`{}` would {}; nothing was written", plan.migration, purpose(plan)));
         return Ok(Exit::Done);
+    }
+    let is_asked_for = arguments.create_control_table;
+    if let Some(why) = context.control.missing(&context.endpoint, is_asked_for).await? {
+        say(&format!("refused: {why}"));
+        return Ok(Exit::Refused);
     }
     context.control.ensure().await?;
     let is_begun = match begun(context, plan).await? {

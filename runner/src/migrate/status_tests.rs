@@ -6,7 +6,7 @@ use aws_sdk_dynamodb::types::AttributeValue as Sdk;
 use serde_json::{Value, json};
 
 use super::control::{n, s};
-use super::following::Watcher;
+use super::following::{Watcher, look_limit};
 use super::held::HELD_AT;
 use super::plan_file::PlanFile;
 use super::switching_tests::{NAME, Served, plan_with_way_back, serve, write_down};
@@ -57,7 +57,8 @@ async fn status_of(served: &Served, case: &Case) -> (Vec<String>, String, Exit) 
         true
     };
     control.change(NAME, "ROUTE", route).await.unwrap();
-    let mut watcher = Watcher::default();
+    let limit = look_limit(&served.context.endpoint, None);
+    let mut watcher = Watcher::with_limit(limit);
     let status = report::describe(&served.context, NAME, Some(&mut watcher)).await.unwrap();
     let commands = status["next_steps"].as_array().unwrap().iter();
     let commands = commands.map(|step| step["command"].as_str().unwrap());

@@ -26,7 +26,7 @@ use rules::migration;
 use xxhash_rust::xxh3::xxh3_128;
 
 pub use self::pass::Progress;
-pub use self::receipt::ErasureReceipt;
+pub use self::receipt::{ErasureReceipt, ErasureSummary};
 use crate::back_off::{Deadline, RetryPolicy};
 use crate::failure::Failure;
 use crate::object_store::ObjectMaintenance;

@@ -9,8 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::{Mutex as Turn, OwnedMutexGuard, Semaphore, SemaphorePermit};
 
-/// Bytes of objects that are in memory at the same time, unless one alone has more. While an object
-/// comes in it is there twice: as the pieces that came, and as a whole.
+/// Bytes of objects that are in memory at the same time, unless one alone has more.
 const BYTES_MAX: u64 = 32 << 20;
 /// Bytes are counted in these, rounded up.
 const UNIT: u64 = 1 << 10;

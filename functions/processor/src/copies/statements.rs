@@ -8,7 +8,7 @@ use model::json::{write_attribute_value, write_string};
 use model::{AttributeValue, Item, json};
 use rules::fan_out::{CopyRule, Mark, Update, mark_attribute};
 
-use crate::tables::statements::Statements;
+use crate::tables::statements::{STATEMENT_LENGTH_MAX, Statements};
 
 /// What a `?` stands for.
 #[derive(Debug)]
@@ -108,7 +108,7 @@ impl CopyStatement {
 
 /// The statement that writes a copy if [`CopyGuard::of_job`](super::CopyGuard::of_job) holds; `key` is
 /// one copy's, and those of the others have the same names. `None` if PartiQL cannot say it: a name with
-/// a quotation mark in it.
+/// a quotation mark in it, or so many long names that the statement is longer than DynamoDB takes.
 pub(super) fn write_of_job(rule: &CopyRule, key: &Item, update: &Update) -> Option<CopyStatement> {
     let mut statement = CopyStatement::default();
     let mut names = vec![rule.target.as_str(), rule.index_key.as_str()];
@@ -141,6 +141,9 @@ pub(super) fn write_of_job(rule: &CopyRule, key: &Item, update: &Update) -> Opti
             statement.copy_of(rule, key, mark)?;
             statement.equals(&mark_attribute(&rule.name), &AttributeValue::S(mark.text()));
         }
+    }
+    if statement.text.len() > STATEMENT_LENGTH_MAX {
+        return None;
     }
     write_string(&mut statement.json, &statement.text);
     Some(statement)
@@ -200,5 +203,20 @@ mod tests {
         }
         let odd = rule("  key: {of: id}\n  attributes: {'x\"': x}\n");
         assert!(write_of_job(&odd, &key(r#"{"k":{"S":"1"}}"#), &set).is_none());
+    }
+
+    #[test]
+    fn a_statement_is_no_longer_than_the_database_takes() {
+        let named = rule("  key: {of: id}\n  attributes: {x: x}\n");
+        let key = item_from_str(r#"{"k":{"S":"1"}}"#).unwrap();
+        let mark = Mark { origin: r#"{"N":"7"}"#.to_owned(), stamp: Stamp::lowest(), hops: 1 };
+        let of = |length: usize| {
+            let values = [("n".repeat(length), Some("v".into()))].into();
+            write_of_job(&named, &key, &Update::Set { values, mark: mark.clone() })
+        };
+        let around = of(1).unwrap().text.len() - 1;
+        let longest = of(STATEMENT_LENGTH_MAX - around).unwrap();
+        assert_eq!(longest.text.len(), STATEMENT_LENGTH_MAX);
+        assert!(of(STATEMENT_LENGTH_MAX - around + 1).is_none());
     }
 }

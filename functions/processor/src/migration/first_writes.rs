@@ -13,12 +13,12 @@ use rules::{Effect, Folded, Joined};
 
 use super::targets::{Targets, WRITES_AT_ONCE};
 use crate::back_off::Deadline;
-use crate::tables::statements::{STATEMENTS_MAX, StatementOutcome, Statements};
+use crate::tables::statements::{
+    STATEMENT_LENGTH_MAX, STATEMENTS_MAX, StatementOutcome, Statements,
+};
 
 /// Bytes of one request: below it, what is repeated after a failure is little.
 const BYTES_MAX: usize = 1024 * 1024;
-/// Characters of one statement, inclusive (DynamoDB API reference, `BatchStatementRequest`).
-const STATEMENT_LENGTH_MAX: usize = 8192;
 /// Writes at the same time for which one more request is under way.
 const WRITES_PER_REQUEST: usize = 8;
 

@@ -2,8 +2,11 @@
 //!
 //! Retries of single requests are the SDK's; what its errors mean for us is decided here.
 
+use std::time::Duration;
+
 use aws_sdk_s3::Client;
 use aws_sdk_s3::error::{DisplayErrorContext, ProvideErrorMetadata, SdkError};
+use aws_sdk_s3::operation::get_object::GetObjectOutput;
 use aws_sdk_s3::operation::list_object_versions::ListObjectVersionsOutput;
 use aws_sdk_s3::operation::list_objects_v2::ListObjectsV2Output;
 use aws_sdk_s3::primitives::ByteStream;
@@ -21,19 +24,39 @@ const FOLDER_PAGES_MAX: usize = 100;
 /// Pages without an object that are passed over at most, one after the other.
 const EMPTY_PAGES_MAX: usize = 1_000;
 
+/// How long nothing may come of an object's content. The SDK's time-outs end with the head of an answer,
+/// and a connection that is dead says nothing for as long as the invocation has.
+const SILENCE_MAX: Duration = Duration::from_secs(10);
+
 /// One bucket of S3.
 #[derive(Clone, Debug)]
 pub struct S3ObjectStore {
     client: Client,
     bucket: String,
     setting: &'static str,
+    silence_max: Duration,
 }
 
 impl S3ObjectStore {
     /// The bucket `bucket`, which the environment variable `setting` names.
     #[must_use]
     pub fn new(client: Client, bucket: String, setting: &'static str) -> Self {
-        Self { client, bucket, setting }
+        Self { client, bucket, setting, silence_max: SILENCE_MAX }
+    }
+
+    /// The content of an object as it comes; fails when it breaks off, or nothing comes for too long.
+    async fn content(&self, object: GetObjectOutput) -> Result<Bytes, String> {
+        let length = object.content_length.and_then(|length| usize::try_from(length).ok());
+        let mut content = Vec::with_capacity(length.unwrap_or_default());
+        let mut body = object.body;
+        loop {
+            match tokio::time::timeout(self.silence_max, body.try_next()).await {
+                Ok(Ok(Some(part))) => content.extend_from_slice(&part),
+                Ok(Ok(None)) => return Ok(content.into()),
+                Ok(Err(error)) => return Err(DisplayErrorContext(&error).to_string()),
+                Err(_) => return Err(format!("nothing came for {:?}", self.silence_max)),
+            }
+        }
     }
 
     fn failure<E>(&self, doing: &str, error: &SdkError<E>) -> Failure
@@ -136,10 +159,10 @@ impl ObjectStore for S3ObjectStore {
             Err(error) if is_denied(&error) && self.is_absent(name).await? => return Ok(None),
             Err(error) => return Err(self.failure("GetObject", &error)),
         };
-        let content = object.body.collect().await.map_err(|error| {
-            Failure::Retry(format!("GetObject `{name}` broke off: {}", DisplayErrorContext(&error)))
-        })?;
-        Ok(Some(content.into_bytes()))
+        let content = self.content(object).await;
+        content
+            .map(Some)
+            .map_err(|reason| Failure::Retry(format!("GetObject `{name}` broke off: {reason}")))
     }
 
     async fn put_if_absent(
@@ -364,10 +387,13 @@ where
 #[cfg(test)]
 mod tests {
     use aws_sdk_s3::config::http::HttpResponse;
+    use aws_sdk_s3::config::{BehaviorVersion, Credentials, Region, StalledStreamProtectionConfig};
     use aws_sdk_s3::error::ErrorMetadata;
     use aws_sdk_s3::operation::put_object::PutObjectError;
     use aws_sdk_s3::primitives::SdkBody;
     use aws_sdk_s3::types::{DeleteMarkerEntry, ObjectVersion};
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpListener;
 
     use super::*;
 
@@ -432,6 +458,46 @@ mod tests {
                     assert_eq!(token.as_deref(), expected);
                 }
                 (found, expected) => panic!("{names}: {found:?}, not {expected:?}"),
+            }
+        }
+    }
+
+    /// Answers one request on a connection, and then says nothing more.
+    async fn that_answers(answer: String) -> Client {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        tokio::spawn(async move {
+            let (mut socket, _) = listener.accept().await.unwrap();
+            let mut request = Vec::new();
+            while !request.ends_with(b"\r\n\r\n") {
+                request.push(socket.read_u8().await.unwrap());
+            }
+            socket.write_all(answer.as_bytes()).await.unwrap();
+            std::future::pending::<()>().await;
+        });
+        let config = aws_sdk_s3::Config::builder()
+            .behavior_version(BehaviorVersion::latest())
+            .region(Region::new("us-east-1"))
+            .credentials_provider(Credentials::new("key", "secret", None, None, "test"))
+            .stalled_stream_protection(StalledStreamProtectionConfig::disabled())
+            .endpoint_url(url)
+            .force_path_style(true)
+            .build();
+        Client::from_conf(config)
+    }
+
+    #[tokio::test]
+    async fn a_download_that_stalls_ends() {
+        for (length, expected) in [(5, Ok("seven")), (7, Err("nothing came for 50ms"))] {
+            let answer = format!("HTTP/1.1 200 OK\r\ncontent-length: {length}\r\n\r\nseven");
+            let mut store = S3ObjectStore::new(that_answers(answer).await, "b".to_owned(), "B");
+            store.silence_max = Duration::from_millis(50);
+            match (store.get("object").await, expected) {
+                (Ok(Some(content)), Ok(expected)) => assert_eq!(content, expected),
+                (Err(Failure::Retry(reason)), Err(expected)) => {
+                    assert_eq!(reason, format!("GetObject `object` broke off: {expected}"));
+                }
+                (found, expected) => panic!("{found:?}, not {expected:?}"),
             }
         }
     }

@@ -11,6 +11,8 @@ use serde::Deserialize;
 
 use super::direct::exchanged;
 
+/// Characters of one statement, inclusive (DynamoDB API reference, `BatchStatementRequest`).
+pub(crate) const STATEMENT_LENGTH_MAX: usize = 8192;
 /// Statements of one request, inclusive.
 pub(crate) const STATEMENTS_MAX: usize = 25;
 /// What the body of a request begins with.

@@ -24,7 +24,7 @@ use rules::{Effect, Found, fold};
 
 pub(in crate::archive_sink) type Store = Arc<InMemoryObjectStore>;
 
-fn compactor(store: &Store) -> Compactor<Store> {
+pub(in crate::archive_sink) fn compactor(store: &Store) -> Compactor<Store> {
     Compactor { store: Arc::clone(store), prefix: "archive/".to_owned(), retry: AT_ONCE }
 }
 

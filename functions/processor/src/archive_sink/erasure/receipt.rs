@@ -42,6 +42,44 @@ pub struct ErasureReceipt {
     pub progress: Option<Progress>,
 }
 
+/// What the function says of an erasure: the receipt without its lists. They grow with the rows, and
+/// an answer of Lambda has 6 MB, which some 170,000 event ids fill; the object has no such limit.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ErasureSummary {
+    /// The table.
+    pub table: String,
+    /// The object that keeps the receipt, which names the objects and the rows.
+    pub receipt: String,
+    /// When, in seconds since 1970.
+    pub erased_seconds: u64,
+    /// Rows that are gone, by this call and by those before it under its name.
+    pub rows: usize,
+    /// Objects that were read; those that were read in several passes count for each.
+    pub objects_read: usize,
+    /// Objects that held such rows.
+    pub objects_replaced: usize,
+    /// Earlier contents of the table's objects that a versioned bucket had kept, and that are gone.
+    pub earlier_contents_removed: usize,
+    /// Passes over the table by the call that ended it; the last one found nothing.
+    pub passes: usize,
+}
+
+impl From<ErasureReceipt> for ErasureSummary {
+    fn from(receipt: ErasureReceipt) -> Self {
+        Self {
+            rows: receipt.event_ids.len(),
+            table: receipt.table,
+            receipt: receipt.receipt,
+            erased_seconds: receipt.erased_seconds,
+            objects_read: receipt.objects_read,
+            objects_replaced: receipt.objects_replaced,
+            earlier_contents_removed: receipt.earlier_contents_removed,
+            passes: receipt.passes,
+        }
+    }
+}
+
 impl<O: ObjectMaintenance> Eraser<O> {
     /// The receipt of an erasure that may have begun before.
     pub(super) async fn begun(

@@ -7,13 +7,15 @@ use model::json::item_from_str;
 
 use super::super::compaction::AGE_SECONDS_MIN;
 use super::super::compaction::tests::{
-    Store, check_each_once, compact, eraser, event_id, film, kept_earlier, parts,
+    Store, check_each_once, compact, compactor, eraser, event_id, film, kept_earlier, parts,
     polls_until_death, three_parts,
 };
 use super::super::rewrite::ObjectReader;
 use super::super::tests::{block_on, contents, effect_of, folded, hour, sink};
 use super::*;
 use crate::frame::Executor;
+use crate::maintenance::{self, Answer};
+use crate::object_store::ObjectStore;
 use crate::object_store::in_memory::{Faults, InMemoryObjectStore};
 use bytes::Bytes;
 use rules::{Found, fold};
@@ -296,6 +298,42 @@ fn an_erasure_that_is_asked_for_again_keeps_one_receipt() {
         let passing_over = erase(&of("any(.id | numbers; . > 3)")).await.unwrap();
         assert_eq!(passing_over.event_ids, second.event_ids);
         check_each_once(&store, (0..12).filter(|number| ![5, 7].contains(number)));
+    });
+}
+
+/// What Lambda takes as an answer. Source: AWS Lambda developer guide, "Lambda quotas".
+const ANSWER_BYTES_MAX: usize = 6_291_556;
+
+/// The answer of a large erasure counts what its receipt names, also when it is asked for again.
+#[test]
+fn the_answer_of_a_large_erasure_is_small() {
+    block_on(async {
+        let store = Store::default();
+        sink(&store, 5).apply(folded(0..12), &Found::default(), hour()).await;
+        let known = ErasureReceipt {
+            table: "things".to_owned(),
+            event_ids: (1_000..201_000).map(event_id).collect(),
+            ..ErasureReceipt::default()
+        };
+        let name = "erasures/table=things/leaves.json";
+        let known = Bytes::from(serde_json::to_vec(&known).unwrap());
+        store.put_if_absent(name, known, "application/json").await.unwrap();
+        let event = r#"{"erase":{"table":"things","equals":{"id":{"S":"k5"}},"name":"leaves"}}"#;
+        for rows in [200_001, 200_001] {
+            let request = maintenance::decode(event).unwrap();
+            let (compactor, eraser) = (compactor(&store), eraser(&store));
+            let done = maintenance::carry_out(request, &compactor, &eraser, 60, hour()).await;
+            let Ok(Answer::Erased(erased)) = &done else { panic!("{done:?}") };
+            assert_eq!((erased.rows, erased.receipt.as_str()), (rows, name));
+            let logged = format!("{erased:?}");
+            let answer = serde_json::to_value(done.unwrap()).unwrap();
+            assert_eq!(answer["erased"]["rows"], rows);
+            assert!(answer.to_string().len() < 1_000 && logged.len() < 1_000, "{answer}");
+            let kept = store.objects()[name].clone();
+            assert!(kept.len() > ANSWER_BYTES_MAX);
+            let kept: ErasureReceipt = serde_json::from_slice(&kept).unwrap();
+            assert_eq!((kept.event_ids.len(), kept.progress), (rows, None));
+        }
     });
 }
 
