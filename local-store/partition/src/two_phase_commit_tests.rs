@@ -94,7 +94,7 @@ fn a_transaction_whose_items_become_too_large_is_refused() {
         match &replies[..] {
             [Reply::Prepared { .. }] => assert!(fits, "{count}"),
             [Reply::Invalid(text)] => {
-                assert_eq!((fits, text.as_str()), (false, TRANSACTION_TOO_LARGE))
+                assert_eq!((fits, text.as_str()), (false, TRANSACTION_TOO_LARGE));
             }
             other => panic!("{other:?}"),
         }

@@ -171,7 +171,7 @@ async fn switch(
     let name = plan.migration.as_str();
     let since = number(state, "since");
     let counted = Counted { since, compared: number(state, "verified_at") };
-    let mut drain = drain(context, plan, Direction::Forward, counted).await?;
+    let mut drain = drain(context, plan, Direction::Forward, counted, WayBack::Kept).await?;
     if phase_of(state) == Phase::Ready
         && let Err(exit) = may_hold_up(context, name, CUTOVER, false, &mut drain, limit).await?
     {
@@ -391,7 +391,7 @@ async fn go_back(
     }
     let since = number(state, "back_since");
     let counted = Counted { since, compared: way_back::known_since(state) };
-    let mut drain = drain(context, plan, Direction::Reverse, counted).await?;
+    let mut drain = drain(context, plan, Direction::Reverse, counted, WayBack::Unused).await?;
     if is_first
         && let Err(exit) = may_hold_up(context, name, REVERT, may_differ, &mut drain, limit).await?
     {
@@ -403,7 +403,10 @@ async fn go_back(
         // A comparison may have ended since the first look; from here on none can. Whoever is taken over
         // was let through.
         let is_different = is_first && !may_differ && differs(name, &context.state(name).await?);
-        if is_stale || is_different || compares(context, name, REVERT.held, may_differ).await? {
+        if is_stale
+            || is_different
+            || compares(context, name, REVERT.held, may_differ || !is_first).await?
+        {
             return Ok(Err(Exit::Refused));
         }
         let held = Instant::now();
@@ -505,20 +508,29 @@ async fn cannot_go_back(
     Ok(!refused.is_empty())
 }
 
+/// Whether what is made of an item has to come back as it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum WayBack {
+    /// The plan's `inverse`, if it has one, may be used afterwards.
+    Kept,
+    /// It is used now, or closed.
+    Unused,
+}
+
 /// A drain of a migration's source tables in a direction.
 pub(super) async fn drain(
     context: &Context,
     plan: &Plan,
     direction: Direction,
     counted: Counted,
+    way_back: WayBack,
 ) -> Result<Drain, String> {
     let migration = context.compile(plan, direction).await?;
-    // After the way back nothing goes there again.
-    let inverse = match direction {
-        Direction::Forward if !plan.inverse.is_empty() => {
+    let inverse = match way_back {
+        WayBack::Kept if !plan.inverse.is_empty() => {
             Some(context.compile(plan, Direction::Reverse).await?)
         }
-        Direction::Forward | Direction::Reverse => None,
+        WayBack::Kept | WayBack::Unused => None,
     };
     let (both, tables) = ((migration, inverse), plan.source_tables(direction));
     Ok(Drain::new(&context.endpoint, &context.control.client, both, &tables, counted))

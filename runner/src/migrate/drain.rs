@@ -14,13 +14,12 @@ use std::mem;
 
 use aws_sdk_dynamodb::Client;
 use futures::{StreamExt, TryStreamExt, stream};
-use model::json::item_to_string;
 use model::stream_record::lambda_record_from_str;
 use model::{Item, KeySchema, PrimaryKey};
 use rules::migration::{Migration, Registers, Rewrite, Target};
 use rules::{Effect, Folded, Found, Rule, fold};
 
-use self::refusals::{Refusals, Refused};
+use self::refusals::{Refusals, Refused, as_told, not_made};
 use super::control::{Control, Expect};
 use super::shard_end::{CLOCKS_SECONDS, ShardEnd};
 use super::{assembly, lost, tables};
@@ -33,7 +32,7 @@ const WAITING_MAX: usize = 20_000;
 const PROVED_TOGETHER: usize = 200;
 /// Documents that are looked at at the same time.
 const LOOKS_AT_ONCE: usize = 8;
-/// Shards of a table that are read at the same time: writers may wait for the last one, and on AWS a
+/// Shards that are read at the same time: writers may wait for the last one, and on AWS a
 /// look is pauses for the most part.
 const SHARDS_AT_ONCE: usize = 32;
 
@@ -145,9 +144,7 @@ impl Drain {
     pub(crate) async fn look(&mut self) -> Result<Drained, String> {
         self.gap = None;
         let end = ShardEnd::of_look(&self.endpoint, &self.client).await;
-        for table in self.tables.clone() {
-            self.look_at_table(&table, end).await?;
-        }
+        self.look_at_shards(end).await?;
         let mut drained = Drained { shards: self.shards.len(), ..Drained::default() };
         for ((table, id), shard) in &self.shards {
             drained.records += shard.records;
@@ -175,28 +172,31 @@ impl Drain {
         Ok(drained)
     }
 
-    async fn look_at_table(&mut self, table: &str, end: ShardEnd) -> Result<(), String> {
-        let of_table = &shards::stream_of(&self.endpoint, table).await?;
-        self.gap = self.gap.take().or_else(|| gap(of_table, self.counted));
-        let ids = of_table.shards.iter().filter_map(|shard| shard.shard_id.clone());
-        let known: Vec<_> = ids
-            .map(|id| {
-                let key = (table.to_owned(), id);
+    /// Looks at the shards of all streams together: on AWS a look at one takes seconds.
+    async fn look_at_shards(&mut self, end: ShardEnd) -> Result<(), String> {
+        let (mut streams, mut known) = (Vec::new(), Vec::new());
+        for table in &self.tables {
+            streams.push(shards::stream_of(&self.endpoint, table).await?);
+        }
+        for of_table in &streams {
+            self.gap = self.gap.take().or_else(|| gap(of_table, self.counted));
+            for id in of_table.shards.iter().filter_map(|shard| shard.shard_id.clone()) {
+                let key = (of_table.table.clone(), id);
                 let state = self.shards.remove(&key).unwrap_or_else(Shard::new);
-                (key, state)
-            })
-            .collect();
-        let looks = known.into_iter().map(|(key, mut state)| {
+                known.push((of_table, key, state));
+            }
+        }
+        let looks = known.into_iter().map(|(of_table, key, mut state)| {
             let drain = &*self;
             async move {
                 let looked = drain.look_at(of_table, &key.1, &mut state, end).await;
-                (key, state, looked)
+                (of_table, key, state, looked)
             }
         });
         let looks: Vec<_> = looks.collect();
         let looks: Vec<_> = stream::iter(looks).buffer_unordered(SHARDS_AT_ONCE).collect().await;
         let mut outcome = Ok(());
-        for (key, mut state, looked) in looks {
+        for (of_table, key, mut state, looked) in looks {
             if state.missing.is_none() && state.place.is_over() && !has_child(of_table, &key.1) {
                 state.missing = Some("it has ended, what follows it is not listed yet".into());
             }
@@ -411,20 +411,25 @@ impl Drain {
 
     /// The first item that the next comparison would not let pass, as far as that does not depend on
     /// what waits: nothing can be made of it as it stands now, or there were too many to know.
-    async fn refused_now(&self) -> Result<Option<String>, String> {
-        for ((table, _), shard) in &self.shards {
+    async fn refused_now(&mut self) -> Result<Option<String>, String> {
+        for place in self.shards.keys().cloned().collect::<Vec<_>>() {
+            let (Some(shard), table) = (self.shards.get(&place), &place.0) else { continue };
             if let Some(told) = shard.refused.too_many(table) {
                 return Ok(Some(told));
             }
             let schema = self.schema(table)?;
-            let keys = shard.refused.all().into_iter().filter(|item| item.reason.is_some());
-            let keys: Result<BTreeSet<PrimaryKey>, _> =
-                keys.map(|refused| schema.key_of_item(&refused.key)).collect();
-            let keys = keys.map_err(|error| format!("a record of `{table}`: {error}"))?;
+            let keys = shard.refused.in_doubt().map(|refused| schema.key_of_item(&refused.key));
+            let keys: BTreeSet<PrimaryKey> = keys
+                .collect::<Result<_, _>>()
+                .map_err(|error| format!("a record of `{table}`: {error}"))?;
             for (key, now) in tables::get_all(&self.client, table, schema, &keys).await? {
                 if let Err(reason) = self.made_of(table, &now) {
                     return Ok(Some(as_told(table, &key.to_item(schema), &not_made(&reason))));
                 }
+            }
+            // Until another version of one is refused.
+            if let Some(shard) = self.shards.get_mut(&place) {
+                shard.refused.trust();
             }
         }
         Ok(None)
@@ -464,19 +469,22 @@ impl Drain {
     async fn left_by(&self, table: &str, refused: &Refused) -> Result<Option<String>, String> {
         let now = tables::get(&self.client, table, &refused.key).await?;
         let told = |what: &str| Ok(Some(as_told(table, &refused.key, what)));
+        let is_document = self.migration.documents_of(table).is_some();
+        if let Some(reason) = refused.reason.as_ref().filter(|_| is_document) {
+            return told(&format!("says nothing of a document ({reason})"));
+        }
+        let expected = match now.as_ref().map(|item| self.made_of(table, item)).transpose() {
+            Ok(outputs) => outputs.unwrap_or_default(),
+            Err(reason) => return told(&not_made(&reason)),
+        };
         if let (Some(item), Some(inverse)) = (&now, &self.inverse)
             && let Err(reason) = self.migration.comes_back(inverse, table, item)
         {
             return told(&format!("does not come back as it is ({reason})"));
         }
-        let Some(reason) = &refused.reason else { return Ok(None) };
-        if !self.migration.kind().is_in_place() && self.migration.documents_of(table).is_some() {
-            return told(&format!("says nothing of a document ({reason})"));
+        if refused.reason.is_none() {
+            return Ok(None);
         }
-        let expected = match now.map(|item| self.made_of(table, &item)).transpose() {
-            Ok(outputs) => outputs.unwrap_or_default(),
-            Err(reason) => return told(&not_made(&reason)),
-        };
         // What it became before is still there if the record after the refused one did not know it, and
         // what it is to become is not if that one took it for said.
         let standing = self.standing(refused.before.iter().chain(expected.keys())).await?;
@@ -513,17 +521,6 @@ impl Drain {
         }
         Ok(standing)
     }
-}
-
-fn not_made(reason: &str) -> String {
-    format!("cannot be transformed ({reason})")
-}
-
-fn as_told(table: &str, key: &Item, what: &str) -> String {
-    let key = item_to_string(key);
-    format!(
-        "an item of `{table}` was written that {what}: {key}; correct it or delete it, and compare again"
-    )
 }
 
 /// Why a stream does not tell of all that was written since the last comparison began; none if it

@@ -11,7 +11,7 @@ use rules::migration::{Migration, Phase};
 use serde_json::{Value, json};
 
 use super::control::{Entry, number, phase_of};
-use super::cutover::drain;
+use super::cutover::{WayBack, drain};
 use super::drain::{Counted, Drain, Drained};
 use super::{Context, LOOK_EVERY, slowed, tables, way_back};
 use crate::keys;
@@ -46,7 +46,8 @@ pub(super) fn look_limit(endpoint: &str, said: Option<u64>) -> Duration {
 /// Who looks again and again.
 pub(super) struct Watcher {
     limit: Duration,
-    direction: Option<Direction>,
+    /// Which way it looks, and the comparison from which on refused items count there.
+    followed: Option<(Direction, u64)>,
     drain: Option<Drain>,
     applied: Applied,
 }
@@ -125,7 +126,7 @@ fn followed(state: &Entry, plan: &Plan) -> Option<(Direction, Counted)> {
 impl Watcher {
     /// One whose looks may take so long.
     pub(super) fn with_limit(limit: Duration) -> Self {
-        Self { limit, direction: None, drain: None, applied: Applied::default() }
+        Self { limit, followed: None, drain: None, applied: Applied::default() }
     }
 
     /// How long a look may take.
@@ -142,14 +143,22 @@ impl Watcher {
         now: i64,
     ) -> Streams {
         let Some((direction, counted)) = followed(state, plan) else { return Streams::default() };
-        if self.direction != Some(direction) {
-            (self.direction, self.drain) = (Some(direction), None);
+        // What was refused counts from the last comparison on. Of the way back more and more is known
+        // to have come, and nothing has to be read again for that.
+        let compared = if direction == Direction::Forward { counted.compared } else { 0 };
+        if self.followed != Some((direction, compared)) {
+            (self.followed, self.drain) = (Some((direction, compared)), None);
             self.applied = Applied::default();
         }
+        let way_back = match (direction, phase_of(state)) {
+            (Direction::Forward, Phase::Copying | Phase::Tailing | Phase::Ready) => WayBack::Kept,
+            (Direction::Forward, Phase::CuttingOver) => WayBack::Kept,
+            _ => WayBack::Unused,
+        };
         let failed = |problem: String| Streams { problem: Some(problem), ..Streams::default() };
         let mut proof = match self.drain.take() {
             Some(proof) => proof,
-            None => match drain(context, plan, direction, counted).await {
+            None => match drain(context, plan, direction, counted, way_back).await {
                 Ok(proof) => proof,
                 Err(problem) => {
                     let is_unfit = is_unfit(context, plan, direction).await;

@@ -13,12 +13,13 @@ use serde_json::{Value, json};
 
 use super::catch_up::{LAST_LOOK, drained, within};
 use super::control::{Entry, Expect, Move, Progress, number, phase_of, s, text};
-use super::cutover::{SwitchArguments, drain, is_too_old, settle_time};
+use super::cutover::{SwitchArguments, WayBack, drain, is_too_old, settle_time};
 use super::drain::Counted;
 use super::held::new_holder;
 use super::start::{After, Fence, activate, begin_run};
 use super::tasks::{Work, make_tasks};
-use super::{Context, sweep, verify};
+use super::verify::Compared;
+use super::{Context, comparing, sweep, verify};
 use crate::archive::maintenance;
 use crate::exit::Exit;
 use crate::output::{self, say, show};
@@ -62,7 +63,7 @@ pub(super) async fn revert(
     sweep::wait(context, name, plan, "what it changes is changed back until then").await?;
     let since = u64::try_from(since).unwrap_or(0);
     let counted = Counted { since, compared: since };
-    let mut drain = drain(context, plan, Direction::Reverse, counted).await?;
+    let mut drain = drain(context, plan, Direction::Reverse, counted, WayBack::Unused).await?;
     let settle = settle_time(context, plan).await;
     let most = limit.saturating_add(settle).saturating_add(LAST_LOOK);
     let shards = match within(most, drained(&mut drain, limit, settle)).await? {
@@ -130,7 +131,7 @@ pub(super) async fn complete(
     let expect = Expect::phases(&[Phase::Ready, Phase::CutOver, Phase::Completing]);
     let since = number(state, "since");
     let counted = Counted { since, compared: number(state, "verified_at") };
-    let mut drain = drain(context, plan, Direction::Forward, counted).await?;
+    let mut drain = drain(context, plan, Direction::Forward, counted, WayBack::Unused).await?;
     let settle = settle_time(context, plan).await;
     let limit = arguments.limit();
     let most = limit.saturating_add(settle).saturating_add(LAST_LOOK);
@@ -138,8 +139,10 @@ pub(super) async fn complete(
         say("nothing was changed, it is still followed");
         return Ok(exit);
     }
-    // What came before a comparison that is too old may have been trimmed unread.
-    let compared = if plan.kind == Kind::Purge || is_too_old(context, state).await {
+    // What came before a comparison that is too old may have been trimmed unread, and what a later one
+    // found that nobody noted is not known.
+    let compares = plan.kind == Kind::Purge || comparing::is_not_noted(state);
+    let compared = if compares || is_too_old(context, state).await {
         let limit = COMPARISON_LIMIT;
         let way = Direction::Forward;
         let compared = verify::look_through(context, name, way, expect, false, limit).await?;
@@ -148,7 +151,10 @@ pub(super) async fn complete(
     } else {
         None
     };
-    let left = compared.as_ref().map_or(0, |compared| verify::differences(&compared.found));
+    // The way back is closed, so nothing has to come back.
+    let left = compared.as_ref().map_or(0, |Compared { found, .. }| {
+        verify::differences(found).saturating_sub(found.count("not_invertible"))
+    });
     if left > 0 {
         say(&format!(
             "{} not as the plan wants, nothing was changed: `weir migrate verify {name}` shows some, as long as it is not cut over",

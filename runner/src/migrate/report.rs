@@ -162,7 +162,7 @@ impl Known {
             "stale": standing.is_stale(),
             "stale_seconds": standing.stale_seconds,
             "compared_now": standing.is_compared,
-            "comparison_not_noted": standing.lacks_comparison(),
+            "comparison_not_noted": standing.lacks_comparison() && !standing.is_compared,
             "comparison": self.compared.as_ref().map(|work| json!({
                 "segments": work.tasks, "done": work.done, "read": work.count("read"),
             })),

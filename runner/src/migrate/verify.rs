@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::comparing;
 use super::control::{Entry, Expect, Move, Progress, flag, n, number, phase_of};
-use super::cutover::drain;
+use super::cutover::{WayBack, drain};
 use super::drain::Counted;
 use super::lost::LOST_SECONDS;
 use super::patience::Patience;
@@ -171,7 +171,7 @@ async fn repair_lost(context: &Context, name: &str, plan: &Plan, way: Way) -> Re
     }
     let state = context.state(name).await?;
     let counted = Counted { since: number(&state, way.since), compared: u64::MAX };
-    let mut drain = drain(context, plan, way.direction, counted).await?;
+    let mut drain = drain(context, plan, way.direction, counted, WayBack::Unused).await?;
     drain.look().await?;
     let (expect, now) = (Expect::phases(way.phases), context.now().await);
     let there = match way.direction {

@@ -21,6 +21,8 @@ pub(super) struct Refusals {
     items: BTreeMap<String, Refused>,
     /// There were more: what became of those is not known.
     is_full: bool,
+    /// One had become more targets than are kept.
+    is_wide: bool,
 }
 
 /// An item, by its key.
@@ -31,6 +33,8 @@ pub(super) struct Refused {
     pub(super) before: BTreeSet<Target>,
     /// Why nothing could be made of the last such version; none if something always could.
     pub(super) reason: Option<String>,
+    /// Since then it was not seen as something that something can be made of.
+    is_in_doubt: bool,
 }
 
 impl Refusals {
@@ -43,8 +47,9 @@ impl Refusals {
     ) {
         let Some(refused) = self.of(key) else { return };
         refused.reason = Some(reason);
+        refused.is_in_doubt = true;
         refused.before.extend(before);
-        self.is_full |= refused.before.len() > TARGETS_MAX;
+        self.is_wide |= refused.before.len() > TARGETS_MAX;
     }
 
     /// What was made of a version does not come back as it was.
@@ -58,13 +63,23 @@ impl Refusals {
             self.is_full = true;
             return None;
         }
-        let new = || Refused { key, before: BTreeSet::new(), reason: None };
+        let new = || Refused { key, before: BTreeSet::new(), reason: None, is_in_doubt: false };
         Some(self.items.entry(text).or_insert_with(new))
     }
 
     /// All that is known, to be looked at.
     pub(super) fn all(&self) -> Vec<Refused> {
         self.items.values().cloned().collect()
+    }
+
+    /// Those of which it is not known whether something can be made of them now.
+    pub(super) fn in_doubt(&self) -> impl Iterator<Item = &Refused> {
+        self.items.values().filter(|refused| refused.is_in_doubt)
+    }
+
+    /// Something can be made of all of them now.
+    pub(super) fn trust(&mut self) {
+        self.items.values_mut().for_each(|refused| refused.is_in_doubt = false);
     }
 
     /// An item is as it should be.
@@ -74,12 +89,30 @@ impl Refusals {
 
     /// In words, that there were too many; none if there were not.
     pub(super) fn too_many(&self, table: &str) -> Option<String> {
+        if self.is_wide {
+            return Some(format!(
+                "an item of `{table}` that could not be transformed had more than {TARGETS_MAX} targets before: compare again"
+            ));
+        }
         self.is_full.then(|| {
             format!(
                 "more than {ITEMS_MAX} items of `{table}` were written since the last comparison that cannot be transformed, or not back: correct them, and compare again"
             )
         })
     }
+}
+
+/// That nothing can be made of an item.
+pub(super) fn not_made(reason: &str) -> String {
+    format!("cannot be transformed ({reason})")
+}
+
+/// What is wrong with an item, for whoever can correct it.
+pub(super) fn as_told(table: &str, key: &Item, what: &str) -> String {
+    let key = item_to_string(key);
+    format!(
+        "an item of `{table}` was written that {what}: {key}; correct it or delete it, and compare again"
+    )
 }
 
 #[cfg(test)]
@@ -112,6 +145,12 @@ mod tests {
         let [hot, lossy] = &all[..] else { panic!("{}", all.len()) };
         assert_eq!(hot.before, BTreeSet::from([target("t0"), target("t1")]));
         assert_eq!((hot.reason.as_deref(), lossy.reason.as_deref()), (Some("2999"), None));
+        let in_doubt = |refusals: &Refusals| refusals.in_doubt().count();
+        assert_eq!(in_doubt(&refusals), 1);
+        refusals.trust();
+        assert_eq!(in_doubt(&refusals), 0);
+        refusals.refuse(key(1), [], "again".to_owned());
+        assert_eq!(in_doubt(&refusals), 1);
         refusals.forget(hot);
         assert_eq!(refusals.all().len(), 1);
     }

@@ -4,6 +4,9 @@ use model::json::item_from_str;
 use model::{KeyAttribute, KeyAttributeType, KeySchema};
 use rules::migration::plan::{Direction, Kind, Output, Plan, Source};
 
+use super::super::control::{Expect, Move};
+use super::super::cutover::{WayBack, drain};
+use super::super::switching_tests::{NAME, Served, plan_with_way_back, serve};
 use super::*;
 
 fn migration() -> Migration {
@@ -65,4 +68,79 @@ fn a_target_shows_what_is_said_of_it_or_never_will() {
     };
     assert!(is_never(of(Some(&with("b")))));
     assert_eq!(of(Some(&with("a"))), None);
+}
+
+/// A migration of numbers that are text in the sources.
+fn of_numbers() -> Plan {
+    let mut plan = plan_with_way_back();
+    for (source, transform) in [(&mut plan.from, "tonumber"), (&mut plan.inverse, "tostring")] {
+        source[0].items[0].transform = format!(".v |= {transform}");
+    }
+    plan
+}
+
+async fn put(served: &Served, key: &str, value: &str) {
+    let item = format!(r#"{{"p":{{"S":"{key}"}},"v":{{"S":"{value}"}}}}"#);
+    let item = crate::load::to_sdk_item(&item_from_str(&item).unwrap());
+    let client = &served.context.control.client;
+    client.put_item().table_name("cats").set_item(Some(item)).send().await.unwrap();
+}
+
+/// A store whose tables are older than what is written to them from now on, which all counts.
+async fn serve_older() -> (Served, Counted) {
+    let served = serve().await;
+    let since = u64::try_from(served.context.now().await).unwrap();
+    let moved = serde_json::json!({ "advance_ms": 60_000 });
+    crate::endpoint::admin(http::Method::POST, &served.context.endpoint, "clock", &moved)
+        .await
+        .unwrap();
+    (served, Counted { since, compared: since })
+}
+
+/// Goal: an item that nothing can be made of is told while others wait, and no longer than it is so.
+#[tokio::test]
+async fn what_cannot_be_transformed_is_told_whatever_else_waits() {
+    let ((served, all), plan) = (serve_older().await, of_numbers());
+    let kept = drain(&served.context, &plan, Direction::Forward, all, WayBack::Kept).await;
+    let mut drain = kept.unwrap();
+    put(&served, "waits", "1").await;
+    for (value, told) in [("bad", true), ("worse", true), ("2", false), ("bad", true)] {
+        put(&served, "hot", value).await;
+        let looked = drain.look().await.unwrap();
+        assert!(looked.missing.is_some(), "nobody applies anything");
+        let hopeless = looked.hopeless.as_deref().unwrap_or_default();
+        assert_eq!(hopeless.contains("that cannot be transformed"), told, "{value}: {hopeless}");
+    }
+}
+
+/// Goal: an item that would not come back as it was written stands in the way where it matters.
+#[tokio::test]
+async fn what_does_not_come_back_is_told_as_long_as_the_way_back_is_kept() {
+    let (served, all) = serve_older().await;
+    let (context, plan) = (&served.context, of_numbers());
+    let tailing = Move {
+        expect: Expect::phases(&[rules::migration::Phase::None]),
+        to: Some(rules::migration::Phase::Tailing),
+        why: "",
+        now: 1,
+    };
+    context.control.to_phase(NAME, tailing, |_| {}).await.unwrap();
+    put(&served, "k", "1").await;
+    put(&served, "k", "1.0").await;
+    let expect = Expect::phases(&[rules::migration::Phase::Tailing]);
+    for (way_back, told) in [(WayBack::Unused, false), (WayBack::Kept, true)] {
+        let mut drain = drain(context, &plan, Direction::Forward, all, way_back).await.unwrap();
+        drain.look().await.unwrap();
+        drain.say_again(&context.control, expect, None, i64::MAX).await.unwrap();
+        let looked = drain.look().await.unwrap();
+        assert_eq!(looked.missing, None);
+        let hopeless = looked.hopeless.unwrap_or_default();
+        assert_eq!(hopeless.contains("that does not come back as it is"), told, "{hopeless}");
+        if told {
+            put(&served, "k", "3").await;
+            drain.look().await.unwrap();
+            drain.say_again(&context.control, expect, None, i64::MAX).await.unwrap();
+            assert_eq!(drain.look().await.unwrap().hopeless, None);
+        }
+    }
 }
