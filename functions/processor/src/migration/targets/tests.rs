@@ -184,3 +184,21 @@ async fn a_record_that_a_target_stands_at_is_not_written_over_what_a_writer_made
         assert_eq!(table.borrow().writes, 8, "{value}");
     }
 }
+
+#[tokio::test]
+async fn an_item_of_a_writer_behind_the_switch_is_no_problem() {
+    let records = [record(1)];
+    for (phase, told) in
+        [("tailing", 1), ("cutting-over", 1), ("turning", 0), ("cut-over", 0), ("completed", 0)]
+    {
+        let key = "T#919".to_owned();
+        let stands = json!({"pk": {"S": key}, "id": {"S": "mine"}});
+        let items = [(key, stands)].into();
+        let table = RefCell::new(TargetTable { items, writes: 9, phase, ..TargetTable::default() });
+        let report = deliver(&table, Throttling::default(), &records).await.summary;
+        assert_eq!((report.applied, report.retried), (0, 0), "{phase}");
+        let table = table.into_inner();
+        assert_eq!((table.told.len(), table.writes), (told, 8), "{phase} {:?}", table.told);
+        assert!(table.told.iter().all(|entry| entry.starts_with("PROBLEM#foreign#tgt#")));
+    }
+}
