@@ -140,35 +140,66 @@ fn split_plan() -> String {
     plan.to_string()
 }
 
-/// A task of that plan.
+/// A plan that moves the items of `src` to `tgt`, with its way back. Of both, an item whose `v` is no
+/// number cannot be transformed.
+fn moved_plan() -> String {
+    let made = |to: &str, transform: &str, key: Value| json!({"to": to, "transform": transform, "key": key});
+    let there = made("tgt", "{id, v: (.v | tonumber)}", json!({"pk": "D#{id}", "sk": "S"}));
+    let back = made("src", "{id, v: (.v | tonumber | tostring)}", json!({}));
+    let plan = json!({
+        "migration": "m", "kind": "restructure",
+        "from": [{"table": "src", "items": [there]}],
+        "inverse": [{"table": "tgt", "items": [back]}],
+        "backfill": "scan", "segments": 1, "gate_seconds": 1,
+    });
+    plan.to_string()
+}
+
 fn split_task(work: &str, table: &str, run: u64) -> Value {
+    task_of(&split_plan(), work, table, run)
+}
+
+/// A task of a plan.
+fn task_of(plan: &str, work: &str, table: &str, run: u64) -> Value {
     json!({
         "migration": {"S": "m"}, "entry": {"S": format!("TASK#{run}#{work}#{table}#0000")},
         "work": {"S": work}, "table": {"S": table}, "segment": {"N": "0"},
-        "segments": {"N": "1"}, "fingerprint": {"S": Plan::fingerprint(&split_plan())},
+        "segments": {"N": "1"}, "fingerprint": {"S": Plan::fingerprint(plan)},
         "revision": {"N": "1"}, "run": {"N": run.to_string()}, "repairs": {"BOOL": true},
         "done": {"BOOL": false},
     })
 }
 
-/// Works on a task of that plan in a migration whose last run has a number: what becomes of its entry,
-/// the other entries that were written, and how many records are to be delivered again. `tables`
-/// answers what is not the control table's.
+/// The state of a migration that copied all, whose last run has a number.
+fn tailing(run: u64) -> Value {
+    json!({"phase": {"S": "tailing"}, "run": {"N": run.to_string()}, "rate": {"N": "1"}})
+}
+
+/// The same of the plan that splits, in a migration whose last run has a number.
 async fn worked(
-    mut task: Value,
+    task: Value,
     last_run: u64,
+    tables: impl FnMut(&str, &Value) -> (&'static str, Value),
+) -> (Value, Vec<Value>, usize) {
+    worked_in(&split_plan(), &tailing(last_run), task, tables).await
+}
+
+/// Works on a task of a plan in a migration in a state: what becomes of its entry, the other entries
+/// that were written, and how many records are to be delivered again. `tables` answers what is not the
+/// control table's.
+async fn worked_in(
+    plan: &str,
+    state: &Value,
+    mut task: Value,
     mut tables: impl FnMut(&str, &Value) -> (&'static str, Value),
 ) -> (Value, Vec<Value>, usize) {
     let (told, mut others) = (record("control", &task), Vec::new());
-    let state = json!({
-        "phase": {"S": "tailing"}, "run": {"N": last_run.to_string()}, "rate": {"N": "1"},
-    });
     let deadline = Deadline::after(Duration::from_secs(60));
     let answer = begun(&told, deadline, |operation, body| match operation {
         "getitem" => {
             let item = match body["Key"]["entry"]["S"].as_str() {
                 Some("STATE") => state.clone(),
-                Some("PLAN") => json!({"plan": {"S": split_plan()}}),
+                Some("PLAN") => json!({"plan": {"S": plan}}),
                 Some("ACTIVE") => return ("200 OK", json!({})),
                 _ => task.clone(),
             };
@@ -337,4 +368,62 @@ async fn a_task_that_must_wait_has_another_record_behind_others_unless_a_worker_
         };
         assert_eq!((is_done, written), (expected, writes), "{task}");
     }
+}
+
+#[tokio::test]
+async fn what_an_item_left_behind_that_cannot_be_transformed_is_a_difference() {
+    let mark = json!({"M": {
+        "from": {"S": r#"src|{"id":{"S":"1"}}"#}, "at": {"S": format!("/{}", "0".repeat(40))},
+    }});
+    let source = |v: &str| json!({"id": {"S": "1"}, "v": {"S": v}});
+    let mut made = json!({"pk": {"S": "D#1"}, "sk": {"S": "S"}, "id": {"S": "1"}, "v": {"N": "1"}});
+    let mut changed = made.clone();
+    changed["v"] = json!({"S": "bad"});
+    made["_weir"] = mark;
+    let of = |table: &str, direction: &str| {
+        let mut task = task_of(&moved_plan(), "check-target", table, 1);
+        task["direction"] = json!({"S": direction});
+        task["repairs"] = json!({"BOOL": false});
+        task
+    };
+    // What stands in the table that is looked through, and in the one that it is from.
+    let look = async |task: Value, stands: Value, origin: Option<Value>| {
+        let table = task["table"]["S"].as_str().unwrap().to_owned();
+        let (task, _, left) = worked_in(&moved_plan(), &tailing(1), task, |operation, body| {
+            let page = json!([stands]);
+            let answer = match operation {
+                "scan" => json!({"Items": page}),
+                "batchgetitem" => {
+                    let (name, _) =
+                        body["RequestItems"].as_object().unwrap().iter().next().unwrap();
+                    let items = if *name == table { page } else { json!(origin.as_slice()) };
+                    json!({"Responses": {name: items}})
+                }
+                _ => json!({}),
+            };
+            ("200 OK", answer)
+        })
+        .await;
+        assert_eq!((&task["done"], left), (&json!({"BOOL": true}), 0), "{task}");
+        let mut counts = task["counts"]["M"].clone();
+        counts.as_object_mut().unwrap().retain(|kind, _| kind != "read" && kind != "repaired");
+        (counts, task["samples"].to_string())
+    };
+    let one = |kind: &str| json!({kind: {"N": "1"}});
+    let (there, back) = (of("tgt", "forward"), of("src", "reverse"));
+    let (bad, gone, good, back_bad, back_gone, back_good) = tokio::join!(
+        look(there.clone(), made.clone(), Some(source("bad"))),
+        look(there.clone(), made.clone(), None),
+        look(there, made.clone(), Some(source("1"))),
+        look(back.clone(), source("1"), Some(changed)),
+        look(back.clone(), source("1"), None),
+        look(back, source("1"), Some(made)),
+    );
+    // Said of the target, so that it is told where the source is gone before its own page is read.
+    assert_eq!(bad.0, one("refused"), "{bad:?}");
+    assert!(bad.1.contains("refused: tgt ") && bad.1.contains("from src|"), "{bad:?}");
+    assert_eq!(back_bad.0, one("refused"), "{back_bad:?}");
+    assert!(back_bad.1.contains("refused: src ") && back_bad.1.contains("from tgt|"));
+    assert_eq!((gone.0, back_gone.0), (one("extra"), one("extra")));
+    assert_eq!((good.0, back_good.0), (json!({}), json!({})));
 }
