@@ -427,3 +427,32 @@ async fn what_an_item_left_behind_that_cannot_be_transformed_is_a_difference() {
     assert_eq!((gone.0, back_gone.0), (one("extra"), one("extra")));
     assert_eq!((good.0, back_good.0), (json!({}), json!({})));
 }
+
+#[tokio::test]
+async fn what_is_counted_of_a_page_that_fails_is_counted_once() {
+    let item = |id: &str, v: &str| json!({"id": {"S": id}, "v": {"S": v}});
+    let task = task_of(&moved_plan(), "backfill", "src", 0);
+    let (task, _, _) = worked_in(&moved_plan(), &tailing(0), task, |operation, body| {
+        if operation == "scan" {
+            let last = item("1", "1");
+            return match body.get("ExclusiveStartKey") {
+                None => {
+                    let next = json!({"id": {"S": "1"}});
+                    ("200 OK", json!({"Items": [last], "LastEvaluatedKey": next}))
+                }
+                Some(_) => ("200 OK", json!({"Items": [item("2", "bad"), item("3", "3")]})),
+            };
+        }
+        match operation {
+            "describetable" => ("200 OK", json!({})),
+            // The first page is written, the second one is not.
+            _ if body.to_string().contains("D#1") => ("200 OK", json!({"Responses": [{}]})),
+            _ => ("400 Bad Request", error("ItemCollectionSizeLimitExceededException")),
+        }
+    })
+    .await;
+    let one = json!({"N": "1"});
+    assert_eq!(task["cursor"], json!({"M": {"id": {"S": "1"}}}), "{task}");
+    let counts = json!({"M": {"read": one, "stated": one, "written": one}});
+    assert_eq!((&task["counts"], &task["samples"]), (&counts, &json!({"L": []})), "{task}");
+}
