@@ -183,8 +183,8 @@ fn superseded(task: &Task) -> Item {
     })
 }
 
-/// Marks a comparison as done that a later one took the place of, unless another worker has it: that
-/// one may be repairing, and a switch waits for it.
+/// Marks a task as done that a later run took the place of, or that nobody waits for any more, unless
+/// another worker has it: that one may be repairing, and a switch waits for it.
 ///
 /// # Errors
 /// When the control table cannot be read or written.

@@ -456,3 +456,34 @@ async fn what_is_counted_of_a_page_that_fails_is_counted_once() {
     let counts = json!({"M": {"read": one, "stated": one, "written": one}});
     assert_eq!((&task["counts"], &task["samples"]), (&counts, &json!({"L": []})), "{task}");
 }
+
+#[tokio::test]
+async fn no_task_outlives_its_migration() {
+    let never = |operation: &str, _: &Value| panic!("{operation}");
+    let state = |phase: &str, run: u64, unswept: bool| {
+        let run = run.to_string();
+        json!({"phase": {"S": phase}, "run": {"N": run}, "unswept": {"BOOL": unswept}})
+    };
+    let unmark = |table: &str| task_of(&moved_plan(), "unmark", table, 3);
+    let mut reverse = task_of(&moved_plan(), "backfill", "src", 3);
+    reverse["direction"] = json!({"S": "reverse"});
+    for (task, state) in [
+        (unmark("tgt"), state("completing", 4, false)),
+        (unmark("tgt"), state("completed", 3, false)),
+        (unmark("src"), state("reverted", 3, false)),
+        (reverse.clone(), state("reverting", 4, false)),
+        (reverse, state("reverted", 3, false)),
+    ] {
+        let mut task = task;
+        task["repairs"] = json!({"BOOL": false});
+        let (task, _, left) = worked_in(&moved_plan(), &state, task, never).await;
+        assert_eq!((&task["done"], left), (&json!({"BOOL": true}), 0), "{state}");
+        assert_eq!(task["superseded"], json!({"BOOL": true}), "{state}");
+    }
+    // Marks that are left to take off after a way back still are.
+    let mut task = unmark("src");
+    task["repairs"] = json!({"BOOL": false});
+    let empty = |_: &str, _: &Value| ("200 OK", json!({"Items": []}));
+    let (task, ..) = worked_in(&moved_plan(), &state("reverted", 3, true), task, empty).await;
+    assert_eq!((&task["done"], task.get("superseded")), (&json!({"BOOL": true}), None));
+}
