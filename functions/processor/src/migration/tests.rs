@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::event::{Event, decode};
 use crate::object_store::in_memory::InMemoryObjectStore;
-use crate::tables::scripted::{endpoint, serve_as};
+use crate::tables::scripted::{SECOND, endpoint, serve_as};
 
 /// What the function answers to a batch of one record, over a table that answers as `decide` does.
 async fn begun(
@@ -24,14 +24,15 @@ async fn begun(
     let payload = json!({"Records": [record]}).to_string();
     let Ok(Event::Batch(batch)) = decode(&payload) else { panic!("{payload}") };
     let serving = serve_as(listener, |operation, body| decide(operation, &body));
-    let begun = tokio::select! {
-        begun = function.begin(&batch, deadline) => begun?,
-        () = serving => panic!("nothing was answered"),
+    let done = async {
+        match function.begin(&batch, deadline).await? {
+            Begun::Done(response) => Ok(response),
+            Begun::Frame(frame) => Ok(function.follow(&frame, &batch, deadline).await?.response),
+        }
     };
-    match begun {
-        Begun::Done(response) => Ok(response),
-        // What the frame does with it is told elsewhere.
-        Begun::Frame(_) => Ok(BatchResponse::default()),
+    tokio::select! {
+        done = done => done,
+        () = serving => panic!("nothing was answered"),
     }
 }
 
@@ -455,6 +456,52 @@ async fn what_is_counted_of_a_page_that_fails_is_counted_once() {
     assert_eq!(task["cursor"], json!({"M": {"id": {"S": "1"}}}), "{task}");
     let counts = json!({"M": {"read": one, "stated": one, "written": one}});
     assert_eq!((&task["counts"], &task["samples"]), (&counts, &json!({"L": []})), "{task}");
+}
+
+#[tokio::test]
+async fn a_stream_is_behind_if_something_of_it_was_left_to_do() {
+    let active = json!({"M": {"m": {"M": {
+        "direction": {"S": "forward"}, "fingerprint": {"S": Plan::fingerprint(&moved_plan())},
+    }}}});
+    let mut old = record("src", &json!({"id": {"S": "1"}, "v": {"S": "1"}}));
+    old["dynamodb"]["Keys"] = json!({"id": {"S": "1"}});
+    let mut stands: Option<Value> = None;
+    // The first host applies a record, another one reads it later, a third one cannot write.
+    for (age, is_broken, is_noted) in
+        [(300, false, true), (300, false, false), (300, true, true), (30, true, false)]
+    {
+        old["dynamodb"]["ApproximateCreationDateTime"] = json!(SECOND - age);
+        let mut notes = Vec::new();
+        let deadline = Deadline::after(Duration::from_secs(60));
+        let answer = begun(&old, deadline, |operation, body| match operation {
+            "describetable" if body["TableName"] == "src" => described(&["id"]),
+            "describetable" => described(&["pk", "sk"]),
+            "getitem" => match body["Key"]["entry"]["S"].as_str() {
+                Some("ACTIVE") => ("200 OK", json!({"Item": {"active": active}})),
+                _ => ("200 OK", json!({"Item": {"plan": {"S": moved_plan()}}})),
+            },
+            "putitem" if body["TableName"] == "control" => {
+                notes.push(body["Item"]["entry"]["S"].as_str().unwrap().to_owned());
+                ("200 OK", json!({}))
+            }
+            _ if is_broken => ("400 Bad Request", error("InternalServerError")),
+            _ => match &stands {
+                Some(item) => {
+                    let mut failed = error("ConditionalCheckFailedException");
+                    failed["Item"] = item.clone();
+                    ("400 Bad Request", failed)
+                }
+                None => {
+                    stands = Some(body["Item"].clone());
+                    ("200 OK", json!({}))
+                }
+            },
+        });
+        let left = answer.await.unwrap().batch_item_failures.len();
+        assert_eq!(left, usize::from(is_broken), "{age}");
+        let expected: &[&str] = if is_noted { &["LAG#src"] } else { &[] };
+        assert_eq!(notes, expected, "{age} {is_broken}");
+    }
 }
 
 #[tokio::test]
