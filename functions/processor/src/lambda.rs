@@ -28,7 +28,7 @@ use crate::back_off::{Deadline, RetryPolicy};
 use crate::copies::{
     Copies, DynamoDbCopies, RepairRequest, Repaired, SAVED_EVERY, SelfCheckReport,
 };
-use crate::event::{self, BatchResponse, Delivered, Event};
+use crate::event::{self, BatchResponse, Event};
 use crate::failure::Failure;
 use crate::frame::{Executor, Frame, Processed, Report, Summary};
 use crate::histories::{DynamoDbHistories, Histories};
@@ -322,7 +322,12 @@ pub async fn run_migration() -> ExitCode {
         let deadline = deadline_of(event.context.deadline());
         match event::decode(event.payload.get())? {
             Event::Batch(batch) => match Box::pin(function.begin(&batch, deadline)).await? {
-                Begun::Frame(frame) => process(&frame, "migration", &batch, deadline).await,
+                Begun::Frame(frame) => {
+                    let (started, now) = (Instant::now(), SystemTime::now());
+                    let lag = metrics::lag(&batch, now);
+                    let result = function.follow(&frame, &batch, deadline).await;
+                    tell("migration", batch.len(), lag, started, result)
+                }
                 Begun::Done(response) => Ok(response),
             },
             Event::Other => Err(Diagnostic::from(Failure::Fatal(
@@ -346,19 +351,6 @@ async fn process_event<R: Rule, E: Executor, O: ObjectStore>(
     };
     let lag = metrics::lag(&batch, now);
     tell(name, batch.len(), lag, started, result).map(Some)
-}
-
-/// Processes one batch and writes its line and its metrics into the log.
-async fn process<R: Rule, E: Executor, O: ObjectStore>(
-    function: &Frame<R, E, O>,
-    name: &str,
-    batch: &[Delivered<'_>],
-    deadline: Deadline,
-) -> Result<BatchResponse, Diagnostic> {
-    let started = Instant::now();
-    let lag = metrics::lag(batch, SystemTime::now());
-    let result = function.process(batch, deadline).await;
-    tell(name, batch.len(), lag, started, result)
 }
 
 /// Writes a batch's line and its metrics into the log.

@@ -363,6 +363,15 @@ impl Tally {
         }
     }
 
+    /// Adds what another tally counted.
+    pub(crate) fn join(&mut self, more: Self) {
+        for (name, count) in more.counts {
+            *self.counts.entry(name).or_default() += count;
+        }
+        self.samples.extend(more.samples);
+        self.samples.truncate(SAMPLES_MAX);
+    }
+
     /// Adds these counts to those of a task's entry.
     pub(crate) fn add_to(&self, item: &mut Item) {
         let counts = item.remove("counts");

@@ -35,7 +35,7 @@ use rules::migration::{Direction, Kind, Migration, Plan};
 use crate::back_off::{Deadline, RetryPolicy};
 use crate::event::{BatchResponse, Delivered};
 use crate::failure::Failure;
-use crate::frame::Frame;
+use crate::frame::{Frame, Report};
 use crate::object_store::ObjectStore;
 use crate::quarantine::Quarantine;
 use control::{Active, Control, Lag};
@@ -100,7 +100,6 @@ impl<O: ObjectStore + Clone> Migrations<O> {
             }
             Batch::Sources => {
                 let (migrations, ways_there) = self.followers(batch).await?;
-                self.note_lag(&migrations, batch).await?;
                 // What the invocation before this one met with.
                 self.note_throttling().await;
                 Ok(Begun::Frame(Box::new(Frame {
@@ -111,6 +110,24 @@ impl<O: ObjectStore + Clone> Migrations<O> {
                 })))
             }
         }
+    }
+
+    /// Does a batch of a source table in its frame, and notes when there was something to do long after
+    /// it was written. Whoever reads a stream from its beginning meets old records that others have
+    /// applied, and is behind with nothing.
+    pub(crate) async fn follow(
+        &self,
+        frame: &SourcesFrame<O>,
+        batch: &[Delivered<'_>],
+        deadline: Deadline,
+    ) -> Result<Report, Failure> {
+        let report = frame.process(batch, deadline).await?;
+        if report.summary.applied + report.summary.retried > 0
+            && let Err(failure) = self.note_lag(&frame.rule, batch).await
+        {
+            tracing::warn!(function = "migration", %failure, "behind, which could not be noted");
+        }
+        Ok(report)
     }
 
     /// The migrations that may follow a batch of a source table, and the ways there of those that go

@@ -62,10 +62,24 @@ fn number(item: &Item, name: &str) -> Option<u64> {
     item.get(name)?.as_number()?.to_u64()
 }
 
-/// Whether a later run took the place of a comparison: whoever waits for it waits for that one, and
-/// two that repair would do so twice.
-fn is_outdated(entry: &str, run: u64, state: &Item) -> bool {
-    entry.contains("#check-") && number(state, "run").is_some_and(|last| last > run)
+/// Whether a later run took the place of a task's: whoever waits for it waits for that one, and two that
+/// repair would do so twice. The first run is the backfill, which none takes the place of.
+fn is_outdated(run: u64, state: &Item) -> bool {
+    run > 0 && number(state, "run").is_some_and(|last| last > run)
+}
+
+/// Whether a migration has come to its end, so that nobody waits for any run after its first one. After
+/// a way back marks are left to take off yet.
+fn is_over(run: u64, state: &Item) -> bool {
+    match phase_of(state) {
+        Some(Phase::Reverted) => run > 0 && !flag(state, "unswept"),
+        Some(phase) => run > 0 && phase.has_ended(),
+        None => false,
+    }
+}
+
+fn phase_of(state: &Item) -> Option<Phase> {
+    state.get("phase").and_then(AttributeValue::as_str).and_then(Phase::from_name)
 }
 
 impl<O: ObjectStore + Clone> Migrations<O> {
@@ -162,7 +176,7 @@ impl<O: ObjectStore + Clone> Migrations<O> {
         // takes one looks once more: either the switch saw the lease, or the later run is seen here.
         if task.repairs {
             let state = control.get(migration, "STATE").await?.unwrap_or_default();
-            if is_outdated(told.entry, task.run, &state) {
+            if is_outdated(task.run, &state) {
                 let place = (migration, told.entry);
                 return Ok(task::end_outdated(control, place, &self.name).await?.into_later());
             }
@@ -176,13 +190,14 @@ impl<O: ObjectStore + Clone> Migrations<O> {
     /// Why a task is not worked on in this state; none if it is.
     async fn kept_from(&self, told: Told<'_>, state: &Item) -> Result<Option<Idle>, Failure> {
         let Told { image, migration, entry, .. } = told;
-        if is_outdated(entry, number(image, "run").unwrap_or(0), state) {
+        let run = number(image, "run").unwrap_or(0);
+        if is_outdated(run, state) || is_over(run, state) {
             let idle = task::end_outdated(&self.control, (migration, entry), &self.name).await?;
             return Ok(Some(idle));
         }
         // A comparison that outlived the switch would put what the sources said over what writers
         // have written to the targets since, or the other way round.
-        let phase = state.get("phase").and_then(AttributeValue::as_str).and_then(Phase::from_name);
+        let phase = phase_of(state);
         let way = image.get("direction").and_then(AttributeValue::as_str).and_then(direction_of);
         let way = way.unwrap_or(Direction::Forward);
         if flag(image, "repairs")
@@ -250,18 +265,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_later_run_takes_the_place_of_a_comparison_and_of_nothing_else() {
+    fn a_later_run_takes_the_place_of_all_but_the_first_one() {
         let state = |run: u64| {
             let run = AttributeValue::N(model::Number::from(run));
             Item::new().with("run", run)
         };
-        let entry = "TASK#3#check-source#cats#0000";
         for (last, expected) in [(2, false), (3, false), (4, true)] {
-            assert_eq!(is_outdated(entry, 3, &state(last)), expected, "{last}");
+            assert_eq!(is_outdated(3, &state(last)), expected, "{last}");
         }
-        assert!(!is_outdated(entry, 3, &Item::new()));
-        for entry in ["TASK#0#backfill#cats#0000", "TASK#3#unmark#cats#0000"] {
-            assert!(!is_outdated(entry, 0, &state(9)), "{entry}");
+        assert!(!is_outdated(3, &Item::new()));
+        assert!(!is_outdated(0, &state(9)));
+    }
+
+    #[test]
+    fn nobody_waits_for_a_run_of_a_migration_that_is_over() {
+        for phase in Phase::ALL {
+            let state = Item::new().with("phase", phase.as_str());
+            assert_eq!(is_over(3, &state), phase.has_ended(), "{phase:?}");
+            // What was touched and given up is to lose its marks.
+            assert!(!is_over(0, &state), "{phase:?}");
+            let unswept = state.with("unswept", AttributeValue::Bool(true));
+            let is_left = phase.has_ended() && phase != Phase::Reverted;
+            assert_eq!(is_over(3, &unswept), is_left, "{phase:?}");
         }
+        assert!(!is_over(3, &Item::new()));
     }
 }

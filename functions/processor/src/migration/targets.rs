@@ -14,10 +14,10 @@ use aws_sdk_dynamodb::operation::put_item::PutItemError;
 use aws_sdk_dynamodb::types::{AttributeValue as SdkValue, ReturnValuesOnConditionCheckFailure};
 use model::json::item_to_string;
 use model::limits::BATCH_GET_KEYS_MAX;
-use model::{Item, KeySchema};
+use model::{AttributeValue, Item, KeySchema};
 use rules::migration::{
-    Document, MARK, MARK_AT, MARK_FROM, MARK_MORE, Migration, Register, Registers, Target, key_of,
-    said_by_all,
+    Direction, Document, MARK, MARK_AT, MARK_FROM, MARK_MORE, Migration, Phase, Register,
+    Registers, Target, key_of, said_by_all,
 };
 use rules::{Folded, Found, Needs, Stamp};
 
@@ -197,7 +197,9 @@ impl Targets {
                     self.adopted(target, said, item).await?
                 }
                 Err(error) => {
-                    self.note_problem("foreign", target, key, &error.to_string()).await?;
+                    if !self.is_writers(target).await? {
+                        self.note_problem("foreign", target, key, &error.to_string()).await?;
+                    }
                     return Ok(None);
                 }
             },
@@ -216,6 +218,15 @@ impl Targets {
             self.note_tombstone(target, key, stamp).await?;
         }
         self.put_over(target, key, &joined, found).await.map(Some)
+    }
+
+    /// Whether a target is the writers' by now, so that what they put there is as it should be. All that
+    /// was to reach it before the switch has; what comes still is delivered late.
+    async fn is_writers(&self, target: &Target) -> Result<bool, Failure> {
+        let way = if target.adopts { Direction::Reverse } else { Direction::Forward };
+        let state = self.control.get(&target.migration, "STATE").await?.unwrap_or_default();
+        let phase = state.get("phase").and_then(AttributeValue::as_str).and_then(Phase::from_name);
+        Ok(phase.is_some_and(|phase| phase.is_past_repair(way)))
     }
 
     /// What is known of an item without a mark on the way back: what its origins say that stand and do

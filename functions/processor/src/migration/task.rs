@@ -183,8 +183,8 @@ fn superseded(task: &Task) -> Item {
     })
 }
 
-/// Marks a comparison as done that a later one took the place of, unless another worker has it: that
-/// one may be repairing, and a switch waits for it.
+/// Marks a task as done that a later run took the place of, or that nobody waits for any more, unless
+/// another worker has it: that one may be repairing, and a switch waits for it.
 ///
 /// # Errors
 /// When the control table cannot be read or written.
@@ -305,7 +305,9 @@ impl Worker<'_> {
             };
             read += page.len() as u64;
             let begun = Instant::now();
-            let work = deadline.limit(self.do_page(task, &page, &mut tally, deadline));
+            // What is counted of a page that fails is counted when it is done again.
+            let mut of_page = Tally::default();
+            let work = deadline.limit(self.do_page(task, &page, &mut of_page, deadline));
             let ahead_of_it = self.ahead(task, page.next.as_ref(), (pace, most), deadline);
             let (done, following) = tokio::join!(work, ahead_of_it);
             ahead = following;
@@ -320,6 +322,7 @@ impl Worker<'_> {
                 read -= page.len() as u64;
                 break false;
             }
+            tally.join(of_page);
             tally.count("read", page.len());
             cursor = page.next;
             if cursor.is_none() {

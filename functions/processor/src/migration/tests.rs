@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::event::{Event, decode};
 use crate::object_store::in_memory::InMemoryObjectStore;
-use crate::tables::scripted::{endpoint, serve_as};
+use crate::tables::scripted::{SECOND, endpoint, serve_as};
 
 /// What the function answers to a batch of one record, over a table that answers as `decide` does.
 async fn begun(
@@ -24,14 +24,15 @@ async fn begun(
     let payload = json!({"Records": [record]}).to_string();
     let Ok(Event::Batch(batch)) = decode(&payload) else { panic!("{payload}") };
     let serving = serve_as(listener, |operation, body| decide(operation, &body));
-    let begun = tokio::select! {
-        begun = function.begin(&batch, deadline) => begun?,
-        () = serving => panic!("nothing was answered"),
+    let done = async {
+        match function.begin(&batch, deadline).await? {
+            Begun::Done(response) => Ok(response),
+            Begun::Frame(frame) => Ok(function.follow(&frame, &batch, deadline).await?.response),
+        }
     };
-    match begun {
-        Begun::Done(response) => Ok(response),
-        // What the frame does with it is told elsewhere.
-        Begun::Frame(_) => Ok(BatchResponse::default()),
+    tokio::select! {
+        done = done => done,
+        () = serving => panic!("nothing was answered"),
     }
 }
 
@@ -140,35 +141,66 @@ fn split_plan() -> String {
     plan.to_string()
 }
 
-/// A task of that plan.
+/// A plan that moves the items of `src` to `tgt`, with its way back. Of both, an item whose `v` is no
+/// number cannot be transformed.
+fn moved_plan() -> String {
+    let made = |to: &str, transform: &str, key: Value| json!({"to": to, "transform": transform, "key": key});
+    let there = made("tgt", "{id, v: (.v | tonumber)}", json!({"pk": "D#{id}", "sk": "S"}));
+    let back = made("src", "{id, v: (.v | tonumber | tostring)}", json!({}));
+    let plan = json!({
+        "migration": "m", "kind": "restructure",
+        "from": [{"table": "src", "items": [there]}],
+        "inverse": [{"table": "tgt", "items": [back]}],
+        "backfill": "scan", "segments": 1, "gate_seconds": 1,
+    });
+    plan.to_string()
+}
+
 fn split_task(work: &str, table: &str, run: u64) -> Value {
+    task_of(&split_plan(), work, table, run)
+}
+
+/// A task of a plan.
+fn task_of(plan: &str, work: &str, table: &str, run: u64) -> Value {
     json!({
         "migration": {"S": "m"}, "entry": {"S": format!("TASK#{run}#{work}#{table}#0000")},
         "work": {"S": work}, "table": {"S": table}, "segment": {"N": "0"},
-        "segments": {"N": "1"}, "fingerprint": {"S": Plan::fingerprint(&split_plan())},
+        "segments": {"N": "1"}, "fingerprint": {"S": Plan::fingerprint(plan)},
         "revision": {"N": "1"}, "run": {"N": run.to_string()}, "repairs": {"BOOL": true},
         "done": {"BOOL": false},
     })
 }
 
-/// Works on a task of that plan in a migration whose last run has a number: what becomes of its entry,
-/// the other entries that were written, and how many records are to be delivered again. `tables`
-/// answers what is not the control table's.
+/// The state of a migration that copied all, whose last run has a number.
+fn tailing(run: u64) -> Value {
+    json!({"phase": {"S": "tailing"}, "run": {"N": run.to_string()}, "rate": {"N": "1"}})
+}
+
+/// The same of the plan that splits, in a migration whose last run has a number.
 async fn worked(
-    mut task: Value,
+    task: Value,
     last_run: u64,
+    tables: impl FnMut(&str, &Value) -> (&'static str, Value),
+) -> (Value, Vec<Value>, usize) {
+    worked_in(&split_plan(), &tailing(last_run), task, tables).await
+}
+
+/// Works on a task of a plan in a migration in a state: what becomes of its entry, the other entries
+/// that were written, and how many records are to be delivered again. `tables` answers what is not the
+/// control table's.
+async fn worked_in(
+    plan: &str,
+    state: &Value,
+    mut task: Value,
     mut tables: impl FnMut(&str, &Value) -> (&'static str, Value),
 ) -> (Value, Vec<Value>, usize) {
     let (told, mut others) = (record("control", &task), Vec::new());
-    let state = json!({
-        "phase": {"S": "tailing"}, "run": {"N": last_run.to_string()}, "rate": {"N": "1"},
-    });
     let deadline = Deadline::after(Duration::from_secs(60));
     let answer = begun(&told, deadline, |operation, body| match operation {
         "getitem" => {
             let item = match body["Key"]["entry"]["S"].as_str() {
                 Some("STATE") => state.clone(),
-                Some("PLAN") => json!({"plan": {"S": split_plan()}}),
+                Some("PLAN") => json!({"plan": {"S": plan}}),
                 Some("ACTIVE") => return ("200 OK", json!({})),
                 _ => task.clone(),
             };
@@ -337,4 +369,168 @@ async fn a_task_that_must_wait_has_another_record_behind_others_unless_a_worker_
         };
         assert_eq!((is_done, written), (expected, writes), "{task}");
     }
+}
+
+#[tokio::test]
+async fn what_an_item_left_behind_that_cannot_be_transformed_is_a_difference() {
+    let mark = json!({"M": {
+        "from": {"S": r#"src|{"id":{"S":"1"}}"#}, "at": {"S": format!("/{}", "0".repeat(40))},
+    }});
+    let source = |v: &str| json!({"id": {"S": "1"}, "v": {"S": v}});
+    let mut made = json!({"pk": {"S": "D#1"}, "sk": {"S": "S"}, "id": {"S": "1"}, "v": {"N": "1"}});
+    let mut changed = made.clone();
+    changed["v"] = json!({"S": "bad"});
+    made["_weir"] = mark;
+    let of = |table: &str, direction: &str| {
+        let mut task = task_of(&moved_plan(), "check-target", table, 1);
+        task["direction"] = json!({"S": direction});
+        task["repairs"] = json!({"BOOL": false});
+        task
+    };
+    // What stands in the table that is looked through, and in the one that it is from.
+    let look = async |task: Value, stands: Value, origin: Option<Value>| {
+        let table = task["table"]["S"].as_str().unwrap().to_owned();
+        let (task, _, left) = worked_in(&moved_plan(), &tailing(1), task, |operation, body| {
+            let page = json!([stands]);
+            let answer = match operation {
+                "scan" => json!({"Items": page}),
+                "batchgetitem" => {
+                    let (name, _) =
+                        body["RequestItems"].as_object().unwrap().iter().next().unwrap();
+                    let items = if *name == table { page } else { json!(origin.as_slice()) };
+                    json!({"Responses": {name: items}})
+                }
+                _ => json!({}),
+            };
+            ("200 OK", answer)
+        })
+        .await;
+        assert_eq!((&task["done"], left), (&json!({"BOOL": true}), 0), "{task}");
+        let mut counts = task["counts"]["M"].clone();
+        counts.as_object_mut().unwrap().retain(|kind, _| kind != "read" && kind != "repaired");
+        (counts, task["samples"].to_string())
+    };
+    let one = |kind: &str| json!({kind: {"N": "1"}});
+    let (there, back) = (of("tgt", "forward"), of("src", "reverse"));
+    let (bad, gone, good, back_bad, back_gone, back_good) = tokio::join!(
+        look(there.clone(), made.clone(), Some(source("bad"))),
+        look(there.clone(), made.clone(), None),
+        look(there, made.clone(), Some(source("1"))),
+        look(back.clone(), source("1"), Some(changed)),
+        look(back.clone(), source("1"), None),
+        look(back, source("1"), Some(made)),
+    );
+    // Said of the target, so that it is told where the source is gone before its own page is read.
+    assert_eq!(bad.0, one("refused"), "{bad:?}");
+    assert!(bad.1.contains("refused: tgt ") && bad.1.contains("from src|"), "{bad:?}");
+    assert_eq!(back_bad.0, one("refused"), "{back_bad:?}");
+    assert!(back_bad.1.contains("refused: src ") && back_bad.1.contains("from tgt|"));
+    assert_eq!((gone.0, back_gone.0), (one("extra"), one("extra")));
+    assert_eq!((good.0, back_good.0), (json!({}), json!({})));
+}
+
+#[tokio::test]
+async fn what_is_counted_of_a_page_that_fails_is_counted_once() {
+    let item = |id: &str, v: &str| json!({"id": {"S": id}, "v": {"S": v}});
+    let task = task_of(&moved_plan(), "backfill", "src", 0);
+    let (task, _, _) = worked_in(&moved_plan(), &tailing(0), task, |operation, body| {
+        if operation == "scan" {
+            let last = item("1", "1");
+            return match body.get("ExclusiveStartKey") {
+                None => {
+                    let next = json!({"id": {"S": "1"}});
+                    ("200 OK", json!({"Items": [last], "LastEvaluatedKey": next}))
+                }
+                Some(_) => ("200 OK", json!({"Items": [item("2", "bad"), item("3", "3")]})),
+            };
+        }
+        match operation {
+            "describetable" => ("200 OK", json!({})),
+            // The first page is written, the second one is not.
+            _ if body.to_string().contains("D#1") => ("200 OK", json!({"Responses": [{}]})),
+            _ => ("400 Bad Request", error("ItemCollectionSizeLimitExceededException")),
+        }
+    })
+    .await;
+    let one = json!({"N": "1"});
+    assert_eq!(task["cursor"], json!({"M": {"id": {"S": "1"}}}), "{task}");
+    let counts = json!({"M": {"read": one, "stated": one, "written": one}});
+    assert_eq!((&task["counts"], &task["samples"]), (&counts, &json!({"L": []})), "{task}");
+}
+
+#[tokio::test]
+async fn a_stream_is_behind_if_something_of_it_was_left_to_do() {
+    let active = json!({"M": {"m": {"M": {
+        "direction": {"S": "forward"}, "fingerprint": {"S": Plan::fingerprint(&moved_plan())},
+    }}}});
+    let mut old = record("src", &json!({"id": {"S": "1"}, "v": {"S": "1"}}));
+    old["dynamodb"]["Keys"] = json!({"id": {"S": "1"}});
+    let mut stands: Option<Value> = None;
+    // The first host applies a record, another one reads it later, a third one cannot write.
+    for (age, is_broken, is_noted) in
+        [(300, false, true), (300, false, false), (300, true, true), (30, true, false)]
+    {
+        old["dynamodb"]["ApproximateCreationDateTime"] = json!(SECOND - age);
+        let mut notes = Vec::new();
+        let deadline = Deadline::after(Duration::from_secs(60));
+        let answer = begun(&old, deadline, |operation, body| match operation {
+            "describetable" if body["TableName"] == "src" => described(&["id"]),
+            "describetable" => described(&["pk", "sk"]),
+            "getitem" => match body["Key"]["entry"]["S"].as_str() {
+                Some("ACTIVE") => ("200 OK", json!({"Item": {"active": active}})),
+                _ => ("200 OK", json!({"Item": {"plan": {"S": moved_plan()}}})),
+            },
+            "putitem" if body["TableName"] == "control" => {
+                notes.push(body["Item"]["entry"]["S"].as_str().unwrap().to_owned());
+                ("200 OK", json!({}))
+            }
+            _ if is_broken => ("400 Bad Request", error("InternalServerError")),
+            _ => match &stands {
+                Some(item) => {
+                    let mut failed = error("ConditionalCheckFailedException");
+                    failed["Item"] = item.clone();
+                    ("400 Bad Request", failed)
+                }
+                None => {
+                    stands = Some(body["Item"].clone());
+                    ("200 OK", json!({}))
+                }
+            },
+        });
+        let left = answer.await.unwrap().batch_item_failures.len();
+        assert_eq!(left, usize::from(is_broken), "{age}");
+        let expected: &[&str] = if is_noted { &["LAG#src"] } else { &[] };
+        assert_eq!(notes, expected, "{age} {is_broken}");
+    }
+}
+
+#[tokio::test]
+async fn no_task_outlives_its_migration() {
+    let never = |operation: &str, _: &Value| panic!("{operation}");
+    let state = |phase: &str, run: u64, unswept: bool| {
+        let run = run.to_string();
+        json!({"phase": {"S": phase}, "run": {"N": run}, "unswept": {"BOOL": unswept}})
+    };
+    let unmark = |table: &str| task_of(&moved_plan(), "unmark", table, 3);
+    let mut reverse = task_of(&moved_plan(), "backfill", "src", 3);
+    reverse["direction"] = json!({"S": "reverse"});
+    for (task, state) in [
+        (unmark("tgt"), state("completing", 4, false)),
+        (unmark("tgt"), state("completed", 3, false)),
+        (unmark("src"), state("reverted", 3, false)),
+        (reverse.clone(), state("reverting", 4, false)),
+        (reverse, state("reverted", 3, false)),
+    ] {
+        let mut task = task;
+        task["repairs"] = json!({"BOOL": false});
+        let (task, _, left) = worked_in(&moved_plan(), &state, task, never).await;
+        assert_eq!((&task["done"], left), (&json!({"BOOL": true}), 0), "{state}");
+        assert_eq!(task["superseded"], json!({"BOOL": true}), "{state}");
+    }
+    // Marks that are left to take off after a way back still are.
+    let mut task = unmark("src");
+    task["repairs"] = json!({"BOOL": false});
+    let empty = |_: &str, _: &Value| ("200 OK", json!({"Items": []}));
+    let (task, ..) = worked_in(&moved_plan(), &state("reverted", 3, true), task, empty).await;
+    assert_eq!((&task["done"], task.get("superseded")), (&json!({"BOOL": true}), None));
 }

@@ -10,6 +10,10 @@ use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
+/// The second since 1970 of every answer, and how its header tells it.
+pub(crate) const SECOND: u64 = 1_795_723_200;
+const DATE: &str = "Thu, 26 Nov 2026 20:00:00 GMT";
+
 /// Gives one answer after the other; returns the requests.
 pub(crate) async fn serve(listener: TcpListener, answers: &[(&str, &str)]) -> Vec<String> {
     let mut requests = Vec::new();
@@ -57,7 +61,7 @@ async fn request_of(socket: &mut TcpStream) -> Option<String> {
 }
 
 async fn answer(socket: &mut TcpStream, status: &str, body: &str) -> std::io::Result<()> {
-    let head = format!("content-length: {}\r\nconnection: close", body.len());
+    let head = format!("content-length: {}\r\nconnection: close\r\ndate: {DATE}", body.len());
     socket.write_all(format!("HTTP/1.1 {status}\r\n{head}\r\n\r\n{body}").as_bytes()).await
 }
 

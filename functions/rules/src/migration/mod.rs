@@ -444,7 +444,8 @@ impl Rule for Migration {
             Some(item) => self.outputs(table, item).map_err(Refusal),
             None => Ok(BTreeMap::new()),
         };
-        // An item whose earlier version could not be transformed had no targets.
+        // Of a version that could not be transformed the targets of the one before it are left, and of
+        // which ones no record says; the comparison of the targets counts them.
         let before = outputs(&change.old_image).unwrap_or_default();
         let after = outputs(&change.new_image)?;
         let gone = before.keys().filter(|target| !after.contains_key(target));

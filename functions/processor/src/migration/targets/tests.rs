@@ -59,6 +59,10 @@ struct TargetTable {
     throttled: usize,
     /// The target whose writes fail.
     broken: Option<String>,
+    /// The phase of the migration.
+    phase: &'static str,
+    /// Entries of what people are told of.
+    told: Vec<String>,
 }
 
 impl TargetTable {
@@ -67,6 +71,13 @@ impl TargetTable {
             let error = format!("com.amazonaws.dynamodb.v20120810#{name}");
             ("400 Bad Request", json!({"__type": error, "message": "m", "Item": item}))
         };
+        if body["TableName"] == "control" {
+            if operation == "getitem" {
+                return ("200 OK", json!({"Item": {"phase": {"S": self.phase}}}));
+            }
+            self.told.push(body["Item"]["entry"]["S"].as_str().unwrap().to_owned());
+            return ("200 OK", json!({}));
+        }
         let key = |item: &Value| item["pk"]["S"].as_str().unwrap().to_owned();
         if operation == "getitem" {
             let item = self.items.get(&key(&body["Key"]));
@@ -151,4 +162,43 @@ async fn a_batch_waits_for_the_capacity_of_its_first_target() {
     let table = RefCell::new(TargetTable { writes: 1, throttled: 20, ..TargetTable::default() });
     let report = deliver(&table, Throttling::default(), &[record(1)]).await;
     assert_eq!((report.summary.applied, report.summary.retried), (1, 0));
+}
+
+#[tokio::test]
+async fn a_record_that_a_target_stands_at_is_not_written_over_what_a_writer_made_of_it() {
+    let record = record(1);
+    let table = RefCell::new(TargetTable { writes: 1, ..TargetTable::default() });
+    deliver(&table, Throttling::default(), std::slice::from_ref(&record)).await;
+    let mut table = table.into_inner();
+    let item = table.items.values_mut().next().unwrap();
+    // A text that sorts before what the record says, and one behind it.
+    for value in ["0", "~"] {
+        item["id"] = json!({"S": value});
+        let stands = item.clone();
+        let again = [(stands["pk"]["S"].as_str().unwrap().to_owned(), stands)].into();
+        let table = RefCell::new(TargetTable { items: again, writes: 9, ..TargetTable::default() });
+        let report =
+            deliver(&table, Throttling::default(), std::slice::from_ref(&record)).await.summary;
+        assert_eq!((report.applied, report.already_applied, report.retried), (0, 1, 0), "{value}");
+        // The first request finds out what stands there, and no other one is made.
+        assert_eq!(table.borrow().writes, 8, "{value}");
+    }
+}
+
+#[tokio::test]
+async fn an_item_of_a_writer_behind_the_switch_is_no_problem() {
+    let records = [record(1)];
+    for (phase, told) in
+        [("tailing", 1), ("cutting-over", 1), ("turning", 0), ("cut-over", 0), ("completed", 0)]
+    {
+        let key = "T#919".to_owned();
+        let stands = json!({"pk": {"S": key}, "id": {"S": "mine"}});
+        let items = [(key, stands)].into();
+        let table = RefCell::new(TargetTable { items, writes: 9, phase, ..TargetTable::default() });
+        let report = deliver(&table, Throttling::default(), &records).await.summary;
+        assert_eq!((report.applied, report.retried), (0, 0), "{phase}");
+        let table = table.into_inner();
+        assert_eq!((table.told.len(), table.writes), (told, 8), "{phase} {:?}", table.told);
+        assert!(table.told.iter().all(|entry| entry.starts_with("PROBLEM#foreign#tgt#")));
+    }
 }
