@@ -57,7 +57,7 @@ pub enum Reply {
     },
     /// An earlier attempt at the transaction with this token is under way; nothing changed.
     TransactionInProgress,
-    /// The transaction is over here, or too old to begin with: nothing changed.
+    /// The transaction is over here, or too old to begin with: no item changed.
     TransactionOver,
     /// The decision that counts.
     Decided {

@@ -230,7 +230,8 @@ pub(crate) fn prepare(
     prepare: &Prepare,
 ) -> Result<Reply, ReadError> {
     let &Prepare { id, home, began, ref operations, return_items } = prepare;
-    if is_old(began, now) || keys::is_finished(overlay, began, id)? {
+    // Without operations there is nothing that its locks could tell from another one.
+    if operations.is_empty() || is_old(began, now) || keys::is_finished(overlay, began, id)? {
         return Ok(Reply::TransactionOver);
     }
     if let Some(reasons) = locks.conflicts(operations) {

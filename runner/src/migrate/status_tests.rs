@@ -192,6 +192,25 @@ async fn an_end_that_left_something_undone_is_no_end() {
 }
 
 #[tokio::test]
+async fn no_repair_is_offered_for_what_cannot_be_transformed() {
+    let (now, _) = times().await;
+    check(&[Case {
+        phase: "tailing",
+        members: vec![
+            ("verified_run", n(1)),
+            ("verified_at", n(now)),
+            ("verified_differences", n(2)),
+            ("verified_refused", n(2)),
+        ],
+        offers: &["verify move", "abort move"],
+        says: "last verified: 2 differences",
+        never_says: "too old",
+        exit: Exit::Differences,
+    }])
+    .await;
+}
+
+#[tokio::test]
 async fn what_is_offered_fits_the_phase() {
     let (now, _) = times().await;
     let paused = || ("paused", true_value());
@@ -237,20 +256,6 @@ async fn what_is_offered_fits_the_phase() {
                 ("verified_differences", n(2)),
             ],
             offers: &["verify --repair move", "abort move"],
-            says: "last verified: 2 differences",
-            never_says: "too old",
-            exit: Exit::Differences,
-        },
-        // No repair helps what cannot be transformed.
-        Case {
-            phase: "tailing",
-            members: vec![
-                ("verified_run", n(1)),
-                ("verified_at", n(now)),
-                ("verified_differences", n(2)),
-                ("verified_refused", n(2)),
-            ],
-            offers: &["verify move", "abort move"],
             says: "last verified: 2 differences",
             never_says: "too old",
             exit: Exit::Differences,

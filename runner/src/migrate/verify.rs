@@ -370,7 +370,7 @@ pub(crate) async fn finished(
         if let Some((progress, is_superseded)) = patience.seen(seen_now)? {
             if progress.is_done() && is_superseded {
                 return Err(format!(
-                    "this comparison of `{name}` was not made to its end: a later one was begun, or somebody switched, meanwhile; `weir migrate status {name}` says where it stands"
+                    "this run of `{name}` was not made to its end: a later one was begun, or somebody switched, meanwhile; `weir migrate status {name}` says where it stands"
                 ));
             }
             if progress.is_done() {
