@@ -401,12 +401,10 @@ async fn go_back(
     let hold = Hold::take(context, name, REVERT, fingerprint, since).await?;
     let decided = hold.decide(time_to_decide(plan, limit, settle), async {
         // A comparison may have ended since the first look; from here on none can. Whoever is taken over
-        // was let through.
-        let is_different = is_first && !may_differ && differs(name, &context.state(name).await?);
-        if is_stale
-            || is_different
-            || compares(context, name, REVERT.held, may_differ || !is_first).await?
-        {
+        // was let through if they have held writers up.
+        let may_differ = may_differ || number(state, HELD_AT) > 0;
+        let is_different = !may_differ && differs(name, &context.state(name).await?);
+        if is_stale || is_different || compares(context, name, REVERT.held, may_differ).await? {
             return Ok(Err(Exit::Refused));
         }
         let held = Instant::now();

@@ -238,6 +238,30 @@ async fn a_cutover_that_a_comparison_is_in_the_way_of_holds_nobody_up() {
     assert_eq!(status["next_steps"].as_array().unwrap().len(), 1, "{status}");
 }
 
+/// Goal: who takes a way back over asks again for what stands in its way, unless the one before had
+/// been let through, and held writers up.
+#[tokio::test]
+async fn a_way_back_that_waited_for_leave_is_asked_again() {
+    let served = serve().await;
+    let context = &served.context;
+    write_down(&served, &plan_with_way_back()).await;
+    let now = u64::try_from(context.now().await).unwrap();
+    let expect = Expect::phases(&[Phase::None]);
+    let reverting = Move { expect, to: Some(Phase::Reverting), why: "", now: 1 };
+    let differs = |state: &mut Entry| {
+        state.insert("holder".to_owned(), s("dead"));
+        state.extend(
+            [("back_since", now), ("back_differences", 2)].map(|(m, v)| (m.to_owned(), n(v))),
+        );
+    };
+    context.control.to_phase(NAME, reverting, differs).await.unwrap();
+    let command = RevertArguments::augment_args(clap::Command::new("revert"));
+    let matches = command.try_get_matches_from(["revert", NAME]).unwrap();
+    let arguments = RevertArguments::from_arg_matches(&matches).unwrap();
+    assert_eq!(revert(context, &arguments).await, Ok(Exit::Refused));
+    assert_eq!(phase_of(&context.state(NAME).await.unwrap()), Phase::CutOver);
+}
+
 /// Goal: what a comparison found that nobody noted is not taken for what an earlier one found.
 #[tokio::test]
 async fn a_comparison_whose_verb_died_is_made_again_before_a_switch() {

@@ -141,7 +141,8 @@ pub(super) async fn complete(
     }
     // What came before a comparison that is too old may have been trimmed unread, and what a later one
     // found that nobody noted is not known.
-    let compares = plan.kind == Kind::Purge || comparing::is_not_noted(state);
+    let is_unknown = comparing::is_not_noted(&context.state(name).await?);
+    let compares = plan.kind == Kind::Purge || is_unknown;
     let compared = if compares || is_too_old(context, state).await {
         let limit = COMPARISON_LIMIT;
         let way = Direction::Forward;

@@ -27,6 +27,7 @@ mod window;
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use model::arn::StreamArn;
 use model::{AttributeValue, KeySchema};
@@ -45,6 +46,9 @@ pub(crate) use throttling::Throttling;
 /// Seconds between two notes of one table's lag or throttling by one process: well within those for
 /// which a note counts.
 const NOTED_EVERY: u64 = 10;
+/// How long a note of a lag may take: it comes after the time of the batch is over, and a second is left
+/// for the answer.
+const NOTE_LIMIT: Duration = Duration::from_millis(300);
 /// What names the tables of a plan, where a setting names others.
 const PLAN_TABLE: &str = "the plan of the migration";
 /// Plans that are kept compiled at most; beyond that all are compiled anew.
@@ -121,13 +125,20 @@ impl<O: ObjectStore + Clone> Migrations<O> {
         batch: &[Delivered<'_>],
         deadline: Deadline,
     ) -> Result<Report, Failure> {
-        let report = frame.process(batch, deadline).await?;
-        if report.summary.applied + report.summary.retried > 0
-            && let Err(failure) = self.note_lag(&frame.rule, batch).await
-        {
-            tracing::warn!(function = "migration", %failure, "behind, which could not be noted");
+        let report = frame.process(batch, deadline).await;
+        let had_to_do = match &report {
+            Ok(report) => report.summary.applied + report.summary.retried > 0,
+            // The stream stands still for as long as that is so.
+            Err(_) => true,
+        };
+        if had_to_do {
+            let note = tokio::time::timeout(NOTE_LIMIT, self.note_lag(&frame.rule, batch));
+            let late = |_| Err(Failure::Retry("the control table does not answer".to_owned()));
+            if let Err(failure) = note.await.unwrap_or_else(late) {
+                tracing::warn!(function = "migration", %failure, "behind, which could not be noted");
+            }
         }
-        Ok(report)
+        report
     }
 
     /// The migrations that may follow a batch of a source table, and the ways there of those that go
