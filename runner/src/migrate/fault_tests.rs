@@ -3,13 +3,13 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use aws_sdk_dynamodb::types::AttributeValue as Sdk;
 use bytes::Bytes;
 use clap::{Args as _, FromArgMatches as _};
 use futures::FutureExt as _;
-use http::Response;
+use http::{Method, Response};
 use http_body_util::Full;
 use rules::migration::{Phase, note_of};
 use serde_json::json;
@@ -21,6 +21,7 @@ use super::held::{CUTOVER, Hold};
 use super::switching_tests::{NAME, Served, plan, plan_with_way_back, serve, write_down};
 use super::tasks::{Work, make_tasks};
 use super::{Context, comparing, problems, report, start, sweep, verify, waiting};
+use crate::endpoint;
 use crate::exit::Exit;
 use crate::output::Output;
 use crate::test_proxy::{self, Fails, cancelled, refusal};
@@ -414,9 +415,23 @@ async fn the_time_of_a_switch_is_that_of_the_store() {
     let script = |operation: &str, _: &str| {
         let body = Full::new(Bytes::from(json!({}).to_string()));
         let answer = Response::builder().header("date", "Sat, 01 Jan 2022 00:00:00 GMT").body(body);
-        futures::future::ready((operation == "ListTables").then(|| answer.unwrap())).boxed()
+        // It has no clock to ask.
+        let is_asked = operation == "ListTables" || operation.is_empty();
+        futures::future::ready(is_asked.then(|| answer.unwrap())).boxed()
     };
     let url = test_proxy::before(&served.context.endpoint, script).await;
     let context = Context::new(&url, "weir-migrations", Output::Table);
     assert_eq!(sweep::real_seconds(&context).await, 1_640_995_200);
+}
+
+/// Goal: whoever lets a day pass in a local store does not end invocations that still live.
+#[tokio::test]
+async fn invocations_live_by_the_time_of_this_machine_where_the_store_has_its_own() {
+    let served = serve().await;
+    let context = &served.context;
+    let moved = json!({ "advance_ms": 3_600_000 });
+    endpoint::admin(Method::POST, &context.endpoint, "clock", &moved).await.unwrap();
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+    assert!(u64::try_from(context.now().await).unwrap() > now + 3_000);
+    assert!(sweep::real_seconds(context).await < now + 1_000);
 }
