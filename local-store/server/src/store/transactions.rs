@@ -16,6 +16,7 @@ use partition::{
     TransactionId, Write, WriteAction, Written, fingerprint, home_of_token, read_item,
     read_prepared, read_transaction_steps, recall,
 };
+use tokio::task::JoinError;
 
 use super::{Store, Unavailable, leftovers, routes};
 use crate::ring::ArcId;
@@ -50,15 +51,22 @@ pub(super) async fn write(store: &Store, transaction: Transaction) -> Result<Rep
         return replies.into_iter().next().ok_or_else(unanswered);
     }
     let coordinator = Coordinator { store: store.clone(), transaction, parts, home };
-    // It goes on when the requester goes away, so that no items stay locked.
+    let lost = |error| Err(Unavailable::Unknown(format!("the coordinator ended: {error}")));
+    to_its_end(store, coordinator.run()).await.unwrap_or_else(lost)
+}
+
+/// Does work that goes on when the requester goes away, so that no items stay locked.
+async fn to_its_end<T: Send + 'static>(
+    store: &Store,
+    work: impl Future<Output = T> + Send + 'static,
+) -> Result<T, JoinError> {
     let held = Arc::clone(&store.shared.coordinated);
     let outcome = tokio::spawn(async move {
-        let outcome = coordinator.run().await;
+        let outcome = work.await;
         drop(held);
         outcome
     });
-    let lost = |error| Err(Unavailable::Unknown(format!("the coordinator ended: {error}")));
-    outcome.await.unwrap_or_else(lost)
+    outcome.await
 }
 
 fn unanswered() -> Unavailable {
@@ -415,15 +423,8 @@ pub(super) async fn read_with_locks(
         id: store.shared.ids.draw(None),
         began: store.now(),
     };
-    // It goes on when the requester goes away, so that no items stay locked.
-    let held = Arc::clone(&store.shared.coordinated);
-    let outcome = tokio::spawn(async move {
-        let outcome = reader.read().await;
-        drop(held);
-        outcome
-    });
     let lost = |error| Err(Unavailable::NotDone(format!("the reader ended: {error}")));
-    outcome.await.unwrap_or_else(lost)
+    to_its_end(store, reader.read()).await.unwrap_or_else(lost)
 }
 
 /// A read that is a transaction: it prepares, and lets go.
