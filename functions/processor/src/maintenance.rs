@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 
+use futures::future::LocalBoxFuture;
 use model::json;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -153,13 +154,17 @@ pub async fn carry_out<O: ObjectMaintenance>(
     now_seconds: u64,
     deadline: Deadline,
 ) -> Result<Answer, Failure> {
+    // Boxed, as futures within futures are deeper than the compiler looks.
     match request {
         Request::Compact { table, age_seconds } => {
             let selection = Selection { table, now_seconds, age_seconds };
-            compactor.run(&selection, deadline).await.map(Answer::Compacted)
+            let report: LocalBoxFuture<'_, _> = Box::pin(compactor.run(&selection, deadline));
+            report.await.map(Answer::Compacted)
         }
         Request::Erase { table, subject, name } => {
-            let erased = eraser.erase(&table, &subject, name.as_deref(), now_seconds, deadline);
+            let name = name.as_deref();
+            let erased: LocalBoxFuture<'_, _> =
+                Box::pin(eraser.erase(&table, &subject, name, now_seconds, deadline));
             erased.await.map(|receipt| Answer::Erased(receipt.into()))
         }
     }

@@ -20,14 +20,16 @@ use crate::failure::Failure;
 use crate::tables::{Table, WriteOutcome, load_all};
 use crate::totals::Totals;
 
-/// Counters that are looked at together: their totals in one request, their slots in a few.
+/// Counters that are looked at together at most: their totals in one request, their slots in a few.
 const COUNTERS_AT_ONCE: usize = 25;
-/// Groups of such counters that are looked at beside each other. With the most slots a counter may
-/// have, their slots take about 20 MB of the function's 256.
+/// Groups of such counters that are looked at beside each other.
 const GROUPS_AT_ONCE: usize = 4;
+/// Slots that are looked at at one time, over all groups. A slot takes some 2 KB while it is read, with
+/// what its total knows of it, so they take 20 MB of the function's 256.
+const SLOTS_AT_ONCE: usize = 10_000;
 /// Looks at a counter whose total is written by others at the same time; after the last one it is
 /// left to the next run.
-const LOOKS_MAX: usize = 5;
+const LOOKS_MAX: u32 = 5;
 /// Memory for the names of counters, in bytes, of the function's 256 MB: some 800,000 of them with
 /// names of 20 bytes, more than a run has time for.
 const NAMES_BYTES_MAX: usize = 64 * 1024 * 1024;
@@ -137,7 +139,7 @@ impl<S: Table, T: Table> Reconciler<S, T> {
         let found = self.find_counters(deadline.half_way(), minute, &mut report);
         let (counters, all_found) = found.await?;
         report.complete = all_found;
-        let groups = groups_in_turn(counters, minute).into_iter();
+        let groups = groups_in_turn(counters, minute, self.counters_at_once()).into_iter();
         let mut looks = stream::iter(groups.map(|group| self.reconcile_in_time(group, deadline)))
             .buffer_unordered(GROUPS_AT_ONCE);
         let (mut begun, mut refusals) = (0, Vec::new());
@@ -155,6 +157,12 @@ impl<S: Table, T: Table> Reconciler<S, T> {
         Ok(report)
     }
 
+    /// How many counters are a group: fewer where each has many slots.
+    fn counters_at_once(&self) -> usize {
+        let slots = usize::try_from(self.rule.slot_count).unwrap_or(usize::MAX).max(1);
+        (SLOTS_AT_ONCE / GROUPS_AT_ONCE / slots).clamp(1, COUNTERS_AT_ONCE)
+    }
+
     /// Looks at some counters, if there is time; and why that was refused, if it was: nobody has
     /// looked at all of them then.
     async fn reconcile_in_time(
@@ -169,9 +177,8 @@ impl<S: Table, T: Table> Reconciler<S, T> {
         let count = counters.len();
         let looked = deadline.limit(self.reconcile(counters, &mut report)).await;
         report.counters = count;
-        report.complete = true;
         match looked {
-            Ok(()) => {}
+            Ok(are_written) => report.complete = are_written,
             Err(Failure::Retry(reason)) => {
                 warn!(reason, "counters are left to the next reconciliation");
                 report.postponed_totals = count;
@@ -213,12 +220,17 @@ impl<S: Table, T: Table> Reconciler<S, T> {
         Ok((names.names, totals_read && slots_read))
     }
 
+    /// Looks at counters until nobody writes their totals in between. Answers whether the database
+    /// wrote what had to be written: what others keep writing is no matter of it.
     async fn reconcile(
         &self,
         mut counters: BTreeSet<String>,
         report: &mut ReconcileReport,
-    ) -> Result<(), Failure> {
-        for look in 0..LOOKS_MAX {
+    ) -> Result<bool, Failure> {
+        let mut unwritten = 0;
+        let mut looks = RetryPolicy { attempts_max: LOOKS_MAX, ..self.retry }.attempts();
+        while looks.next().await {
+            unwritten = 0;
             // The totals first: what the slots say then is at least as new as what the totals know.
             let items = self.totals.load_items(counters.iter().cloned()).await?;
             let mut totals = BTreeMap::new();
@@ -234,10 +246,10 @@ impl<S: Table, T: Table> Reconciler<S, T> {
                     }
                 }
             }
-            let looks = self.look_at_slots(&totals, look == 0, report).await?;
+            let seen = self.look_at_slots(&totals, looks.made() == 1, report).await?;
             counters = BTreeSet::new();
             for (counter, total) in totals {
-                let seen = looks.get(&counter);
+                let seen = seen.get(&counter);
                 let cells =
                     seen.map(|seen| decide(&total, &seen.values, &seen.unreadable, (self.now)()));
                 let is_stated = items.get(&counter).is_none_or(|item| total.is_stated_by(item));
@@ -253,18 +265,23 @@ impl<S: Table, T: Table> Reconciler<S, T> {
                         warn!(counter, from = %total.cells.sum(), to = %joined.cells.sum(), said, "total repaired");
                     }
                     // Somebody wrote the total after it was read: what was decided is void.
-                    Ok(WriteOutcome::GuardFailed) | Err(Failure::Retry(_)) => {
+                    Ok(WriteOutcome::GuardFailed) => {
+                        counters.insert(counter);
+                    }
+                    Err(Failure::Retry(reason)) => {
+                        warn!(counter, reason, "a total could not be written");
+                        unwritten += 1;
                         counters.insert(counter);
                     }
                     Err(fatal @ Failure::Fatal(_)) => return Err(fatal),
                 }
             }
             if counters.is_empty() {
-                return Ok(());
+                return Ok(true);
             }
         }
         report.postponed_totals += counters.len();
-        Ok(())
+        Ok(unwritten == 0)
     }
 
     async fn look_at_slots(
@@ -310,14 +327,18 @@ impl<S: Table, T: Table> Reconciler<S, T> {
 }
 
 /// The counters in groups that are looked at together, beginning with the one whose turn it is.
-fn groups_in_turn(counters: BTreeSet<String>, minute: u64) -> Vec<BTreeSet<String>> {
+fn groups_in_turn(
+    counters: BTreeSet<String>,
+    minute: u64,
+    at_once: usize,
+) -> Vec<BTreeSet<String>> {
     let first = first_in_turn(minute, counters.len());
     let mut names: Vec<String> = counters.into_iter().collect();
     names.rotate_left(first);
-    let mut groups = Vec::with_capacity(names.len().div_ceil(COUNTERS_AT_ONCE));
+    let mut groups = Vec::with_capacity(names.len().div_ceil(at_once));
     let mut names = names.into_iter();
     while names.len() > 0 {
-        groups.push(names.by_ref().take(COUNTERS_AT_ONCE).collect());
+        groups.push(names.by_ref().take(at_once).collect());
     }
     groups
 }

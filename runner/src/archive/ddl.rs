@@ -179,7 +179,8 @@ fn duckdb(out: &mut String, target: &Target<'_>, columns: &[&UnionColumn], union
     });
 }
 
-/// The view in which each event stands once, and the one with the last version of each key. A key
+/// The view in which each event stands once, which an engine can narrow to the days that a query names, as
+/// an event has one day; and the one with the last version of each key. A key
 /// that did not fit its column is NULL there, so its value in `_item` tells such keys apart; so it does
 /// for one whose column is not among the `columns` of the table, because its type differs.
 fn views(
@@ -192,7 +193,7 @@ fn views(
     let (copy, version) = (own_column("_copy", union), own_column("_version", union));
     let _ = writeln!(
         out,
-        "CREATE OR REPLACE VIEW {name}_events AS\nSELECT {all}, dt FROM (\n  SELECT *, row_number() OVER (PARTITION BY _event_id ORDER BY _sequence_number) AS {copy}\n  FROM {name}\n) AS copies\nWHERE {copy} = 1;\n"
+        "CREATE OR REPLACE VIEW {name}_events AS\nSELECT {all}, dt FROM (\n  SELECT *, row_number() OVER (PARTITION BY dt, _event_id ORDER BY _sequence_number) AS {copy}\n  FROM {name}\n) AS copies\nWHERE {copy} = 1;\n"
     );
     if target.key_columns.is_empty() {
         let _ = writeln!(

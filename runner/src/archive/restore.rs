@@ -39,6 +39,7 @@ use super::source::{Content, Part, Source};
 use super::{of_day, of_days};
 use crate::endpoint;
 use crate::exit::Exit;
+use crate::item_key;
 use crate::load::{from_sdk_item, to_sdk_item, to_sdk_value};
 use crate::output::say;
 use crate::sdk_error::error_text;
@@ -85,6 +86,13 @@ pub(super) struct RestoreArguments {
     /// The store; without it, the `weir up` in this folder
     #[arg(long, value_name = "URL")]
     endpoint: Option<String>,
+}
+
+impl RestoreArguments {
+    /// The key whose versions are meant.
+    pub(super) fn key(&self) -> Result<Option<Item>, String> {
+        self.key.as_deref().map(item_key::parse).transpose()
+    }
 }
 
 /// The table that items go into.

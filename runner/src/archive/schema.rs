@@ -4,7 +4,6 @@
 
 use std::collections::BTreeMap;
 
-use futures::{StreamExt, TryStreamExt, stream};
 use model::json;
 use parquet::arrow::arrow_reader::ArrowReaderMetadata;
 use rules::archive::SYSTEM_COLUMNS;
@@ -72,12 +71,14 @@ impl Union {
     /// # Errors
     /// A part that cannot be read, or that has a column of a type that no archive part has.
     pub(super) async fn read(source: &Source, parts: &[Part]) -> Result<Self, String> {
-        let reads: Vec<_> = parts.iter().map(|part| source.footer(part)).collect();
-        let footers: Vec<ArrowReaderMetadata> =
-            stream::iter(reads).buffered(READS_AT_ONCE).try_collect().await?;
         let mut union = Self::default();
-        for (part, footer) in parts.iter().zip(footers) {
-            union.add(part, &footer)?;
+        // A footer takes some 100 KB and a day may have 100,000 parts: only a few are in memory.
+        for some in parts.chunks(READS_AT_ONCE) {
+            let reads: Vec<_> = some.iter().map(|part| source.footer(part)).collect();
+            let footers = futures::future::try_join_all(reads).await?;
+            for (part, footer) in some.iter().zip(footers) {
+                union.add(part, &footer)?;
+            }
         }
         union.columns.sort_by_key(|column| {
             SYSTEM_COLUMNS.iter().position(|(name, _)| *name == column.name).map_or(0, |at| at + 1)

@@ -150,6 +150,25 @@ impl Content {
             Self::Object(bytes) => batches(bytes.clone(), columns),
         }
     }
+
+    /// The event ids of rows that were erased from the part (`weir.erased`, docs/formats/archive.md).
+    ///
+    /// # Errors
+    /// When it is not Parquet, or that is no list.
+    pub(super) fn erased(&self) -> Result<Vec<String>, ParquetError> {
+        let footer = match self {
+            Self::File(file) => ArrowReaderMetadata::load(file, ArrowReaderOptions::new())?,
+            Self::Object(bytes) => ArrowReaderMetadata::load(bytes, ArrowReaderOptions::new())?,
+        };
+        let entries = footer.metadata().file_metadata().key_value_metadata();
+        let erased = entries.into_iter().flatten().find(|entry| entry.key == "weir.erased");
+        match erased.and_then(|entry| entry.value.as_deref()) {
+            Some(ids) => {
+                serde_json::from_str(ids).map_err(|error| ParquetError::General(error.to_string()))
+            }
+            None => Ok(Vec::new()),
+        }
+    }
 }
 
 impl Source {
@@ -256,20 +275,6 @@ impl Source {
             }
         }
         Err(part.failed("its footer does not end"))
-    }
-
-    /// The event ids of rows that were erased from a part (`weir.erased`, docs/formats/archive.md).
-    ///
-    /// # Errors
-    /// When the part is gone or is not Parquet.
-    pub(super) async fn erased(&self, part: &Part) -> Result<Vec<String>, String> {
-        let footer = self.footer(part).await?;
-        let entries = footer.metadata().file_metadata().key_value_metadata();
-        let erased = entries.into_iter().flatten().find(|entry| entry.key == "weir.erased");
-        match erased.and_then(|entry| entry.value.as_deref()) {
-            Some(ids) => serde_json::from_str(ids).map_err(|error| part.failed(error)),
-            None => Ok(Vec::new()),
-        }
     }
 
     /// Opens a part: all columns, or only those of `columns` that it has.

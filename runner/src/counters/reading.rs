@@ -182,7 +182,7 @@ async fn at_one_moment(
 ) -> Result<BTreeMap<u32, Number>, String> {
     if slots.len() > TRANSACTION_OPERATIONS_MAX {
         return Err(format!(
-            "an exact read takes up to {TRANSACTION_OPERATIONS_MAX} slots, and {} are to be read; use --how fresh, or name fewer with --slots, such as --slots {TRANSACTION_OPERATIONS_MAX}",
+            "an exact read takes up to {TRANSACTION_OPERATIONS_MAX} slots, and {} are to be read; use --how fresh, or fold the slots (`weir counters fold`)",
             slots.len()
         ));
     }

@@ -21,7 +21,7 @@ use futures::{StreamExt, TryStreamExt, stream};
 use parquet::errors::ParquetError;
 use rules::archive::{Bucket, Hour, PART_NUMBER_MAX};
 use serde::Serialize;
-use tracing::warn;
+use tracing::{error, warn};
 
 use super::part_content::{EVENT_ID, EventDigest, PartContent, Replaced, digest};
 use super::rewrite::{Lineage, ObjectReader, ObjectWriter, event_ids, keep};
@@ -41,6 +41,8 @@ const CHUNK_PARTS_MAX: usize = 1_000;
 const REQUESTS_AT_ONCE: usize = 32;
 /// Objects that one run makes of one hour at most; more are left to the next run.
 const CHUNKS_MAX: usize = 1_000;
+/// Hours that are passed over because they cannot be compacted; where there are more, nothing can.
+const REFUSED_MAX: usize = 10;
 /// Nobody may take parts of which a writer could not know. Lambda's longest time-out is 15 minutes.
 pub const AGE_SECONDS_MIN: u64 = 900;
 /// The default age of a part that is compacted: no record of its minute is in the stream any more,
@@ -69,6 +71,10 @@ pub struct CompactionReport {
     /// Hours that are left to the next run: others changed them, or the store did not answer. A day or
     /// a table that it could not list counts as one.
     pub postponed_hours: usize,
+    /// Why hours could not be compacted that somebody has to put right, such as an object that is no
+    /// part; the run fails with the first one when all others are done.
+    #[serde(skip)]
+    pub refused: Vec<String>,
     /// Whether everything was looked at. If not, give the function more time, or run it again.
     pub complete: bool,
 }
@@ -156,32 +162,45 @@ impl<O: ObjectMaintenance> Compactor<O> {
         deadline: Deadline,
     ) -> Result<CompactionReport, Failure> {
         let mut report = CompactionReport { complete: true, ..CompactionReport::default() };
-        for table in self.tables(selection).await? {
-            let folder = format!("{}table={table}/", self.prefix);
-            let days = match deadline.limit(self.store.folders(&folder)).await {
-                Err(Failure::Retry(_)) if deadline.is_over() => {
-                    report.complete = false;
-                    return Ok(report);
-                }
-                Err(Failure::Retry(reason)) => {
-                    report.postpone(&folder, &reason);
-                    continue;
-                }
-                days => days?,
-            };
-            for day in days {
-                let day = format!("{folder}{day}");
-                match self.compact_day(&day, selection, deadline, &mut report).await {
-                    Err(Failure::Retry(_)) if deadline.is_over() => report.complete = false,
-                    Err(Failure::Retry(reason)) => report.postpone(&day, &reason),
-                    result => result?,
-                }
-                if !report.complete && deadline.is_over() {
-                    return Ok(report);
-                }
+        for day in self.days(selection, deadline, &mut report).await? {
+            if !report.complete && deadline.is_over() {
+                break;
+            }
+            match self.compact_day(&day, selection, deadline, &mut report).await {
+                Err(Failure::Retry(_)) if deadline.is_over() => report.complete = false,
+                Err(Failure::Retry(reason)) => report.postpone(&day, &reason),
+                result => result?,
             }
         }
-        Ok(report)
+        // All else is compacted by now, and somebody has to look.
+        match report.refused.first() {
+            Some(reason) => Err(Failure::Fatal(reason.clone())),
+            None => Ok(report),
+        }
+    }
+
+    /// The folders of all days, newest first over all tables: looking at a day costs a listing also
+    /// where nothing is left to do, and what has become of the last days matters most.
+    async fn days(
+        &self,
+        selection: &Selection,
+        deadline: Deadline,
+        report: &mut CompactionReport,
+    ) -> Result<Vec<String>, Failure> {
+        let mut days = Vec::new();
+        for table in self.tables(selection).await? {
+            let folder = format!("{}table={table}/", self.prefix);
+            match deadline.limit(self.store.folders(&folder)).await {
+                Err(Failure::Retry(_)) if deadline.is_over() => {
+                    report.complete = false;
+                    break;
+                }
+                Err(Failure::Retry(reason)) => report.postpone(&folder, &reason),
+                found => days.extend(found?.into_iter().map(|day| (day, folder.clone()))),
+            }
+        }
+        days.sort_by(|a, b| b.0.cmp(&a.0));
+        Ok(days.into_iter().map(|(day, folder)| format!("{folder}{day}")).collect())
     }
 
     /// The tables that are meant.
@@ -214,7 +233,14 @@ impl<O: ObjectMaintenance> Compactor<O> {
         let hours = deadline.limit(self.hours_of(day, selection)).await?;
         report.hours += hours.len();
         for (hour, _) in hours.into_iter().filter(|(_, is_worth_it)| *is_worth_it) {
-            self.compact_hour(&hour, selection, deadline, report).await?;
+            match self.compact_hour(&hour, selection, deadline, report).await {
+                // An object of this hour, or something that is wrong for all of them.
+                Err(Failure::Fatal(reason)) if report.refused.len() < REFUSED_MAX => {
+                    error!(%hour, reason, "an hour cannot be compacted");
+                    report.refused.push(reason);
+                }
+                result => result?,
+            }
         }
         Ok(())
     }
@@ -338,8 +364,9 @@ impl<O: ObjectMaintenance> Compactor<O> {
         work: &mut HourWork,
         report: &mut CompactionReport,
     ) -> Result<ChunkOutcome, Failure> {
-        // One object is not made smaller by writing it again.
-        if work.parts.len() < 2 {
+        // One object is not made smaller by writing it again. Beside compacted objects it is written
+        // all the same: as long as it stands there, they would be read again by each run.
+        if work.parts.len() < 2 && (work.known.number_last == 0 || work.parts.is_empty()) {
             return Ok(ChunkOutcome::Done);
         }
         let Some(chunk) = self.gather(work).await? else {

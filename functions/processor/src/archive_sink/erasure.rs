@@ -26,7 +26,7 @@ use rules::migration;
 use xxhash_rust::xxh3::xxh3_128;
 
 pub use self::pass::Progress;
-pub use self::receipt::{ErasureReceipt, ErasureSummary};
+pub use self::receipt::{Erasure, ErasureReceipt, ErasureSummary};
 use crate::back_off::{Deadline, RetryPolicy};
 use crate::failure::Failure;
 use crate::object_store::ObjectMaintenance;
@@ -194,6 +194,7 @@ impl<O: ObjectMaintenance> Eraser<O> {
         }
         self.forget_earlier(&progress, receipt, deadline).await?;
         receipt.progress = None;
+        receipt.note_erasure(now_seconds);
         deadline.limit(self.keep_receipt(receipt)).await
     }
 

@@ -7,16 +7,25 @@ use std::collections::{BTreeMap, VecDeque};
 
 use super::part_content::PartContent;
 
-/// Event ids that are kept at most, over all parts: some 3 MB. They are a few minutes of archiving
-/// at full speed; older parts are seldom asked for and can be read again.
-const EVENT_IDS_MAX: usize = 200_000;
+/// Memory for all parts, in bytes, of the function's 256 MB: some 800,000 events. It has to hold the
+/// minutes that are written, or each invocation reads their parts anew: 20 shards at 500 expired items
+/// a second write 600,000 in one. Older parts are seldom asked for and can be read again.
+const BYTES_MAX: usize = 32 * 1024 * 1024;
+/// What an event id takes in its set, which has room for more than it holds.
+const EVENT_ID_BYTES: usize = 40;
+/// What a part takes beside its event ids: its name, twice, its entity tag, its place in both lists.
+const PART_BYTES: usize = 600;
 
 /// Event ids by part. The parts that were learned first are forgotten first.
 #[derive(Debug, Default)]
 pub(super) struct KnownParts {
     parts: BTreeMap<String, (String, PartContent)>,
     order: VecDeque<String>,
-    event_ids: usize,
+    bytes: usize,
+}
+
+fn bytes_of(content: &PartContent) -> usize {
+    PART_BYTES + content.event_ids.len() * EVENT_ID_BYTES
 }
 
 impl KnownParts {
@@ -31,10 +40,10 @@ impl KnownParts {
         if self.forget(&name) {
             self.order.retain(|known| *known != name);
         }
-        self.event_ids += content.event_ids.len();
+        self.bytes += bytes_of(&content);
         self.order.push_back(name.clone());
         self.parts.insert(name, (entity_tag, content));
-        while self.event_ids > EVENT_IDS_MAX && self.order.len() > 1 {
+        while self.bytes > BYTES_MAX && self.order.len() > 1 {
             let Some(oldest) = self.order.pop_front() else { break };
             self.forget(&oldest);
         }
@@ -42,7 +51,7 @@ impl KnownParts {
 
     fn forget(&mut self, name: &str) -> bool {
         let forgotten = self.parts.remove(name);
-        self.event_ids -= forgotten.as_ref().map_or(0, |(_, content)| content.event_ids.len());
+        self.bytes -= forgotten.as_ref().map_or(0, |(_, content)| bytes_of(content));
         forgotten.is_some()
     }
 }
@@ -63,14 +72,20 @@ mod tests {
         assert!(known.get("a", "2").is_none());
         known.insert("a".to_owned(), "2".to_owned(), ids(4));
         assert!(known.get("a", "1").is_none());
+        let tenth = ids((BYTES_MAX / 10 - PART_BYTES) / EVENT_ID_BYTES);
         for part in 0..50 {
-            known.insert(format!("b{part}"), String::new(), ids(EVENT_IDS_MAX / 10));
-            assert!(known.event_ids <= EVENT_IDS_MAX);
+            known.insert(format!("b{part}"), String::new(), tenth.clone());
+            assert!(known.bytes <= BYTES_MAX);
             assert_eq!(known.order.len(), known.parts.len());
         }
         assert!(known.get("a", "2").is_none());
         assert!(known.get("b49", "").is_some() && known.get("b39", "").is_none());
-        known.insert("huge".to_owned(), String::new(), ids(EVENT_IDS_MAX + 1));
-        assert!(known.get("huge", "").is_some());
+        known.insert("huge".to_owned(), String::new(), ids(BYTES_MAX / EVENT_ID_BYTES + 1));
+        assert!(known.get("huge", "").is_some() && known.get("b49", "").is_none());
+        // Parts of one row count too.
+        for part in 0..BYTES_MAX / PART_BYTES {
+            known.insert(format!("c{part}"), String::new(), ids(1));
+        }
+        assert!(known.bytes <= BYTES_MAX && known.get("c0", "").is_none());
     }
 }

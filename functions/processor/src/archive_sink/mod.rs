@@ -42,6 +42,8 @@ use crate::object_store::{ObjectEntry, ObjectStore, PutOutcome};
 const BUCKETS_AT_ONCE: usize = 4;
 /// Parts of one bucket that are read at the same time, if there is room for them.
 const READS_AT_ONCE: usize = 8;
+/// Objects whose reads are made ready together.
+const READS_BEGUN: usize = 256;
 const PARQUET: &str = "application/vnd.apache.parquet";
 
 /// The archive in an object store.
@@ -155,12 +157,20 @@ impl<O: ObjectStore> ArchiveSink<O> {
     ) -> Result<u32, Failure> {
         let wanted: DigestSet = missing.event_ids().map(digest).collect();
         let (mut known, mut highest) = (DigestSet::default(), 0);
-        let reads: Vec<_> = objects.into_iter().map(|entry| self.content_of(entry)).collect();
-        let mut reads = stream::iter(reads).buffer_unordered(READS_AT_ONCE);
-        while let Some(content) = reads.next().await {
-            let content = content?;
-            highest = highest.max(content.replaced_of(bucket));
-            known.extend(content.event_ids.iter().copied().filter(|id| wanted.contains(id)));
+        let mut objects = objects.into_iter();
+        loop {
+            // A read takes some kilobytes before it begins, and a minute may have thousands of parts.
+            let some = objects.by_ref().take(READS_BEGUN);
+            let reads: Vec<_> = some.map(|entry| self.content_of(entry)).collect();
+            if reads.is_empty() {
+                break;
+            }
+            let mut reads = stream::iter(reads).buffer_unordered(READS_AT_ONCE);
+            while let Some(content) = reads.next().await {
+                let content = content?;
+                highest = highest.max(content.replaced_of(bucket));
+                known.extend(content.event_ids.iter().copied().filter(|id| wanted.contains(id)));
+            }
         }
         if !known.is_empty() {
             missing.retain(|row| !known.contains(&digest(row.event_id())));

@@ -344,3 +344,18 @@ async fn a_run_without_time_says_so() {
     let report = reconciler.run(Deadline::after(Duration::ZERO)).await.unwrap();
     assert!(!report.complete);
 }
+
+/// Counters with many slots are looked at a few at a time: what is read of them has to fit.
+#[test]
+fn fewer_counters_are_looked_at_together_where_they_have_many_slots() {
+    for (slot_count, expected) in [(1, 25), (20, 25), (100, 25), (1_000, 2), (100_000, 1)] {
+        let mut reconciler = strict();
+        reconciler.rule.slot_count = slot_count;
+        let at_once = reconciler.counters_at_once();
+        assert_eq!(at_once, expected, "{slot_count}");
+        let names: BTreeSet<String> = (0..60).map(|name| format!("c{name}")).collect();
+        let groups = groups_in_turn(names.clone(), 7, at_once);
+        assert!(groups.iter().all(|group| (1..=at_once).contains(&group.len())));
+        assert_eq!(groups.into_iter().flatten().collect::<BTreeSet<_>>(), names);
+    }
+}

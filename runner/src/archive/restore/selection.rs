@@ -5,7 +5,6 @@ use model::{AttributeValue, Item, json};
 use super::super::cell::{Row, parse_time};
 use super::super::condition::{Condition, are_met_by};
 use super::RestoreArguments;
-use crate::item_key;
 
 /// What a row has to be.
 pub(super) struct Selection<'s> {
@@ -35,7 +34,7 @@ impl<'s> Selection<'s> {
         }
         Ok(Self {
             conditions,
-            key: arguments.key.as_deref().map(item_key::parse).transpose()?,
+            key: arguments.key()?,
             as_of: arguments.as_of.as_deref().map(parse_time).transpose()?,
             begins_with: arguments.begins_with.as_deref().map(parse_begins_with).transpose()?,
         })

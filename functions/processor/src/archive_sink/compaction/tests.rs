@@ -115,6 +115,43 @@ fn what_cannot_be_listed_is_left_to_the_next_run() {
     });
 }
 
+/// An object that is no part holds up no other hour; and a part that comes late, by itself, leaves
+/// nothing to be read each night.
+#[test]
+fn a_damaged_object_and_a_late_part_hold_nothing_up() {
+    block_on(async {
+        let store = Store::default();
+        for from in (0..24).step_by(3) {
+            sink(&store, 5).apply(folded(from..from + 3), &Found::default(), hour()).await;
+        }
+        let some = store.objects().into_keys().next().unwrap();
+        let damaged = some.replace("dt=2026", "dt=2025").replace("-202611", "-202511");
+        for name in [damaged.clone(), damaged.replace("1.parquet", "2.parquet")] {
+            store.put_if_absent(&name, Bytes::from_static(b"?"), PARQUET).await.unwrap();
+        }
+        store.pass_seconds(AGE_SECONDS_MIN);
+        let failed = compact(&store).await;
+        assert!(
+            matches!(&failed, Err(Failure::Fatal(reason)) if reason.contains("dt=2025")),
+            "{failed:?}"
+        );
+        let parts = || store.objects().keys().filter(|name| name.contains("/part-")).count();
+        assert_eq!(parts(), 2, "{:?}", store.objects().keys());
+        for (name, _) in store.objects().into_iter().filter(|(name, _)| name.contains("dt=2025")) {
+            let entry = store.list(&name).await.unwrap().remove(0);
+            store.remove(&name, &entry.entity_tag).await.unwrap();
+        }
+
+        sink(&store, 5).apply(folded(24..25), &Found::default(), hour()).await;
+        assert_eq!(parts(), 1);
+        store.pass_seconds(AGE_SECONDS_MIN);
+        let report = compact(&store).await.unwrap();
+        assert_eq!((report.hours, report.objects_written, parts()), (1, 1, 0), "{report:?}");
+        assert_eq!(compact(&store).await.unwrap().hours, 0);
+        check_each_once(&store, 0..25);
+    });
+}
+
 /// The values of a text column by event id, over all objects that have it.
 fn texts_of(store: &Store, name: &str) -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();

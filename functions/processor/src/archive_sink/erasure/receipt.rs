@@ -22,8 +22,11 @@ pub struct ErasureReceipt {
     /// The object that keeps the receipt.
     #[serde(default)]
     pub receipt: String,
-    /// When, in seconds since 1970.
+    /// When rows were erased last, in seconds since 1970.
     pub erased_seconds: u64,
+    /// Each erasure under this name that erased rows, the first one first.
+    #[serde(default)]
+    pub erasures: Vec<Erasure>,
     /// Objects that were read; those that were read in several passes count for each.
     pub objects_read: usize,
     /// Objects that held such rows.
@@ -42,6 +45,31 @@ pub struct ErasureReceipt {
     pub progress: Option<Progress>,
 }
 
+/// When rows were erased, and how many.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Erasure {
+    /// When it was done, in seconds since 1970.
+    pub seconds: u64,
+    /// The rows that it erased.
+    pub rows: usize,
+}
+
+impl ErasureReceipt {
+    /// Notes that all is erased by now. Where that is nothing more than before, the receipt goes on
+    /// saying when it was; so it does of one that was written before it had a list.
+    pub(super) fn note_erasure(&mut self, now_seconds: u64) {
+        let known: usize = self.erasures.iter().map(|erasure| erasure.rows).sum();
+        let rows = self.event_ids.len().saturating_sub(known);
+        match self.erasures.last() {
+            Some(last) if rows == 0 => self.erased_seconds = last.seconds,
+            _ => {
+                self.erased_seconds = now_seconds;
+                self.erasures.push(Erasure { seconds: now_seconds, rows });
+            }
+        }
+    }
+}
+
 /// What the function says of an erasure: the receipt without its lists. They grow with the rows, and
 /// an answer of Lambda has 6 MB, which some 170,000 event ids fill; the object has no such limit.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -51,7 +79,7 @@ pub struct ErasureSummary {
     pub table: String,
     /// The object that keeps the receipt, which names the objects and the rows.
     pub receipt: String,
-    /// When, in seconds since 1970.
+    /// When rows were erased last, in seconds since 1970.
     pub erased_seconds: u64,
     /// Rows that are gone, by this call and by those before it under its name.
     pub rows: usize,
@@ -91,7 +119,12 @@ impl<O: ObjectMaintenance> Eraser<O> {
         match self.persist(|| self.store.get(&receipt)).await? {
             None => Ok(ErasureReceipt { receipt, ..fresh }),
             Some(known) => serde_json::from_slice(&known)
-                .map(|known| ErasureReceipt { receipt: receipt.clone(), ..known })
+                .map(|mut known: ErasureReceipt| {
+                    if known.erasures.is_empty() && known.progress.is_none() {
+                        known.note_erasure(known.erased_seconds);
+                    }
+                    ErasureReceipt { receipt: receipt.clone(), ..known }
+                })
                 .map_err(|error| {
                     Failure::Fatal(format!("receipt `{receipt}` is damaged: {error}"))
                 }),

@@ -368,3 +368,31 @@ fn what_is_erased_does_not_come_back() {
         assert!(matches!(everything, Err(Failure::Fatal(_))));
     });
 }
+
+/// When rows were erased stays in the receipt, however often somebody asks for what is gone.
+#[test]
+fn a_receipt_keeps_when_rows_were_erased() {
+    block_on(async {
+        let store = Store::default();
+        three_parts(&store).await;
+        let erase = async |number, now| {
+            eraser(&store).erase("things", &film(number), Some("gdpr"), now, hour()).await.unwrap()
+        };
+        let first = erase(5, 60).await;
+        let erasure = |seconds, rows| Erasure { seconds, rows };
+        assert_eq!((first.erased_seconds, &first.erasures[..]), (60, &[erasure(60, 1)][..]));
+        let again = erase(5, 600).await;
+        assert_eq!((again.erased_seconds, &again.erasures), (60, &first.erasures));
+        let more = erase(4, 700).await;
+        let both = [erasure(60, 1), erasure(700, 1)];
+        assert_eq!((more.erased_seconds, &more.erasures[..]), (700, &both[..]));
+        // One from before there was a list.
+        let (name, mut old) = (more.receipt.clone(), serde_json::to_value(&more).unwrap());
+        old.as_object_mut().unwrap().remove("erasures");
+        let stands = store.list(&name).await.unwrap().remove(0);
+        let old = Bytes::from(old.to_string());
+        store.replace(&name, &stands.entity_tag, old, "application/json").await.unwrap();
+        let again = erase(5, 800).await;
+        assert_eq!((again.erased_seconds, &again.erasures[..]), (700, &[erasure(700, 2)][..]));
+    });
+}
