@@ -94,8 +94,14 @@ pub(super) fn batch_get_item(
         let projection = check_table(&read)?;
         planned.push((read, projection));
     }
-    for (read, projection) in planned {
-        answer_table(store, &*view, &read, projection.as_ref(), &mut progress)?;
+    for (read, projection) in &planned {
+        answer_table(store, &*view, read, projection.as_ref(), &mut progress).map_err(|error| {
+            // The service looks for them before it looks for a table. Here that is told from keys as
+            // they are written, and only where it makes a difference.
+            let is_first = error.is_resource_not_found()
+                && planned.iter().any(|(read, _)| has_duplicates(read));
+            if is_first { ApiError::validation(batch::DUPLICATES) } else { error }
+        })?;
     }
     let Progress { responses, unprocessed, capacities, read, throttled, .. } = progress;
     if let Some(error) = throttled.filter(|_| read == 0) {
@@ -168,6 +174,12 @@ fn check_table(read: &TableRead<'_>) -> Result<Option<Projection>, ApiError> {
     let projection = expressions::projection(read.projection, &mut placeholders)?;
     placeholders.check_all_used()?;
     Ok(projection)
+}
+
+/// Whether a key stands there twice. There are 100 at most.
+fn has_duplicates(read: &TableRead<'_>) -> bool {
+    let keys = || read.keys.iter().flatten().filter_map(|key| key.as_ref().ok());
+    keys().enumerate().any(|(place, key)| keys().take(place).any(|earlier| earlier == key))
 }
 
 fn answer_table<'j>(

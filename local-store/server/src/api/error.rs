@@ -354,6 +354,11 @@ impl ApiError {
         &self.message
     }
 
+    /// Whether it says that something, such as a table, is not there.
+    pub(super) fn is_resource_not_found(&self) -> bool {
+        self.error_type == ErrorType::ResourceNotFound
+    }
+
     /// What is sent: status and body.
     #[must_use]
     pub fn to_response(&self) -> super::Response {
@@ -361,15 +366,13 @@ impl ApiError {
         body.push_str("{\"__type\":");
         json::write_string(&mut body, self.error_type.name());
         if !self.message.is_empty() {
-            // These types spell the member with a capital letter, and any error beside an item does;
-            // the SDKs read both.
-            let capital = self.item.is_some()
-                || matches!(
-                    self.error_type,
-                    ErrorType::Serialization
-                        | ErrorType::TransactionCanceled
-                        | ErrorType::IdempotentParameterMismatch
-                );
+            // These types spell the member with a capital letter; the SDKs read both.
+            let capital = matches!(
+                self.error_type,
+                ErrorType::Serialization
+                    | ErrorType::TransactionCanceled
+                    | ErrorType::IdempotentParameterMismatch
+            );
             body.push_str(if capital { ",\"Message\":" } else { ",\"message\":" });
             json::write_string(&mut body, &self.message);
         }
@@ -470,7 +473,7 @@ mod tests {
             (
                 ApiError::condition_failed(Some(Item::new().with("a", "b"))),
                 400,
-                r#"{"__type":"com.amazonaws.dynamodb.v20120810#ConditionalCheckFailedException","Message":"The conditional request failed","Item":{"a":{"S":"b"}}}"#,
+                r#"{"__type":"com.amazonaws.dynamodb.v20120810#ConditionalCheckFailedException","message":"The conditional request failed","Item":{"a":{"S":"b"}}}"#,
             ),
             (
                 ApiError::from(Unavailable::NotDone("it is stopping".to_owned())),
