@@ -126,7 +126,7 @@ fn records_that_wait(endpoint: &str) -> Vec<(String, u64)> {
 fn note_of(waiting: &[(String, u64)]) -> String {
     let each: Vec<String> = waiting.iter().map(|(name, count)| format!("{name} {count}")).collect();
     format!(
-        "NOTE: records waited for their functions ({}) and are older now: a mapping gives up those older than its MaximumRecordAgeInSeconds; `weir status --exit-code` before an advance says when none waits",
+        "NOTE: records waited for their functions ({}) and are older now: a mapping gives up those older than its MaximumRecordAgeInSeconds, and any that it has tried when they are older than a day; `weir status --exit-code` before an advance says when none waits",
         each.join(", ")
     )
 }

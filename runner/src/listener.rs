@@ -80,6 +80,12 @@ impl Bound {
             tcp.local_addr().map_err(|source| Error::Refused { what, address, source })?;
         Ok(Self { tcp, address })
     }
+
+    /// Where it will be served, with the real port.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
 }
 
 /// A running listener. Dropping it cuts every connection at once.

@@ -221,12 +221,20 @@ fn settled(directory: &Path, output: Output) -> Result<Shown, String> {
     let began = Instant::now();
     let mut settling = Settling::asked_at(machine_ms());
     loop {
-        let status = last(directory)?;
+        let is_over = began.elapsed() > SETTLE_MAX;
+        let status = match last(directory) {
+            // `weir up` writes it when it has begun, which may be in this moment.
+            Err(_) if !is_over => {
+                std::thread::sleep(PERIOD / 10);
+                continue;
+            }
+            status => status?,
+        };
         let mut shown = show(&status, output);
-        if !shown.is_well || settling.look(&status) == Look::Settled {
+        if !shown.is_early && (!shown.is_well || settling.look(&status) == Look::Settled) {
             return Ok(shown);
         }
-        if began.elapsed() > SETTLE_MAX {
+        if is_over {
             shown.is_well = false;
             let why = match settling.unread(&status).as_slice() {
                 [] => "records come all the time".to_owned(),
@@ -243,6 +251,9 @@ fn settled(directory: &Path, output: Output) -> Result<Shown, String> {
 const HEADINGS: [&str; 8] =
     ["mapping", "shard", "state", "waiting", "lag ms", "failed attempts", "given up", "checkpoint"];
 
+/// The state of a mapping that runs no more, and of its shards.
+const ENDED: &str = "ended";
+
 /// The state of a mapping with `Enabled: false`, as AWS calls it.
 const DISABLED: &str = "disabled";
 
@@ -257,10 +268,12 @@ struct Shown {
     rows: Vec<Vec<Value>>,
     remarks: Vec<String>,
     is_well: bool,
+    /// Whether a mapping has not listed its shards yet, as when it begins: nothing is known of it.
+    is_early: bool,
 }
 
 fn show(status: &Value, output: Output) -> Shown {
-    let mut shown = Shown { rows: Vec::new(), remarks: Vec::new(), is_well: true };
+    let mut shown = Shown { rows: Vec::new(), remarks: Vec::new(), is_well: true, is_early: false };
     for mapping in list(status, "mappings") {
         shown.add(mapping, output);
     }
@@ -320,10 +333,20 @@ impl Shown {
         let redriven = total("redriven").min(given_up);
         // It is counted for the mapping: on each of its rows, a sum over rows would be wrong.
         let mut untold = Some(given_up);
-        for shard in list(mapping, "shards") {
+        let shards = list(mapping, "shards");
+        let has_ended = mapping.get("ended") == Some(&json!(true));
+        if shards.is_empty() {
+            let state = if has_ended { ENDED } else { "no shard known yet" };
+            self.rows.push(row_without_shards(name.as_str().unwrap_or_default(), state));
+        }
+        for shard in shards {
             let of = |name: &str| shard.get(name).cloned().unwrap_or_default();
-            let state = of("state");
+            let mut state = of("state");
             self.is_well &= matches!(state.as_str(), Some("caught up" | "done"));
+            // Whatever is read no more is no state to rely on.
+            if has_ended && state != "done" {
+                state = json!(ENDED);
+            }
             // Shards that are over are history, and there are many after a day.
             if output == Output::Table && state == "done" {
                 continue;
@@ -350,7 +373,8 @@ impl Shown {
         let ended = mapping.get("ended") == Some(&json!(true));
         if let Some(why) = unavailable.filter(|_| !ended) {
             self.remarks.push(format!("{name}: its stream cannot be listed: {why}"));
-        } else if mapping.get("described") == Some(&json!(false)) {
+        } else if mapping.get("described") == Some(&json!(false)) && !ended {
+            self.is_early = true;
             self.remarks.push(format!("{name}: its shards are not known yet"));
         }
         if mapping.get("unsaved") == Some(&json!(true)) {
@@ -361,7 +385,7 @@ impl Shown {
         if ended {
             let why = mapping.get("end").and_then(Value::as_str).unwrap_or("it has ended");
             self.remarks.push(format!(
-                "{name}: it runs no more: {why}; start `weir up` again to go on from its checkpoint"
+                "{name}: it runs no more: {why}; what it did is kept, and `weir up`, started again, goes on behind that"
             ));
         }
         if given_up > 0 {
@@ -523,11 +547,17 @@ mod tests {
             json!({"described": false}),
             json!({"described": true, "unavailable": "x"}),
             json!({"described": true, "ended": true, "end": "its stream is disabled"}),
+            json!({"described": true, "ended": true, "shards": [{"id": "s", "state": "caught up"}]}),
             json!({"described": true, "unavailable": "x", "ended": true, "end": "x"}),
             json!({"described": true, "unsaved": true, "shards": [{"id": "s", "state": "waits for its parent"}]}),
         ] {
-            let shown = show(&json!({ "mappings": [members] }), Output::Table);
+            let shown = show(&json!({ "mappings": [members.clone()] }), Output::Table);
             assert!(!shown.is_well && shown.remarks.len() == 1, "{:?}", shown.remarks);
+            let is_early = members.get("described") == Some(&json!(false));
+            assert_eq!(shown.is_early, is_early, "{members}");
+            let state = shown.rows[0][2].as_str().unwrap();
+            let is_ended = members.get("ended").is_some();
+            assert_eq!(state == ENDED, is_ended, "{members}: {state}");
         }
     }
 }

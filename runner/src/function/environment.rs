@@ -68,6 +68,9 @@ pub(super) fn variables(
     if let Some(endpoint) = &settings.s3_endpoint {
         set("AWS_ENDPOINT_URL_S3", endpoint.clone());
     }
+    if let Some(endpoint) = &settings.lambda_endpoint {
+        set("AWS_ENDPOINT_URL_LAMBDA", endpoint.clone());
+    }
     for (variable, value) in &settings.environment {
         set(variable, value.clone());
     }
@@ -110,6 +113,7 @@ mod tests {
         settings.environment.insert("AWS_ENDPOINT_URL_S3".to_owned(), "http://mine".to_owned());
         settings.dynamodb_endpoint = Some("http://127.0.0.1:8000".to_owned());
         settings.s3_endpoint = Some("http://127.0.0.1:9000".to_owned());
+        settings.lambda_endpoint = Some("http://127.0.0.1:9001".to_owned());
         assert!(check(&settings).is_ok());
         let api = "127.0.0.1:1234".parse().unwrap();
         let variables = variables(&settings, api, 7, Some("/bin".to_owned()));
@@ -118,6 +122,7 @@ mod tests {
             ("PATH", "/bin"),
             ("AWS_ENDPOINT_URL_DYNAMODB", "http://127.0.0.1:8000"),
             ("AWS_ENDPOINT_URL_S3", "http://mine"),
+            ("AWS_ENDPOINT_URL_LAMBDA", "http://127.0.0.1:9001"),
             ("AWS_LAMBDA_RUNTIME_API", "127.0.0.1:1234"),
             ("AWS_LAMBDA_FUNCTION_NAME", "archive"),
             ("AWS_LAMBDA_FUNCTION_MEMORY_SIZE", "128"),

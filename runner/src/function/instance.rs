@@ -303,6 +303,9 @@ impl Instance {
             }
             None => {
                 self.handle().kill();
+                if let Some(said) = self.mailbox.init_error() {
+                    return Attempt::NotStarted(outcome::with_note(said, &self.tail.text()));
+                }
                 let seconds = limit.as_secs_f64();
                 let text = format!("the function asked for no invocation for {seconds:.2} seconds");
                 outcome::exited(request_id, &text)

@@ -81,6 +81,8 @@ pub struct Settings {
     pub dynamodb_endpoint: Option<String>,
     /// The value of `AWS_ENDPOINT_URL_S3`; none for AWS.
     pub s3_endpoint: Option<String>,
+    /// The value of `AWS_ENDPOINT_URL_LAMBDA`, for a function that invokes others; none for AWS.
+    pub lambda_endpoint: Option<String>,
     /// The folder of the log files `<name>.log`.
     pub log_folder: PathBuf,
 }
@@ -145,6 +147,7 @@ impl Settings {
             credentials_source: None,
             dynamodb_endpoint: None,
             s3_endpoint: None,
+            lambda_endpoint: None,
             log_folder,
         }
     }

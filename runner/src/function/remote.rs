@@ -14,6 +14,10 @@ use crate::endpoint;
 
 /// How long the first answer may take: the function is compiled before it.
 const FIRST_ANSWER_MAX: Duration = Duration::from_secs(900);
+/// How much longer than the function's `Timeout` a later answer may take: who runs the function may
+/// compile it once more because its source was changed, or start a container for it, and has the
+/// time-out of the function itself.
+const ALLOWANCE: Duration = Duration::from_secs(120);
 /// What helps when nobody answers there.
 const ABSENT: &str = "; start there what runs the function, such as `cargo lambda watch`";
 
@@ -36,7 +40,7 @@ pub(super) async fn invoke(
 ) -> (InvokeOutcome, Duration) {
     let Remote { url, name } = remote;
     let url = format!("{}/2015-03-31/functions/{name}/invocations", url.trim_end_matches('/'));
-    let limit = if is_first { FIRST_ANSWER_MAX } else { settings.timeout };
+    let limit = if is_first { FIRST_ANSWER_MAX } else { settings.timeout + ALLOWANCE };
     let started = Instant::now();
     let headers = [("content-type", "application/json"), ("x-amzn-request-id", request_id)];
     let exchange =

@@ -74,9 +74,14 @@ impl Mailbox {
         Self { state: Mutex::default(), changed: Notify::new(), kill, losses }
     }
 
-    /// Puts an invocation in; the instance takes it when it next asks.
+    /// Puts an invocation in; the instance takes it when it next asks. One that said that it cannot
+    /// start will not ask: then it is dropped, which tells who waits for it to be taken.
     pub(super) fn put(&self, delivery: Delivery) {
-        self.state().pending = Some(delivery);
+        let mut state = self.state();
+        if state.ready || state.init_error.is_none() {
+            state.pending = Some(delivery);
+        }
+        drop(state);
         self.changed.notify_waiters();
     }
 
@@ -117,6 +122,16 @@ impl Mailbox {
     /// What the instance said about why it could not start.
     pub(super) fn init_error(&self) -> Option<InvokeOutcome> {
         self.state().init_error.clone()
+    }
+
+    /// Takes what the instance says about why it cannot start, and the invocation back that it will
+    /// not ask for. What one says so that has asked before is no more than noted.
+    fn fail_init(&self, outcome: InvokeOutcome) {
+        let mut state = self.state();
+        if !state.ready {
+            state.pending = None;
+        }
+        state.init_error = Some(outcome);
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -191,7 +206,7 @@ async fn answer(mailbox: &Mailbox, request: Request<Incoming>) -> Response<Full<
         }
         (&Method::POST, ["init", "error"]) => {
             let outcome = reported(request).await;
-            mailbox.state().init_error = Some(outcome);
+            mailbox.fail_init(outcome);
             accepted(true)
         }
         _ => problem(StatusCode::NOT_FOUND, "NotFound", "no such operation of the Runtime API"),
@@ -398,6 +413,24 @@ mod tests {
         assert!(matches!(fixture.mailbox.init_error(), Some(InvokeOutcome::FunctionError { .. })));
         let (status, _, _) = fixture.send("GET", "restore/next", Bytes::new()).await;
         assert_eq!(status, 404);
+    }
+
+    /// One that says that it cannot start asks for nothing, so nobody waits for it, however it comes.
+    #[tokio::test]
+    async fn an_instance_that_cannot_start_is_not_waited_for() {
+        for is_said_before in [true, false] {
+            let fixture = Fixture::start(0).await;
+            let say = || fixture.send("POST", "init/error", Bytes::from_static(b"{}"));
+            if is_said_before {
+                assert_eq!(say().await.0, 202);
+            }
+            let (was_taken, _replied) = fixture.deliver("id");
+            if !is_said_before {
+                assert_eq!(say().await.0, 202);
+            }
+            assert!(was_taken.await.is_err());
+            assert!(fixture.mailbox.init_error().is_some());
+        }
     }
 
     /// Goal: who looks for the failure's reason learns why it is not there. Method: a report that is

@@ -67,6 +67,12 @@ fn lowest_failure(failures: &[Value], batch: &[&SequenceNumber]) -> Answer {
         let Some(identifier) = failure.get("itemIdentifier") else {
             return Answer::Failed(format!("a batch item failure lacks itemIdentifier: {failure}"));
         };
+        if identifier.is_number() {
+            // Read as a number it has lost digits, so it is not quoted.
+            let why =
+                "an itemIdentifier is a number; answer the text of the record's SequenceNumber";
+            return Answer::Failed(why.to_owned());
+        }
         let Some(&place) = identifier.as_str().and_then(|text| places.get(text)) else {
             return Answer::Failed(format!(
                 "itemIdentifier {identifier} is not the sequence number of a record in the batch"

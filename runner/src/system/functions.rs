@@ -24,6 +24,8 @@ pub(crate) struct Endpoints {
     /// `None` when the SDK finds AWS by itself.
     pub(crate) dynamodb: Option<String>,
     pub(crate) s3: String,
+    /// Lambda's Invoke API; `None` when functions invoke those on AWS.
+    pub(crate) lambda: Option<String>,
     pub(crate) credentials: Credentials,
     /// Where newer ones come from, on AWS.
     pub(crate) credentials_source: Option<SharedCredentialsProvider>,
@@ -138,6 +140,7 @@ fn settings(
             .clone()
             .map(|url| Remote { url, name: described.invoked_as().to_owned() }),
         s3_endpoint: Some(endpoints.s3.clone()),
+        lambda_endpoint: endpoints.lambda.clone(),
         ..Settings::new(&described.name, binary.to_owned(), endpoints.log_folder.clone())
     }
 }
@@ -183,6 +186,7 @@ mod tests {
         let endpoints = Endpoints {
             dynamodb: None,
             s3: String::new(),
+            lambda: None,
             credentials: Credentials::local(),
             credentials_source: None,
             log_folder: folder.path().join("logs"),

@@ -111,6 +111,7 @@ impl System {
         let endpoints = functions::Endpoints {
             dynamodb: url.clone(),
             s3: object_endpoint.url(),
+            lambda: (!options.aws).then(|| format!("http://{}", invoke.address())),
             credentials,
             credentials_source,
             log_folder: options.directory.join("logs"),
@@ -167,10 +168,10 @@ impl System {
         if let Some(splits) = self.splits {
             splits.abort();
         }
-        self.schedules.stop().await;
-        for mapping in self.mappings {
-            mapping.stop().await;
-        }
+        // All at once: each may take as long as the invocation that it has under way, and none begins
+        // another one meanwhile.
+        let mappings = self.mappings.into_iter().map(RunningMapping::stop);
+        futures::join!(self.schedules.stop(), futures::future::join_all(mappings));
         if let Some(chaos) = self.chaos {
             tracing::info!("{chaos}");
         }

@@ -164,19 +164,26 @@ fn check_key(table: &Table, description: &TableDescription) -> Result<(), String
         std::iter::once(table.partition_key.as_str()).chain(table.sort_key.as_deref()).collect();
     let found: Vec<&str> =
         description.key_schema().iter().map(KeySchemaElement::attribute_name).collect();
-    let type_differs = table.attributes.iter().find(|attribute| {
-        description.attribute_definitions().iter().any(|definition| {
-            definition.attribute_name() == attribute.name
-                && definition.attribute_type().as_str() != attribute.kind.as_str()
-        })
-    });
-    if wanted != found || type_differs.is_some() {
+    let instead = "rename the table in the template, or delete the data directory to begin anew";
+    if wanted != found {
         return Err(format!(
-            "it is there with another key: the template says ({}), the table has ({}); \
-             rename the table in the template, or delete the data directory to begin anew",
+            "it is there with another key: the template says ({}), the table has ({}); {instead}",
             wanted.join(", "),
             found.join(", ")
         ));
+    }
+    for attribute in &table.attributes {
+        let (name, kind) = (&attribute.name, attribute.kind.as_str());
+        let mut definitions = description.attribute_definitions().iter();
+        let other = definitions.find(|definition| {
+            definition.attribute_name() == name && definition.attribute_type().as_str() != kind
+        });
+        if let Some(other) = other {
+            return Err(format!(
+                "it is there, and its key attribute `{name}`, of the table or an index, has type {}, where the template says {kind}; {instead}",
+                other.attribute_type().as_str()
+            ));
+        }
     }
     Ok(())
 }

@@ -43,7 +43,13 @@ pub(super) fn read(
         Data::Elsewhere(elsewhere) => of_resource(&on_failure, node?, &elsewhere, value.at)?,
         _ => {
             let at = value.at;
-            of_arn(&on_failure, value.text(properties.resolver.findings)?, at)?
+            let instead = match node.and_then(referred_resource) {
+                Some(id) if properties.resolver.resource(id).is_some() => {
+                    format!("write `!GetAtt {id}.Arn`")
+                }
+                _ => "write an ARN, such as `!GetAtt Bucket.Arn`".to_owned(),
+            };
+            of_arn(&on_failure, value.text(properties.resolver.findings)?, instead, at)?
         }
     };
     let Some((name, service)) = service(&destination) else { return Some(destination) };
@@ -155,17 +161,27 @@ fn is_one_reference(node: &Node) -> bool {
     }
 }
 
-fn of_arn(on_failure: &Properties<'_, '_>, arn: String, at: Span) -> Option<Destination> {
+/// What a `!Ref` names.
+fn referred_resource(node: &Node) -> Option<&str> {
+    match &node.kind {
+        Kind::Call(Intrinsic::Ref, argument) => argument.as_text(),
+        _ => None,
+    }
+}
+
+/// The destination with an ARN; `instead` says what to write where it is none.
+fn of_arn(
+    on_failure: &Properties<'_, '_>,
+    arn: String,
+    instead: String,
+    at: Span,
+) -> Option<Destination> {
     let findings = on_failure.resolver.findings;
     if let Some(bucket) = arn.strip_prefix("arn:aws:s3:::") {
         return Some(Destination::Bucket(bucket.to_owned()));
     }
     if !arn.starts_with("arn:") {
-        findings.error(
-            at,
-            format!("`{arn}` is no ARN of a destination"),
-            "write `!GetAtt Bucket.Arn`",
-        );
+        findings.error(at, format!("`{arn}` is no ARN of a destination"), instead);
         return None;
     }
     let mut parts = arn.splitn(6, ':').skip(2);

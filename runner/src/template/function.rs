@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use crate::template::{
     code,
+    diagnostic::Span,
     document::{Kind, Node},
     plain_scalar,
     properties::{Catalogue, Properties},
@@ -82,6 +83,8 @@ const ASKED_FOR_CODE: &[&str] = &[
     "Runtime",
 ];
 
+const NAME_BYTES_MAX: usize = 64;
+
 /// Lambda's quota for all environment variables of a function together, in bytes.
 const ENVIRONMENT_BYTES_MAX: usize = 4_096;
 
@@ -97,6 +100,20 @@ const LEVELS: &[(&str, &str)] = &[
     ("ERROR", "ERROR"),
     ("FATAL", "FATAL"),
 ];
+
+/// A name that Lambda takes: 1 to 64 letters, digits, `-` and `_` (Lambda API reference,
+/// `CreateFunction`).
+fn check_name(properties: &Properties<'_, '_>, name: &str, at: Span) {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+    if (1..=NAME_BYTES_MAX).contains(&name.len()) && name.bytes().all(is_plain) {
+        return;
+    }
+    properties.resolver.findings.error(
+        at,
+        format!("`{name}` is no name of a function"),
+        format!("write 1 to {NAME_BYTES_MAX} letters, digits, `-` and `_`"),
+    );
+}
 
 /// Reads one function that is run from this code; `None` when an error was reported.
 pub(super) fn read(
@@ -123,6 +140,7 @@ pub(super) fn read(
     check_architectures(properties);
     properties.finish(NOT_EMULATED);
     let name = name?;
+    check_name(properties, &name, at);
     Some(Function {
         logical_id: resource.id.to_owned(),
         arn: properties.resolver.context.function_arn(&name),

@@ -39,7 +39,8 @@ pub(super) fn written_tables(resolver: &Resolver<'_>, function: &Resource<'_>) -
     for policy in function.properties.get("Policies").map_or(&[][..], items) {
         for entry in policy.entries() {
             if WRITING_TEMPLATES.contains(&entry.key.as_str()) {
-                tables.extend(entry.value.get("TableName").and_then(referred).map(str::to_owned));
+                let name = entry.value.get("TableName");
+                tables.extend(name.into_iter().flat_map(|name| table_named(resolver, name)));
             }
         }
         tables.extend(of_document(policy));
@@ -117,7 +118,7 @@ fn of_statement(statement: &Node) -> Vec<String> {
         return Vec::new();
     }
     let resources = statement.get("Resource").map_or(&[][..], items);
-    resources.iter().filter_map(referred).map(str::to_owned).collect()
+    resources.iter().flat_map(all_referred).map(str::to_owned).collect()
 }
 
 /// Whether an action of a policy, which may end with `*`, covers a write.
@@ -139,19 +140,35 @@ fn items(node: &Node) -> &[Node] {
 
 /// The logical id behind `!Ref X`, `!GetAtt X.Arn` or `!Sub "${X.Arn}…"`.
 fn referred(node: &Node) -> Option<&str> {
-    let Kind::Call(intrinsic, argument) = &node.kind else { return None };
+    all_referred(node).into_iter().next()
+}
+
+/// The logical ids, and the parameters, behind a reference; of `!Sub` all in the order of the text.
+fn all_referred(node: &Node) -> Vec<&str> {
+    let Kind::Call(intrinsic, argument) = &node.kind else { return Vec::new() };
     let text = match &argument.kind {
-        Kind::Text(text) => text.as_str(),
-        Kind::List(items) => items.first()?.as_text()?,
-        _ => return None,
-    };
-    match intrinsic {
-        Intrinsic::Ref => Some(text),
-        Intrinsic::GetAtt => text.split('.').next(),
-        Intrinsic::Sub => {
-            let (_, behind) = text.split_once("${")?;
-            behind.split(['.', '}']).next()
-        }
+        Kind::Text(text) => Some(text.as_str()),
+        Kind::List(items) => items.first().and_then(Node::as_text),
         _ => None,
+    };
+    let Some(text) = text else { return Vec::new() };
+    match intrinsic {
+        Intrinsic::Ref => vec![text],
+        Intrinsic::GetAtt => text.split('.').take(1).collect(),
+        Intrinsic::Sub => {
+            text.split("${").skip(1).filter_map(|behind| behind.split(['.', '}']).next()).collect()
+        }
+        _ => Vec::new(),
     }
+}
+
+/// The logical ids of the tables that a `TableName` may mean: what it refers to, or has that name.
+fn table_named(resolver: &Resolver<'_>, name: &Node) -> Vec<String> {
+    let Some(literal) = name.as_text() else {
+        return all_referred(name).into_iter().map(str::to_owned).collect();
+    };
+    let is_it = |table: &&Resource<'_>| {
+        table.properties.get("TableName").and_then(Node::as_text) == Some(literal)
+    };
+    resolver.resources.iter().filter(is_it).map(|table| table.id.to_owned()).collect()
 }

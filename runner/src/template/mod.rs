@@ -253,7 +253,9 @@ impl<'a> Reading<'a, '_> {
             // The other way to describe a function; only SAM's says how it is built.
             if resource.type_name == "AWS::Lambda::Function" {
                 let reason = "only `AWS::Serverless::Function` is built and run here".to_owned();
-                self.not_run(resource, resource.at, reason, None, stack);
+                let help = "write it as `AWS::Serverless::Function`; accept `not-run-here` on it if it \
+                            is to run on AWS alone";
+                self.not_run(resource, resource.at, reason, Some(help.to_owned()), stack);
             }
         }
     }
@@ -270,8 +272,9 @@ impl<'a> Reading<'a, '_> {
         let (properties, id) = (self.properties(resource), resource.id);
         let message = format!("`{id}` does not run here: {reason}");
         let help = help.unwrap_or_else(|| {
-            "it runs on AWS alone, and nothing invokes it on this machine; accept `not-run-here` on \
-             it if that is meant"
+            "it can be run by somebody else, such as `sam local start-lambda`, with `weir up \
+             --invoke-url http://127.0.0.1:3001`; accept `not-run-here` on it if it is to run on AWS \
+             alone"
                 .to_owned()
         });
         lint::warn(&properties, lint::NOT_RUN_HERE, at, message, help);

@@ -307,12 +307,23 @@ const LATEST: &str = "LATEST";
 const BEFORE_THE_START: &str =
     "it was written before the mapping began (`StartingPosition: LATEST`)";
 
+/// A reason of several lines in one. What a program wrote before it ended says in its last line what
+/// went wrong.
+fn in_a_line(reason: &str) -> String {
+    let mut lines = reason.lines().map(str::trim).filter(|line| !line.is_empty());
+    let first = lines.next().unwrap_or_default();
+    match lines.next_back() {
+        None => first.to_owned(),
+        Some(last) => format!("{first} … {last}"),
+    }
+}
+
 pub(super) fn end(attempt: &Attempt) -> String {
     match &attempt.end {
         Some(End::Succeeded { took_ms }) => format!("ok {took_ms} ms"),
         Some(End::Failed { took_ms, done, reason }) => {
             let done = if *done > 0 { format!(", {done} done") } else { String::new() };
-            format!("error{done} after {took_ms} ms: {}", reason.lines().next().unwrap_or_default())
+            format!("error{done} after {took_ms} ms: {}", in_a_line(reason))
         }
         None => "no end is known: it runs, or the run was cut off".to_owned(),
     }
