@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
 use expression::{Placeholders, SortCondition, parse_update};
+use model::encoding::decode_item;
 use model::{
     AttributeValue, EpochMillis, Item, KeyAttribute, KeyAttributeType, KeySchema, KeyValue, Number,
     PrimaryKey,
@@ -199,8 +200,8 @@ impl Replica {
     fn items(&self) -> Vec<Item> {
         let mut items = Vec::new();
         let range = ItemRange::Tokens(TokenRange::ALL);
-        read_items(&self.storage, self.table(), &range, None, true, &mut |item| {
-            items.push(item);
+        read_encoded_items(&self.storage, self.table(), &range, None, true, &mut |item| {
+            items.push(decode_item(item).unwrap());
             ControlFlow::Continue(())
         })
         .unwrap();
@@ -209,8 +210,9 @@ impl Replica {
 
     fn entries(&self, index: IndexNumber, range: &ItemRange, forward: bool) -> Vec<Item> {
         let mut items = Vec::new();
-        read_index_entries(&self.storage, self.table(), index, range, None, forward, &mut |item| {
-            items.push(item);
+        let table = self.table();
+        read_encoded_entries(&self.storage, table, index, range, None, forward, &mut |entry| {
+            items.push(decode_item(entry).unwrap());
             ControlFlow::Continue(())
         })
         .unwrap();

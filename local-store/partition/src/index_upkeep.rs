@@ -17,6 +17,7 @@ use crate::mutation::{self, Mutation};
 use crate::outbox::{self, Delivery};
 use crate::placement::ArcId;
 use crate::storage::{Overlay, ReadError, View};
+use crate::stream::ItemChange;
 use crate::table::Table;
 
 /// An entry: where it is and what it holds, which mostly is what its item does.
@@ -65,32 +66,49 @@ impl SecondaryIndex {
     }
 }
 
-/// Keeps every index of a table in step with a write. Gives which entries it changed.
-pub(crate) fn update_entries<'i>(
+/// What a change of an item makes of its entry in one index.
+pub(crate) struct EntryChange<'t, 'i> {
+    pub(crate) index: &'t SecondaryIndex,
+    pub(crate) before: Option<IndexEntry<'i>>,
+    pub(crate) after: Option<IndexEntry<'i>>,
+}
+
+/// The entries that a change of an item changes, of every index of its table that is kept in step.
+pub(crate) fn entry_changes<'t, 'i>(
+    table: &'t Table,
+    change: &ItemChange<'i>,
+) -> Result<Vec<EntryChange<'t, 'i>>, ReadError> {
+    let mut changes = Vec::new();
+    if table.indexes.is_empty() || change.old == change.new {
+        return Ok(changes);
+    }
+    if change.new.is_none() && mutation::is_active(Mutation::SkipIndexEntries) {
+        return Ok(changes);
+    }
+    for index in table.indexes.iter().filter(|index| index.is_maintained()) {
+        let entry = |image: Option<&'i Image>| match image {
+            Some(image) => index.entry_of(table, change.key, image.encoded()),
+            None => Ok(None),
+        };
+        let (before, after) = (entry(change.old)?, entry(change.new)?);
+        if before != after {
+            changes.push(EntryChange { index, before, after });
+        }
+    }
+    Ok(changes)
+}
+
+/// Changes the entries of an item. Gives which.
+pub(crate) fn update_entries(
     overlay: &mut Overlay<'_>,
     table: &Table,
     primary: &PrimaryKey,
-    old: Option<&'i Image>,
-    new: Option<&'i Image>,
+    changes: Vec<EntryChange<'_, '_>>,
 ) -> Result<Vec<IndexWrite>, ReadError> {
     let mut writes = Vec::new();
-    if table.indexes.is_empty() {
-        return Ok(writes);
-    }
-    if new.is_none() && mutation::is_active(Mutation::SkipIndexEntries) {
-        return Ok(writes);
-    }
     // An item and its entries in local indexes are always in one arc.
     let here = table.placement.arc_of(primary.token());
-    for index in table.indexes.iter().filter(|index| index.is_maintained()) {
-        let entry = |image: Option<&'i Image>| match image {
-            Some(image) => index.entry_of(table, primary, image.encoded()),
-            None => Ok(None),
-        };
-        let (mut before, after) = (entry(old)?, entry(new)?);
-        if before == after {
-            continue;
-        }
+    for EntryChange { index, mut before, after } in changes {
         // An index that is being built does not have the entries of all items yet. What it has of
         // this one elsewhere is not known here; there, removing what is not there changes nothing.
         if matches!(index.status, IndexStatus::Creating { .. })

@@ -4,12 +4,12 @@
 //! Only such tables have them, in DynamoDB as here: a local index is what ties the items together.
 //! Source: AWS, "Local secondary indexes", item collections and their size limit.
 
-use model::PrimaryKey;
-
 use crate::image::Image;
 use crate::index::IndexKind;
+use crate::index_upkeep::{EntryChange, IndexEntry};
 use crate::keys::item_collection;
 use crate::storage::{Overlay, ReadError};
+use crate::stream::ItemChange;
 use crate::table::Table;
 
 /// What a write made of an item collection.
@@ -28,32 +28,34 @@ pub(crate) enum Collection {
 pub(crate) fn count(
     overlay: &mut Overlay<'_>,
     table: &Table,
-    key: &PrimaryKey,
-    old: Option<&Image>,
-    new: Option<&Image>,
+    change: &ItemChange<'_>,
+    entries: &[EntryChange<'_, '_>],
     is_limited: bool,
 ) -> Result<Collection, ReadError> {
     if table.indexes_of(IndexKind::Local).next().is_none() {
         return Ok(Collection::None);
     }
-    let (before, after) = (bytes_of(table, key, old)?, bytes_of(table, key, new)?);
-    let known = item_collection::read(overlay, table.id, &key.partition)?;
+    let partition = &change.key.partition;
+    let known = item_collection::read(overlay, table.id, partition)?;
+    // Entries that stay as they are count on neither side.
+    let local = || entries.iter().filter(|entry| entry.index.definition.kind == IndexKind::Local);
+    let before = bytes_of(change.old, local().map(|entry| &entry.before));
+    let after = bytes_of(change.new, local().map(|entry| &entry.after));
     let bytes = (known + after).saturating_sub(before);
     if is_limited && bytes > known && bytes > item_collection::read_bytes_max(overlay)? {
         return Ok(Collection::TooLarge);
     }
     if bytes != known {
-        item_collection::write(overlay, table.id, &key.partition, bytes)?;
+        item_collection::write(overlay, table.id, partition, bytes)?;
     }
     Ok(Collection::Bytes(bytes))
 }
 
-/// Bytes of an item and of its entries in local indexes.
-fn bytes_of(table: &Table, key: &PrimaryKey, image: Option<&Image>) -> Result<u64, ReadError> {
-    let Some(image) = image else { return Ok(0) };
-    let mut bytes = image.size();
-    for index in table.indexes_of(IndexKind::Local) {
-        bytes += index.entry_of(table, key, image.encoded())?.map_or(0, |entry| entry.size);
-    }
-    Ok(u64::try_from(bytes).unwrap_or(u64::MAX))
+/// Bytes of an item and of its entries.
+fn bytes_of<'e>(
+    image: Option<&Image>,
+    entries: impl Iterator<Item = &'e Option<IndexEntry<'e>>>,
+) -> u64 {
+    let bytes = image.map_or(0, Image::size) + entries.flatten().map(|e| e.size).sum::<usize>();
+    u64::try_from(bytes).unwrap_or(u64::MAX)
 }

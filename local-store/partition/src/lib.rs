@@ -72,12 +72,11 @@ pub use options::{
     ExpectedPolicy, IndexOptions, OnDemandLimit, OptionChange, POLICY_CHANGED, Recovery,
     ResourcePolicy, TableOptions, Units,
 };
-pub use outbox::{Delivery, Parcel, has_arrived, read_parcel, under_way};
+pub use outbox::{Delivery, Parcel, has_arrived, is_outbox_full, read_parcel, under_way};
 pub use placement::{ARCS_MAX, ArcId, Placement, Seat, Stretch};
 pub use read::{
     ItemRange, SortRange, TokenRange, read_encoded_entries, read_encoded_item, read_encoded_items,
-    read_index_entries, read_index_statistics, read_item, read_items, read_partition_statistics,
-    read_statistics,
+    read_index_statistics, read_item, read_partition_statistics, read_statistics,
 };
 pub use reply::{CancellationReason, ItemCollection, Reply, Written};
 pub use routing::{

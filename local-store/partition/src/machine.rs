@@ -249,10 +249,10 @@ impl Machine {
         partition: PartitionNumber,
         at: SplitPoint,
     ) -> Result<Reply, ReadError> {
-        match self.change_table(overlay, table, |table| split::begin(table, partition, at))? {
-            Reply::Table(_) => Ok(more(true)),
-            refused => Ok(refused),
-        }
+        self.change_table(overlay, table, |table| {
+            split::begin(table, partition, at)?;
+            Ok(more(true))
+        })
     }
 
     fn purge_table(&self, overlay: &mut Overlay<'_>, table: TableId) -> Result<Reply, ReadError> {
@@ -397,7 +397,7 @@ impl Machine {
             table.billing = billing;
             table.deletion_protection =
                 update.deletion_protection.unwrap_or(table.deletion_protection);
-            Ok(())
+            Ok(Reply::Table(Box::new(table.clone())))
         })
     }
 
@@ -411,7 +411,7 @@ impl Machine {
         self.change_table(overlay, id, |table| {
             change_time_to_live(table, change)?;
             count_version(table, arcs);
-            Ok(())
+            Ok(Reply::Table(Box::new(table.clone())))
         })
     }
 
@@ -427,22 +427,24 @@ impl Machine {
         Ok(Reply::Table(Box::new(Arc::unwrap_or_clone(table))))
     }
 
-    /// Changes a table's settings, or refuses in DynamoDB's words.
+    /// Changes a table's settings and gives the answer, or refuses in DynamoDB's words.
     fn change_table(
         &mut self,
         overlay: &mut Overlay<'_>,
         id: TableId,
-        change: impl FnOnce(&mut Table) -> Result<(), String>,
+        change: impl FnOnce(&mut Table) -> Result<Reply, String>,
     ) -> Result<Reply, ReadError> {
         let Some(table) = self.table(id) else {
             return Ok(Reply::TableNotFound);
         };
         let mut changed = Table::clone(&table);
-        if let Err(refusal) = change(&mut changed) {
-            return Ok(Reply::Invalid(refusal));
+        match change(&mut changed) {
+            Ok(reply) => {
+                self.keep(overlay, changed)?;
+                Ok(reply)
+            }
+            Err(refusal) => Ok(Reply::Invalid(refusal)),
         }
-        self.keep(overlay, changed.clone())?;
-        Ok(Reply::Table(Box::new(changed)))
     }
 
     /// Does a piece of a table's housekeeping.

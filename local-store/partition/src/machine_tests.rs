@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
 use expression::{ExpressionKind, Placeholders, parse_condition, parse_update};
+use model::encoding::decode_item;
 use model::limits::{SHARD_ROTATION_MS, STREAM_RETENTION_MS};
 use model::{
     AttributeValue, EpochMillis, EventName, Item, KeyAttribute, KeyAttributeType, KeySchema,
@@ -43,8 +44,8 @@ impl Replica {
     pub(crate) fn items(&self) -> Vec<Item> {
         let mut items = Vec::new();
         let range = ItemRange::Tokens(TokenRange::ALL);
-        read_items(&self.storage, self.table(), &range, None, true, &mut |item| {
-            items.push(item);
+        read_encoded_items(&self.storage, self.table(), &range, None, true, &mut |item| {
+            items.push(decode_item(item).unwrap());
             ControlFlow::Continue(())
         })
         .unwrap();

@@ -152,55 +152,6 @@ pub fn read_encoded_entries(
     visit_behind(view, bounds, start_after, forward, visit)
 }
 
-/// Reads items as [`read_encoded_items`] does; the visitor is given each as it is.
-///
-/// # Errors
-/// When the storage cannot be read.
-pub fn read_items(
-    view: &dyn View,
-    table: &Table,
-    range: &ItemRange,
-    start_after: Option<&PrimaryKey>,
-    forward: bool,
-    visit: &mut dyn FnMut(Item) -> ControlFlow<()>,
-) -> Result<(), ReadError> {
-    decoding(visit, |visit| read_encoded_items(view, table, range, start_after, forward, visit))
-}
-
-/// Reads entries as [`read_encoded_entries`] does; the visitor is given each as it is.
-///
-/// # Errors
-/// When the storage cannot be read.
-pub fn read_index_entries(
-    view: &dyn View,
-    table: &Table,
-    index: IndexNumber,
-    range: &ItemRange,
-    start_after: Option<&IndexKey>,
-    forward: bool,
-    visit: &mut dyn FnMut(Item) -> ControlFlow<()>,
-) -> Result<(), ReadError> {
-    decoding(visit, |visit| {
-        read_encoded_entries(view, table, index, range, start_after, forward, visit)
-    })
-}
-
-/// Has a reader visit what is stored, and the visitor what it means.
-fn decoding(
-    visit: &mut dyn FnMut(Item) -> ControlFlow<()>,
-    read: impl FnOnce(&mut dyn FnMut(&[u8]) -> ControlFlow<()>) -> Result<(), ReadError>,
-) -> Result<(), ReadError> {
-    let mut result = Ok(());
-    read(&mut |bytes| match item::decode_value(bytes) {
-        Ok(item) => visit(item),
-        Err(error) => {
-            result = Err(error);
-            ControlFlow::Break(())
-        }
-    })?;
-    result
-}
-
 /// Keys from (inclusive) and to (exclusive).
 type Bounds = (Vec<u8>, Vec<u8>);
 

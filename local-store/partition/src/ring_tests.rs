@@ -6,6 +6,7 @@ mod definitions;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
+use model::encoding::decode_item;
 use model::{
     EpochMillis, Item, KeyAttribute, KeyAttributeType, KeySchema, KeyValue, Number, PrimaryKey,
     StreamViewType,
@@ -149,7 +150,8 @@ impl Ring {
         for arc in &self.arcs {
             let table = arc.machine.catalogue().get(TABLE).unwrap();
             let range = ItemRange::Tokens(TokenRange::ALL);
-            read_items(&arc.storage, table, &range, None, true, &mut |item| {
+            read_encoded_items(&arc.storage, table, &range, None, true, &mut |item| {
+                let item = decode_item(item).unwrap();
                 assert!(items.insert(name_of(&item), item).is_none(), "an item in two arcs");
                 ControlFlow::Continue(())
             })
@@ -165,7 +167,8 @@ impl Ring {
             let table = arc.machine.catalogue().get(TABLE).unwrap();
             let range = ItemRange::Tokens(TokenRange::ALL);
             let mut own = 0;
-            read_index_entries(&arc.storage, table, index, &range, None, true, &mut |item| {
+            read_encoded_entries(&arc.storage, table, index, &range, None, true, &mut |entry| {
+                let item = decode_item(entry).unwrap();
                 let group = number(&item, "g").unwrap();
                 let at = table.placement.arc_of(group_key(u8::try_from(group).unwrap()).token());
                 assert_eq!(at.0 as usize, place);

@@ -38,7 +38,7 @@ impl Allowance {
 }
 
 /// Takes a key and its value; breaks where a step is to end.
-type Visit<'v> = dyn FnMut(&[u8], &[u8]) -> Result<ControlFlow<()>, ReadError> + 'v;
+type StepVisit<'v> = dyn FnMut(&[u8], &[u8]) -> Result<ControlFlow<()>, ReadError> + 'v;
 
 /// Visits the next items of a table, from behind a key on, until `visit` breaks. Gives the key of the
 /// item where it did, behind which the next step goes on; `None` at the end of the table.
@@ -46,7 +46,7 @@ pub(crate) fn visit_items(
     view: &dyn View,
     table: TableId,
     cursor: Option<Vec<u8>>,
-    visit: &mut Visit<'_>,
+    visit: &mut StepVisit<'_>,
 ) -> Result<Option<Vec<u8>>, ReadError> {
     let first = Family::Item.of_table(table);
     let end = end_of_prefix(&first);

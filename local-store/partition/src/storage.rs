@@ -90,7 +90,7 @@ impl Batch {
 }
 
 /// What a batch makes of a key: its value, or none.
-struct Change {
+struct KeyChange {
     value: Option<Value>,
     /// Whether the key was not there before the batch.
     is_new: bool,
@@ -98,15 +98,15 @@ struct Change {
 
 /// The last change of each key.
 #[derive(Default)]
-struct Changes {
-    in_order: Vec<(Vec<u8>, Change)>,
+struct KeyChanges {
+    in_order: Vec<(Vec<u8>, KeyChange)>,
     /// The places of keys in `in_order`, with the hashes of the keys. The seed of the hashes is
     /// random and may be: keys are looked up here, and nothing iterates over it.
     places: HashTable<(u64, usize)>,
     hashing: RandomState,
 }
 
-impl Changes {
+impl KeyChanges {
     fn get(&self, key: &[u8]) -> Option<&Option<Value>> {
         let place = self.place(self.hashing.hash_one(key), key)?;
         self.in_order.get(place).map(|(_, change)| &change.value)
@@ -128,7 +128,7 @@ impl Changes {
             return;
         }
         self.places.insert_unique(hash, (hash, self.in_order.len()), |(hash, _)| *hash);
-        self.in_order.push((key, Change { value, is_new }));
+        self.in_order.push((key, KeyChange { value, is_new }));
     }
 
     /// Those from `from` (inclusive) to `to` (exclusive), in the order of their keys.
@@ -145,14 +145,14 @@ impl Changes {
 /// one log entry see each other's effects.
 pub(crate) struct Overlay<'a> {
     base: &'a dyn View,
-    changes: Changes,
+    changes: KeyChanges,
     /// Room to write values in.
     scratch: Vec<u8>,
 }
 
 impl<'a> Overlay<'a> {
     pub(crate) fn new(base: &'a dyn View) -> Self {
-        Self { base, changes: Changes::default(), scratch: Vec::new() }
+        Self { base, changes: KeyChanges::default(), scratch: Vec::new() }
     }
 
     pub(crate) fn put(&mut self, key: Vec<u8>, value: impl Into<Value>) {
@@ -195,7 +195,7 @@ impl<'a> Overlay<'a> {
     }
 
     pub(crate) fn into_batch(self) -> Batch {
-        let op = |(key, Change { value, is_new })| match value {
+        let op = |(key, KeyChange { value, is_new })| match value {
             Some(value) if is_new => Some(Op::Insert(key, value)),
             Some(value) => Some(Op::Put(key, value)),
             // What came and went within the batch was never there.

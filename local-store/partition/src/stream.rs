@@ -118,7 +118,7 @@ pub enum Position {
 }
 
 /// One change that a stream has to tell about.
-pub(crate) struct Change<'a> {
+pub(crate) struct ItemChange<'a> {
     pub(crate) key: &'a PrimaryKey,
     pub(crate) old: Option<&'a Image>,
     pub(crate) new: Option<&'a Image>,
@@ -132,7 +132,7 @@ pub(crate) fn write_record(
     partition: usize,
     sequence: Sequence,
     now: EpochMillis,
-    change: &Change<'_>,
+    change: &ItemChange<'_>,
 ) -> Result<(), ReadError> {
     let shard = table.partitions.get(partition).and_then(|partition| partition.shard);
     let (Some(stream), Some(shard)) = (table.enabled_stream(), shard) else {

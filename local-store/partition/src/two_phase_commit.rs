@@ -120,12 +120,12 @@ pub struct Locked {
     /// Which.
     pub key: PrimaryKey,
     /// What becomes of it.
-    pub change: Change,
+    pub fate: Fate,
 }
 
 /// What becomes of a locked item.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub enum Change {
+pub enum Fate {
     /// Nothing: it was only looked at.
     Stays,
     /// It will be this, or not be there.
@@ -254,14 +254,14 @@ pub(crate) fn prepare(
         if return_items {
             written.new = new.as_ref().map(EncodedItem::decode).transpose().map_err(damaged)?;
         }
-        let change = match write.action {
-            WriteAction::Check => Change::Stays,
-            _ => Change::Becomes(new),
+        let fate = match write.action {
+            WriteAction::Check => Fate::Stays,
+            _ => Fate::Becomes(new),
         };
-        if let Change::Becomes(Some(new)) = &change {
+        if let Fate::Becomes(Some(new)) = &fate {
             bytes += new.as_bytes().len();
         }
-        items.push(Locked { table, key, change });
+        items.push(Locked { table, key, fate });
     }
     drop(attempt);
     if bytes > PREPARED_BYTES_MAX {
@@ -325,7 +325,7 @@ pub(crate) fn finish(
     locks.remove(id, &prepared);
     let mut writes = Vec::new();
     for (position, locked) in (first.position..).zip(prepared.items) {
-        let Change::Becomes(new) = locked.change else { continue };
+        let Fate::Becomes(new) = locked.fate else { continue };
         // A table that was deleted meanwhile has no items any more.
         if let Some(table) = catalogue.get(locked.table).filter(|_| commit) {
             let sequence = Sequence { position, ..first };

@@ -10,14 +10,14 @@ use model::{EncodedItem, EpochMillis, Item, PrimaryKey};
 use crate::command::{Write, WriteAction};
 use crate::image::{Image, damaged, item_of};
 use crate::index_refusal::{self, ItemRefusal};
-use crate::index_upkeep;
+use crate::index_upkeep::{self, EntryChange};
 use crate::item_collection::{self, Collection};
 use crate::keys::item;
 use crate::keys::statistics::{self, Statistics};
 use crate::mutation::{self, Mutation};
 use crate::reply::{ItemCollection, Reply, Written};
 use crate::storage::{Overlay, ReadError, View};
-use crate::stream::{self, Change, Sequence};
+use crate::stream::{self, ItemChange, Sequence};
 use crate::table::Table;
 use crate::time_to_live::{self, TimeToLive};
 
@@ -62,9 +62,10 @@ pub(crate) fn apply_write(
             }
         }
     };
-    let before = old.as_ref();
-    let collection = item_collection::count(overlay, table, &write.key, before, new.as_ref(), true);
-    let collection = match collection? {
+    let change =
+        ItemChange { key: &write.key, old: old.as_ref(), new: new.as_ref(), time_to_live: false };
+    let entries = index_upkeep::entry_changes(table, &change)?;
+    let collection = match item_collection::count(overlay, table, &change, &entries, true)? {
         Collection::None => None,
         Collection::Bytes(bytes) => {
             let partition = write.key.partition.clone();
@@ -72,8 +73,7 @@ pub(crate) fn apply_write(
         }
         Collection::TooLarge => return Ok(Reply::ItemCollectionTooLarge),
     };
-    let at = Place { key: &write.key, stored };
-    let sizes = replace(overlay, table, sequence, now, at, before, new.as_ref(), false)?;
+    let sizes = replace(overlay, table, sequence, now, stored, &change, entries)?;
     Ok(Reply::Written(Written {
         old: old.filter(|_| write.return_old).map(Image::into_item).transpose()?,
         new: new.filter(|_| write.return_new).map(Image::into_item).transpose()?,
@@ -105,9 +105,10 @@ pub(crate) fn apply_expire(
         && still(&old)?
         && time_to_live::is_expired(expires_at, now)
     {
-        item_collection::count(overlay, table, key, Some(&old), None, false)?;
-        let at = Place { key, stored };
-        replace(overlay, table, sequence, now, at, Some(&old), None, true)?;
+        let change = ItemChange { key, old: Some(&old), new: None, time_to_live: true };
+        let entries = index_upkeep::entry_changes(table, &change)?;
+        item_collection::count(overlay, table, &change, &entries, false)?;
+        replace(overlay, table, sequence, now, stored, &change, entries)?;
     }
     Ok(Reply::Done { more: false })
 }
@@ -124,11 +125,11 @@ pub(crate) fn replace_with(
     let stored = item::encode(table.id, key);
     let old = read_old(overlay, &stored)?;
     let new = new.map(Image::stored).transpose()?;
-    let before = old.as_ref();
+    let change = ItemChange { key, old: old.as_ref(), new: new.as_ref(), time_to_live: false };
+    let entries = index_upkeep::entry_changes(table, &change)?;
     // Whether it fits was decided when it was prepared; what came in between is not undone.
-    item_collection::count(overlay, table, key, before, new.as_ref(), false)?;
-    let at = Place { key, stored };
-    replace(overlay, table, sequence, now, at, before, new.as_ref(), false)
+    item_collection::count(overlay, table, &change, &entries, false)?;
+    replace(overlay, table, sequence, now, stored, &change, entries)
 }
 
 fn refused(refusal: ItemRefusal) -> Reply {
@@ -176,36 +177,28 @@ fn read_old(view: &dyn View, stored: &[u8]) -> Result<Option<Image>, ReadError> 
     found.map(|bytes| Image::stored(EncodedItem::from_stored(bytes))).transpose()
 }
 
-/// An item's key, and the same as the engine has it.
-struct Place<'a> {
-    key: &'a PrimaryKey,
-    stored: Vec<u8>,
-}
-
 /// Puts `new` where `old` is. A change that changes nothing writes nothing, and no stream record.
-#[expect(clippy::too_many_arguments, reason = "these are the parts of one change, in one place")]
+/// `stored` is the key of the item as the engine has it.
 fn replace(
     overlay: &mut Overlay<'_>,
     table: &Table,
     sequence: Sequence,
     now: EpochMillis,
-    at: Place<'_>,
-    old: Option<&Image>,
-    new: Option<&Image>,
-    time_to_live: bool,
+    stored: Vec<u8>,
+    change: &ItemChange<'_>,
+    entries: Vec<EntryChange<'_, '_>>,
 ) -> Result<Written, ReadError> {
+    let &ItemChange { key, old, new, .. } = change;
     let size = |image: Option<&Image>| image.map_or(0, Image::size);
     let mut written = Written { old_bytes: size(old), new_bytes: size(new), ..Written::default() };
     if old == new && !mutation::is_active(Mutation::RecordOfNothing) {
         return Ok(written);
     }
-    let Place { key, stored } = at;
     let partition = table.partition_of(item::decode_token(&stored)?);
     count(overlay, table, partition, &stored, old, new)?;
     time_to_live::update_index(overlay, table, key, old, new)?;
-    written.index_writes = index_upkeep::update_entries(overlay, table, key, old, new)?;
-    let change = Change { key, old, new, time_to_live };
-    stream::write_record(overlay, table, partition, sequence, now, &change)?;
+    written.index_writes = index_upkeep::update_entries(overlay, table, key, entries)?;
+    stream::write_record(overlay, table, partition, sequence, now, change)?;
     match new {
         Some(new) if old.is_none() => overlay.insert(stored, new.encoded().to_shared()),
         Some(new) => overlay.put(stored, new.encoded().to_shared()),

@@ -7,9 +7,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use model::Item;
+use model::encoding::decode_item;
 use partition::{
-    Catalogue, ItemRange, Machine, Seat, SecondaryIndex, TokenRange, find_index_work,
-    read_index_entries, read_items, read_prepared, read_shard_records, read_unsettled, under_way,
+    Catalogue, ItemRange, Machine, ReadError, Seat, SecondaryIndex, TokenRange, find_index_work,
+    read_encoded_entries, read_encoded_items, read_prepared, read_shard_records, read_unsettled,
+    under_way,
 };
 use partition::{Command, Position, Reply, TimeToLiveChange};
 use server::storage::Storage;
@@ -434,25 +436,30 @@ fn collect(cluster: &Cluster) -> Result<End, String> {
     })
 }
 
+/// What a reader visits, decoded.
+fn decode_all(
+    read: impl FnOnce(&mut dyn FnMut(&[u8]) -> ControlFlow<()>) -> Result<(), ReadError>,
+) -> Result<Vec<Item>, String> {
+    let mut items = Vec::new();
+    read(&mut |stored| {
+        items.push(decode_item(stored));
+        ControlFlow::Continue(())
+    })
+    .map_err(|error| error.to_string())?;
+    items.into_iter().collect::<Result<_, _>>().map_err(|error| error.to_string())
+}
+
 fn read_table(snapshot: &Snapshot) -> Result<End, String> {
     let view = &*snapshot.view;
     let table = snapshot.catalogue.find(TABLE).ok_or("the table is gone")?;
     let all = ItemRange::Tokens(TokenRange::ALL);
     let mut items: BTreeMap<String, Item> = BTreeMap::new();
-    read_items(view, table, &all, None, true, &mut |item| {
+    for item in decode_all(|visit| read_encoded_items(view, table, &all, None, true, visit))? {
         let key = item.get(KEY).and_then(|key| key.as_str()).unwrap_or_default();
-        items.insert(key.to_owned(), item.clone());
-        ControlFlow::Continue(())
-    })
-    .map_err(|error| error.to_string())?;
+        items.insert(key.to_owned(), item);
+    }
     let read_index = |index: &SecondaryIndex| {
-        let mut entries = Vec::new();
-        read_index_entries(view, table, index.number, &all, None, true, &mut |entry| {
-            entries.push(entry);
-            ControlFlow::Continue(())
-        })
-        .map_err(|error| error.to_string())?;
-        Ok::<_, String>(entries)
+        decode_all(|visit| read_encoded_entries(view, table, index.number, &all, None, true, visit))
     };
     let index = read_index(table.index(INDEX).ok_or("the index is gone")?)?;
     let late_index = table.index(LATE_INDEX).map(read_index).transpose()?;

@@ -46,25 +46,25 @@ struct Inode {
 }
 
 #[derive(Debug, Clone)]
-enum Change {
+enum NameChange {
     Create(String, usize),
     Rename(String, String),
     Remove(String),
 }
 
-impl Change {
+impl NameChange {
     /// Applies the change unless it needs a name that an earlier, lost change would have made.
     fn apply(self, names: &mut BTreeMap<String, usize>) {
         match self {
-            Change::Create(name, inode) => {
+            NameChange::Create(name, inode) => {
                 names.insert(name, inode);
             }
-            Change::Rename(from, to) => {
+            NameChange::Rename(from, to) => {
                 if let Some(inode) = names.remove(&from) {
                     names.insert(to, inode);
                 }
             }
-            Change::Remove(name) => {
+            NameChange::Remove(name) => {
                 names.remove(&name);
             }
         }
@@ -77,7 +77,7 @@ struct State {
     /// The names that survive, and those that a listing shows.
     durable_names: BTreeMap<String, usize>,
     names: BTreeMap<String, usize>,
-    unsynced_names: Vec<Change>,
+    unsynced_names: Vec<NameChange>,
     /// How many operations that change something were tried.
     operations: u64,
     faults: BTreeMap<u64, Fault>,
@@ -117,7 +117,7 @@ impl State {
         }
     }
 
-    fn change(&mut self, change: Change) {
+    fn change(&mut self, change: NameChange) {
         change.clone().apply(&mut self.names);
         self.unsynced_names.push(change);
     }
@@ -127,7 +127,7 @@ impl State {
         let file = Inode { durable: bytes.clone(), cached: bytes, unsynced: BTreeMap::default() };
         self.inodes.push(file);
         let inode = self.inodes.len() - 1;
-        self.change(Change::Create(name.to_owned(), inode));
+        self.change(NameChange::Create(name.to_owned(), inode));
         inode
     }
 }
@@ -346,7 +346,7 @@ impl Disk for SimulatedDisk {
             return Err(injected(fault, Operation::Rename, from));
         }
         state.inode(Operation::Rename, from)?;
-        state.change(Change::Rename(from.to_owned(), to.to_owned()));
+        state.change(NameChange::Rename(from.to_owned(), to.to_owned()));
         Ok(())
     }
 
@@ -356,7 +356,7 @@ impl Disk for SimulatedDisk {
             return Err(injected(fault, Operation::Remove, name));
         }
         state.inode(Operation::Remove, name)?;
-        state.change(Change::Remove(name.to_owned()));
+        state.change(NameChange::Remove(name.to_owned()));
         Ok(())
     }
 

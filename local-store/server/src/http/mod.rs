@@ -17,6 +17,7 @@ mod tests;
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use hyper::server::conn::http1;
@@ -43,6 +44,9 @@ const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time that a connection has to end whose place is wanted: for the request under way, and for its
 /// client to take the answer.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(30);
+/// The same while the request has not come whole: nothing was done yet, so its client sends it again.
+/// Longer than a request takes that somebody is sending, and short for the client that waits.
+const ARRIVE_TIMEOUT: Duration = Duration::from_secs(1);
 /// Time to wait when no connection can be accepted, because file descriptors ran out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
@@ -126,6 +130,23 @@ impl Room {
     }
 }
 
+/// How far the request of a connection is.
+#[derive(Default)]
+struct Progress {
+    is_arrived: AtomicBool,
+}
+
+impl Progress {
+    /// Notes whether the last request has come whole.
+    fn set_arrived(&self, is_arrived: bool) {
+        self.is_arrived.store(is_arrived, Ordering::Relaxed);
+    }
+
+    fn is_arrived(&self) -> bool {
+        self.is_arrived.load(Ordering::Relaxed)
+    }
+}
+
 /// Answers the requests of a connection until the client or the shutdown ends it, or its place is
 /// wanted; then the request under way is still answered, if its client takes the answer in time.
 async fn serve_connection(
@@ -134,9 +155,10 @@ async fn serve_connection(
     room: &Room,
     mut stopped: watch::Receiver<bool>,
 ) {
-    let service = service_fn(move |request| {
-        let routes = Arc::clone(&routes);
-        async move { routes.answer(request).await }
+    let progress = Arc::new(Progress::default());
+    let service = service_fn(|request| {
+        let (routes, progress) = (Arc::clone(&routes), Arc::clone(&progress));
+        async move { routes.answer(request, &progress).await }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -147,15 +169,19 @@ async fn serve_connection(
     let stop = async { stopped.wait_for(|stop| *stop).await.is_ok() };
     let leave = async {
         tokio::select! {
-            _ = stop => {}
-            () = room.wanted.notified() => {}
+            _ = stop => LEAVE_TIMEOUT,
+            () = room.wanted.notified() => ARRIVE_TIMEOUT,
         }
     };
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,
-        () = leave => {
+        time_to_arrive = leave => {
             connection.as_mut().graceful_shutdown();
-            let Ok(ended) = tokio::time::timeout(LEAVE_TIMEOUT, connection).await else {
+            let mut ended = tokio::time::timeout(time_to_arrive, connection.as_mut()).await;
+            if ended.is_err() && progress.is_arrived() {
+                ended = tokio::time::timeout(LEAVE_TIMEOUT, connection).await;
+            }
+            let Ok(ended) = ended else {
                 tracing::debug!("a connection whose place was wanted was cut off");
                 return;
             };

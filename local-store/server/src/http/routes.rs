@@ -26,7 +26,7 @@ use tokio::time::Instant;
 
 use super::coding::{self, Coding, CodingError};
 use super::request_id::RequestIds;
-use super::{Access, admin, cors};
+use super::{Access, Progress, admin, cors};
 use crate::access;
 use crate::api;
 use crate::api::describe_endpoints;
@@ -91,7 +91,9 @@ impl Routes {
     pub(super) async fn answer(
         &self,
         request: Request<Incoming>,
+        progress: &Progress,
     ) -> Result<Response<Full<Bytes>>, Infallible> {
+        progress.set_arrived(false);
         let origin = self.access.origins.allowed(request.headers());
         let is_preflight = origin.is_some() && request.method() == Method::OPTIONS;
         let mut response = if is_preflight {
@@ -99,7 +101,7 @@ impl Routes {
             cors::permit_request(response.headers_mut());
             response
         } else {
-            self.route(request).await
+            self.route(request, progress).await
         };
         if let Some(origin) = origin {
             cors::permit(response.headers_mut(), origin);
@@ -119,13 +121,17 @@ impl Routes {
         HeaderValue::from_str(&text).ok()
     }
 
-    async fn route(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
+    async fn route(
+        &self,
+        request: Request<Incoming>,
+        progress: &Progress,
+    ) -> Response<Full<Bytes>> {
         let (head, body) = request.into_parts();
         let coding = Coding::of_request(&head.headers);
         let memory = self.reserve(&body, coding).await;
         let path = head.uri.path();
         if let Some(path) = path.strip_prefix(admin::PREFIX) {
-            let answer = match read_body(body, memory.is_some()).await {
+            let answer = match read_body(body, memory.is_some(), progress).await {
                 Ok(body) => match self.authenticate(&head, &body) {
                     Ok(store) => admin::answer(&store, &head, path, &body).await,
                     Err(error) => return api_response(&head.headers, error.to_response()),
@@ -144,7 +150,7 @@ impl Routes {
             return text_response(StatusCode::NOT_FOUND, TEXT_CONTENT_TYPE, text);
         }
         let target = head.headers.get(TARGET).and_then(|value| value.to_str().ok());
-        let answer = match read_body(body, memory.is_some()).await {
+        let answer = match read_body(body, memory.is_some(), progress).await {
             Ok(body) => match self.open_body(&head, coding, body) {
                 Ok((_, body)) if target == Some(describe_endpoints::TARGET) => {
                     let host = head.headers.get(HOST).and_then(|value| value.to_str().ok());
@@ -224,14 +230,21 @@ fn timestamp(time: EpochMillis) -> Option<Timestamp> {
     Timestamp::from_millisecond(i64::try_from(time.0).ok()?).ok()
 }
 
-/// Reads a body; `is_large` says that memory is kept for it.
-async fn read_body(body: Incoming, is_large: bool) -> Result<Bytes, BodyError> {
+/// Reads a body and notes that the request has come whole; `is_large` says that memory is kept for it.
+async fn read_body(
+    body: Incoming,
+    is_large: bool,
+    progress: &Progress,
+) -> Result<Bytes, BodyError> {
     let max = u64::try_from(BODY_BYTES_MAX).unwrap_or(u64::MAX);
     if body.size_hint().lower() > max {
         return Err(BodyError::TooLarge);
     }
     match tokio::time::timeout(BODY_TIMEOUT, read_frames(body, is_large)).await {
-        Ok(outcome) => outcome,
+        Ok(outcome) => {
+            progress.set_arrived(outcome.is_ok());
+            outcome
+        }
         Err(_) => Err(BodyError::TooSlow),
     }
 }

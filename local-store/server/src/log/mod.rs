@@ -280,24 +280,6 @@ impl Log {
         })
     }
 
-    /// Takes back the entries from `from` on, inclusive. Durable when this returns: the log goes on
-    /// in a new segment whose header says where it begins, so that the change is atomic.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::OutOfRange`] when `from` lies before the first entry, [`Error::OutOfSpace`]: nothing
-    /// was changed. Any other error is fatal.
-    pub fn truncate_suffix(&mut self, from: u64) -> Result<(), Error> {
-        let (first, next) = (self.first_index(), self.next_index());
-        if from < first {
-            return Err(Error::OutOfRange { from, to: next, first, next });
-        }
-        if from >= next {
-            return Ok(());
-        }
-        self.change(|log| log.cut(from))
-    }
-
     /// Runs a change unless the log has stopped, and stops it after a fatal error.
     fn change<T>(&mut self, work: impl FnOnce(&mut Self) -> Result<T, Error>) -> Result<T, Error> {
         if self.stopped {
@@ -395,24 +377,18 @@ impl Log {
         name
     }
 
-    /// Ends the log before `from`: a new segment begins there, and those that it replaces go.
-    fn cut(&mut self, from: u64) -> Result<(), Error> {
-        // The segments that begin before `from` stay, the last of them up to there.
-        let kept = self.segments.partition_point(|segment| segment.header.first_index < from);
-        let previous_id = match (kept.checked_sub(1), self.segments.first()) {
-            (Some(last), _) => self.segments.get(last).map_or(0, |segment| segment.header.id),
-            // None stays: the new one continues what the first one continued.
-            (None, first) => first.map_or(0, |segment| segment.header.previous_id),
-        };
-        self.begin_segment(from, previous_id)?;
-        if let Some(segment) = kept.checked_sub(1).and_then(|last| self.segments.get_mut(last)) {
-            segment.cut(from);
+    /// Goes on in a new segment, so that nothing behind the last entry is ever read as what follows
+    /// it. A last segment without entries is replaced.
+    fn leave_last_segment(&mut self) -> Result<(), Error> {
+        let (last, next_index) = (self.segments.len().saturating_sub(1), self.next_index());
+        let header = self.segments.last().map(|segment| segment.header);
+        match header.filter(|header| header.first_index == next_index) {
+            Some(replaced) => {
+                self.begin_segment(next_index, replaced.previous_id)?;
+                self.retire(last)
+            }
+            None => self.begin_segment(next_index, self.last_id()),
         }
-        while self.segments.len() > kept + 1 {
-            self.retire(kept)?;
-        }
-        self.synced_end = from;
-        Ok(())
     }
 
     /// Takes a segment out of the log: its file becomes a spare, or goes. Durable when this returns.

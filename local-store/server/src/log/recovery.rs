@@ -217,7 +217,7 @@ impl Log {
         if remains == Remains::Torn {
             let file = segment.name.clone();
             self.recovery.discarded = Some(Discarded { file, offset, index });
-            self.cut(index)?;
+            self.leave_last_segment()?;
         }
         Ok(())
     }

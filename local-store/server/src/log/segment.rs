@@ -29,7 +29,7 @@ pub(super) struct Header {
     /// The segment whose entries come before; zero when the log begins anew with this one.
     pub(super) previous_id: u64,
     /// The index of the first record. It also ends the previous segment: what that one holds from
-    /// here on was truncated.
+    /// here on was torn, and cut off.
     pub(super) first_index: u64,
     /// The size of the file.
     pub(super) size_bytes: u64,
@@ -182,13 +182,6 @@ impl Segment {
             .checked_sub(self.header.first_index)
             .and_then(|place| self.offsets.get(usize::try_from(place).ok()?))
             .map_or(self.end_offset, |units| u64::from(*units) * record::ALIGNMENT_BYTES as u64)
-    }
-
-    /// Forgets the entries from this index on. The bytes stay where they are.
-    pub(super) fn cut(&mut self, from: u64) {
-        let keep = from.saturating_sub(self.header.first_index);
-        self.end_offset = self.offset_of(from);
-        self.offsets.truncate(usize::try_from(keep).unwrap_or(usize::MAX));
     }
 }
 

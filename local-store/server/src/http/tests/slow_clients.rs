@@ -63,6 +63,38 @@ async fn clients_that_take_no_answer_are_let_go() {
     assert_eq!(begun.elapsed().as_secs(), 30);
 }
 
+/// Goal: while others wait for its place, a client that does not send its request whole is let go soon,
+/// and one whose request came has its time for the answer.
+#[tokio::test]
+async fn a_place_that_is_wanted_is_given_up_for_a_request_that_does_not_come() {
+    let server = Server::start().await;
+    let routes = Arc::new(Routes::new(server.store.clone(), Access::default()));
+    let room = Room { places: Arc::new(Semaphore::new(1)), wanted: Notify::new() };
+    let (_stop, stopped) = watch::channel(false);
+    tokio::time::pause();
+    let whole = "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}";
+    for (what, sent, expected) in [
+        ("half a head", "GET / HTTP/1.1\r\nHos", 3),
+        ("no body", HEAD, 3),
+        ("a large body that does not come", LARGE_HEAD, 3),
+        ("a whole request", whole, 30),
+    ] {
+        // There is room for a few bytes of the answer, which nobody takes.
+        let (mut client, stream) = duplex(64);
+        let begun = Instant::now();
+        let want = async {
+            sleep(Duration::from_secs(2)).await;
+            room.wanted.notify_one();
+        };
+        let (_, (), ()) = tokio::join!(
+            client.write_all(sent.as_bytes()),
+            want,
+            serve_connection(stream, Arc::clone(&routes), &room, stopped.clone()),
+        );
+        assert_eq!(begun.elapsed().as_secs(), expected, "{what}");
+    }
+}
+
 #[tokio::test]
 async fn slow_clients_are_let_go() {
     let server = Server::start().await;

@@ -14,7 +14,6 @@ enum Step {
     Sync,
     /// Percent of the way from the first to the next index, or beyond.
     TruncatePrefix(u64),
-    TruncateSuffix(u64),
     /// The process ends; the page cache stays.
     Kill,
     PowerCut(u64),
@@ -28,7 +27,6 @@ fn step() -> impl Strategy<Value = Step> {
         8 => prop::collection::vec(0_usize..900, 1..6).prop_map(Step::Append),
         6 => Just(Step::Sync),
         1 => (0_u64..130).prop_map(Step::TruncatePrefix),
-        1 => (0_u64..100).prop_map(Step::TruncateSuffix),
         1 => Just(Step::Kill),
         2 => any::<u64>().prop_map(Step::PowerCut),
         2 => (0_u64..12, fault).prop_map(|(after, fault)| Step::Fail(after, fault)),
@@ -105,19 +103,6 @@ impl Model {
                 }
                 if !result.as_ref().is_err_and(Error::is_fatal) {
                     self.restart = None;
-                }
-                result
-            }
-            Step::TruncateSuffix(percent) => {
-                let from = first + (next - first) * percent / 100;
-                let result = log.truncate_suffix(from);
-                if !matches!(result, Err(Error::OutOfSpace(_))) {
-                    self.synced_end = self.synced_end.min(from);
-                }
-                if result.is_ok() {
-                    self.synced_end = from;
-                    self.entries.split_off(&from);
-                    self.first_max = self.first_max.min(from);
                 }
                 result
             }

@@ -1,4 +1,4 @@
-//! Truncation at both ends, and the files that are used again afterwards.
+//! Truncation, and the files that are used again afterwards.
 
 use super::*;
 use crate::disk::Fault;
@@ -51,53 +51,6 @@ fn a_prefix_beyond_the_end_begins_the_log_anew() {
 }
 
 #[test]
-fn a_suffix_goes_exactly_and_durably() {
-    for from in [1, 2, 28, 29, 30, 56, 57, 58, 69, 70] {
-        let disk = SimulatedDisk::new();
-        let mut log = open(&disk);
-        log.append(&entries(1, 70)).unwrap();
-        log.truncate_suffix(from).unwrap();
-        assert_eq!(log.next_index(), from);
-        assert_eq!(read_all(&log), entries(1, from));
-        disk.power_cut(from);
-        let mut log = open(&disk);
-        if from < 70 {
-            assert_eq!(log.next_index(), from, "durable without another sync");
-        }
-        assert_eq!(read_all(&log), entries(1, log.next_index()));
-
-        // The same sizes as before, so that old records would fit exactly behind new ones.
-        let next = log.next_index();
-        let replaced: Vec<Entry> =
-            entries(next, next + 2).into_iter().map(|entry| Entry { term: 99, ..entry }).collect();
-        log.append(&replaced).unwrap();
-        log.sync().unwrap();
-        drop(log);
-        disk.power_cut(0);
-        let log = open(&disk);
-        assert_eq!(read_all(&log), [entries(1, next), replaced].concat(), "from {from}");
-    }
-}
-
-#[test]
-fn a_suffix_outside_of_the_log_is_nothing_or_refused() {
-    let disk = SimulatedDisk::new();
-    let mut log = open(&disk);
-    log.append(&entries(1, 40)).unwrap();
-    log.truncate_prefix(35).unwrap();
-    assert_eq!(log.first_index(), 29);
-    log.truncate_suffix(40).unwrap();
-    log.truncate_suffix(99).unwrap();
-    let error = log.truncate_suffix(28).unwrap_err();
-    assert!(matches!(error, Error::OutOfRange { first: 29, .. }), "{error}");
-    assert_eq!(read_all(&log), entries(29, 40));
-    log.truncate_suffix(29).unwrap();
-    assert_eq!((log.first_index(), log.next_index()), (29, 29));
-    drop(log);
-    assert_eq!(open(&disk).next_index(), 29);
-}
-
-#[test]
 fn a_segment_id_is_never_used_twice() {
     let disk = SimulatedDisk::new();
     let mut names = std::collections::BTreeSet::new();
@@ -107,7 +60,7 @@ fn a_segment_id_is_never_used_twice() {
         let next = log.next_index();
         log.append(&entries(next, next + 30)).unwrap();
         // The newest segment goes each time, and its file may come back under another name.
-        log.truncate_suffix(next + 1 + round % 2).unwrap();
+        log.truncate_prefix(next + 30 + round % 2).unwrap();
         let newest = segment_names(&disk).pop().unwrap();
         names.insert(newest);
         used += 1;
@@ -136,11 +89,8 @@ fn spares_without_segments_do_not_bring_old_entries_back() {
 fn a_truncation_survives_a_power_cut_at_any_operation() {
     // Set up, then truncate with the power going off at operation n, for every n until it succeeds.
     type Truncation = fn(&mut Log) -> Result<(), Error>;
-    let truncations: [Truncation; 3] = [
-        |log| log.truncate_prefix(120),
-        |log| log.truncate_suffix(35),
-        |log| log.truncate_prefix(500),
-    ];
+    let truncations: [Truncation; 2] =
+        [|log| log.truncate_prefix(120), |log| log.truncate_prefix(500)];
     for (number, truncate) in truncations.into_iter().enumerate() {
         for offset in 0.. {
             let disk = SimulatedDisk::new();
@@ -155,12 +105,6 @@ fn a_truncation_survives_a_power_cut_at_any_operation() {
             let before = first <= 121 && next == 150;
             match number {
                 0 => assert!(before && (!done || first == 113), "{first}..{next}"),
-                1 => {
-                    assert!(
-                        first == 1 && (next == 35 || (!done && next == 150)),
-                        "{first}..{next}"
-                    );
-                }
                 _ => assert!((first, next) == (501, 501) || (!done && before), "{first}..{next}"),
             }
             assert_eq!(read_all(&log), entries(first, next));
