@@ -317,6 +317,19 @@ async fn a_look_that_is_not_done_in_time_is_told() {
     assert_eq!((&status["stream"], &status["stream_unread_seconds"]), (&Value::Null, &json!(0)));
     let said = status_line::line(&status);
     assert!(said.contains("were not read to their end in 0 s"), "{said}");
+    let exit = async |limit| {
+        let (now, _) = times().await;
+        let compared = |state: &mut super::Entry| {
+            state.insert("verified_run".to_owned(), n(1));
+            state.insert("verified_at".to_owned(), n(now));
+            true
+        };
+        served.context.control.change(NAME, "STATE", compared).await.unwrap();
+        report::exit_of(&looked(&served, "ready", limit).await)
+    };
+    // What was not read may be in the way of a cut-over.
+    assert_eq!(exit(Duration::ZERO).await, Exit::Differences);
+    assert_eq!(exit(LONG).await, Exit::Done);
     let status = looked(&served, "tailing", LONG).await;
     assert_eq!(status["stream_unread_seconds"], Value::Null);
     assert!(status["stream"].is_object(), "{status}");
