@@ -40,6 +40,7 @@ impl Migrating<'_> {
         let mut command = binary("weir");
         let url = format!("http://{}", self.store.endpoint.address());
         command.args(["migrate", "--endpoint", &url, "cutover", "move", "--timeout", seconds]);
+        command.arg("--nobody-follows");
         let cutover = Process::start(
             {
                 command.current_dir(self.folder);
@@ -82,7 +83,8 @@ fn a_cut_over_that_does_not_go_through_leaves_everything_as_it_was() {
     worker.kill();
     migrating.clock(&json!({"freeze": true}));
     migrating.put(100, 10);
-    let (code, said) = migrating.verb(&["cutover", "move", "--timeout", "1"]);
+    let cutover = ["cutover", "move", "--timeout", "1", "--nobody-follows"];
+    let (code, said) = migrating.verb(&cutover);
     assert!(code == 5 && said.contains("everything is as it was"), "{code}: {said}");
     migrating.is_as_it_was();
 
@@ -152,6 +154,27 @@ fn writers_are_not_held_up_for_a_change_that_nobody_applies() {
     assert!(code == 1 && said.contains("reverted, aborted"), "{said}");
     let (code, said) = migrating.verb(&["journal", "mvoe"]);
     assert!(code == 1 && said.contains("there is no migration `mvoe`"), "{said}");
+}
+
+#[test]
+fn a_cut_over_looks_for_somebody_who_follows_the_way_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = LocalStore::start(folder.path());
+    let migrating = Migrating { folder: folder.path(), store: &store };
+    let mut worker = ready(&migrating, PLAN);
+    worker.kill();
+    // What workers have noted until then is too old.
+    store.endpoint.advance_clock(60 * SECOND_MS);
+    let pets = store.endpoint.scan("pets");
+    let (code, said) = migrating.verb(&["cutover", "move", "--timeout", "1"]);
+    let words = "nobody was seen to follow the stream of `pets`";
+    assert!(code == 5 && said.contains(words) && said.contains("--nobody-follows"), "{said}");
+    migrating.is_as_it_was();
+    assert_eq!(store.endpoint.scan("pets"), pets);
+    // Whoever has nothing else to do is found.
+    let _worker = migrating.work("work", "move");
+    migrating.ok(&["cutover", "move"]);
+    assert_eq!(store.endpoint.scan("pets"), pets);
 }
 
 #[test]

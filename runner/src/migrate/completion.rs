@@ -11,11 +11,11 @@ use rules::migration::plan::{Direction, Kind, Plan};
 use super::control::{Expect, Move, phase_of};
 use super::cutover::SwitchArguments;
 use super::start::begin_run;
-use super::tasks::{Work, make_tasks};
+use super::tasks::{Work, make_tasks, run_to_go_on_with};
 use super::verbs::{Answer, Verb, answer};
-use super::{Context, in_place, sweep, verify};
+use super::{Context, in_place, sweep, verify, workers};
 use crate::exit::Exit;
-use crate::output::{say, show};
+use crate::output::{counted, say, show};
 
 /// What to complete.
 #[derive(Clone, Debug, Args)]
@@ -109,7 +109,8 @@ pub(super) async fn clean(
     };
     let swept_off = |state: &mut super::Entry| state.remove("unswept").is_some();
     context.control.change_state(name, expect, swept_off).await?;
-    say(&format!("{swept} tombstones and all marks are removed from the sources"));
+    let swept = counted(swept, "tombstone", "tombstones");
+    say(&format!("{swept} and all marks are removed from the sources"));
     Ok(Exit::Done)
 }
 
@@ -148,12 +149,66 @@ async fn unmark(
     limit: Duration,
 ) -> Result<bool, String> {
     let name = plan.migration.as_str();
-    let run = begin_run(context, name, expect, |_, _| ()).await?;
     let direction = match way {
         Direction::Forward => "forward",
         Direction::Reverse => "reverse",
     };
+    let of = ("unmark", direction, table);
+    // Nothing is marked any more by then, so what was done stays done, and what is open goes on.
+    let run = match run_to_go_on_with(context, plan, fingerprint, of).await? {
+        Some(run) => {
+            workers::wake_set_aside(context, name).await?;
+            run
+        }
+        None => begin_run(context, name, expect, |_, _| ()).await?,
+    };
     let work = Work { run, work: "unmark", repairs: false, direction };
     make_tasks(context, plan, fingerprint, work, table, expect).await?;
     Ok(verify::finished(context, name, run, limit).await?.is_some())
+}
+
+#[cfg(test)]
+mod tests {
+    use aws_sdk_dynamodb::types::AttributeValue as Sdk;
+
+    use super::super::control::{Entry, number};
+    use super::super::switching_tests::{NAME, plan, serve, write_down};
+    use super::*;
+
+    #[tokio::test]
+    async fn taking_marks_off_goes_on_where_it_was_not_done_in_time() {
+        let served = serve().await;
+        let (context, control, plan) = (&served.context, &served.context.control, plan());
+        write_down(&served, &plan).await;
+        let (_, fingerprint) = context.plan(NAME).await.unwrap();
+        let expect = Expect::phases(&[Phase::None]);
+        let step = Move { expect, to: Some(Phase::Completing), why: "", now: 1 };
+        control.to_phase(NAME, step, |_| ()).await.unwrap();
+        let (fingerprint, plan) = (fingerprint.as_str(), &plan);
+        // Whether it was done, and the last run.
+        let swept = async |table: &str| {
+            let of = (plan, fingerprint, Direction::Forward);
+            let expect = Expect::phases(&[Phase::Completing]);
+            let is_done = unmark(context, of, expect, table, Duration::ZERO).await.unwrap();
+            (is_done, number(&context.state(NAME).await.unwrap(), "run"))
+        };
+        let work = async |task: &str, member: &str| {
+            let is_so = |task: &mut Entry| {
+                task.insert("done".to_owned(), Sdk::Bool(true));
+                task.insert(member.to_owned(), Sdk::Bool(true));
+                true
+            };
+            control.change(NAME, task, is_so).await.unwrap();
+        };
+        assert_eq!(swept("pets").await, (false, 1));
+        assert_eq!(swept("pets").await, (false, 1));
+        work("TASK#1#unmark#pets#0000", "done").await;
+        assert_eq!(swept("pets").await, (true, 1));
+        // What is done of one table stays done while another one is swept.
+        assert_eq!(swept("cats").await, (false, 2));
+        assert_eq!(swept("pets").await, (true, 2));
+        // What was ended without its work is made anew.
+        work("TASK#2#unmark#cats#0000", "superseded").await;
+        assert_eq!(swept("cats").await, (false, 3));
+    }
 }

@@ -21,7 +21,7 @@ use super::start::{After, Fence, activate};
 use super::steps::Standing;
 use super::verbs::{Answer, Verb, answer};
 use super::way_back::BACK_DIFFERENCES;
-use super::{Context, assembly, in_place, sweep, true_value, way_back};
+use super::{Context, assembly, followers, in_place, sweep, true_value, way_back};
 use crate::endpoint;
 use crate::exit::Exit;
 use crate::output::{self, say, show};
@@ -59,6 +59,10 @@ pub(crate) struct CutoverArguments {
     /// the sources
     #[arg(long)]
     no_way_back: bool,
+    /// Switch although nobody is seen to follow the streams of the targets: what is written to them
+    /// comes back to the sources only if somebody does within 24 hours
+    #[arg(long)]
+    nobody_follows: bool,
 }
 
 /// What to switch back.
@@ -104,7 +108,7 @@ struct Decided {
 /// Switches to the targets.
 pub(super) async fn cutover(
     context: &Context,
-    CutoverArguments { switch: arguments, no_way_back }: &CutoverArguments,
+    CutoverArguments { switch: arguments, no_way_back, nobody_follows }: &CutoverArguments,
 ) -> Result<Exit, String> {
     let name = arguments.name.as_str();
     let (state, _) = match arguments.dry_run {
@@ -157,7 +161,18 @@ pub(super) async fn cutover(
     if phase == Phase::Turning {
         return open_targets(context, name, None).await;
     }
-    switch(context, (&plan, &fingerprint), &state, is_stale, arguments.limit()).await
+    let asks = !nobody_follows && phase == Phase::Ready;
+    let before = Before { is_stale, asks };
+    switch(context, (&plan, &fingerprint), &state, before, arguments.limit()).await
+}
+
+/// What is known and asked before a cut-over.
+#[derive(Clone, Copy, Debug)]
+struct Before {
+    /// The last comparison is too old.
+    is_stale: bool,
+    /// Whether somebody follows the streams of the targets is asked for.
+    asks: bool,
 }
 
 /// Moves readers and writers to the targets once all is drained, or leaves everything as it was.
@@ -165,7 +180,7 @@ async fn switch(
     context: &Context,
     (plan, fingerprint): (&Plan, &str),
     state: &Entry,
-    is_stale: bool,
+    Before { is_stale, asks }: Before,
     limit: Duration,
 ) -> Result<Exit, String> {
     let name = plan.migration.as_str();
@@ -176,6 +191,9 @@ async fn switch(
         && let Err(exit) = may_hold_up(context, name, CUTOVER, false, &mut drain, limit).await?
     {
         return Ok(exit);
+    }
+    if asks && !followers::are_seen(context, plan, state, limit).await? {
+        return Ok(Exit::TimedOut);
     }
     let settle = settle_time(context, plan).await;
     let hold = Hold::take(context, name, CUTOVER, fingerprint, since).await?;

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::control::{Entry, number, phase_of};
 use super::cutover::{WayBack, drain};
 use super::drain::{Counted, Drain, Drained};
-use super::{Context, LOOK_EVERY, slowed, tables, way_back};
+use super::{Context, LOOK_EVERY, followers, slowed, tables, way_back};
 use crate::keys;
 
 /// A stream keeps its records for 24 hours; what was not followed by then is lost. Source: DynamoDB
@@ -184,9 +184,11 @@ impl Watcher {
         let mut is_followed = self.applied.is_followed(Instant::now());
         if let Some(table) = late(&looked, now)
             && is_followed != Some(true)
-            && slowed::is_noted_behind(context, table, now).await
+            && (slowed::is_noted_behind(context, table, now).await
+                || followers::is_noted_now(context, table).await)
         {
-            // Nothing was seen, and yet a function has said that it is at it.
+            // Nothing was seen, and yet a function has said that it is at it: it may work through what
+            // others have applied before it comes to what waits.
             is_followed = Some(true);
         }
         let idle_seconds = self.applied.idle_seconds(Instant::now());

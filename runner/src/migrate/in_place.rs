@@ -12,14 +12,14 @@ use rules::migration::plan::{Direction, Kind, Output, Plan};
 use serde_json::{Value, json};
 
 use super::catch_up::{LAST_LOOK, drained, within};
-use super::control::{Entry, Expect, Move, Progress, number, phase_of, s, text};
+use super::control::{Entry, Expect, Move, Progress, n, number, phase_of, s, text};
 use super::cutover::{SwitchArguments, WayBack, drain, is_too_old, settle_time};
 use super::drain::Counted;
 use super::held::new_holder;
 use super::start::{After, Fence, activate, begin_run};
-use super::tasks::{Work, make_tasks};
+use super::tasks::{Work, make_tasks, run_to_go_on_with};
 use super::verify::Compared;
-use super::{Context, comparing, sweep, verify};
+use super::{Context, comparing, sweep, verify, workers};
 use crate::archive::maintenance;
 use crate::exit::Exit;
 use crate::output::{self, say, show};
@@ -28,7 +28,7 @@ use crate::output::{self, say, show};
 const COMPARISON_LIMIT: Duration = Duration::from_secs(3600);
 
 /// Changes every item back. Writers may go on: what they write is changed back as well, until all
-/// is done. Whoever says it again does all of it again, which changes nothing that was done.
+/// is done. Whoever says it again goes on with what is open.
 pub(super) async fn revert(
     context: &Context,
     name: &str,
@@ -39,17 +39,15 @@ pub(super) async fn revert(
     let (control, limit) = (&context.control, arguments.limit());
     let holder = take(context, name).await?;
     let expect = Expect::held(&[Phase::Reverting], &holder);
-    // Writers are not held up meanwhile: it is a backfill like the first one.
-    let fence = Fence { direction: "reverse", fingerprint, expect, after: After::Read };
-    let since = activate(context, name, fence).await?;
-    let switched_at = sweep::real_seconds(context).await;
-    let switched = |state: &mut Entry| {
-        sweep::switched(state, switched_at);
-        true
+    let (run, since) = match to_go_on_with(context, plan, fingerprint).await? {
+        Some(known) => {
+            say("what is changed back already stays so, and the rest goes on");
+            workers::wake_set_aside(context, name).await?;
+            known
+        }
+        None => begin_changing_back(context, name, fingerprint, expect).await?,
     };
-    control.change_state(name, expect, switched).await?;
     let epoch = control.route(name, expect, "source", "source").await?;
-    let run = begin_run(context, name, expect, |_, _| ()).await?;
     let work = Work { run, work: "backfill", repairs: false, direction: "reverse" };
     for table in plan.source_tables(Direction::Reverse) {
         make_tasks(context, plan, fingerprint, work, table, expect).await?;
@@ -61,7 +59,6 @@ pub(super) async fn revert(
     // invocation changes that began before the switch and takes its time.
     tokio::time::sleep(Duration::from_secs(plan.gate_seconds.into())).await;
     sweep::wait(context, name, plan, "what it changes is changed back until then").await?;
-    let since = u64::try_from(since).unwrap_or(0);
     let counted = Counted { since, compared: since };
     let mut drain = drain(context, plan, Direction::Reverse, counted, WayBack::Unused).await?;
     let settle = settle_time(context, plan).await;
@@ -97,6 +94,55 @@ pub(super) async fn revert(
     control.to_phase(name, end, released).await?;
     show(&format!("{name} is reverted: {why}\n"));
     Ok(Exit::Done)
+}
+
+/// The run that changes items back, and the fence from which on records are followed that way, if
+/// somebody has begun it and nothing has come after it, such as the comparison in the end.
+async fn to_go_on_with(
+    context: &Context,
+    plan: &Plan,
+    fingerprint: &str,
+) -> Result<Option<(u64, u64)>, String> {
+    let name = plan.migration.as_str();
+    let (state, active) = (context.state(name).await?, context.control.active(name).await?);
+    let (last, since) = (number(&state, "run"), number(&state, "back_since"));
+    // What was written between two fences only the run after the second one is sure to meet.
+    let is_followed = active.is_some_and(|(direction, of_plan, fence)| {
+        direction == "reverse" && of_plan == fingerprint && u64::try_from(fence) == Ok(since)
+    });
+    if !is_followed {
+        return Ok(None);
+    }
+    for table in plan.source_tables(Direction::Reverse) {
+        let of = ("backfill", "reverse", table);
+        if run_to_go_on_with(context, plan, fingerprint, of).await? == Some(last) {
+            return Ok(Some((last, since)));
+        }
+    }
+    Ok(None)
+}
+
+/// Turns the migration round and begins the run that changes items back; gives its number, and the
+/// fence from which on records are followed that way.
+async fn begin_changing_back(
+    context: &Context,
+    name: &str,
+    fingerprint: &str,
+    expect: Expect<'_>,
+) -> Result<(u64, u64), String> {
+    // Writers are not held up meanwhile: it is a backfill like the first one.
+    let fence = Fence { direction: "reverse", fingerprint, expect, after: After::Read };
+    let since = u64::try_from(activate(context, name, fence).await?).unwrap_or(0);
+    let switched_at = sweep::real_seconds(context).await;
+    let switched = |state: &mut Entry| {
+        sweep::switched(state, switched_at);
+        true
+    };
+    context.control.change_state(name, expect, switched).await?;
+    let with_fence = |state: &mut Entry, _| {
+        state.insert("back_since".to_owned(), n(since));
+    };
+    Ok((begin_run(context, name, expect, with_fence).await?, since))
 }
 
 /// Begins a way back, and gives the name of who carries it out. Who says it last does: the steps of
@@ -145,8 +191,8 @@ pub(super) async fn complete(
     let compares = plan.kind == Kind::Purge || is_unknown;
     let compared = if compares || is_too_old(context, state).await {
         let limit = COMPARISON_LIMIT;
-        let way = Direction::Forward;
-        let compared = verify::look_through(context, name, way, expect, false, limit).await?;
+        let of = (plan, fingerprint);
+        let compared = verify::look_through_to_end(context, of, expect, limit).await?;
         let Some(compared) = compared else { return Ok(Exit::TimedOut) };
         Some(compared)
     } else {

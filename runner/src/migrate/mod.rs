@@ -15,6 +15,7 @@ mod cutover;
 mod drain;
 mod estimate;
 mod expect;
+mod followers;
 mod following;
 mod held;
 mod hooks;

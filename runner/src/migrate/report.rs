@@ -309,6 +309,8 @@ pub(super) fn exit_of(status: &Value) -> Exit {
         Some("reverted" | "aborted") if is("/unswept") => Exit::Differences,
         _ if is("/still_followed") => Exit::Differences,
         Some("ready") if is("/stale") => Exit::Differences,
+        // What is in the way of a cut-over stands in the streams.
+        Some("ready") if at(status, "/stream_unread_seconds").is_u64() => Exit::Differences,
         Some("ready" | "cut-over") if is("/comparison_not_noted") => Exit::Differences,
         // The next switch would refuse. A way back that is too old is known as such.
         Some("ready" | "cut-over") if at(status, "/hopeless").is_string() && !is("/stale") => {

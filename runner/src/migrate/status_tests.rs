@@ -317,6 +317,19 @@ async fn a_look_that_is_not_done_in_time_is_told() {
     assert_eq!((&status["stream"], &status["stream_unread_seconds"]), (&Value::Null, &json!(0)));
     let said = status_line::line(&status);
     assert!(said.contains("were not read to their end in 0 s"), "{said}");
+    let exit = async |limit| {
+        let (now, _) = times().await;
+        let compared = |state: &mut super::Entry| {
+            state.insert("verified_run".to_owned(), n(1));
+            state.insert("verified_at".to_owned(), n(now));
+            true
+        };
+        served.context.control.change(NAME, "STATE", compared).await.unwrap();
+        report::exit_of(&looked(&served, "ready", limit).await)
+    };
+    // What was not read may be in the way of a cut-over.
+    assert_eq!(exit(Duration::ZERO).await, Exit::Differences);
+    assert_eq!(exit(LONG).await, Exit::Done);
     let status = looked(&served, "tailing", LONG).await;
     assert_eq!(status["stream_unread_seconds"], Value::Null);
     assert!(status["stream"].is_object(), "{status}");
@@ -337,8 +350,20 @@ async fn what_waits_for_long_while_nothing_is_applied_is_followed_by_nobody() {
         (&stream["unfollowed"], offers(&status)[0]),
         (&json!("cats"), "weir migrate work move")
     );
-    // A function says that it is at it, and that the stream is behind.
     let noted = crate::server_date::seconds(&served.context.control.client).await.unwrap();
+    // One that works through what others have applied says that it follows, and is not behind by that.
+    let follow = async |at: i64| {
+        let at = n(u64::try_from(at).unwrap());
+        let note = |entry: &mut super::Entry| {
+            entry.insert("at".to_owned(), at.clone()) != Some(at.clone())
+        };
+        served.context.control.change("*", "FOLLOWED#cats", note).await.unwrap();
+        let status = looked(&served, "tailing", LONG).await;
+        (status["stream"]["followed"].clone(), status["stream"]["unfollowed"].clone())
+    };
+    assert_eq!(follow(noted).await, (json!(true), Value::Null));
+    assert_eq!(follow(noted - 3_600).await, (json!(false), json!("cats")));
+    // A function says that it is at it, and that the stream is behind.
     let lag = |entry: &mut super::Entry| {
         entry.insert("seconds".to_owned(), n(61));
         entry.insert("at".to_owned(), n(u64::try_from(noted).unwrap()));

@@ -20,7 +20,7 @@ use super::control::{Entry, n, number, s, text};
 use super::{Context, tables};
 use crate::endpoint;
 use crate::load::{error_text, to_sdk_item, to_sdk_value};
-use crate::output::say;
+use crate::output::{counted, say};
 use crate::server_date;
 
 /// Seconds that a request may be under way after its invocation was ended.
@@ -152,8 +152,9 @@ pub(super) async fn sweep(
         let is_last = bucket + 1 == NOTE_BUCKETS;
         if left > 0 || (!is_last && begun.elapsed() >= limit) {
             say(&format!(
-                "not done after {} s: {swept} tombstones are removed; say it again, with more time by --timeout, and it goes on with the others",
-                limit.as_secs()
+                "not done after {} s: {} removed; say it again, with more time by --timeout, and it goes on with the others",
+                limit.as_secs(),
+                counted(swept, "tombstone is", "tombstones are")
             ));
             return Ok(None);
         }

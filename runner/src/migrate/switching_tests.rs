@@ -16,7 +16,10 @@ use super::control::{Entry, Expect, Move, n, number, phase_of, s, text};
 use super::cutover::SwitchArguments;
 use super::held::{CUTOVER, HELD_AT, Hold};
 use super::start::{Wrong, check};
-use super::{Context, abort, estimate, in_place, lost, neighbours, report, tables, verify};
+use super::{
+    Context, abort, comparing, estimate, in_place, lost, neighbours, report, tables, true_value,
+    verify,
+};
 use crate::endpoint;
 use crate::exit::Exit;
 use crate::output::Output;
@@ -256,6 +259,71 @@ async fn of_two_that_change_items_back_the_second_one_does() {
     // No worker is there.
     assert_eq!(second, Ok(Exit::TimedOut));
     assert!(holder().await.is_some());
+}
+
+#[tokio::test]
+async fn changing_back_goes_on_where_it_was_not_done_in_time() {
+    let served = serve().await;
+    let (context, control, plan) = (&served.context, &served.context.control, plan_in_place(NAME));
+    begin(context, &plan, 0).await.unwrap();
+    let expect = Expect::phases(&[Phase::Copying]);
+    let step = Move { expect, to: Some(Phase::CutOver), why: "", now: 1 };
+    control.to_phase(NAME, step, |_| ()).await.unwrap();
+    let arguments = SwitchArguments { name: NAME.to_owned(), timeout: 0, dry_run: false };
+    let (_, fingerprint) = context.plan(NAME).await.unwrap();
+    // The run that is waited for, and the fence behind which records are followed.
+    let reverted = async || {
+        let ended = in_place::revert(context, NAME, &plan, &fingerprint, &arguments).await;
+        assert_eq!(ended, Ok(Exit::TimedOut), "no worker is there");
+        (number(&context.state(NAME).await.unwrap(), "run"), served.fence().await)
+    };
+    let first = reverted().await;
+    assert_eq!(
+        (first.0, control.entries(NAME, "TASK#1#backfill#cats#").await.unwrap().len()),
+        (1, 1)
+    );
+    assert_eq!(reverted().await, first);
+    // What came after the run, such as a comparison, may have found what it did not change.
+    let later = |state: &mut Entry| state.insert("run".to_owned(), n(2)) != Some(n(2));
+    control.change(NAME, "STATE", later).await.unwrap();
+    let anew = reverted().await;
+    assert!(anew.0 == 3 && anew.1 > first.1, "{anew:?} {first:?}");
+}
+
+#[tokio::test]
+async fn the_comparison_of_an_end_goes_on_where_it_was_not_done_in_time() {
+    let served = serve().await;
+    let (context, control, plan) = (&served.context, &served.context.control, plan_in_place(NAME));
+    begin(context, &plan, 0).await.unwrap();
+    let (_, fingerprint) = context.plan(NAME).await.unwrap();
+    let expect = Expect::phases(&[Phase::Copying]);
+    let of = (&plan, fingerprint.as_str());
+    let compared = async || {
+        let seen = verify::look_through_to_end(context, of, expect, Duration::ZERO).await.unwrap();
+        let run = number(&context.state(NAME).await.unwrap(), "run");
+        (seen.map(|seen| (seen.run, seen.began)), run)
+    };
+    assert_eq!(compared().await, (None, 1));
+    assert_eq!(compared().await, (None, 1));
+    let began = comparing::begun(&context.state(NAME).await.unwrap()).unwrap().1;
+    let task = "TASK#1#check-source#cats#0000";
+    let with = async |member: &str| {
+        let change = |task: &mut Entry| {
+            task.insert("done".to_owned(), true_value());
+            task.insert(member.to_owned(), true_value());
+            true
+        };
+        control.change(NAME, task, change).await.unwrap();
+    };
+    with("done").await;
+    assert_eq!(compared().await, (Some((1, began)), 1));
+    // What repairs also counts what it has repaired.
+    with("repairs").await;
+    assert_eq!(compared().await, (None, 2));
+    // Streams may forget what was written since one that is too old.
+    let old = |state: &mut Entry| state.insert("comparing_at".to_owned(), n(1)) != Some(n(1));
+    control.change(NAME, "STATE", old).await.unwrap();
+    assert_eq!(compared().await, (None, 3));
 }
 
 #[tokio::test]

@@ -199,6 +199,13 @@ impl Control {
         self.put(item).await
     }
 
+    /// Writes a note that says nothing but when it was written, as a second since 1970.
+    pub(crate) async fn note_time(&self, entry: &str, at: u64) -> Result<(), Failure> {
+        let mut item = key(ALL, entry);
+        item.insert("at".to_owned(), SdkValue::N(at.to_string()));
+        self.put(item).await
+    }
+
     /// What was noted last of how far the stream of a table is behind.
     pub(crate) async fn lag(&self, table: &str) -> Result<Option<Lag>, Failure> {
         let Some(item) = self.get(ALL, &format!("LAG#{table}")).await? else { return Ok(None) };

@@ -31,6 +31,7 @@ use std::time::Duration;
 
 use model::arn::StreamArn;
 use model::{AttributeValue, KeySchema};
+use rules::migration::plan::NOTED_EVERY_SECONDS;
 use rules::migration::{Direction, Kind, Migration, Plan};
 
 use crate::back_off::{Deadline, RetryPolicy};
@@ -43,11 +44,8 @@ use control::{Active, Control, Lag};
 use targets::Targets;
 pub(crate) use throttling::Throttling;
 
-/// Seconds between two notes of one table's lag or throttling by one process: well within those for
-/// which a note counts.
-const NOTED_EVERY: u64 = 10;
-/// How long a note of a lag may take: it comes after the time of the batch is over, and a second is left
-/// for the answer.
+/// How long a note may take that nothing waits for: that of a lag comes after the time of the batch is
+/// over, and a second is left for the answer.
 const NOTE_LIMIT: Duration = Duration::from_millis(300);
 /// What names the tables of a plan, where a setting names others.
 const PLAN_TABLE: &str = "the plan of the migration";
@@ -100,10 +98,17 @@ impl<O: ObjectStore + Clone> Migrations<O> {
             Batch::Control => {
                 let response = self.work(batch, deadline).await;
                 self.note_throttling().await;
+                // It tells that the functions at work are such as note what they follow.
+                self.note_followed(self.control.table()).await;
                 Ok(Begun::Done(response))
             }
             Batch::Sources => {
                 let (migrations, ways_there) = self.followers(batch).await?;
+                if let Some(table) = table_of(batch)
+                    && migrations.iter().any(|m| m.schemas().contains_key(&table))
+                {
+                    self.note_followed(&table).await;
+                }
                 // What the invocation before this one met with.
                 self.note_throttling().await;
                 Ok(Begun::Frame(Box::new(Frame {
@@ -179,13 +184,11 @@ impl<O: ObjectStore + Clone> Migrations<O> {
 
     /// Whether a batch is known to be of a table that a migration does not read.
     async fn is_of_others(&self, active: &Active, batch: &[Delivered<'_>]) -> bool {
-        let Some(Ok(arn)) = first_arn(batch).map(|arn| arn.parse::<StreamArn>()) else {
-            return false;
-        };
+        let Some(table) = table_of(batch) else { return false };
         let plan = self.plan(&active.migration).await;
         plan.is_ok_and(|(plan, fingerprint)| {
             fingerprint == active.fingerprint
-                && !plan.source_tables(active.direction).contains(&arn.table.table.as_str())
+                && !plan.source_tables(active.direction).contains(&table.as_str())
         })
     }
 
@@ -232,10 +235,26 @@ impl<O: ObjectStore + Clone> Migrations<O> {
         }
     }
 
-    /// Whether a note that is written all the time is to be written now.
+    /// Notes that the stream of a table of a migration is followed, also by whoever has nothing to do
+    /// with its records, such as those that a migration makes in its targets before it is turned round.
+    /// A note that cannot be written holds nothing up.
+    async fn note_followed(&self, table: &str) {
+        let entry = format!("FOLLOWED#{table}");
+        let Some(now) = self.control.now().filter(|now| self.is_to_be_noted(&entry, *now)) else {
+            return;
+        };
+        let note = tokio::time::timeout(NOTE_LIMIT, self.control.note_time(&entry, now));
+        let late = |_| Err(Failure::Retry("the control table does not answer".to_owned()));
+        if let Err(failure) = note.await.unwrap_or_else(late) {
+            tracing::warn!(function = "migration", table, %failure, "followed, which could not be noted");
+        }
+    }
+
+    /// Whether a note that is written all the time is to be written now. A clock that was set back is no
+    /// reason to write none.
     fn is_to_be_noted(&self, entry: &str, now: u64) -> bool {
         let mut noted = self.noted.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_fresh = noted.get(entry).is_some_and(|at| at + NOTED_EVERY > now);
+        let is_fresh = noted.get(entry).is_some_and(|at| at.abs_diff(now) < NOTED_EVERY_SECONDS);
         if !is_fresh {
             noted.insert(entry.to_owned(), now);
         }
@@ -328,6 +347,12 @@ fn first_arn(batch: &[Delivered<'_>]) -> Option<String> {
     batch.iter().find_map(|delivered| {
         delivered.look(|record| record.ok().map(|record| record.event_source_arn.into_owned()))
     })
+}
+
+/// The table of a batch; none if that cannot be read.
+fn table_of(batch: &[Delivered<'_>]) -> Option<String> {
+    let arn: StreamArn = first_arn(batch)?.parse().ok()?;
+    Some(arn.table.table)
 }
 
 #[cfg(test)]

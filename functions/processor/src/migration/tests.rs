@@ -71,6 +71,9 @@ async fn a_task_that_another_worker_has_is_looked_at_again_before_it_is_answered
         let mut looks = 0;
         let deadline = Deadline::after(Duration::from_secs(seconds));
         let answer = begun(&told, deadline, |operation, body| {
+            if body["Item"]["entry"]["S"] == "FOLLOWED#control" {
+                return ("200 OK", json!({}));
+            }
             assert_eq!(operation, "getitem");
             if body["Key"]["entry"]["S"] == "STATE" {
                 return ("200 OK", json!({}));
@@ -209,6 +212,7 @@ async fn worked_in(
         "putitem" if body["TableName"] == "control" => {
             match body["Item"]["entry"] == task["entry"] {
                 true => task = body["Item"].clone(),
+                false if body["Item"]["entry"]["S"] == "FOLLOWED#control" => {}
                 false => others.push(body["Item"].clone()),
             }
             ("200 OK", json!({}))
@@ -499,8 +503,40 @@ async fn a_stream_is_behind_if_something_of_it_was_left_to_do() {
         });
         let left = answer.await.unwrap().batch_item_failures.len();
         assert_eq!(left, usize::from(is_broken), "{age}");
-        let expected: &[&str] = if is_noted { &["LAG#src"] } else { &[] };
+        let expected = if is_noted { &["FOLLOWED#src", "LAG#src"][..] } else { &["FOLLOWED#src"] };
         assert_eq!(notes, expected, "{age} {is_broken}");
+    }
+}
+
+#[tokio::test]
+async fn whoever_follows_a_table_of_a_plan_says_so_also_with_nothing_to_do() {
+    let active = json!({"M": {"m": {"M": {
+        "direction": {"S": "forward"}, "fingerprint": {"S": Plan::fingerprint(&moved_plan())},
+    }}}});
+    // The targets are followed before the way back is in use; another table is of no migration.
+    for (table, is_noted) in [("tgt", true), ("other", false)] {
+        let mut notes = Vec::new();
+        let deadline = Deadline::after(Duration::from_secs(60));
+        let record = record(table, &json!({"pk": {"S": "D#1"}, "sk": {"S": "S"}}));
+        let answer = begun(&record, deadline, |operation, body| match operation {
+            "describetable" if body["TableName"] == "src" => described(&["id"]),
+            "describetable" => described(&["pk", "sk"]),
+            "putitem" => {
+                assert!(body["Item"]["at"]["N"].is_string(), "{body}");
+                notes.push(body["Item"]["entry"]["S"].as_str().unwrap().to_owned());
+                // Nothing waits for it.
+                ("400 Bad Request", error("AccessDeniedException"))
+            }
+            _ => match body["Key"]["entry"]["S"].as_str() {
+                Some("ACTIVE") => ("200 OK", json!({"Item": {"active": active}})),
+                _ => ("200 OK", json!({"Item": {"plan": {"S": moved_plan()}}})),
+            },
+        });
+        assert_eq!(answer.await.unwrap().batch_item_failures.len(), 0, "{table}");
+        // The client tries some of them again.
+        notes.dedup();
+        let expected: &[&str] = if is_noted { &["FOLLOWED#tgt"] } else { &[] };
+        assert_eq!(notes, expected, "{table}");
     }
 }
 

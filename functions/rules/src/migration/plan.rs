@@ -17,6 +17,9 @@ pub const SEGMENTS_MAX: u32 = 256;
 pub const LAG_SECONDS_MAX: u64 = 60;
 /// Seconds after which it no longer counts that a stream was said to be behind.
 pub const LAG_FRESH_SECONDS: u64 = 30;
+/// Seconds between two notes of the same thing by one process: well within those for which a note
+/// counts.
+pub const NOTED_EVERY_SECONDS: u64 = 10;
 
 /// What a migration does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
