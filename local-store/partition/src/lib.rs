@@ -72,7 +72,7 @@ pub use options::{
     ExpectedPolicy, IndexOptions, OnDemandLimit, OptionChange, POLICY_CHANGED, Recovery,
     ResourcePolicy, TableOptions, Units,
 };
-pub use outbox::{Delivery, Parcel, has_arrived, is_outbox_full, read_parcel, under_way};
+pub use outbox::{Delivery, Parcel, has_arrived, read_parcel, under_way};
 pub use placement::{ARCS_MAX, ArcId, Placement, Seat, Stretch};
 pub use read::{
     ItemRange, SortRange, TokenRange, read_encoded_entries, read_encoded_item, read_encoded_items,

@@ -92,10 +92,6 @@ async fn tick_items(store: &Store, arc: ArcId) -> Result<(), Unavailable> {
         repeat(replica, || Command::StepTimeToLive { table }).await?;
     }
     for table in find_index_work(tables()) {
-        let held_up = catalogue.get(table).map(|table| store.holds_up_indexes(table, arc));
-        if held_up.transpose().map_err(unread)?.unwrap_or(false) {
-            continue;
-        }
         repeat(replica, || Command::StepIndexes { table }).await?;
     }
     split(store, arc).await?;
@@ -160,9 +156,6 @@ async fn sweep_arc(store: &Store, replica: &Node, entries_max: usize) -> Result<
     for table in replica.catalogue().tables() {
         let mut behind: Option<Vec<u8>> = None;
         for _ in 0..entries_max {
-            if store.holds_up_indexes(table, replica.arc()).map_err(unread)? {
-                break;
-            }
             let now = store.now();
             let place = behind.as_deref();
             let found =
@@ -194,10 +187,5 @@ fn find<T>(
     replica: &Node,
     read: impl FnOnce(&dyn View) -> Result<T, ReadError>,
 ) -> Result<T, Unavailable> {
-    read(&*replica.view()).map_err(unread)
-}
-
-#[expect(clippy::needless_pass_by_value, reason = "errors are mapped by value")]
-fn unread(error: ReadError) -> Unavailable {
-    Unavailable::NotDone(error.to_string())
+    read(&*replica.view()).map_err(|error| Unavailable::NotDone(error.to_string()))
 }

@@ -8,9 +8,7 @@
 use std::time::Duration;
 
 use partition::mutation::{self, Mutation};
-use partition::{
-    Command, ReadError, Reply, Table, has_arrived, is_outbox_full, read_parcel, under_way,
-};
+use partition::{Command, Reply, has_arrived, read_parcel, under_way};
 
 use super::{Store, Unavailable, WeakStore};
 use crate::node::{Node, WeakNode};
@@ -20,20 +18,6 @@ use crate::ring::ArcId;
 const LOOK: Duration = Duration::from_millis(500);
 /// Time to wait when nothing was taken: the index is not known there yet, or the arc is away.
 const RETRY: Duration = Duration::from_millis(20);
-/// Changes that may wait for their way from one arc to another before more are held up: what 10,000
-/// writes a second leave while an arc elects a leader, which takes about two seconds. A courier brings
-/// them in 40 rounds. Few in tests.
-const WAITING_MAX: u64 = if cfg!(test) { 300 } else { 20_000 };
-
-impl Store {
-    /// Whether so many index entries of an arc wait for their way to others that nothing of this table
-    /// may add more. What is under way already is not held up, so a few more may come.
-    pub(crate) fn holds_up_indexes(&self, table: &Table, arc: ArcId) -> Result<bool, ReadError> {
-        // Asked before every write: a ring of one arc, which has no outbox, opens no view for it.
-        let arcs = self.arc_count();
-        Ok(arcs > 1 && is_outbox_full(&*self.replica(arc).view(), table, arcs, WAITING_MAX)?)
-    }
-}
 
 /// Runs for as long as the replica and the store are there.
 pub(super) async fn run(replica: WeakNode, store: WeakStore, to: ArcId) {
@@ -62,7 +46,7 @@ pub(super) async fn run(replica: WeakNode, store: WeakStore, to: ArcId) {
 
 /// Brings the next changes. Gives whether all of them were taken.
 async fn deliver(store: &Store, replica: &Node, to: ArcId) -> Result<bool, Unavailable> {
-    let read = |error: ReadError| Unavailable::NotDone(error.to_string());
+    let read = |error: partition::ReadError| Unavailable::NotDone(error.to_string());
     let Some(parcel) = read_parcel(&*replica.view(), replica.arc(), to).map_err(read)? else {
         return Ok(true);
     };
@@ -82,7 +66,7 @@ async fn deliver(store: &Store, replica: &Node, to: ArcId) -> Result<bool, Unava
 
 /// Returns when the changes that an arc has for others now have arrived.
 pub(super) async fn settled(replica: &Node, arcs: u32) -> Result<(), Unavailable> {
-    let failed = |error: ReadError| Unavailable::NotDone(error.to_string());
+    let failed = |error: partition::ReadError| Unavailable::NotDone(error.to_string());
     let numbers = under_way(&*replica.view(), arcs).map_err(failed)?;
     while !has_arrived(&*replica.view(), &numbers).map_err(failed)? {
         tokio::time::sleep(Duration::from_millis(1)).await;

@@ -8,19 +8,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use expression::{ExpressionKind, Placeholders, parse_condition, parse_update};
-use model::encoding::decode_item;
 use model::{
     AttributeValue, Item, KeyAttribute, KeyAttributeType, KeySchema, KeyValue, Number, PrimaryKey,
 };
 use partition::{
     Billing, CancellationReason, Command, CreateTable, Decide, IndexDefinition, IndexKind,
-    IndexNumber, IndexProjection, ItemRange, PartitionNumber, Placement, Prepare, Reply,
-    SecondaryIndex, SplitPoint, Table, TableId, TokenRange, Transaction, TransactionId, Write,
-    WriteAction, fingerprint, home_of_token, read_encoded_entries, read_encoded_items, read_item,
+    IndexProjection, ItemRange, PartitionNumber, Prepare, Reply, SplitPoint, Table, TableId,
+    TokenRange, Transaction, TransactionId, Write, WriteAction, fingerprint, home_of_token,
+    read_index_entries, read_item, read_items,
 };
 
 use super::{Config, Store, transactions};
-use crate::api;
 use crate::ring::ArcId;
 
 const ARCS: u32 = 3;
@@ -64,7 +62,7 @@ fn definition() -> CreateTable {
         throughput: None,
     };
     CreateTable {
-        name: "things".into(),
+        name: "t".into(),
         key_schema: schema("p"),
         billing: Billing::OnDemand,
         deletion_protection: false,
@@ -127,14 +125,14 @@ fn transfer(from: u64, to: u64, n: u64, token: Option<String>) -> Command {
 }
 
 fn table(store: &Store) -> Arc<Table> {
-    Arc::clone(store.catalogue().find("things").unwrap())
+    Arc::clone(store.catalogue().find("t").unwrap())
 }
 
 fn read_all(store: &Store) -> Vec<Item> {
     let mut items = Vec::new();
     let range = ItemRange::Tokens(TokenRange::ALL);
-    read_encoded_items(&*store.view(), &table(store), &range, None, true, &mut |item| {
-        items.push(decode_item(item).unwrap());
+    read_items(&*store.view(), &table(store), &range, None, true, &mut |item| {
+        items.push(item);
         std::ops::ControlFlow::Continue(())
     })
     .unwrap();
@@ -145,7 +143,7 @@ fn count_entries(store: &Store, forward: bool) -> usize {
     let (mut entries, table) = (0, table(store));
     let range = ItemRange::Tokens(TokenRange::ALL);
     let index = table.indexes[0].number;
-    read_encoded_entries(&*store.view(), &table, index, &range, None, forward, &mut |_| {
+    read_index_entries(&*store.view(), &table, index, &range, None, forward, &mut |_| {
         entries += 1;
         std::ops::ControlFlow::Continue(())
     })
@@ -160,46 +158,6 @@ fn names_apart(store: &Store) -> (u64, u64) {
     (find(1), find(2))
 }
 
-/// Goal: what waits for an arc that cannot take it has a bound: writes of its table are held up, and
-/// go on when it was taken. Method: an index that one arc knows of, and the others do not yet.
-#[tokio::test(flavor = "multi_thread")]
-async fn an_index_that_cannot_follow_holds_up_writes() {
-    let folder = tempfile::tempdir().unwrap();
-    let store = open(folder.path(), ARCS).await;
-    create(&store).await;
-    let known = table(&store);
-    let mut wider = known.definition();
-    let late = SecondaryIndex { number: IndexNumber(1), ..wider.indexes[0].clone() };
-    wider.indexes.push(late);
-    wider.next_index = 2;
-    let placement = Placement { version: known.placement.version + 1, ..known.placement.clone() };
-    let adopt = Command::AdoptTable { table: Box::new(wider), placement };
-    let ahead = ArcId(1);
-    store.replica(ahead).submit(vec![adopt.clone()]).await.unwrap();
-    let mut names = (0..).filter(|name| known.arc_of(&key(*name)) == ahead);
-    let puts = names.by_ref().take(1500).map(|name| Command::Write(Box::new(put(name, 1))));
-    store.submit(puts.collect()).await.unwrap();
-    assert!(store.holds_up_indexes(&known, ahead).unwrap());
-    let put_here = |name| {
-        let body =
-            format!(r#"{{"TableName":"things","Item":{{"p":{{"S":"k{name}"}},"g":{{"S":"g"}}}}}}"#);
-        let store = &store;
-        async move { api::handle(store, "DynamoDB_20120810.PutItem", body.as_bytes()).await }
-    };
-    let name = names.next().unwrap();
-    let refused = put_here(name).await;
-    assert_eq!(refused.status, 400);
-    assert!(refused.body.contains("#ThrottlingException"), "{}", refused.body);
-    assert!(refused.body.contains("IndexWriteKeyRangeThroughputExceeded"), "{}", refused.body);
-    let elsewhere = (0..).find(|name| known.arc_of(&key(*name)) != ahead).unwrap();
-    assert_eq!(put_here(elsewhere).await.status, 200);
-    for arc in store.arcs() {
-        store.replica(arc).submit(vec![adopt.clone()]).await.unwrap();
-    }
-    store.indexes_settled().await.unwrap();
-    assert_eq!(put_here(name).await.status, 200);
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_spread_over_arcs_survives_a_restart() {
     let folder = tempfile::tempdir().unwrap();
@@ -212,7 +170,7 @@ async fn what_is_spread_over_arcs_survives_a_restart() {
         let mut own = 0;
         let range = ItemRange::Tokens(TokenRange::ALL);
         let replica = store.replica(arc);
-        read_encoded_items(&*replica.view(), &table(&store), &range, None, true, &mut |_| {
+        read_items(&*replica.view(), &table(&store), &range, None, true, &mut |_| {
             own += 1;
             std::ops::ControlFlow::Continue(())
         })
@@ -230,7 +188,7 @@ async fn what_is_spread_over_arcs_survives_a_restart() {
     let replies = store.submit(vec![transfer(from, to, 1, None)]).await.unwrap();
     assert!(matches!(replies[..], [Reply::Transacted { repeated: false, .. }]));
     store.submit(vec![Command::DeleteTable { table: TABLE }]).await.unwrap();
-    assert!(store.catalogue().find("things").is_none());
+    assert!(store.catalogue().find("t").is_none());
     for arc in store.arcs() {
         assert!(store.replica(arc).catalogue().get(TABLE).is_none());
     }
