@@ -46,6 +46,8 @@ pub(crate) struct InMemoryCopies {
     stale_pages: u64,
     /// How long each write takes.
     write_time: Duration,
+    /// Copies in a page of the index, where it is not the usual number.
+    page_copies: Option<usize>,
 }
 
 fn key_name(table: &str) -> &'static str {
@@ -102,6 +104,11 @@ impl InMemoryCopies {
     /// Each write takes so long.
     pub(crate) fn with_write_time(write_time: Duration) -> Self {
         Self { write_time, ..Self::default() }
+    }
+
+    /// The index has so many copies in a page.
+    pub(crate) fn with_pages_of(copies: usize) -> Self {
+        Self { page_copies: Some(copies), ..Self::default() }
     }
 
     /// Refuses writes of a copy from now on.
@@ -177,6 +184,7 @@ impl InMemoryCopies {
     /// Some copies behind a place of the index, in its order, and where the next ones begin. Copies
     /// without the sort key are not in it.
     fn index_page<'s>(
+        &self,
         rule: &CopyRule,
         copies: impl Iterator<Item = &'s Item>,
         after: Option<&Item>,
@@ -193,8 +201,9 @@ impl InMemoryCopies {
         let mut places: Vec<Item> = copies.filter_map(place).collect();
         places.retain(|place| after.as_ref().is_none_or(|after| order(place) > *after));
         places.sort_by_key(order);
-        let next = places.get(PAGE).and(places.get(PAGE - 1)).cloned();
-        let split = places.into_iter().take(PAGE).map(|mut place| {
+        let page = self.page_copies.unwrap_or(PAGE);
+        let next = places.get(page).and(places.get(page - 1)).cloned();
+        let split = places.into_iter().take(page).map(|mut place| {
             let line = place.remove("line").unwrap();
             (Item::new().with("line", line), place)
         });
@@ -265,7 +274,7 @@ impl CopyTables for std::sync::Arc<InMemoryCopies> {
         }
         let copies = state.indexed.values();
         let copies = copies.filter(|copy| copy.get(&rule.index_key) == Some(origin));
-        Ok(InMemoryCopies::index_page(rule, copies, after))
+        Ok(self.index_page(rule, copies, after))
     }
 
     async fn jobs(&self, origins: &BTreeSet<Origin>) -> Result<BTreeMap<Origin, Item>, Failure> {

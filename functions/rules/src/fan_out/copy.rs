@@ -14,7 +14,9 @@
 //! **Why no copy of an origin that is there is deleted.** A copy is deleted in three steps: it gets
 //! a mark that nobody else writes; the origin is read; if it is not there, the copy is deleted while
 //! it still has exactly that mark. Who puts a copy once the origin is there again puts it without
-//! the mark, or did so before the origin was read.
+//! the mark, or did so before the origin was read. Who wrote the mark does not matter for that, if it
+//! was read before the origin was: what another worker marked may be deleted as well, see
+//! [`CopyRule::deletion_as_marked`].
 
 use std::collections::BTreeMap;
 use std::iter;
@@ -151,6 +153,21 @@ impl CopyRule {
 }
 
 impl CopyRule {
+    /// What deletes a copy that somebody else marked for the same deletion as `mark`, with a mark of
+    /// his own; the origin must be read after the copy was. `None` for a copy of another origin, or
+    /// with any other mark: that is not this deletion's matter.
+    #[must_use]
+    pub fn deletion_as_marked(&self, copy: &Item, mark: &Mark) -> Option<Update> {
+        let text = text_of(copy, &super::mark_attribute(&self.name))?;
+        let seen = Mark::parse(text)?;
+        let is_of_it = self.origin_of(copy)?.key == mark.origin
+            && seen.origin == mark.origin
+            && seen.stamp.base() == mark.stamp.base()
+            && seen.hops == HOPS_OF_DELETION;
+        // The guard compares texts: one that is written otherwise is nobody's mark.
+        (is_of_it && seen.text() == text).then_some(Update::Delete { mark: seen })
+    }
+
     /// What decides where a copy stands in the index, beside its primary key, which stays.
     pub(super) fn place_attributes(&self) -> impl Iterator<Item = &String> {
         iter::once(&self.index_key).chain(&self.index_sort)
@@ -394,6 +411,39 @@ mod tests {
         assert_eq!(look_at(&cascade, None, None, &copy(Some("x"), None)), "in order");
         let newer = copy(Some("x"), Some(stamp(6)));
         assert_eq!(look_at(&cascade, Some(&gone), None, &newer), "in order");
+    }
+
+    #[test]
+    fn who_deletes_takes_the_marks_of_the_same_deletion_only() {
+        let rule = rule("cascade");
+        let mark = |sequence, nonce, hops| Mark {
+            origin: r#"{"S":"1"}"#.to_owned(),
+            stamp: stamp(sequence).reconciled(nonce),
+            hops,
+        };
+        let marked = |mark: &str| copy(Some("x"), None).with("_from_r", mark);
+        let own = mark(5, 3, HOPS_OF_DELETION);
+        let of_other = Mark { origin: r#"{"S":"2"}"#.to_owned(), ..own.clone() };
+        let theirs = mark(5, 9, HOPS_OF_DELETION).text();
+        for (copy, expected) in [
+            (marked(&own.text()), true),
+            (marked(&theirs), true),
+            (marked(&mark(5, 1, HOPS_OF_DELETION).text()), true),
+            (marked(&mark(6, 9, HOPS_OF_DELETION).text()), false),
+            (marked(&mark(5, 9, 1).text()), false),
+            (marked(&of_other.text()), false),
+            (marked(&theirs).with("aid", "2"), false),
+            (marked(&theirs.replace(" 0", " 00")), false),
+            (copy(Some("x"), None), false),
+        ] {
+            let found = rule.deletion_as_marked(&copy, &own);
+            assert_eq!(found.is_some(), expected, "{copy:?}");
+            let seen = found.map(|update| match update {
+                Update::Set { .. } => panic!("{update:?}"),
+                Update::Delete { mark } => AttributeValue::S(mark.text()),
+            });
+            assert!(seen.is_none_or(|seen| copy.get("_from_r") == Some(&seen)));
+        }
     }
 
     #[test]
