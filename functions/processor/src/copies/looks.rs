@@ -34,7 +34,8 @@ pub(super) enum Looked {
     InOrder,
     /// It was written.
     Written,
-    /// It cannot be written: DynamoDB refuses it as it would become, or its origin can have no job.
+    /// It cannot be written: DynamoDB refuses it as it would become, its origin can have no job, or its
+    /// values go round through several deployments.
     Refused,
 }
 
@@ -60,8 +61,8 @@ enum Todo {
     Write(Update, CopyGuard),
     /// To be written, and looked at again.
     Mark(Update, CopyGuard),
-    /// Its origin can have no job, so what it must hold is not known for sure.
-    Refuse,
+    /// It is not written, for this reason.
+    Refuse(String),
     /// Nobody can say.
     Fail(Failure),
 }
@@ -90,7 +91,9 @@ impl Seen {
         let Some(before) = self.before.get(key) else { return Todo::Nothing };
         let Some(origin) = rule.origin_of(before) else { return Todo::Nothing };
         if !origin.fits() {
-            return Todo::Refuse;
+            // So what it must hold is not known for sure.
+            let reason = "the key of the copy's origin is too long as the key of a job";
+            return Todo::Refuse(reason.to_owned());
         }
         let Some(copy) = self.after.get(key) else { return Todo::Nothing };
         if rule.origin_of(copy).as_ref() != Some(&origin) {
@@ -108,6 +111,7 @@ impl Seen {
             Look::Again => Todo::Again,
             Look::Write(update) => Todo::Write(update, guard()),
             Look::Mark(update) => Todo::Mark(update, guard()),
+            Look::Refuse(reason) => Todo::Refuse(reason),
         }
     }
 }
@@ -258,12 +262,8 @@ impl<T: CopyTables> Copies<T> {
             Todo::Nothing => return (text, Settled::Done(Looked::InOrder)),
             Todo::Again => return (text, Settled::Again(written_by_others())),
             Todo::Fail(failure) => return (text, Settled::Failed(failure)),
-            Todo::Refuse => {
-                warn!(
-                    rule = rule.name,
-                    copy = text,
-                    "the key of the copy's origin is too long as the key of a job"
-                );
+            Todo::Refuse(reason) => {
+                warn!(rule = rule.name, copy = text, reason, "a copy is not written");
                 return (text, Settled::Done(Looked::Refused));
             }
             Todo::Write(update, guard) => (update, guard, false),

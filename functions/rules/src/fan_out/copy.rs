@@ -36,7 +36,7 @@ const HOPS_OF_DELETION: u32 = 0;
 pub struct OriginState {
     /// As of when.
     pub stamp: Stamp,
-    /// Through how many copies the values came, this one included.
+    /// Through how many deployments the values came, this one included.
     pub hops: u32,
     /// By attribute of the copy; `None` for one that the origin does not have. The last values of
     /// an origin that was deleted.
@@ -103,6 +103,8 @@ pub enum Look {
     Write(Update),
     /// So must this, and then the copy must be looked at again.
     Mark(Update),
+    /// The copy is not as it must be, and is not written, for this reason.
+    Refuse(String),
 }
 
 impl CopyRule {
@@ -243,9 +245,9 @@ pub fn look(rule: &CopyRule, sight: &Sight<'_>) -> Look {
     if seen.is_some() && is_as_wanted(copy, &values) {
         return Look::InOrder;
     }
-    let hops = 1 + origin.map_or(0, |origin| super::hops_of(None, Some(origin)));
+    let hops = super::hops_of(rule, None, origin);
     if hops > HOPS_MAX {
-        return Look::InOrder;
+        return Look::Refuse(super::loop_of(hops));
     }
     let revision =
         seen.filter(|_| base == known).map_or(0, |mark| mark.stamp.revision().saturating_add(1));
@@ -297,6 +299,7 @@ mod tests {
         match look {
             Look::InOrder => "in order".to_owned(),
             Look::Again => "again".to_owned(),
+            Look::Refuse(reason) => reason,
             Look::Write(Update::Delete { .. }) => "delete".to_owned(),
             Look::Mark(Update::Delete { .. }) => "delete at once".to_owned(),
             Look::Mark(Update::Set { mark, .. }) => format!("mark {}", mark.stamp),
@@ -388,6 +391,23 @@ mod tests {
             nonce: 3,
         };
         assert_eq!(written(look(&keep, &sight)), "again");
+    }
+
+    #[test]
+    fn a_look_says_why_it_does_not_write_a_value_that_goes_round() {
+        let (keep, job) = (rule("keep"), state(5, Some("new")));
+        let origin = |hops| {
+            let mark = Mark { origin: r#"{"S":"0"}"#.to_owned(), stamp: stamp(2), hops };
+            Item::new().with("id", "1").with("name", "new").with("_from_other", mark.text())
+        };
+        let zeros = "0".repeat(20);
+        let written = format!("new {}+{zeros}", stamp(5).as_str());
+        assert_eq!(look_at(&keep, Some(&job), Some(&origin(4)), &copy(None, None)), written);
+        let refused = look_at(&keep, Some(&job), Some(&origin(5)), &copy(None, None));
+        assert!(refused.starts_with("the value came through 6 deployments"), "{refused}");
+        // What is right already needs no write.
+        let right = copy(Some("new"), Some(stamp(5)));
+        assert_eq!(look_at(&keep, Some(&job), Some(&origin(5)), &right), "in order");
     }
 
     #[test]

@@ -21,6 +21,22 @@ async fn a_copy_whose_origin_can_have_no_job_holds_nothing_up() {
     assert_eq!(answer.checked, SelfCheckReport { repaired: 0, ..expected });
 }
 
+/// Goal: a copy that is not written because its value goes round is counted, and so is told.
+#[tokio::test]
+async fn a_copy_whose_value_goes_round_is_refused_and_not_in_order() {
+    let tables = with_copies(2, Duration::ZERO);
+    let copies = copies(&tables, "keep", Duration::ZERO);
+    let mark = format!("{}@2027/{:040} 5", origin_key(9), 5);
+    let origin = product(1, "Chai").with("_from_elsewhere", mark);
+    tables.set(ORIGINS, &origin_key(1), Some(origin));
+    tables.take_records();
+    let deadline = Deadline::after(Duration::from_secs(60));
+    let report = copies.check_sample(7, deadline).await.unwrap();
+    let expected = SelfCheckReport { rules: 1, copies: 2, repaired: 0, postponed: 0, refused: 2 };
+    assert_eq!(report, expected);
+    assert_eq!(names(&tables), ["-", "-"]);
+}
+
 /// What a mark of a deletion ends with: its values came through no copy.
 const DELETING: &str = " 0";
 
