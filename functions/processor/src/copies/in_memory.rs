@@ -35,6 +35,8 @@ struct State {
     indexed: Table,
     /// Keys of copies that cannot be written.
     refused: BTreeSet<String>,
+    /// Origins that were read since copies were read, and the most of that.
+    origins_at_once: (usize, usize),
 }
 
 /// The tables.
@@ -130,6 +132,11 @@ impl InMemoryCopies {
         }
         state.reads_left = Some(left - copies);
         Ok(())
+    }
+
+    /// The most origins that were read between two reads of copies.
+    pub(crate) fn origins_at_once(&self) -> usize {
+        self.state.lock().unwrap().origins_at_once.1
     }
 
     /// Puts or deletes an item as a user does.
@@ -293,6 +300,11 @@ impl CopyTables for std::sync::Arc<InMemoryCopies> {
         keys: &BTreeMap<String, AttributeValue>,
     ) -> Result<BTreeMap<String, Item>, Failure> {
         self.request().await?;
+        {
+            let (since, most) = &mut self.state.lock().unwrap().origins_at_once;
+            *since += keys.len();
+            *most = (*most).max(*since);
+        }
         let found = keys.keys().filter_map(|key| Some((key.clone(), self.item(ORIGINS, key)?)));
         Ok(found.collect())
     }
@@ -304,6 +316,7 @@ impl CopyTables for std::sync::Arc<InMemoryCopies> {
     ) -> Result<BTreeMap<String, Item>, Failure> {
         self.request().await?;
         self.take_reads(keys.len())?;
+        self.state.lock().unwrap().origins_at_once.0 = 0;
         let found = keys.iter().filter_map(|(text, key)| {
             Some((text.clone(), self.item(COPIES, key["line"].as_str()?)?))
         });

@@ -37,6 +37,24 @@ async fn a_copy_whose_value_goes_round_is_refused_and_not_in_order() {
     assert_eq!(names(&tables), ["-", "-"]);
 }
 
+/// Goal: however large origins are, a look comes to all copies, and holds few of them at once.
+#[tokio::test]
+async fn copies_of_many_large_origins_are_looked_at_in_several_rounds() {
+    let tables = Arc::new(InMemoryCopies::default());
+    let copies = copies(&tables, "keep", Duration::ZERO);
+    let count: usize = 250;
+    for number in 0..count as u64 {
+        let origin = product(number, "Chai").with("description", "x".repeat(200_000));
+        tables.set(ORIGINS, &origin_key(number), Some(origin));
+        let key = format!("line-{number:03}");
+        tables.set(COPIES, &key, Some(line(&key, number)));
+    }
+    tables.take_records();
+    let report = copies.check_sample(7, Deadline::after(Duration::from_secs(3600))).await.unwrap();
+    assert_eq!((report.copies, report.repaired, report.postponed), (count, count, 0));
+    assert_eq!(tables.origins_at_once(), 100);
+}
+
 /// What a mark of a deletion ends with: its values came through no copy.
 const DELETING: &str = " 0";
 
