@@ -40,9 +40,13 @@ const READS_AT_ONCE: usize = 4;
 /// Copies in one sample, about: a table is cut into as many parts as that makes, and each sample
 /// looks at one of them.
 const SAMPLE_COPIES: u64 = 100;
+/// Bytes in one sample, about, where that many copies would have more: those of one page.
+const SAMPLE_BYTES: u64 = 1024 * 1024;
 /// Copies in one sample at most. Parts are not equally large, and a part ends only behind the last
 /// item of a partition key.
-const SAMPLE_COPIES_MAX: i32 = 400;
+const SAMPLE_COPIES_MAX: usize = 400;
+/// Pages in one sample at most, each of 1 MB: as much more than usual as copies are.
+const SAMPLE_PAGES_MAX: usize = 4;
 
 /// The tables.
 #[derive(Clone, Debug)]
@@ -233,9 +237,10 @@ impl DynamoDbCopies {
 /// The part of a table that a sample looks at, and how many there are. Draws that follow each other
 /// are a golden section of the table apart, so each part is looked at after twice as many as there
 /// are.
-fn sampled_part(items: u64, draw: u64) -> (u64, u64) {
+fn sampled_part(items: u64, bytes: u64, draw: u64) -> (u64, u64) {
     const GOLDEN_SECTION: u64 = 0x9E37_79B9_7F4A_7C15;
-    let parts = (items / SAMPLE_COPIES).clamp(1, u64::from(SCAN_SEGMENTS_MAX));
+    let parts = (items / SAMPLE_COPIES).max(bytes / SAMPLE_BYTES);
+    let parts = parts.clamp(1, u64::from(SCAN_SEGMENTS_MAX));
     // Both are below 2^32.
     (((draw.wrapping_mul(GOLDEN_SECTION) >> 32) * parts) >> 32, parts)
 }
@@ -465,11 +470,24 @@ impl CopyTables for DynamoDbCopies {
 
     async fn sample(&self, rule: &CopyRule, draw: u64) -> Result<Vec<Item>, Failure> {
         // As of some hours ago on AWS, which is right enough.
-        let items = self.describe(&rule.target).await?.item_count().unwrap_or_default();
-        let (part, parts) = sampled_part(u64::try_from(items).unwrap_or(0), draw);
+        let table = self.describe(&rule.target).await?;
+        let known = |number: Option<i64>| number.and_then(|n| u64::try_from(n).ok()).unwrap_or(0);
+        let (items, bytes) = (known(table.item_count()), known(table.table_size_bytes()));
+        let (part, parts) = sampled_part(items, bytes, draw);
         let number = |number: u64| i32::try_from(number).unwrap_or(i32::MAX);
-        let scan = self.scan(rule).segment(number(part)).total_segments(number(parts));
-        Ok(self.scanned(rule, scan.limit(SAMPLE_COPIES_MAX)).await?.keys)
+        let (mut keys, mut after) = (Vec::new(), None);
+        for _ in 0..SAMPLE_PAGES_MAX {
+            let left = i32::try_from(SAMPLE_COPIES_MAX - keys.len()).unwrap_or(i32::MAX);
+            let scan = self.scan(rule).segment(number(part)).total_segments(number(parts));
+            let scan = scan.set_exclusive_start_key(after.as_ref().map(to_sdk_item));
+            let page = self.scanned(rule, scan.limit(left)).await?;
+            keys.extend(page.keys);
+            after = page.next;
+            if after.is_none() || keys.len() >= SAMPLE_COPIES_MAX {
+                break;
+            }
+        }
+        Ok(keys)
     }
 }
 
@@ -500,13 +518,22 @@ mod tests {
 
     #[test]
     fn samples_come_through_the_whole_table() {
-        for (items, expected) in [(0, 1), (99, 1), (2_155, 21), (123_456, 1234), (1 << 40, 1 << 20)]
-        {
-            let (_, parts) = sampled_part(items, 7);
+        for (items, bytes, expected) in [
+            (0, 0, 1),
+            (99, 99 << 10, 1),
+            (2_155, 2_155 << 10, 21),
+            (123_456, 0, 1234),
+            (1 << 40, 1 << 50, 1 << 20),
+            // A page has 1 MB, so of large copies a part has fewer.
+            (2_000, 2_000 * (390 << 10), 761),
+            (50, 50 * (390 << 10), 19),
+        ] {
+            let (_, parts) = sampled_part(items, bytes, 7);
             assert_eq!(parts, u64::min(expected, u64::from(SCAN_SEGMENTS_MAX)));
             // As many minutes after 1970 as now.
             let draws = 29_920_000..29_920_000 + 2 * parts;
-            let seen: BTreeSet<u64> = draws.map(|draw| sampled_part(items, draw).0).collect();
+            let seen: BTreeSet<u64> =
+                draws.map(|draw| sampled_part(items, bytes, draw).0).collect();
             assert_eq!(seen, (0..parts).collect(), "{parts}");
         }
     }

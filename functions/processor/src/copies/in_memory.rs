@@ -35,6 +35,8 @@ struct State {
     indexed: Table,
     /// Keys of copies that cannot be written.
     refused: BTreeSet<String>,
+    /// Origins that were read since copies were read, and the most of that.
+    origins_at_once: (usize, usize),
 }
 
 /// The tables.
@@ -46,6 +48,8 @@ pub(crate) struct InMemoryCopies {
     stale_pages: u64,
     /// How long each write takes.
     write_time: Duration,
+    /// Copies in a page of the index, where it is not the usual number.
+    page_copies: Option<usize>,
 }
 
 fn key_name(table: &str) -> &'static str {
@@ -104,6 +108,11 @@ impl InMemoryCopies {
         Self { write_time, ..Self::default() }
     }
 
+    /// The index has so many copies in a page.
+    pub(crate) fn with_pages_of(copies: usize) -> Self {
+        Self { page_copies: Some(copies), ..Self::default() }
+    }
+
     /// Refuses writes of a copy from now on.
     pub(crate) fn refuse(&self, copy: &str) {
         self.state.lock().unwrap().refused.insert(copy.to_owned());
@@ -123,6 +132,11 @@ impl InMemoryCopies {
         }
         state.reads_left = Some(left - copies);
         Ok(())
+    }
+
+    /// The most origins that were read between two reads of copies.
+    pub(crate) fn origins_at_once(&self) -> usize {
+        self.state.lock().unwrap().origins_at_once.1
     }
 
     /// Puts or deletes an item as a user does.
@@ -177,6 +191,7 @@ impl InMemoryCopies {
     /// Some copies behind a place of the index, in its order, and where the next ones begin. Copies
     /// without the sort key are not in it.
     fn index_page<'s>(
+        &self,
         rule: &CopyRule,
         copies: impl Iterator<Item = &'s Item>,
         after: Option<&Item>,
@@ -193,8 +208,9 @@ impl InMemoryCopies {
         let mut places: Vec<Item> = copies.filter_map(place).collect();
         places.retain(|place| after.as_ref().is_none_or(|after| order(place) > *after));
         places.sort_by_key(order);
-        let next = places.get(PAGE).and(places.get(PAGE - 1)).cloned();
-        let split = places.into_iter().take(PAGE).map(|mut place| {
+        let page = self.page_copies.unwrap_or(PAGE);
+        let next = places.get(page).and(places.get(page - 1)).cloned();
+        let split = places.into_iter().take(page).map(|mut place| {
             let line = place.remove("line").unwrap();
             (Item::new().with("line", line), place)
         });
@@ -265,7 +281,7 @@ impl CopyTables for std::sync::Arc<InMemoryCopies> {
         }
         let copies = state.indexed.values();
         let copies = copies.filter(|copy| copy.get(&rule.index_key) == Some(origin));
-        Ok(InMemoryCopies::index_page(rule, copies, after))
+        Ok(self.index_page(rule, copies, after))
     }
 
     async fn jobs(&self, origins: &BTreeSet<Origin>) -> Result<BTreeMap<Origin, Item>, Failure> {
@@ -284,6 +300,11 @@ impl CopyTables for std::sync::Arc<InMemoryCopies> {
         keys: &BTreeMap<String, AttributeValue>,
     ) -> Result<BTreeMap<String, Item>, Failure> {
         self.request().await?;
+        {
+            let (since, most) = &mut self.state.lock().unwrap().origins_at_once;
+            *since += keys.len();
+            *most = (*most).max(*since);
+        }
         let found = keys.keys().filter_map(|key| Some((key.clone(), self.item(ORIGINS, key)?)));
         Ok(found.collect())
     }
@@ -295,6 +316,7 @@ impl CopyTables for std::sync::Arc<InMemoryCopies> {
     ) -> Result<BTreeMap<String, Item>, Failure> {
         self.request().await?;
         self.take_reads(keys.len())?;
+        self.state.lock().unwrap().origins_at_once.0 = 0;
         let found = keys.iter().filter_map(|(text, key)| {
             Some((text.clone(), self.item(COPIES, key["line"].as_str()?)?))
         });

@@ -3,11 +3,13 @@
 //! A batch of new copies shares its origins, so jobs, origins and copies are read 100 in a request
 //! instead of each for each copy. The order of the reads is what makes a look right (job, then
 //! origin, then copy), and it is the same for all copies of a round. What a round could not settle,
-//! because a copy was written meanwhile, goes into the next one.
+//! because a copy was written meanwhile or too much would have been held at once, goes into the next
+//! one.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use futures::{StreamExt, stream};
+use model::limits::BATCH_GET_KEYS_MAX;
 use model::{AttributeValue, Item, json};
 use rules::Joined;
 use rules::fan_out::{
@@ -20,9 +22,11 @@ use crate::back_off::Deadline;
 use crate::failure::Failure;
 use crate::frame::{TargetOutcome, in_order};
 
-/// Copies that are looked at in one round: what is held of them, 400 KB each at the most, stays far
-/// below the memory of a function in all but the worst case, and ten requests read them.
+/// Copies that are looked at in one round: twenty requests read them and what they follow.
 pub(super) const ROUND_COPIES: usize = 500;
+/// Bytes of copies, and of their jobs and origins, behind which a round reads no further ones. The last
+/// hundred may bring 40 MB more each, which stays below the 256 MB of a function.
+const ROUND_BYTES: usize = 16 * 1024 * 1024;
 /// Copies that a round has at least, however throttled the tables are: a request for each of them
 /// would be what costs most.
 const ROUND_COPIES_MIN: usize = 8;
@@ -34,7 +38,8 @@ pub(super) enum Looked {
     InOrder,
     /// It was written.
     Written,
-    /// It cannot be written: DynamoDB refuses it as it would become, or its origin can have no job.
+    /// It cannot be written: DynamoDB refuses it as it would become, its origin can have no job, or its
+    /// values go round through several deployments.
     Refused,
 }
 
@@ -51,6 +56,36 @@ struct Seen {
     after: BTreeMap<String, Item>,
     /// See [`Sight::nonce`].
     nonce: u64,
+    /// Copies that were not read, or whose origins were not: those that were read are large.
+    unread: BTreeSet<String>,
+}
+
+/// What is read in one round, a request's worth at a time, until it is large.
+struct Portions<V> {
+    rest: BTreeMap<String, V>,
+    bytes: usize,
+}
+
+impl<V> Portions<V> {
+    fn new(all: BTreeMap<String, V>) -> Self {
+        Self { rest: all, bytes: 0 }
+    }
+
+    /// What is to be read next. The first portion always is, so each round gets further.
+    fn next(&mut self) -> Option<BTreeMap<String, V>> {
+        if self.rest.is_empty() || self.bytes > ROUND_BYTES {
+            return None;
+        }
+        let behind = match self.rest.keys().nth(BATCH_GET_KEYS_MAX).cloned() {
+            Some(behind) => self.rest.split_off(&behind),
+            None => BTreeMap::new(),
+        };
+        Some(std::mem::replace(&mut self.rest, behind))
+    }
+
+    fn note(&mut self, read: &BTreeMap<String, Item>) {
+        self.bytes += read.values().map(Item::size).sum::<usize>();
+    }
 }
 
 /// What there is to do about one copy.
@@ -60,8 +95,8 @@ enum Todo {
     Write(Update, CopyGuard),
     /// To be written, and looked at again.
     Mark(Update, CopyGuard),
-    /// Its origin can have no job, so what it must hold is not known for sure.
-    Refuse,
+    /// It is not written, for this reason.
+    Refuse(String),
     /// Nobody can say.
     Fail(Failure),
 }
@@ -90,7 +125,9 @@ impl Seen {
         let Some(before) = self.before.get(key) else { return Todo::Nothing };
         let Some(origin) = rule.origin_of(before) else { return Todo::Nothing };
         if !origin.fits() {
-            return Todo::Refuse;
+            // So what it must hold is not known for sure.
+            let reason = "the key of the copy's origin is too long as the key of a job";
+            return Todo::Refuse(reason.to_owned());
         }
         let Some(copy) = self.after.get(key) else { return Todo::Nothing };
         if rule.origin_of(copy).as_ref() != Some(&origin) {
@@ -108,6 +145,7 @@ impl Seen {
             Look::Again => Todo::Again,
             Look::Write(update) => Todo::Write(update, guard()),
             Look::Mark(update) => Todo::Mark(update, guard()),
+            Look::Refuse(reason) => Todo::Refuse(reason),
         }
     }
 }
@@ -177,6 +215,8 @@ impl<T: CopyTables> Copies<T> {
             match deadline.limit(self.see(rule, pending.keys(), nonce)).await {
                 Ok(seen) => {
                     let before = looked.len();
+                    let is_unread = |key: &String, _: &mut Failure| seen.unread.contains(key);
+                    rest.extend(pending.extract_if(.., is_unread));
                     pending = self.settle_all(rule, pending, &seen, deadline, looked).await;
                     // Bounded by the copies: each time some of them have come to their end.
                     if looked.len() > before && !rest.is_empty() {
@@ -233,17 +273,45 @@ impl<T: CopyTables> Copies<T> {
             wanted.insert(text.clone(), super::parsed(json::item_from_str(text), text)?);
         }
         // The origins are known from the copies, and the copies must be read after them: twice.
-        let before = self.tables.copies(rule, &wanted).await?;
-        let known = before.values().filter_map(|copy| origin_of(rule, copy));
-        let (origins, values) = known
-            .map(|(origin, value)| (origin.clone(), (origin.key, value)))
-            .unzip::<_, _, BTreeSet<_>, BTreeMap<_, _>>();
-        let jobs = self.tables.jobs(&origins).await?.into_iter();
-        let jobs = jobs.map(|(origin, item)| (origin.key, super::read_job(&item))).collect();
-        let origins = self.tables.origins(rule, &values).await?;
-        wanted.retain(|key, _| before.get(key).is_some_and(|copy| origin_of(rule, copy).is_some()));
+        let (mut before, mut portions) = (BTreeMap::new(), Portions::new(wanted.clone()));
+        while let Some(some) = portions.next() {
+            let found = self.tables.copies(rule, &some).await?;
+            portions.note(&found);
+            before.extend(found);
+        }
+        let mut unread: BTreeSet<String> = portions.rest.into_keys().collect();
+        let known: BTreeMap<String, (Origin, AttributeValue)> = before
+            .values()
+            .filter_map(|copy| origin_of(rule, copy))
+            .map(|known| (known.0.key.clone(), known))
+            .collect();
+        let (mut jobs, mut origins) = (BTreeMap::new(), BTreeMap::new());
+        let mut portions = Portions::new(known);
+        while let Some(some) = portions.next() {
+            let (named, values) = some
+                .into_iter()
+                .map(|(key, (origin, value))| (origin, (key, value)))
+                .unzip::<_, _, BTreeSet<_>, BTreeMap<_, _>>();
+            // Each job before its origin.
+            for (origin, item) in self.tables.jobs(&named).await? {
+                portions.bytes += item.size();
+                jobs.insert(origin.key, super::read_job(&item));
+            }
+            let found = self.tables.origins(rule, &values).await?;
+            portions.note(&found);
+            origins.extend(found);
+        }
+        wanted.retain(|key, _| {
+            let origin = before.get(key).and_then(|copy| origin_of(rule, copy));
+            let is_unread =
+                origin.as_ref().is_some_and(|(o, _)| portions.rest.contains_key(&o.key));
+            if is_unread {
+                unread.insert(key.clone());
+            }
+            origin.is_some() && !is_unread
+        });
         let after = self.tables.copies(rule, &wanted).await?;
-        Ok(Seen { jobs, origins, before, after, nonce })
+        Ok(Seen { jobs, origins, before, after, nonce, unread })
     }
 
     /// Writes what a copy must hold.
@@ -258,12 +326,8 @@ impl<T: CopyTables> Copies<T> {
             Todo::Nothing => return (text, Settled::Done(Looked::InOrder)),
             Todo::Again => return (text, Settled::Again(written_by_others())),
             Todo::Fail(failure) => return (text, Settled::Failed(failure)),
-            Todo::Refuse => {
-                warn!(
-                    rule = rule.name,
-                    copy = text,
-                    "the key of the copy's origin is too long as the key of a job"
-                );
+            Todo::Refuse(reason) => {
+                warn!(rule = rule.name, copy = text, reason, "a copy is not written");
                 return (text, Settled::Done(Looked::Refused));
             }
             Todo::Write(update, guard) => (update, guard, false),
@@ -286,5 +350,32 @@ impl<T: CopyTables> Copies<T> {
             Err(failure @ Failure::Fatal(_)) => Settled::Failed(failure),
         };
         (text, settled)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// How many of 250 keys are read, a request's worth at a time, when each brings so many bytes.
+    fn portions_of(bytes: usize) -> Vec<usize> {
+        let all = (0..250).map(|number| (format!("{number:03}"), ())).collect();
+        let (mut portions, mut sizes) = (Portions::new(all), Vec::new());
+        while let Some(some) = portions.next() {
+            sizes.push(some.len());
+            let item = || Item::new().with("a", "x".repeat(bytes));
+            portions.note(&some.into_keys().map(|key| (key, item())).collect());
+        }
+        assert_eq!(sizes.iter().sum::<usize>() + portions.rest.len(), 250);
+        sizes
+    }
+
+    #[test]
+    fn a_round_reads_no_more_behind_what_is_large() {
+        for (bytes, expected) in
+            [(1_000, vec![100, 100, 50]), (100_000, vec![100, 100]), (390_000, vec![100])]
+        {
+            assert_eq!(portions_of(bytes), expected, "{bytes}");
+        }
     }
 }

@@ -1,11 +1,12 @@
 //! The executor of fan-out: keeps one job for each origin, works through it page by page, and looks
 //! at single copies.
 //!
-//! What is said of an origin goes into its job first; the first page of copies follows at once, so
-//! small fans are done with the batch. A larger job goes on through the stream of the jobs' table:
-//! how far it came is written into the job, which is a change, whose record invokes the function
-//! again. So a stream of origins never waits for a large fan, and a job goes on after a crash. What
-//! copies must hold is the rule's business.
+//! What is said of an origin goes into its job first; a few copies follow at once, so small fans are
+//! done with the batch. More of them, and those that are to be deleted, are left to the stream of the
+//! jobs' table: that a job was begun, and how far it came, is written into the job, which is a change,
+//! whose record invokes the function again. So a stream of origins does not wait for a large fan, a
+//! job goes on after a crash, and no two workers write the same large page. What copies must hold is
+//! the rule's business.
 
 mod dynamodb;
 #[cfg(test)]
@@ -26,15 +27,16 @@ use std::time::{Duration, SystemTime};
 
 use futures::{StreamExt, stream};
 use model::{AttributeValue, Item};
-use rules::fan_out::{CopyRule, FanOut, Job, Latest, Origin, OriginState, Update};
+use rules::fan_out::{CopyRule, FanOut, Job, Latest, OnDelete, Origin, OriginState, Update};
 use rules::{Folded, Found, Needs};
 
 use crate::back_off::{Attempts, Deadline, RetryPolicy};
 use crate::failure::Failure;
 use crate::frame::{Executor, TargetOutcome, in_order};
 use crate::tables::WriteOutcome;
+use crate::tables::statements::STATEMENTS_MAX;
 
-use visit::Times;
+use visit::{Extent, Times};
 
 /// Requests that write copies of one origin at the same time: enough to hide the latency of one.
 const WRITES_AT_ONCE: usize = 8;
@@ -45,8 +47,10 @@ const TARGETS_AT_ONCE: usize = 4;
 /// For [`Copies::saved_every`]: what an executor that died has done since is done again, and a newer
 /// change is noticed so late. Each time is a write and a record, whose invocation finds nothing to do.
 pub const SAVED_EVERY: Duration = Duration::from_secs(1);
-/// Pages that are visited at once when an origin changed; the others follow by the job's stream.
-const PAGES_AT_ONCE: usize = 1;
+/// Copies that are written at once when an origin changed: what one round of requests takes. The job's
+/// record, which comes meanwhile, may write them once more, which changes nothing; so a fan that has
+/// more of them is left to it.
+const COPIES_AT_ONCE: usize = WRITES_AT_ONCE * STATEMENTS_MAX;
 /// Of the time that is left, how much may be taken for them: the rest is for the answer.
 const FIRST_PAGE_PERCENT: u32 = 90;
 
@@ -63,6 +67,11 @@ pub struct CopyPage {
 }
 
 impl CopyPage {
+    /// Whether it has more copies than are written at once when an origin changed.
+    fn is_large(&self) -> bool {
+        self.keys.len() > COPIES_AT_ONCE
+    }
+
     /// The place behind which the page begins that leaves out the first `count` copies of this one.
     fn place_behind(&self, count: usize) -> Option<Item> {
         let position = count.checked_sub(1)?;
@@ -270,8 +279,10 @@ impl<T: CopyTables> Copies<T> {
                 break begun;
             }
         };
-        if let Some(job) = job {
-            let work = self.work(rule, origin, job, PAGES_AT_ONCE, Times::until(deadline));
+        // What is deleted is marked first, each worker with a mark of its own: two would undo each other's.
+        let is_deleting = rule.on_delete == OnDelete::Cascade && state.deleted;
+        if let Some(job) = job.filter(|_| !is_deleting) {
+            let work = self.work(rule, origin, job, Extent::Few, Times::until(deadline));
             match deadline.part_way(FIRST_PAGE_PERCENT).limit(work).await {
                 // The job's own record goes on with it; the stream of the origins does not wait.
                 Ok(()) | Err(Failure::Retry(_)) => {}
@@ -326,7 +337,7 @@ impl<T: CopyTables> Copies<T> {
             // Every write of the job has a record of its own, so somebody else goes on.
             return Ok(0);
         }
-        self.work(rule, origin, job, usize::MAX, Times::until(deadline)).await?;
+        self.work(rule, origin, job, Extent::All, Times::until(deadline)).await?;
         Ok(1)
     }
 }

@@ -28,8 +28,8 @@ pub struct SelfCheckReport {
     pub repaired: usize,
     /// Copies that could not be looked at: left to a later run.
     pub postponed: usize,
-    /// Copies that cannot be written: DynamoDB refuses them as they would become, or the key of their
-    /// origin is too long as the key of a job.
+    /// Copies that cannot be written: DynamoDB refuses them as they would become, the key of their
+    /// origin is too long as the key of a job, or their values go round through several deployments.
     pub refused: usize,
 }
 

@@ -495,6 +495,7 @@ async fn copies_of_an_origin_that_is_created_again_stay() {
     let created = tables.take_records();
     // The record of the deletion comes alone, and late.
     process(&copies, &deleted).await.unwrap();
+    process(&copies, &tables.take_records()).await.unwrap();
     assert!(tables.items(COPIES).contains_key("line-new"));
     assert!(job(&tables).done);
     process(&copies, &created).await.unwrap();

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use futures::{StreamExt, stream};
 use model::{AttributeValue, Item, json};
-use rules::fan_out::{CopyRule, Job, Mark, Origin, Update, mark_attribute, update_of};
+use rules::fan_out::{CopyRule, Job, Mark, Origin, Update, update_of};
 use tracing::warn;
 
 use super::{Copies, CopyGuard, CopyOutcome, CopyPage, CopyTables, WRITES_AT_ONCE, nonce, parsed};
@@ -32,6 +32,15 @@ impl Times {
     pub(super) fn until(deadline: Deadline) -> Self {
         Self { stop: deadline.half_way(), finish: deadline.part_way(75) }
     }
+}
+
+/// How much of a job is worked on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Extent {
+    /// One page, if it has few copies.
+    Few,
+    /// All pages that there is time for.
+    All,
 }
 
 /// A job that is worked on.
@@ -116,31 +125,37 @@ impl Written {
     }
 }
 
+/// Copies that somebody else marked for a deletion: by the text of the mark, what deletes them, and
+/// where in their page they are.
+type MarkedOver = BTreeMap<String, (Update, Vec<usize>)>;
+
 fn out_of_time() -> Failure {
     Failure::Retry("out of time in this invocation".to_owned())
 }
 
 impl<T: CopyTables> Copies<T> {
-    /// Visits copies page by page until all are, or the pages or the time are used up, or the job is
-    /// somebody else's.
+    /// Visits copies page by page until all that are asked for are, or the time is used up, or the job
+    /// is somebody else's.
     pub(super) async fn work(
         &self,
         rule: &CopyRule,
         origin: &Origin,
         job: Job,
-        pages_max: usize,
+        extent: Extent,
         times: Times,
     ) -> Result<(), Failure> {
         let key = parsed(json::attribute_value_from_str(&origin.key), &origin.key)?;
         let mut visit = Visit { job, is_unsaved: false, saved: Instant::now() };
-        let (mut pages, mut ahead) = (0, None);
-        while pages < pages_max && !visit.job.done {
+        let mut ahead = None;
+        while !visit.job.done {
             let page = match ahead.take() {
                 Some(page) => page,
                 None => self.read_page(rule, &key, visit.job.cursor.as_ref()).await,
             };
-            pages += 1;
-            let is_last = pages >= pages_max || times.stop.is_over();
+            if extent == Extent::Few && page.as_ref().is_ok_and(CopyPage::is_large) {
+                return Ok(());
+            }
+            let is_last = extent == Extent::Few || times.stop.is_over();
             let failure = match page {
                 Ok(mut page) => {
                     let update = update_of(rule, origin, &visit.job.state, nonce());
@@ -217,24 +232,14 @@ impl<T: CopyTables> Copies<T> {
         update: &Update,
         times: Times,
     ) -> Written {
-        let written = match self.mark_all(rule, origin, copies, update, times).await {
-            Ok(None) => self.write_all(rule, copies, update, times).await,
-            Err(failure) => Written::failed(failure),
-            Ok(Some((mut marked, update))) => {
-                match times.finish.limit(self.is_there(rule, origin, key)).await {
-                    Err(failure) => Written::failed(failure),
-                    Ok(true) => Written { is_origin_there: true, ..Written::default() },
-                    Ok(false) => {
-                        let copies = copies.get(..marked.visited).unwrap_or_default();
-                        // What was marked in time is deleted although that is over.
-                        let times = Times { stop: times.finish, ..times };
-                        let deleted = self.write_all(rule, copies, &update, times).await;
-                        (marked.written, marked.visited) = (0, deleted.visited);
-                        marked.add(deleted);
-                        marked
-                    }
-                }
+        let written = match (update, update.marking()) {
+            (Update::Delete { mark }, Some(marking)) => {
+                let marked = self.write_all(rule, copies, &marking, times).await;
+                // What was marked in time is deleted although that is over.
+                let times = Times { stop: times.finish, ..times };
+                self.delete_page((rule, origin, key), copies, mark, marked, times).await
             }
+            _ => self.write_all(rule, copies, update, times).await,
         };
         if let Some((copy, reason)) = &written.refusal {
             let (rule, origin, refused) = (&rule.name, &origin.key, written.refused);
@@ -243,94 +248,150 @@ impl<T: CopyTables> Copies<T> {
         written
     }
 
-    /// Marks copies that are to be deleted; gives what became of it, and the deletion of what is marked
-    /// so. None if nothing is to be deleted.
-    ///
-    /// A worker whose clock is ahead may have marked copies and died. Its marks are greater than this
-    /// one's, so these copies would neither be marked nor deleted, by anybody: they are marked once
-    /// more, over the greatest of those marks. Who raises it after that is at work, and deletes them.
-    async fn mark_all(
+    /// Deletes the copies of a page that were marked, each while it has a mark of this deletion.
+    async fn delete_page(
         &self,
-        rule: &CopyRule,
-        origin: &Origin,
-        copies: &[Item],
-        update: &Update,
-        times: Times,
-    ) -> Result<Option<(Written, Update)>, Failure> {
-        let (Some(marking), Update::Delete { mark }) = (update.marking(), update) else {
-            return Ok(None);
-        };
-        let mut marked = self.write_all(rule, copies, &marking, times).await;
-        if marked.is_fatal() {
-            return Ok(Some((marked, update.clone())));
-        }
-        let higher = self.highest_of(rule, origin, copies, mark, &mut marked, times).await;
-        let copies = copies.get(..marked.visited).unwrap_or_default();
-        let Some(higher) = higher else { return Ok(Some((marked, update.clone()))) };
-        let stamp = mark.stamp.reconciled(higher.saturating_add(1));
-        let update = Update::Delete { mark: Mark { stamp, ..mark.clone() } };
-        let Some(marking) = update.marking() else { return Ok(None) };
-        // The first time may have taken all that there was for it; some is left for deleting.
-        let again = Times { stop: times.finish.half_way(), finish: times.finish.part_way(75) };
-        let mut marked_again = self.write_all(rule, copies, &marking, again).await;
-        marked_again.failure = marked_again.failure.or(marked.failure);
-        Ok(Some((marked_again, update)))
-    }
-
-    /// The greatest nonce of the marks of copies that were passed over, if any is greater than this
-    /// mark's. They are read a few at a time, as they may be large. Behind one that there was no time to
-    /// read, nothing counts as marked.
-    async fn highest_of(
-        &self,
-        rule: &CopyRule,
-        origin: &Origin,
+        (rule, origin, key): (&CopyRule, &Origin, &AttributeValue),
         copies: &[Item],
         mark: &Mark,
-        marked: &mut Written,
+        mut marked: Written,
         times: Times,
-    ) -> Option<u64> {
-        let mut places = std::mem::take(&mut marked.passed_over);
-        places.retain(|place| *place < marked.visited);
-        places.sort_unstable();
-        let mut highest = None;
-        for some in places.chunks(STATEMENTS_MAX) {
-            let keys: Vec<&Item> = some.iter().filter_map(|place| copies.get(*place)).collect();
-            match times.finish.limit(self.higher_nonce(rule, origin, &keys, mark)).await {
-                Ok(higher) => highest = highest.max(higher),
+    ) -> Written {
+        if marked.is_fatal() {
+            return marked;
+        }
+        match times.finish.limit(self.is_there(rule, origin, key)).await {
+            Err(failure) => return Written::failed(failure),
+            Ok(true) => return Written { is_origin_there: true, ..Written::default() },
+            Ok(false) => {}
+        }
+        let copies = copies.get(..marked.visited).unwrap_or_default();
+        let update = Update::Delete { mark: mark.clone() };
+        let mut deleted = self.write_all(rule, copies, &update, times).await;
+        self.delete_as_marked((rule, origin, key), copies, mark, &mut deleted, times).await;
+        (marked.written, marked.visited) = (0, deleted.visited);
+        marked.is_origin_there = deleted.is_origin_there;
+        marked.add(deleted);
+        if marked.is_origin_there {
+            // Nothing is left to do, so nothing has failed.
+            marked.failure = None;
+        }
+        marked
+    }
+
+    /// Deletes what could not be deleted by this worker's marks, because others marked it for the
+    /// same deletion: workers at the same job, or looks. They may have died since, and their records
+    /// do nothing once this job went on, so nobody but this worker is sure to come again. Each copy is
+    /// deleted by the mark that it is read with, and the origin is read after it.
+    ///
+    /// Two workers get through: each marks a page once, so marks change a few times, and each change
+    /// but the last costs one attempt. Behind a copy that still has such a mark, nothing counts as
+    /// visited.
+    async fn delete_as_marked(
+        &self,
+        place: (&CopyRule, &Origin, &AttributeValue),
+        copies: &[Item],
+        mark: &Mark,
+        deleted: &mut Written,
+        times: Times,
+    ) {
+        let mut open = std::mem::take(&mut deleted.passed_over);
+        open.retain(|at| *at < deleted.visited);
+        open.sort_unstable();
+        let mut trying = self.trying("copy");
+        while !open.is_empty() && !deleted.is_origin_there {
+            let attempt = async {
+                if trying.next().await {
+                    trying.note(self.marked_over(place.0, copies, mark, &open).await)
+                } else {
+                    Err(Failure::Retry(trying.failure.clone()))
+                }
+            };
+            let found = match times.finish.limit(attempt).await {
+                Ok(None) => continue,
+                Ok(Some(found)) => found,
                 Err(failure) => {
-                    marked.visited = some.first().copied().unwrap_or(0);
-                    marked.failure = Some(failure);
+                    deleted.failure = Some(failure);
                     break;
+                }
+            };
+            open = self.delete_found(place, copies, found, deleted, times).await;
+            if deleted.failure.is_some() {
+                break;
+            }
+        }
+        if let Some(first) = open.first()
+            && !deleted.is_origin_there
+        {
+            deleted.visited = deleted.visited.min(*first);
+        }
+    }
+
+    /// Of the copies at some places, those that have a mark of the same deletion: by that mark, what
+    /// deletes them, and where they are. They are read a few at a time, as they may be large.
+    async fn marked_over(
+        &self,
+        rule: &CopyRule,
+        copies: &[Item],
+        mark: &Mark,
+        places: &[usize],
+    ) -> Result<Option<MarkedOver>, Failure> {
+        let mut found = MarkedOver::new();
+        for some in places.chunks(STATEMENTS_MAX) {
+            let named = some.iter().filter_map(|at| Some((*at, copies.get(*at)?)));
+            let named: Vec<_> =
+                named.map(|(at, key)| (at, json::item_to_string(key), key)).collect();
+            let keys = named.iter().map(|(_, text, key)| (text.clone(), (*key).clone())).collect();
+            let read = self.tables.copies(rule, &keys).await?;
+            for (at, text, _) in named {
+                let update = read.get(&text).and_then(|copy| rule.deletion_as_marked(copy, mark));
+                if let Some(Update::Delete { mark }) = update {
+                    let by_mark = found.entry(mark.text());
+                    by_mark.or_insert_with(|| (Update::Delete { mark }, Vec::new())).1.push(at);
                 }
             }
         }
-        highest
+        Ok(Some(found))
     }
 
-    /// The greatest nonce of marks of the same deletion that is greater than this mark's, if any is.
-    async fn higher_nonce(
+    /// Deletes copies by the marks that they were read with, if their origin is not there; gives the
+    /// places, in order, of those that are marked otherwise by now or that there was no time for.
+    async fn delete_found(
         &self,
-        rule: &CopyRule,
-        origin: &Origin,
-        copies: &[&Item],
-        mark: &Mark,
-    ) -> Result<Option<u64>, Failure> {
-        let keys = copies.iter().map(|key| (json::item_to_string(key), (*key).clone())).collect();
-        let mut trying = self.trying("copy");
-        let found = loop {
-            if !trying.next().await {
-                return Err(trying.give_up());
+        (rule, origin, key): (&CopyRule, &Origin, &AttributeValue),
+        copies: &[Item],
+        found: MarkedOver,
+        deleted: &mut Written,
+        times: Times,
+    ) -> Vec<usize> {
+        let mut open: Vec<usize> = found.values().flat_map(|(_, places)| places).copied().collect();
+        open.sort_unstable();
+        if open.is_empty() {
+            return open;
+        }
+        match times.finish.limit(self.is_there(rule, origin, key)).await {
+            Ok(false) => {}
+            Ok(true) => {
+                deleted.is_origin_there = true;
+                return open;
             }
-            if let Some(found) = trying.note(self.tables.copies(rule, &keys).await.map(Some))? {
-                break found;
+            Err(failure) => {
+                deleted.failure = Some(failure);
+                return open;
             }
-        };
-        let attribute = mark_attribute(&rule.name);
-        let marks = found.values().filter_map(|copy| Mark::parse(copy.get(&attribute)?.as_str()?));
-        let of_it = marks
-            .filter(|other| other.origin == origin.key && other.stamp.base() == mark.stamp.base());
-        let nonce = of_it.map(|other| other.stamp.revision()).max();
-        Ok(nonce.filter(|nonce| *nonce > mark.stamp.revision()))
+        }
+        open.clear();
+        for (update, places) in found.into_values() {
+            let keys: Vec<Item> = places.iter().filter_map(|at| copies.get(*at)).cloned().collect();
+            let mut written = self.write_all(rule, &keys, &update, times).await;
+            let passed_over = std::mem::take(&mut written.passed_over);
+            let again = passed_over.into_iter().filter(|at| *at < written.visited);
+            let again = again.chain(written.visited..keys.len());
+            open.extend(again.filter_map(|at| places.get(at)));
+            deleted.add(written);
+        }
+        open.sort_unstable();
+        open
     }
 
     /// Whether an origin is there.

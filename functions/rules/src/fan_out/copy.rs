@@ -14,7 +14,9 @@
 //! **Why no copy of an origin that is there is deleted.** A copy is deleted in three steps: it gets
 //! a mark that nobody else writes; the origin is read; if it is not there, the copy is deleted while
 //! it still has exactly that mark. Who puts a copy once the origin is there again puts it without
-//! the mark, or did so before the origin was read.
+//! the mark, or did so before the origin was read. Who wrote the mark does not matter for that, if it
+//! was read before the origin was: what another worker marked may be deleted as well, see
+//! [`CopyRule::deletion_as_marked`].
 
 use std::collections::BTreeMap;
 use std::iter;
@@ -34,7 +36,7 @@ const HOPS_OF_DELETION: u32 = 0;
 pub struct OriginState {
     /// As of when.
     pub stamp: Stamp,
-    /// Through how many copies the values came, this one included.
+    /// Through how many deployments the values came, this one included.
     pub hops: u32,
     /// By attribute of the copy; `None` for one that the origin does not have. The last values of
     /// an origin that was deleted.
@@ -101,6 +103,8 @@ pub enum Look {
     Write(Update),
     /// So must this, and then the copy must be looked at again.
     Mark(Update),
+    /// The copy is not as it must be, and is not written, for this reason.
+    Refuse(String),
 }
 
 impl CopyRule {
@@ -151,6 +155,21 @@ impl CopyRule {
 }
 
 impl CopyRule {
+    /// What deletes a copy that somebody else marked for the same deletion as `mark`, with a mark of
+    /// his own; the origin must be read after the copy was. `None` for a copy of another origin, or
+    /// with any other mark: that is not this deletion's matter.
+    #[must_use]
+    pub fn deletion_as_marked(&self, copy: &Item, mark: &Mark) -> Option<Update> {
+        let text = text_of(copy, &super::mark_attribute(&self.name))?;
+        let seen = Mark::parse(text)?;
+        let is_of_it = self.origin_of(copy)?.key == mark.origin
+            && seen.origin == mark.origin
+            && seen.stamp.base() == mark.stamp.base()
+            && seen.hops == HOPS_OF_DELETION;
+        // The guard compares texts: one that is written otherwise is nobody's mark.
+        (is_of_it && seen.text() == text).then_some(Update::Delete { mark: seen })
+    }
+
     /// What decides where a copy stands in the index, beside its primary key, which stays.
     pub(super) fn place_attributes(&self) -> impl Iterator<Item = &String> {
         iter::once(&self.index_key).chain(&self.index_sort)
@@ -226,9 +245,9 @@ pub fn look(rule: &CopyRule, sight: &Sight<'_>) -> Look {
     if seen.is_some() && is_as_wanted(copy, &values) {
         return Look::InOrder;
     }
-    let hops = 1 + origin.map_or(0, |origin| super::hops_of(None, Some(origin)));
+    let hops = super::hops_of(rule, None, origin);
     if hops > HOPS_MAX {
-        return Look::InOrder;
+        return Look::Refuse(super::loop_of(hops));
     }
     let revision =
         seen.filter(|_| base == known).map_or(0, |mark| mark.stamp.revision().saturating_add(1));
@@ -280,6 +299,7 @@ mod tests {
         match look {
             Look::InOrder => "in order".to_owned(),
             Look::Again => "again".to_owned(),
+            Look::Refuse(reason) => reason,
             Look::Write(Update::Delete { .. }) => "delete".to_owned(),
             Look::Mark(Update::Delete { .. }) => "delete at once".to_owned(),
             Look::Mark(Update::Set { mark, .. }) => format!("mark {}", mark.stamp),
@@ -374,6 +394,23 @@ mod tests {
     }
 
     #[test]
+    fn a_look_says_why_it_does_not_write_a_value_that_goes_round() {
+        let (keep, job) = (rule("keep"), state(5, Some("new")));
+        let origin = |hops| {
+            let mark = Mark { origin: r#"{"S":"0"}"#.to_owned(), stamp: stamp(2), hops };
+            Item::new().with("id", "1").with("name", "new").with("_from_other", mark.text())
+        };
+        let zeros = "0".repeat(20);
+        let written = format!("new {}+{zeros}", stamp(5).as_str());
+        assert_eq!(look_at(&keep, Some(&job), Some(&origin(4)), &copy(None, None)), written);
+        let refused = look_at(&keep, Some(&job), Some(&origin(5)), &copy(None, None));
+        assert!(refused.starts_with("the value came through 6 deployments"), "{refused}");
+        // What is right already needs no write.
+        let right = copy(Some("new"), Some(stamp(5)));
+        assert_eq!(look_at(&keep, Some(&job), Some(&origin(5)), &right), "in order");
+    }
+
+    #[test]
     fn a_look_deletes_only_what_it_marked() {
         let (cascade, gone) = (rule("cascade"), state(5, None));
         let own = stamp(5).reconciled(3);
@@ -394,6 +431,39 @@ mod tests {
         assert_eq!(look_at(&cascade, None, None, &copy(Some("x"), None)), "in order");
         let newer = copy(Some("x"), Some(stamp(6)));
         assert_eq!(look_at(&cascade, Some(&gone), None, &newer), "in order");
+    }
+
+    #[test]
+    fn who_deletes_takes_the_marks_of_the_same_deletion_only() {
+        let rule = rule("cascade");
+        let mark = |sequence, nonce, hops| Mark {
+            origin: r#"{"S":"1"}"#.to_owned(),
+            stamp: stamp(sequence).reconciled(nonce),
+            hops,
+        };
+        let marked = |mark: &str| copy(Some("x"), None).with("_from_r", mark);
+        let own = mark(5, 3, HOPS_OF_DELETION);
+        let of_other = Mark { origin: r#"{"S":"2"}"#.to_owned(), ..own.clone() };
+        let theirs = mark(5, 9, HOPS_OF_DELETION).text();
+        for (copy, expected) in [
+            (marked(&own.text()), true),
+            (marked(&theirs), true),
+            (marked(&mark(5, 1, HOPS_OF_DELETION).text()), true),
+            (marked(&mark(6, 9, HOPS_OF_DELETION).text()), false),
+            (marked(&mark(5, 9, 1).text()), false),
+            (marked(&of_other.text()), false),
+            (marked(&theirs).with("aid", "2"), false),
+            (marked(&theirs.replace(" 0", " 00")), false),
+            (copy(Some("x"), None), false),
+        ] {
+            let found = rule.deletion_as_marked(&copy, &own);
+            assert_eq!(found.is_some(), expected, "{copy:?}");
+            let seen = found.map(|update| match update {
+                Update::Set { .. } => panic!("{update:?}"),
+                Update::Delete { mark } => AttributeValue::S(mark.text()),
+            });
+            assert!(seen.is_none_or(|seen| copy.get("_from_r") == Some(&seen)));
+        }
     }
 
     #[test]

@@ -52,6 +52,9 @@ pub struct CopyRule {
     pub attributes: BTreeMap<String, String>,
     /// What happens when the origin is deleted.
     pub on_delete: OnDelete,
+    /// The rules beside it that write to the origins, by name, and whether one writes what this one
+    /// copies. Marks of others there are of other deployments.
+    pub writers: BTreeMap<String, bool>,
 }
 
 /// What is wrong with a declaration, and where.
@@ -110,7 +113,9 @@ fn read(text: &str) -> Result<Vec<CopyRule>, Failed> {
     let Kind::List(nodes) = &root.kind else {
         return Err((root.at, "rules are a list; begin each rule with `- `".to_owned()));
     };
-    let rules = nodes.iter().map(rule).collect::<Result<Vec<_>, _>>()?;
+    let mut rules = nodes.iter().map(rule).collect::<Result<Vec<_>, _>>()?;
+    let writers: Vec<_> = rules.iter().map(|rule| writers_of(rule, &rules)).collect();
+    rules.iter_mut().zip(writers).for_each(|(rule, writers)| rule.writers = writers);
     if rules.is_empty() {
         return Err((root.at, "there is no rule".to_owned()));
     }
@@ -249,7 +254,16 @@ fn rule(node: &Node) -> Result<CopyRule, Failed> {
         index_sort: Vec::new(),
         attributes: attributes(field("attributes")?)?,
         on_delete,
+        writers: BTreeMap::new(),
     })
+}
+
+/// See [`CopyRule::writers`].
+fn writers_of(rule: &CopyRule, rules: &[CopyRule]) -> BTreeMap<String, bool> {
+    let feeds =
+        |other: &CopyRule| rule.attributes.values().any(|from| other.attributes.contains_key(from));
+    let writers = rules.iter().filter(|other| other.target == rule.origin);
+    writers.map(|other| (other.name.clone(), feeds(other))).collect()
 }
 
 fn table(node: &Node) -> Result<String, Failed> {
@@ -319,6 +333,7 @@ mod tests {
                 .map(|(to, from)| (to.to_owned(), from.to_owned()))
                 .into(),
             on_delete: OnDelete::Cascade,
+            writers: BTreeMap::new(),
         };
         assert_eq!(rules, [expected]);
     }

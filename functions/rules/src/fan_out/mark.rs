@@ -15,7 +15,8 @@ pub struct Mark {
     pub origin: String,
     /// As of when.
     pub stamp: Stamp,
-    /// Through how many copies the values came.
+    /// How often the values came from rules that whoever wrote the mark did not know, the first origin
+    /// counted as one. Earlier editions counted the copies, which are as many or more.
     pub hops: u32,
 }
 

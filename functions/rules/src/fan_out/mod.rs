@@ -7,8 +7,10 @@
 //!
 //! **Why it ends.** A copy is written only if that changes it, and then its mark changes with it; a
 //! record whose mark changed asks for no look. Rules that feed each other are refused at the start
-//! ([`check`]); rules of other deployments are not known here, so each mark counts how many copies
-//! the value came through, and after [`HOPS_MAX`] the record is refused.
+//! ([`check`]), so however long a chain of rules is that are known here, and however many items of one
+//! table copy from each other, it ends. Rules of other deployments are not known here, so each mark
+//! counts how often its value came from rules that whoever wrote it did not know, and after
+//! [`HOPS_MAX`] it goes no further: each round of a loop counts at least one.
 
 mod check;
 mod copy;
@@ -35,7 +37,8 @@ use crate::effect::{Effect, Join};
 use crate::rule::{Found, LookAhead, Needs, Refusal, Rule, stream_of};
 use crate::stamp::Stamp;
 
-/// Copies of copies that a value may come through, inclusive.
+/// How often a value may come from a rule of another deployment, its first origin counted as one of
+/// them, inclusive.
 pub const HOPS_MAX: u32 = 5;
 /// The attribute of a job that says how often it was written; the guard of its next write.
 pub const JOB_REVISION: &str = "revision";
@@ -169,12 +172,9 @@ impl FanOut {
             }
             values
         };
-        let hops = hops_of(change.old_image.as_ref(), change.new_image.as_ref()) + 1;
+        let hops = hops_of(rule, change.old_image.as_ref(), change.new_image.as_ref());
         if hops > HOPS_MAX {
-            return Err(Refusal(format!(
-                "rule `{}`: the change came through {hops} copies, so copies feed each other; look for a loop over the rules of all deployments",
-                rule.name
-            )));
+            return Err(Refusal(format!("rule `{}`: {}", rule.name, loop_of(hops))));
         }
         let origin = Origin { rule: rule.name.clone(), key: value_text(key) };
         let mut state = OriginState { stamp: stamp.clone(), hops, values, deleted };
@@ -275,14 +275,31 @@ fn no_images(view_type: &str) -> Refusal {
     Refusal(format!("the stream's view type is {view_type}, fan-out needs NEW_AND_OLD_IMAGES"))
 }
 
-/// Through how many copies a change came: the most that a mark says that changed with it.
-fn hops_of(old: Option<&Item>, new: Option<&Item>) -> u32 {
+/// What is said of a value that came from too many deployments.
+#[must_use]
+pub fn loop_of(hops: u32) -> String {
+    format!(
+        "the value came through {hops} deployments, so copies feed each other; look for a loop over the rules of all deployments"
+    )
+}
+
+/// How often what a rule copies from an origin came from rules of other deployments, as the marks say
+/// that changed with it: one that is not known here may have written anything, and counts one more than
+/// it says. A rule that is known counts as it says, if it writes what this rule copies: what else came to
+/// the origin does not come further.
+fn hops_of(rule: &CopyRule, old: Option<&Item>, new: Option<&Item>) -> u32 {
     let marks = new.into_iter().flatten().filter(|(name, _)| name.starts_with(MARK_PREFIX));
-    marks
+    let hops = marks
         .filter(|(name, value)| old.and_then(|old| old.get(*name)) != Some(*value))
-        .filter_map(|(_, value)| Some(Mark::parse(value.as_str()?)?.hops))
-        .max()
-        .unwrap_or(0)
+        .filter_map(|(name, value)| {
+            let hops = Mark::parse(value.as_str()?)?.hops;
+            match rule.writers.get(name.strip_prefix(MARK_PREFIX)?) {
+                None => Some(hops.saturating_add(1)),
+                Some(feeds) => feeds.then_some(hops),
+            }
+        });
+    // Marks of deletions have none.
+    hops.max().unwrap_or(0).max(1)
 }
 
 impl Rule for FanOut {
@@ -422,6 +439,67 @@ mod tests {
             let record = model::stream_record::decode_lambda_record(&record).unwrap();
             let decided = rule.decide(&record, &Found::default());
             assert_eq!(decided.is_ok(), expected, "{bytes}: {decided:?}");
+        }
+    }
+
+    /// What the rule with this name says of an item that changed, with these marks; `None` if it refuses.
+    fn hops_said(yaml: &str, rule: &str, marks: &[(&str, u32)]) -> Option<u32> {
+        let rules = parse_and_check(yaml).unwrap();
+        let rule = rules.iter().find(|found| found.name == rule).unwrap();
+        let mut item = Item::new().with("id", "1");
+        for (writer, hops) in marks {
+            let origin = r#"{"S":"0"}"#.to_owned();
+            let mark = Mark { origin, stamp: Stamp::lowest(), hops: *hops };
+            item = item.with(&mark_attribute(writer), mark.text());
+        }
+        let record = format!(
+            r#"{{"eventID":"e","eventName":"INSERT","dynamodb":{{"Keys":{{"id":{{"S":"1"}}}},"NewImage":{},"SequenceNumber":"8","SizeBytes":9,"StreamViewType":"NEW_AND_OLD_IMAGES"}},"eventSourceARN":"arn:aws:dynamodb:r:a:table/{}/stream/2026"}}"#,
+            json::item_to_string(&item),
+            rule.origin,
+        );
+        let record = json::parse(record.as_bytes()).unwrap();
+        let record = model::stream_record::decode_lambda_record(&record).unwrap();
+        match FanOut::of_origin(rule, &record, &Stamp::lowest()) {
+            Ok(Some(Effect::Origin { state: Latest(Some(state)), .. })) => Some(state.hops),
+            Ok(other) => panic!("{other:?}"),
+            Err(refusal) => {
+                assert!(refusal.0.contains("deployments"), "{refusal:?}");
+                None
+            }
+        }
+    }
+
+    /// Rules without a loop write however long their chain is; what others write counts, through any
+    /// number of our own.
+    #[test]
+    fn only_what_comes_from_other_deployments_counts_as_a_hop() {
+        let rule = |name: &str, from: &str, to: &str, attributes: &str| {
+            format!(
+                "- {{name: {name}, from: {from}, to: {to}, index: i, key: {{boss: id}}, attributes: {{{attributes}}}, on-delete: keep}}\n"
+            )
+        };
+        // Bosses have bosses, in one table.
+        let chain = rule("bosses", "staff", "staff", "bossName: name, bossOfBoss: bossName");
+        let names = rule("names", "staff", "staff", "bossName: name");
+        let straight = (1..8)
+            .map(|n| rule(&format!("r{n}"), &format!("tb{n}"), &format!("tb{}", n + 1), "n: n"));
+        let straight: String = straight.collect();
+        for (yaml, name, marks, expected) in [
+            (&chain, "bosses", vec![], Some(1)),
+            (&chain, "bosses", vec![("bosses", 1)], Some(1)),
+            (&names, "names", vec![("names", 9)], Some(1)),
+            (&straight, "r7", vec![("r6", 1)], Some(1)),
+            (&straight, "r7", vec![("r6", 5)], Some(5)),
+            // A rule of that name is known, but writes to another table: somebody else has one too.
+            (&straight, "r7", vec![("r5", 1)], Some(2)),
+            (&straight, "r7", vec![("r6", 3), ("other", 3)], Some(4)),
+            (&straight, "r7", vec![("other", 4)], Some(5)),
+            (&straight, "r7", vec![("other", 5)], None),
+            (&straight, "r7", vec![("r6", 6)], None),
+            (&straight, "r7", vec![("other", u32::MAX)], None),
+            (&straight, "r7", vec![("r6", 0)], Some(1)),
+        ] {
+            assert_eq!(hops_said(yaml, name, &marks), expected, "{name}, {marks:?}");
         }
     }
 

@@ -1,5 +1,5 @@
 //! Unusual copies: of an origin that can have no job, one that is put whole between the two writes that
-//! delete it, and one that was marked by somebody whose clock is ahead.
+//! delete it, those that others marked for the same deletion, and more than are written at once.
 
 use super::*;
 
@@ -21,6 +21,40 @@ async fn a_copy_whose_origin_can_have_no_job_holds_nothing_up() {
     assert_eq!(answer.checked, SelfCheckReport { repaired: 0, ..expected });
 }
 
+/// Goal: a copy that is not written because its value goes round is counted, and so is told.
+#[tokio::test]
+async fn a_copy_whose_value_goes_round_is_refused_and_not_in_order() {
+    let tables = with_copies(2, Duration::ZERO);
+    let copies = copies(&tables, "keep", Duration::ZERO);
+    let mark = format!("{}@2027/{:040} 5", origin_key(9), 5);
+    let origin = product(1, "Chai").with("_from_elsewhere", mark);
+    tables.set(ORIGINS, &origin_key(1), Some(origin));
+    tables.take_records();
+    let deadline = Deadline::after(Duration::from_secs(60));
+    let report = copies.check_sample(7, deadline).await.unwrap();
+    let expected = SelfCheckReport { rules: 1, copies: 2, repaired: 0, postponed: 0, refused: 2 };
+    assert_eq!(report, expected);
+    assert_eq!(names(&tables), ["-", "-"]);
+}
+
+/// Goal: however large origins are, a look comes to all copies, and holds few of them at once.
+#[tokio::test]
+async fn copies_of_many_large_origins_are_looked_at_in_several_rounds() {
+    let tables = Arc::new(InMemoryCopies::default());
+    let copies = copies(&tables, "keep", Duration::ZERO);
+    let count: usize = 250;
+    for number in 0..count as u64 {
+        let origin = product(number, "Chai").with("description", "x".repeat(200_000));
+        tables.set(ORIGINS, &origin_key(number), Some(origin));
+        let key = format!("line-{number:03}");
+        tables.set(COPIES, &key, Some(line(&key, number)));
+    }
+    tables.take_records();
+    let report = copies.check_sample(7, Deadline::after(Duration::from_secs(3600))).await.unwrap();
+    assert_eq!((report.copies, report.repaired, report.postponed), (count, count, 0));
+    assert_eq!(tables.origins_at_once(), 100);
+}
+
 /// What a mark of a deletion ends with: its values came through no copy.
 const DELETING: &str = " 0";
 
@@ -32,7 +66,7 @@ async fn a_copy_that_is_put_whole_while_it_is_deleted_is_deleted_all_the_same() 
     process(&copies, &tables.take_records()).await.unwrap();
     let read = tables.items(COPIES)["line-000"].clone();
     tables.take_records();
-    tables.set(ORIGINS, &origin_key(1), None);
+    let begun = begun_deletion(&copies).await;
     let put_whole = async {
         // The executor comes to the mark in far fewer steps.
         for _ in 0..10_000 {
@@ -45,8 +79,7 @@ async fn a_copy_that_is_put_whole_while_it_is_deleted_is_deleted_all_the_same() 
         }
         panic!("the copy was not marked");
     };
-    let deleted = tables.take_records();
-    let (processed, ()) = tokio::join!(process(&copies, &deleted), put_whole);
+    let (processed, ()) = tokio::join!(process(&copies, &begun), put_whole);
     processed.unwrap();
     // The job is done: it had marked the copy, and did not find its mark.
     assert!(job(&tables).done);
@@ -79,6 +112,97 @@ async fn a_copy_that_was_marked_by_a_clock_ahead_is_deleted_all_the_same() {
     tables.write(rule, &key, &marking, &guard).await.unwrap();
     tables.take_records();
     process(&copies, &deleted).await.unwrap();
+    process(&copies, &tables.take_records()).await.unwrap();
     assert!(job(&tables).done);
     assert!(names(&tables).is_empty());
+}
+
+/// Deletes the origin; gives the record of its job, which was begun.
+async fn begun_deletion(copies: &InMemory) -> Vec<LambdaRecord> {
+    copies.tables.take_records();
+    copies.tables.set(ORIGINS, &origin_key(1), None);
+    process(copies, &copies.tables.take_records()).await.unwrap();
+    // Its record does the rest, and nobody else.
+    assert!(!job(&copies.tables).done);
+    copies.tables.take_records()
+}
+
+/// Marks all copies over for the same deletion, once a worker has marked them, as another worker does
+/// that is stopped behind it.
+async fn mark_over(copies: &InMemory) {
+    let origin = Origin { rule: "products".to_owned(), key: origin_key(1) };
+    let state = job(&copies.tables).state;
+    let rule = &copies.rule.rules[0];
+    let other = rules::fan_out::update_of(rule, &origin, &state, u64::MAX - 7);
+    let Some(Update::Set { mark, .. }) = other.marking() else { panic!("a deletion") };
+    // The executor comes to the marks in far fewer steps.
+    for _ in 0..10_000 {
+        let items = copies.tables.items(COPIES);
+        let is_marked = |copy: &Item| {
+            copy.get("_from_products")
+                .is_some_and(|mark| mark.as_str().unwrap().ends_with(DELETING))
+        };
+        if items.values().all(is_marked) {
+            for (key, item) in items {
+                let item = item.with("_from_products", mark.text());
+                copies.tables.set(COPIES, &key, Some(item));
+            }
+            return;
+        }
+        tokio::task::yield_now().await;
+    }
+    panic!("the copies were not marked");
+}
+
+/// Goal: a job is done only when its copies are deleted, whoever marked them last: the other worker may
+/// have died, and its record finds a job that is done.
+#[tokio::test]
+async fn what_another_worker_marked_over_and_left_is_deleted() {
+    let tables = with_copies(3, Duration::ZERO);
+    let copies = copies(&tables, "cascade", Duration::ZERO);
+    tables.set(ORIGINS, &origin_key(1), Some(product(1, "Chai")));
+    process(&copies, &tables.take_records()).await.unwrap();
+    let begun = begun_deletion(&copies).await;
+    let (processed, ()) = tokio::join!(process(&copies, &begun), mark_over(&copies));
+    processed.unwrap();
+    assert!(names(&tables).is_empty());
+    assert_eq!((job(&tables).done, job(&tables).copies), (true, 3));
+}
+
+/// Goal: while it is not known how copies are marked that could not be deleted, the job stays open.
+#[tokio::test]
+async fn a_job_whose_copies_were_marked_over_and_cannot_be_read_stays_open() {
+    let tables = with_copies(3, Duration::ZERO);
+    let copies = copies(&tables, "cascade", Duration::ZERO);
+    tables.set(ORIGINS, &origin_key(1), Some(product(1, "Chai")));
+    process(&copies, &tables.take_records()).await.unwrap();
+    let begun = begun_deletion(&copies).await;
+    tables.limit_reads(Some(0));
+    let (processed, ()) = tokio::join!(process(&copies, &begun), mark_over(&copies));
+    assert!(matches!(processed, Err(Failure::Retry(_))), "{processed:?}");
+    assert!(!job(&tables).done);
+    tables.limit_reads(None);
+    process(&copies, &begun).await.unwrap();
+    assert!(job(&tables).done);
+    assert!(names(&tables).is_empty());
+}
+
+/// Goal: the stream of the origins waits for few copies, and no two workers write the same large page:
+/// the one that has more is left to the job's record.
+#[tokio::test]
+async fn a_large_first_page_is_left_to_the_record_of_its_job() {
+    for (count, expected) in [(COPIES_AT_ONCE, COPIES_AT_ONCE), (COPIES_AT_ONCE + 1, 0)] {
+        let tables = Arc::new(InMemoryCopies::with_pages_of(1_000));
+        for key in (0..count).map(|number| format!("line-{number:03}")) {
+            tables.set(COPIES, &key, Some(line(&key, 1)));
+        }
+        tables.take_records();
+        let copies = copies(&tables, "keep", Duration::ZERO);
+        tables.set(ORIGINS, &origin_key(1), Some(product(1, "Chai")));
+        process(&copies, &tables.take_records()).await.unwrap();
+        let named = || names(&tables).iter().filter(|name| *name == "Chai").count();
+        assert_eq!((named(), job(&tables).done), (expected, expected > 0));
+        process(&copies, &tables.take_records()).await.unwrap();
+        assert_eq!((named(), job(&tables).done), (count, true));
+    }
 }
