@@ -33,28 +33,15 @@ fn is_open(task: &Entry, phase: Phase, last_run: u64) -> bool {
 /// Where a state has the comparison that was begun last, as long as nobody has noted what it found.
 const NOT_NOTED: &str = "comparing";
 
-/// Where a state has when that comparison began.
-const NOT_NOTED_AT: &str = "comparing_at";
-
-/// Notes in a state that a comparison begins, in the store's seconds since 1970.
-pub(super) fn begin(state: &mut Entry, run: u64, began: i64) {
+/// Notes in a state that a comparison begins.
+pub(super) fn begin(state: &mut Entry, run: u64) {
     state.insert(NOT_NOTED.to_owned(), n(run));
-    state.insert(NOT_NOTED_AT.to_owned(), n(u64::try_from(began).unwrap_or(0)));
-}
-
-/// The comparison that was begun last, and when, if nobody has noted what it found and no other run came
-/// after it.
-pub(super) fn begun(state: &Entry) -> Option<(u64, i64)> {
-    let (run, began) = (number(state, NOT_NOTED), number(state, NOT_NOTED_AT));
-    let is_last = run > 0 && run == number(state, "run") && began > 0;
-    is_last.then(|| Some((run, i64::try_from(began).ok()?))).flatten()
 }
 
 /// Notes in a state that what a comparison found stands there; a later one may be under way.
 pub(super) fn end(state: &mut Entry, run: u64) {
     if number(state, NOT_NOTED) <= run {
         state.remove(NOT_NOTED);
-        state.remove(NOT_NOTED_AT);
     }
 }
 

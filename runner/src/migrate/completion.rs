@@ -157,7 +157,7 @@ async fn unmark(
     // Nothing is marked any more by then, so what was done stays done, and what is open goes on.
     let run = match run_to_go_on_with(context, plan, fingerprint, of).await? {
         Some(run) => {
-            workers::wake_set_aside(context, name).await?;
+            workers::wake(context, name).await?;
             run
         }
         None => begin_run(context, name, expect, |_, _| ()).await?,

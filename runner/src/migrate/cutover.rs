@@ -186,14 +186,15 @@ async fn switch(
     let name = plan.migration.as_str();
     let since = number(state, "since");
     let counted = Counted { since, compared: number(state, "verified_at") };
+    // Before the streams are caught up with: what comes during this wait is read after it.
+    if asks && !followers::are_seen(context, plan, state, limit).await? {
+        return Ok(Exit::TimedOut);
+    }
     let mut drain = drain(context, plan, Direction::Forward, counted, WayBack::Kept).await?;
     if phase_of(state) == Phase::Ready
         && let Err(exit) = may_hold_up(context, name, CUTOVER, false, &mut drain, limit).await?
     {
         return Ok(exit);
-    }
-    if asks && !followers::are_seen(context, plan, state, limit).await? {
-        return Ok(Exit::TimedOut);
     }
     let settle = settle_time(context, plan).await;
     let hold = Hold::take(context, name, CUTOVER, fingerprint, since).await?;

@@ -269,9 +269,7 @@ async fn a_comparison_whose_verb_died_is_made_again_before_a_switch() {
     let served = compared().await;
     let context = &served.context;
     let expect = Expect::phases(&[Phase::Ready]);
-    let run = start::begin_run(context, NAME, expect, |state, run| comparing::begin(state, run, 1))
-        .await
-        .unwrap();
+    let run = start::begin_run(context, NAME, expect, comparing::begin).await.unwrap();
     // Workers came to the end of it; whoever asked for it did not hear that.
     for task in context.control.entries(NAME, "TASK#").await.unwrap() {
         let done = |task: &mut Entry| task.insert("done".to_owned(), Sdk::Bool(true)).is_none();

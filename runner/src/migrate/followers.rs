@@ -15,6 +15,7 @@ use rules::migration::{MARK, TOUCH, key_of};
 
 use super::control::{Entry, number, s};
 use super::{Context, LOOK_EVERY, tables, way_back};
+use crate::contention::{Attempts, Undone};
 use crate::load::{error_text, to_sdk_item};
 use crate::output::say;
 use crate::server_date;
@@ -37,18 +38,29 @@ const SAID_AFTER: Duration = Duration::from_secs(3);
 /// Whether somebody has noted, in a second since 1970 or not long before it, that the stream of a table
 /// is followed.
 async fn is_noted(context: &Context, table: &str, second: i64) -> Result<bool, String> {
-    let note = context.control.get("*", &format!("FOLLOWED#{table}")).await?;
-    let at = note.map(|note| i64::try_from(number(&note, "at")).unwrap_or(i64::MAX));
-    Ok(at.is_some_and(|at| at.saturating_add(FRESH_SECONDS) >= second))
+    let noted = noted_at(context, table).await?;
+    Ok(noted.is_some_and(|at| at.saturating_add(FRESH_SECONDS) >= second))
 }
 
 /// Whether somebody follows the stream of a table now, with or without anything to do there. What cannot
 /// be asked is not known.
 pub(super) async fn is_noted_now(context: &Context, table: &str) -> bool {
     match server_date::seconds(&context.control.client).await {
-        Some(now) => is_noted(context, table, now).await.unwrap_or(false),
+        Some(now) => is_fresh(context, table, now).await.unwrap_or(false),
         None => false,
     }
+}
+
+/// Whether a note is of this moment. One that is of a later one was written before a clock was set back.
+async fn is_fresh(context: &Context, table: &str, now: i64) -> Result<bool, String> {
+    let noted = noted_at(context, table).await?;
+    Ok(noted.is_some_and(|at| at.abs_diff(now) <= FRESH_SECONDS.unsigned_abs()))
+}
+
+/// When somebody noted last that the stream of a table is followed, in seconds since 1970.
+async fn noted_at(context: &Context, table: &str) -> Result<Option<i64>, String> {
+    let note = context.control.get("*", &format!("FOLLOWED#{table}")).await?;
+    Ok(note.map(|note| i64::try_from(number(&note, "at")).unwrap_or(i64::MAX)))
 }
 
 /// Looks before a cut-over whether somebody follows the streams that its way back needs, if the plan has
@@ -78,7 +90,7 @@ async fn are_seen_within(
     let now = server_date::seconds(&context.control.client).await;
     for table in plan.source_tables(Direction::Reverse) {
         let is_seen = match now {
-            Some(now) => is_noted(context, table, now).await?,
+            Some(now) => is_fresh(context, table, now).await?,
             None => false,
         };
         if !is_seen {
@@ -134,7 +146,8 @@ async fn answered(
     loop {
         let mut unseen = Vec::new();
         for table in asked {
-            if !is_noted(context, table, second).await? {
+            // A look that fails is made again: the time of all is bounded.
+            if !is_noted(context, table, second).await.unwrap_or(false) {
                 unseen.push(table);
             }
         }
@@ -143,7 +156,7 @@ async fn answered(
         }
         if begun.elapsed() >= limit {
             say(&format!(
-                "nobody was seen to follow {} in {} s: what is written to the targets would not come back, and `weir migrate revert {name}` not go through. `weir migrate work {name}` does, or give the function `migration` an event of each; `weir migrate cutover {name} --nobody-follows` switches all the same. Nothing was changed, readers and writers use the sources",
+                "nobody was seen to follow {} in {} s: what is written to the targets would not come back, and `weir migrate revert {name}` not go through, unless who follows is of an older version, which does not tell. `weir migrate work {name}` follows, or give the function `migration` an event of each; `weir migrate cutover {name} --nobody-follows` switches all the same. Nothing was changed, readers and writers use the sources",
                 streams(&unseen),
                 limit.as_secs()
             ));
@@ -177,10 +190,21 @@ async fn touch(client: &Client, table: &str) -> Result<bool, String> {
     let set = name(update()).update_expression("SET #touch = :touch");
     let set = set.condition_expression("attribute_exists(#mark)");
     let set = set.expression_attribute_names("#mark", MARK);
-    sent(table, set).await?;
-    let remove = name(update()).update_expression("REMOVE #touch");
-    sent(table, remove.condition_expression("#touch = :touch")).await?;
-    Ok(true)
+    // Also where no answer came: it may have been written all the same.
+    let set = sent(table, set).await;
+    let mut attempts = Attempts::first();
+    loop {
+        let remove = name(update()).update_expression("REMOVE #touch");
+        match sent(table, remove.condition_expression("#touch = :touch")).await {
+            Ok(()) => return set.map(|()| true),
+            Err(why) if !attempts.after(Undone::Throttled).await => {
+                return Err(format!(
+                    "{why}; it may keep the attribute `{TOUCH}`, which you can remove"
+                ));
+            }
+            Err(_) => {}
+        }
+    }
 }
 
 /// Sends one of both updates. An item that was changed in between has made a record by that.

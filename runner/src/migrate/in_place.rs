@@ -12,8 +12,10 @@ use rules::migration::plan::{Direction, Kind, Output, Plan};
 use serde_json::{Value, json};
 
 use super::catch_up::{LAST_LOOK, drained, within};
-use super::control::{Entry, Expect, Move, Progress, n, number, phase_of, s, text};
-use super::cutover::{SwitchArguments, WayBack, drain, is_too_old, settle_time};
+use super::control::{Entry, Expect, Move, Progress, flag, n, number, phase_of, s, text};
+use super::cutover::{
+    COMPARISON_SECONDS, SwitchArguments, WayBack, drain, is_too_old, settle_time,
+};
 use super::drain::Counted;
 use super::held::new_holder;
 use super::start::{After, Fence, activate, begin_run};
@@ -42,7 +44,7 @@ pub(super) async fn revert(
     let (run, since) = match to_go_on_with(context, plan, fingerprint).await? {
         Some(known) => {
             say("what is changed back already stays so, and the rest goes on");
-            workers::wake_set_aside(context, name).await?;
+            workers::wake(context, name).await?;
             known
         }
         None => begin_changing_back(context, name, fingerprint, expect).await?,
@@ -97,7 +99,9 @@ pub(super) async fn revert(
 }
 
 /// The run that changes items back, and the fence from which on records are followed that way, if
-/// somebody has begun it and nothing has come after it, such as the comparison in the end.
+/// somebody has begun it, it is not done, and nothing has come after it. Of one that was done it is what
+/// follows that did not go through, and that may need a new fence, such as for a stream that was made
+/// since; streams may have forgotten what was written since one that was begun long ago.
 async fn to_go_on_with(
     context: &Context,
     plan: &Plan,
@@ -110,7 +114,12 @@ async fn to_go_on_with(
     let is_followed = active.is_some_and(|(direction, of_plan, fence)| {
         direction == "reverse" && of_plan == fingerprint && u64::try_from(fence) == Ok(since)
     });
-    if !is_followed {
+    let age = context.now().await.saturating_sub(i64::try_from(since).unwrap_or(0));
+    if !is_followed || age > COMPARISON_SECONDS {
+        return Ok(None);
+    }
+    let of_run = context.control.entries(name, &format!("TASK#{last}#")).await?;
+    if of_run.iter().all(|task| flag(task, "done")) {
         return Ok(None);
     }
     for table in plan.source_tables(Direction::Reverse) {
@@ -191,8 +200,8 @@ pub(super) async fn complete(
     let compares = plan.kind == Kind::Purge || is_unknown;
     let compared = if compares || is_too_old(context, state).await {
         let limit = COMPARISON_LIMIT;
-        let of = (plan, fingerprint);
-        let compared = verify::look_through_to_end(context, of, expect, limit).await?;
+        let way = Direction::Forward;
+        let compared = verify::look_through(context, name, way, expect, false, limit).await?;
         let Some(compared) = compared else { return Ok(Exit::TimedOut) };
         Some(compared)
     } else {

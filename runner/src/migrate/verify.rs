@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::comparing;
 use super::control::{Entry, Expect, Move, Progress, flag, n, number, phase_of};
-use super::cutover::{COMPARISON_SECONDS, WayBack, drain};
+use super::cutover::{WayBack, drain};
 use super::drain::Counted;
 use super::lost::LOST_SECONDS;
 use super::patience::Patience;
@@ -20,7 +20,7 @@ use super::tasks::{Work, make_tasks};
 use super::verbs::{Answer, Verb, answer};
 use super::way_back::{BACK_AT, BACK_DIFFERENCES};
 use super::workers::advice;
-use super::{ANSWER_LIMIT, Context, LOOK_EVERY, problems, workers};
+use super::{ANSWER_LIMIT, Context, LOOK_EVERY, problems};
 use crate::exit::Exit;
 use crate::output::{self, Output, counted, say, show};
 use crate::server_date;
@@ -329,38 +329,10 @@ pub(crate) async fn look_through(
     let (plan, fingerprint) = context.plan(name).await?;
     let began = context.now().await;
     let began_by_answers = server_date::seconds(&context.control.client).await;
-    let begin = |state: &mut Entry, run| comparing::begin(state, run, began);
-    let run = begin_run(context, name, expect, begin).await?;
+    let run = begin_run(context, name, expect, comparing::begin).await?;
     let found = seen_through(context, (&plan, &fingerprint), way, (run, repairs), expect, limit);
     let found = found.await?;
     Ok(found.map(|found| Compared { found, run, began, began_by_answers }))
-}
-
-/// A comparison for an end in place, which goes on with one that was begun lately and was not brought to
-/// its end: what was written since it began is in the streams, and drained by then.
-pub(super) async fn look_through_to_end(
-    context: &Context,
-    (plan, fingerprint): (&Plan, &str),
-    expect: Expect<'_>,
-    limit: Duration,
-) -> Result<Option<Compared>, String> {
-    let (name, way) = (plan.migration.as_str(), Direction::Forward);
-    let Some((run, began)) = comparing::begun(&context.state(name).await?) else {
-        return look_through(context, name, way, expect, false, limit).await;
-    };
-    let tasks = context.control.entries(name, &format!("TASK#{run}#")).await?;
-    let is_of_use = !tasks.iter().any(|task| flag(task, "repairs") || flag(task, "superseded"));
-    // It is to count yet when it is done.
-    let most = COMPARISON_SECONDS.saturating_sub_unsigned(limit.as_secs());
-    let is_late = context.now().await.saturating_sub(began) > most;
-    if tasks.is_empty() || !is_of_use || is_late {
-        return look_through(context, name, way, expect, false, limit).await;
-    }
-    say("the comparison that was begun goes on");
-    workers::wake_set_aside(context, name).await?;
-    let found =
-        seen_through(context, (plan, fingerprint), way, (run, false), expect, limit).await?;
-    Ok(found.map(|found| Compared { found, run, began, began_by_answers: None }))
 }
 
 /// What a comparison that has begun finds; none if that is not done in time. Its tasks are made as far

@@ -247,6 +247,8 @@ impl<O: ObjectStore + Clone> Migrations<O> {
         let late = |_| Err(Failure::Retry("the control table does not answer".to_owned()));
         if let Err(failure) = note.await.unwrap_or_else(late) {
             tracing::warn!(function = "migration", table, %failure, "followed, which could not be noted");
+            // The next batch tries again.
+            self.noted.lock().unwrap_or_else(PoisonError::into_inner).remove(&entry);
         }
     }
 

@@ -128,7 +128,10 @@ impl Routes {
     ) -> Response<Full<Bytes>> {
         let (head, body) = request.into_parts();
         let coding = Coding::of_request(&head.headers);
+        // A client that waits for memory here sends nothing because nobody reads.
+        progress.set_arrived(true);
         let memory = self.reserve(&body, coding).await;
+        progress.set_arrived(false);
         let path = head.uri.path();
         if let Some(path) = path.strip_prefix(admin::PREFIX) {
             let answer = match read_body(body, memory.is_some(), progress).await {

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use expression::{ExpressionKind, Placeholders, parse_condition, parse_update};
+use model::encoding::decode_item;
 use model::{
     AttributeValue, Item, KeyAttribute, KeyAttributeType, KeySchema, KeyValue, Number, PrimaryKey,
 };
@@ -15,7 +16,7 @@ use partition::{
     Billing, CancellationReason, Command, CreateTable, Decide, IndexDefinition, IndexKind,
     IndexProjection, ItemRange, PartitionNumber, Prepare, Reply, SplitPoint, Table, TableId,
     TokenRange, Transaction, TransactionId, Write, WriteAction, fingerprint, home_of_token,
-    read_index_entries, read_item, read_items,
+    read_encoded_entries, read_encoded_items, read_item,
 };
 
 use super::{Config, Store, transactions};
@@ -131,8 +132,8 @@ fn table(store: &Store) -> Arc<Table> {
 fn read_all(store: &Store) -> Vec<Item> {
     let mut items = Vec::new();
     let range = ItemRange::Tokens(TokenRange::ALL);
-    read_items(&*store.view(), &table(store), &range, None, true, &mut |item| {
-        items.push(item);
+    read_encoded_items(&*store.view(), &table(store), &range, None, true, &mut |item| {
+        items.push(decode_item(item).unwrap());
         std::ops::ControlFlow::Continue(())
     })
     .unwrap();
@@ -143,7 +144,7 @@ fn count_entries(store: &Store, forward: bool) -> usize {
     let (mut entries, table) = (0, table(store));
     let range = ItemRange::Tokens(TokenRange::ALL);
     let index = table.indexes[0].number;
-    read_index_entries(&*store.view(), &table, index, &range, None, forward, &mut |_| {
+    read_encoded_entries(&*store.view(), &table, index, &range, None, forward, &mut |_| {
         entries += 1;
         std::ops::ControlFlow::Continue(())
     })
@@ -170,7 +171,7 @@ async fn what_is_spread_over_arcs_survives_a_restart() {
         let mut own = 0;
         let range = ItemRange::Tokens(TokenRange::ALL);
         let replica = store.replica(arc);
-        read_items(&*replica.view(), &table(&store), &range, None, true, &mut |_| {
+        read_encoded_items(&*replica.view(), &table(&store), &range, None, true, &mut |_| {
             own += 1;
             std::ops::ControlFlow::Continue(())
         })
