@@ -242,19 +242,7 @@ async fn carry_out(
             });
             output.line(&text.await?)?;
         }
-        ArchiveVerb::Restore(arguments) => {
-            let table = arguments.table.as_deref();
-            let (parts, conditions) = selected(source, table, &arguments.conditions).await?;
-            if let Some(key) = arguments.key()?
-                && let Some(part) = parts.first()
-                && let Some(known) = known_key(source, &part.table).await
-            {
-                versions::check_key(&key, &known)?;
-            }
-            let (answer, code) = restore::restore(source, &parts, &conditions, &arguments).await?;
-            output.line(&answer)?;
-            return Ok(code);
-        }
+        ArchiveVerb::Restore(arguments) => return restored(source, &arguments, output).await,
         // Done by `run`: they need no archive that is there already.
         ArchiveVerb::Compact(_) | ArchiveVerb::Erase(_) | ArchiveVerb::Check { .. } => {}
         ArchiveVerb::Query { table, conditions, limit } => {
@@ -271,6 +259,25 @@ async fn carry_out(
         }
     }
     Ok(Exit::Done)
+}
+
+/// Restores the rows that are meant, once their key is known to be one.
+async fn restored(
+    source: &Source,
+    arguments: &RestoreArguments,
+    output: &mut Output<'_>,
+) -> Result<Exit, String> {
+    let table = arguments.table.as_deref();
+    let (parts, conditions) = selected(source, table, &arguments.conditions).await?;
+    if let Some(key) = arguments.key()?
+        && let Some(part) = parts.first()
+        && let Some(known) = known_key(source, &part.table).await
+    {
+        versions::check_key(&key, &known)?;
+    }
+    let (answer, code) = restore::restore(source, &parts, &conditions, arguments).await?;
+    output.line(&answer)?;
+    Ok(code)
 }
 
 /// The parts of one day; says which days there are when it has none.

@@ -99,15 +99,14 @@ impl System {
             None => backing::aws(&stack.region).await?,
             Some(listener) => backing::local(listener, &stack, &options.directory).await?,
         };
-        let Backing { dynamodb, streams: clients, credentials, clock, local, url, .. } = backing;
-        let Backing { clock_margin_ms, pace, credentials_source, .. } = backing;
+        let Backing { dynamodb, streams: clients, clock, clock_margin_ms, pace, .. } = backing;
+        let Backing { local, url, credentials, credentials_source, .. } = backing;
         let (objects, object_endpoint) = start_object_store(&stack, &options, object_port)?;
         let streams = match options.aws {
             true => tables::find(&dynamodb, &stack.tables).await?,
             false => tables::carry_out(&dynamodb, &stack.tables).await?,
         };
         tracing::info!("tables     {}", names(stack.tables.iter().map(|table| &table.name)));
-
         let endpoints = functions::Endpoints {
             dynamodb: url.clone(),
             s3: object_endpoint.url(),
