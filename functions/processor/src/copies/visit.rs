@@ -125,9 +125,8 @@ impl Written {
     }
 }
 
-/// Copies that somebody else marked for a deletion: by the text of the mark, what deletes them, and
-/// where in their page they are.
-type MarkedOver = BTreeMap<String, (Update, Vec<usize>)>;
+/// The marks of copies that somebody else marked for a deletion, by where they are in their page.
+type MarkedOver = BTreeMap<usize, Mark>;
 
 fn out_of_time() -> Failure {
     Failure::Retry("out of time in this invocation".to_owned())
@@ -268,7 +267,7 @@ impl<T: CopyTables> Copies<T> {
         let copies = copies.get(..marked.visited).unwrap_or_default();
         let update = Update::Delete { mark: mark.clone() };
         let mut deleted = self.write_all(rule, copies, &update, times).await;
-        self.delete_as_marked((rule, origin, key), copies, mark, &mut deleted, times).await;
+        self.delete_marked_over((rule, origin, key), copies, mark, &mut deleted, times).await;
         (marked.written, marked.visited) = (0, deleted.visited);
         marked.is_origin_there = deleted.is_origin_there;
         marked.add(deleted);
@@ -281,13 +280,14 @@ impl<T: CopyTables> Copies<T> {
 
     /// Deletes what could not be deleted by this worker's marks, because others marked it for the
     /// same deletion: workers at the same job, or looks. They may have died since, and their records
-    /// do nothing once this job went on, so nobody but this worker is sure to come again. Each copy is
-    /// deleted by the mark that it is read with, and the origin is read after it.
+    /// do nothing once this job went on, so nobody but this worker is sure to come again. Such copies
+    /// get a mark of this worker over the one that they are read with, and then the origin is read:
+    /// another's mark may be written once more after that, to a copy that was put anew.
     ///
-    /// Two workers get through: each marks a page once, so marks change a few times, and each change
-    /// but the last costs one attempt. Behind a copy that still has such a mark, nothing counts as
-    /// visited.
-    async fn delete_as_marked(
+    /// Two workers get through: who marks last deletes, unless the other one marks over that between
+    /// two of its requests, and how often each tries is bounded. Behind a copy that still has such a
+    /// mark, nothing counts as visited.
+    async fn delete_marked_over(
         &self,
         place: (&CopyRule, &Origin, &AttributeValue),
         copies: &[Item],
@@ -315,7 +315,7 @@ impl<T: CopyTables> Copies<T> {
                     break;
                 }
             };
-            open = self.delete_found(place, copies, found, deleted, times).await;
+            open = self.delete_found(place, copies, (mark, found), deleted, times).await;
             if deleted.failure.is_some() {
                 break;
             }
@@ -327,8 +327,8 @@ impl<T: CopyTables> Copies<T> {
         }
     }
 
-    /// Of the copies at some places, those that have a mark of the same deletion: by that mark, what
-    /// deletes them, and where they are. They are read a few at a time, as they may be large.
+    /// Of the copies at some places, those that have a mark of the same deletion, by their places. They
+    /// are read a few at a time, as they may be large.
     async fn marked_over(
         &self,
         rule: &CopyRule,
@@ -344,53 +344,53 @@ impl<T: CopyTables> Copies<T> {
             let keys = named.iter().map(|(_, text, key)| (text.clone(), (*key).clone())).collect();
             let read = self.tables.copies(rule, &keys).await?;
             for (at, text, _) in named {
-                let update = read.get(&text).and_then(|copy| rule.deletion_as_marked(copy, mark));
-                if let Some(Update::Delete { mark }) = update {
-                    let by_mark = found.entry(mark.text());
-                    by_mark.or_insert_with(|| (Update::Delete { mark }, Vec::new())).1.push(at);
-                }
+                let seen = read.get(&text).and_then(|copy| rule.marked_for_deletion(copy, mark));
+                found.extend(seen.map(|seen| (at, seen)));
             }
         }
         Ok(Some(found))
     }
 
-    /// Deletes copies by the marks that they were read with, if their origin is not there; gives the
-    /// places, in order, of those that are marked otherwise by now or that there was no time for.
+    /// Marks copies over the marks that they were read with, and deletes them if their origin is not
+    /// there; gives the places, in order, of those that are marked otherwise by now or that there was
+    /// no time for.
     async fn delete_found(
         &self,
         (rule, origin, key): (&CopyRule, &Origin, &AttributeValue),
         copies: &[Item],
-        found: MarkedOver,
+        (mark, found): (&Mark, MarkedOver),
         deleted: &mut Written,
         times: Times,
     ) -> Vec<usize> {
-        let mut open: Vec<usize> = found.values().flat_map(|(_, places)| places).copied().collect();
-        open.sort_unstable();
-        if open.is_empty() {
-            return open;
-        }
-        match times.finish.limit(self.is_there(rule, origin, key)).await {
+        let places: Vec<usize> = found.keys().copied().collect();
+        let update = Update::Delete { mark: mark.above(found.values(), nonce()) };
+        let Some(marking) = update.marking().filter(|_| !places.is_empty()) else {
+            return places;
+        };
+        let keys: Vec<Item> = places.iter().filter_map(|at| copies.get(*at)).cloned().collect();
+        let marked = self.write_all(rule, &keys, &marking, times).await;
+        let is_there = match marked.failure {
+            Some(failure) => Err(failure),
+            None => times.finish.limit(self.is_there(rule, origin, key)).await,
+        };
+        match is_there {
             Ok(false) => {}
             Ok(true) => {
                 deleted.is_origin_there = true;
-                return open;
+                return places;
             }
             Err(failure) => {
                 deleted.failure = Some(failure);
-                return open;
+                return places;
             }
         }
-        open.clear();
-        for (update, places) in found.into_values() {
-            let keys: Vec<Item> = places.iter().filter_map(|at| copies.get(*at)).cloned().collect();
-            let mut written = self.write_all(rule, &keys, &update, times).await;
-            let passed_over = std::mem::take(&mut written.passed_over);
-            let again = passed_over.into_iter().filter(|at| *at < written.visited);
-            let again = again.chain(written.visited..keys.len());
-            open.extend(again.filter_map(|at| places.get(at)));
-            deleted.add(written);
-        }
+        let mut written = self.write_all(rule, &keys, &update, times).await;
+        let passed_over = std::mem::take(&mut written.passed_over);
+        let again = passed_over.into_iter().filter(|at| *at < written.visited);
+        let again = again.chain(written.visited..keys.len());
+        let mut open: Vec<usize> = again.filter_map(|at| places.get(at)).copied().collect();
         open.sort_unstable();
+        deleted.add(written);
         open
     }
 

@@ -14,9 +14,9 @@
 //! **Why no copy of an origin that is there is deleted.** A copy is deleted in three steps: it gets
 //! a mark that nobody else writes; the origin is read; if it is not there, the copy is deleted while
 //! it still has exactly that mark. Who puts a copy once the origin is there again puts it without
-//! the mark, or did so before the origin was read. Who wrote the mark does not matter for that, if it
-//! was read before the origin was: what another worker marked may be deleted as well, see
-//! [`CopyRule::deletion_as_marked`].
+//! the mark, or did so before the origin was read. That holds for marks of one's own alone, which are
+//! written no more when the origin is read: what another worker marked gets a mark over that one,
+//! see [`CopyRule::marked_for_deletion`].
 
 use std::collections::BTreeMap;
 use std::iter;
@@ -155,11 +155,10 @@ impl CopyRule {
 }
 
 impl CopyRule {
-    /// What deletes a copy that somebody else marked for the same deletion as `mark`, with a mark of
-    /// his own; the origin must be read after the copy was. `None` for a copy of another origin, or
-    /// with any other mark: that is not this deletion's matter.
+    /// The mark of a copy that somebody else marked for the same deletion as `mark`. `None` for a copy
+    /// of another origin, or with any other mark: that is not this deletion's matter.
     #[must_use]
-    pub fn deletion_as_marked(&self, copy: &Item, mark: &Mark) -> Option<Update> {
+    pub fn marked_for_deletion(&self, copy: &Item, mark: &Mark) -> Option<Mark> {
         let text = text_of(copy, &super::mark_attribute(&self.name))?;
         let seen = Mark::parse(text)?;
         let is_of_it = self.origin_of(copy)?.key == mark.origin
@@ -167,7 +166,7 @@ impl CopyRule {
             && seen.stamp.base() == mark.stamp.base()
             && seen.hops == HOPS_OF_DELETION;
         // The guard compares texts: one that is written otherwise is nobody's mark.
-        (is_of_it && seen.text() == text).then_some(Update::Delete { mark: seen })
+        (is_of_it && seen.text() == text).then_some(seen)
     }
 
     /// What decides where a copy stands in the index, beside its primary key, which stays.
@@ -456,13 +455,17 @@ mod tests {
             (marked(&theirs.replace(" 0", " 00")), false),
             (copy(Some("x"), None), false),
         ] {
-            let found = rule.deletion_as_marked(&copy, &own);
+            let found = rule.marked_for_deletion(&copy, &own);
             assert_eq!(found.is_some(), expected, "{copy:?}");
-            let seen = found.map(|update| match update {
-                Update::Set { .. } => panic!("{update:?}"),
-                Update::Delete { mark } => AttributeValue::S(mark.text()),
-            });
-            assert!(seen.is_none_or(|seen| copy.get("_from_r") == Some(&seen)));
+            let Some(seen) = found else { continue };
+            assert_eq!(copy.get("_from_r"), Some(&AttributeValue::S(seen.text())));
+            // Mine is a mark of the same deletion, and over both.
+            for nonce in [1, 20] {
+                let mine = own.above([&seen].into_iter(), nonce);
+                assert!(mine.text() > seen.text() && mine.text() > own.text(), "{mine:?}");
+                assert_eq!(mine.stamp.base(), own.stamp.base());
+                assert_eq!(mine.hops, HOPS_OF_DELETION);
+            }
         }
     }
 

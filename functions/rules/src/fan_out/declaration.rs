@@ -305,6 +305,13 @@ fn attributes(node: &Node) -> Result<BTreeMap<String, String>, Failed> {
         if to.starts_with(MARK_PREFIX) {
             return Err((at.at, format!("attributes that begin with `{MARK_PREFIX}` are marks")));
         }
+        if from.starts_with(MARK_PREFIX) {
+            // Each write raises its mark, so a copy of a mark would be written for ever.
+            let why = format!(
+                "attributes that begin with `{MARK_PREFIX}` are marks, which are not copied"
+            );
+            return Err((at.at, why));
+        }
         if attributes.insert(to.clone(), from).is_some() {
             return Err((at.at, format!("`{to}` stands here twice")));
         }
@@ -370,6 +377,11 @@ mod tests {
                 "unit:",
                 "_from_x:",
                 "line 8, column 5: attributes that begin with `_from_` are marks (in `_from_x: quantityPerUnit`)",
+            ),
+            (
+                "quantityPerUnit",
+                "_from_x",
+                "line 8, column 5: attributes that begin with `_from_` are marks, which are not copied (in `unit: _from_x`)",
             ),
             (
                 "name: products",

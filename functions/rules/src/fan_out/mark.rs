@@ -51,6 +51,16 @@ impl Mark {
         old.filter(is_of_origin).is_none_or(|old| old < new)
     }
 
+    /// A mark of the same deletion that lies over this one and all `others`. `nonce` is a number that
+    /// nobody else has.
+    #[must_use]
+    pub fn above<'m>(&self, others: impl Iterator<Item = &'m Self>, nonce: u64) -> Self {
+        let others = others.map(|mark| mark.stamp.revision()).max().unwrap_or(0);
+        let highest = self.stamp.revision().max(others);
+        let stamp = self.stamp.reconciled(nonce.max(highest.saturating_add(1)));
+        Self { stamp, ..self.clone() }
+    }
+
     /// Reads what [`Mark::text`] wrote; `None` for anything else.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {

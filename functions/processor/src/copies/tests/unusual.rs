@@ -169,6 +169,42 @@ async fn what_another_worker_marked_over_and_left_is_deleted() {
     assert_eq!((job(&tables).done, job(&tables).copies), (true, 3));
 }
 
+/// Goal: a copy that is put anew once its origin is there again stays, also if another worker, whose
+/// mark was seen on it before, writes that mark once more.
+#[tokio::test]
+async fn a_copy_that_was_put_anew_is_not_deleted_by_the_mark_of_another() {
+    let tables = with_copies(3, Duration::ZERO);
+    let copies = copies(&tables, "cascade", Duration::ZERO);
+    tables.set(ORIGINS, &origin_key(1), Some(product(1, "Chai")));
+    process(&copies, &tables.take_records()).await.unwrap();
+    let begun = begun_deletion(&copies).await;
+    let anew = async {
+        mark_over(&copies).await;
+        let theirs = tables.items(COPIES)["line-000"]["_from_products"].clone();
+        let is_marked_by_us =
+            |copy: &Item| copy.get("_from_products").is_some_and(|mark| *mark != theirs);
+        for _ in 0..10_000 {
+            if tables.items(COPIES).values().all(is_marked_by_us) {
+                tables.set(ORIGINS, &origin_key(1), Some(product(1, "Chai")));
+                for (key, item) in tables.items(COPIES) {
+                    let put = line(&key, 1).with("_from_products", theirs.clone());
+                    assert_ne!(item, put);
+                    tables.set(COPIES, &key, Some(put));
+                }
+                return;
+            }
+            tokio::task::yield_now().await;
+        }
+        panic!("the copies were not marked over");
+    };
+    let (processed, ()) = tokio::join!(process(&copies, &begun), anew);
+    processed.unwrap();
+    for _ in 0..5 {
+        process(&copies, &tables.take_records()).await.unwrap();
+    }
+    assert_eq!(names(&tables), ["Chai"; 3]);
+}
+
 /// Goal: while it is not known how copies are marked that could not be deleted, the job stays open.
 #[tokio::test]
 async fn a_job_whose_copies_were_marked_over_and_cannot_be_read_stays_open() {
