@@ -348,7 +348,7 @@ fn ddl_is_made_of_what_the_parts_have() {
         ("athena", "LOCATION 's3://b/archive/table=movies/'"),
         ("athena", "'projection.dt.range' = '1970-01-01,NOW'"),
         ("athena", "'storage.location.template' = 's3://b/archive/table=movies/dt=${dt}/'"),
-        ("athena", "PARTITION BY _event_id"),
+        ("athena", "PARTITION BY dt, _event_id"),
         (
             "athena",
             "PARTITION BY \"year\", CASE WHEN \"year\" IS NULL THEN json_format(json_extract(_item, '$[\"year\"]')) END, \"title\", CASE WHEN \"title\" IS NULL THEN json_format(json_extract(_item, '$[\"title\"]')) END\n",
