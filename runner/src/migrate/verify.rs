@@ -330,37 +330,23 @@ pub(crate) async fn look_through(
     let began = context.now().await;
     let began_by_answers = server_date::seconds(&context.control.client).await;
     let run = begin_run(context, name, expect, comparing::begin).await?;
-    let found = seen_through(context, (&plan, &fingerprint), way, (run, repairs), expect, limit);
-    let found = found.await?;
-    Ok(found.map(|found| Compared { found, run, began, began_by_answers }))
-}
-
-/// What a comparison that has begun finds; none if that is not done in time. Its tasks are made as far
-/// as they are not there.
-async fn seen_through(
-    context: &Context,
-    (plan, fingerprint): (&Plan, &str),
-    way: Direction,
-    (run, repairs): (u64, bool),
-    expect: Expect<'_>,
-    limit: Duration,
-) -> Result<Option<Progress>, String> {
     let direction = match way {
         Direction::Forward => "forward",
         Direction::Reverse => "reverse",
     };
     let work = Work { run, work: "check-source", repairs, direction };
     for table in plan.source_tables(way) {
-        make_tasks(context, plan, fingerprint, work, table, expect).await?;
+        make_tasks(context, &plan, &fingerprint, work, table, expect).await?;
     }
     // In place, sources and targets are the same items.
     if !plan.kind.is_in_place() {
         let work = Work { work: "check-target", ..work };
         for table in plan.target_tables(way) {
-            make_tasks(context, plan, fingerprint, work, table, expect).await?;
+            make_tasks(context, &plan, &fingerprint, work, table, expect).await?;
         }
     }
-    finished(context, &plan.migration, run, limit).await
+    let found = finished(context, name, run, limit).await?;
+    Ok(found.map(|found| Compared { found, run, began, began_by_answers }))
 }
 
 /// Whether workers have ended a task without its work.
