@@ -27,6 +27,14 @@ pub fn find_index_work<'a>(tables: impl Iterator<Item = &'a Table>) -> Vec<crate
     tables.filter(working).map(|table| table.id).collect()
 }
 
+/// Whether the next step for a table's indexes adds entries: while the first that is not finished is
+/// filled.
+#[must_use]
+pub fn adds_entries(table: &Table) -> bool {
+    let first = table.indexes.iter().find(|index| index.status != IndexStatus::Active);
+    first.is_some_and(|index| matches!(index.status, IndexStatus::Creating { .. }))
+}
+
 /// One step for the first index that is not finished. Gives whether more steps are needed.
 pub(crate) fn step(
     overlay: &mut Overlay<'_>,

@@ -64,7 +64,7 @@ pub use index::{
     IndexChange, IndexDefinition, IndexKey, IndexKind, IndexNumber, IndexProjection, IndexStatus,
     IndexWrite, SecondaryIndex, global_index_tokens,
 };
-pub use index_build::find_index_work;
+pub use index_build::{adds_entries, find_index_work};
 pub use index_refusal::{ItemRefusal, check_put, check_put_encoded};
 pub use keys::statistics::Statistics;
 pub use machine::Machine;
@@ -72,7 +72,7 @@ pub use options::{
     ExpectedPolicy, IndexOptions, OnDemandLimit, OptionChange, POLICY_CHANGED, Recovery,
     ResourcePolicy, TableOptions, Units,
 };
-pub use outbox::{Delivery, Parcel, has_arrived, read_parcel, under_way};
+pub use outbox::{Delivery, Parcel, has_arrived, is_outbox_full, read_parcel, under_way};
 pub use placement::{ARCS_MAX, ArcId, Placement, Seat, Stretch};
 pub use read::{
     ItemRange, SortRange, TokenRange, read_encoded_entries, read_encoded_item, read_encoded_items,
@@ -91,7 +91,9 @@ pub use stream::{
 pub use table::{Billing, Partition, PartitionNumber, Table, TableId, partition_count};
 pub use table_name::TableName;
 pub use time_to_live::{Expired, TimeToLive, find_expired, find_time_to_live_work};
-pub use transaction::{TRANSACTION_TOO_LARGE, fingerprint, has_expired_tokens, recall};
+pub use transaction::{
+    TRANSACTION_TOO_LARGE, fingerprint, has_expired_tokens, is_remembered, recall,
+};
 pub use two_phase_commit::{
     Decide, Decision, Finish, Prepare, PreparedHead, TransactionId, has_old_transactions,
     read_prepared, read_prepared_heads, read_transaction_steps, read_unsettled,

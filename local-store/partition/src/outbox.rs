@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::catalogue::Catalogue;
 use crate::image::stored_size;
-use crate::index::{IndexNumber, IndexStatus};
+use crate::index::{IndexKind, IndexNumber, IndexStatus, SecondaryIndex};
 use crate::keys::index_statistics;
 use crate::keys::outbox::{self, Progress};
 use crate::keys::statistics::Statistics;
@@ -17,7 +17,7 @@ use crate::mutation::{self, Mutation};
 use crate::placement::{ARCS_MAX, ArcId};
 use crate::reply::Reply;
 use crate::storage::{Overlay, ReadError, View};
-use crate::table::TableId;
+use crate::table::{Table, TableId};
 
 /// Changes that one delivery has at most, and about how many bytes.
 const DELIVERIES_MAX: usize = 500;
@@ -110,6 +110,30 @@ pub fn has_arrived(view: &dyn View, numbers: &[(ArcId, u64)]) -> Result<bool, Re
         }
     }
     Ok(true)
+}
+
+/// Whether `waiting_max` changes or more wait for an arc that entries of a table can lie in.
+///
+/// # Errors
+/// When the storage cannot be read.
+pub fn is_outbox_full(
+    view: &dyn View,
+    table: &Table,
+    arcs: u32,
+    waiting_max: u64,
+) -> Result<bool, ReadError> {
+    // The entries of local indexes lie where their items do, and one that is being removed gets none.
+    if !table.indexes_of(IndexKind::Global).any(SecondaryIndex::is_maintained) {
+        return Ok(false);
+    }
+    for to in (0..arcs.min(ARCS_MAX)).map(ArcId) {
+        let Progress { last, acknowledged } = outbox::read_progress(view, to)?;
+        let is_full = last.saturating_sub(acknowledged) >= waiting_max;
+        if is_full && table.placement.arcs().contains(&to) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Forgets the changes for an arc up to a number (inclusive), which it has acknowledged.

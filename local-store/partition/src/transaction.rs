@@ -122,6 +122,14 @@ pub(crate) fn recall_token(
     Ok(known.map(|known| repeat(&known, fingerprint)))
 }
 
+/// Whether a transaction with this token was made here, and is not forgotten.
+///
+/// # Errors
+/// When the storage cannot be read.
+pub fn is_remembered(view: &dyn View, now: EpochMillis, token: &str) -> Result<bool, ReadError> {
+    Ok(request_token::read(view, token)?.is_some_and(|known| now < known.expires_at))
+}
+
 /// Remembers what the transaction with a token did, in the place of one that is to be forgotten.
 pub(crate) fn remember(
     overlay: &mut Overlay<'_>,

@@ -8,13 +8,14 @@
 use std::time::Duration;
 
 use partition::{
-    Command, ReadError, Reply, Seat, TableId, View, find_deleted_table, find_due_rotations,
-    find_due_splits, find_due_trims, find_expired, find_index_work, find_split_work,
-    find_time_to_live_work, has_expired_tokens, has_old_transactions,
+    Command, ReadError, Reply, Seat, TableId, View, adds_entries, find_deleted_table,
+    find_due_rotations, find_due_splits, find_due_trims, find_expired, find_index_work,
+    find_split_work, find_time_to_live_work, has_expired_tokens, has_old_transactions,
 };
 
 use crate::node::Node;
 use crate::ring::ArcId;
+use crate::store::courier;
 use crate::store::leftovers::Leftovers;
 use crate::store::{Store, Unavailable, WeakStore, routes};
 
@@ -85,14 +86,14 @@ async fn tick_arc(store: &Store, arc: ArcId) -> Result<(), Unavailable> {
 /// Does once what is due now for what lies in an arc.
 async fn tick_items(store: &Store, arc: ArcId) -> Result<(), Unavailable> {
     let replica = store.replica(arc);
-    sweep_arc(store, replica, ENTRIES_PER_TICK).await?;
+    sweep_arc(store, replica, ENTRIES_PER_TICK, Duration::ZERO).await?;
     let (now, catalogue) = (store.now(), replica.catalogue());
     let tables = || catalogue.tables().map(AsRef::as_ref);
     for table in find_time_to_live_work(tables()) {
         repeat(replica, || Command::StepTimeToLive { table }).await?;
     }
     for table in find_index_work(tables()) {
-        repeat(replica, || Command::StepIndexes { table }).await?;
+        step_indexes(store, replica, table).await?;
     }
     split(store, arc).await?;
     for table in find_due_rotations(tables(), now) {
@@ -142,16 +143,21 @@ async fn split(store: &Store, arc: ArcId) -> Result<(), Unavailable> {
 }
 
 /// Deletes what has expired, in at most `entries_max` log entries for each table and arc. Gives the
-/// number of delete commands.
+/// number of delete commands. What index entries hold up is waited for.
 pub(crate) async fn sweep(store: &Store, entries_max: usize) -> Result<u64, Unavailable> {
     let mut expired = 0;
     for arc in store.arcs() {
-        expired += sweep_arc(store, store.replica(arc), entries_max).await?;
+        expired += sweep_arc(store, store.replica(arc), entries_max, courier::PATIENCE).await?;
     }
     Ok(expired)
 }
 
-async fn sweep_arc(store: &Store, replica: &Node, entries_max: usize) -> Result<u64, Unavailable> {
+async fn sweep_arc(
+    store: &Store,
+    replica: &Node,
+    entries_max: usize,
+    patience: Duration,
+) -> Result<u64, Unavailable> {
     let mut expired = 0;
     for table in replica.catalogue().tables() {
         let mut behind: Option<Vec<u8>> = None;
@@ -161,6 +167,9 @@ async fn sweep_arc(store: &Store, replica: &Node, entries_max: usize) -> Result<
             let found =
                 find(replica, |view| find_expired(view, table, now, EXPIRED_PER_ENTRY, place))?;
             if !found.commands.is_empty() {
+                if !courier::has_room(store, replica, table, patience).await? {
+                    break;
+                }
                 expired += u64::try_from(found.commands.len()).unwrap_or(u64::MAX);
                 replica.submit(found.commands).await?;
             }
@@ -171,6 +180,25 @@ async fn sweep_arc(store: &Store, replica: &Node, entries_max: usize) -> Result<
         }
     }
     Ok(expired)
+}
+
+/// Builds and removes indexes. Entries that cannot go where they belong are not made: clients, whose
+/// writes make some too, go before.
+async fn step_indexes(store: &Store, replica: &Node, table: TableId) -> Result<(), Unavailable> {
+    for _ in 0..ENTRIES_PER_TICK {
+        let known = replica.catalogue();
+        if let Some(table) = known.get(table)
+            && adds_entries(table)
+            && !courier::has_room(store, replica, table, Duration::ZERO).await?
+        {
+            break;
+        }
+        let replies = replica.submit(vec![Command::StepIndexes { table }]).await?;
+        if replies.first() != Some(&Reply::Done { more: true }) {
+            break;
+        }
+    }
+    Ok(())
 }
 
 async fn repeat(replica: &Node, command: impl Fn() -> Command) -> Result<(), Unavailable> {

@@ -63,7 +63,8 @@ pub(crate) fn delete(overlay: &mut Overlay<'_>, to: ArcId, number: u64) {
 }
 
 /// The changes for an arc behind a number (exclusive), in their order: at most `limit` of them and
-/// about `bytes_max`, at least one if there is one.
+/// about `bytes_max`, at least one if there is one. One that is missing is damage: what stands behind
+/// it would be taken for it.
 pub(crate) fn read_behind(
     view: &dyn View,
     to: ArcId,
@@ -74,9 +75,16 @@ pub(crate) fn read_behind(
     let from = entry_key(to, number.saturating_add(1));
     let end = end_of_prefix(&of_arc(Family::Outbox, to));
     let (mut found, mut bytes) = (Ok(Vec::new()), 0);
-    view.scan(&from, &end, false, &mut |_, value| {
+    let mut next = number;
+    view.scan(&from, &end, false, &mut |key, value| {
         let Ok(deliveries) = &mut found else { return ControlFlow::Break(()) };
         if deliveries.len() == limit || bytes >= bytes_max {
+            return ControlFlow::Break(());
+        }
+        next = next.saturating_add(1);
+        if key != entry_key(to, next) {
+            let what = format!("change {next} of index entries for arc {} is missing", to.0);
+            found = Err(ReadError(what));
             return ControlFlow::Break(());
         }
         bytes += value.len();
@@ -102,4 +110,34 @@ pub(crate) fn write_received(
 ) -> Result<(), ReadError> {
     overlay.put(of_arc(Family::Inbox, from), encode_value(&number)?);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::index::IndexNumber;
+    use crate::storage::testing::MapStorage;
+    use crate::table::TableId;
+
+    #[test]
+    fn what_stands_behind_a_gap_is_not_taken_for_what_is_missing() {
+        let base = MapStorage::default();
+        let mut overlay = Overlay::new(&base);
+        let delivery = |key: u8| Delivery {
+            table: TableId(1),
+            index: IndexNumber(0),
+            key: vec![key],
+            entry: None,
+        };
+        for number in [1, 2, 4] {
+            write(&mut overlay, ArcId(3), number, &delivery(4)).unwrap();
+        }
+        let read = |number, limit| read_behind(&overlay, ArcId(3), number, limit, 1000);
+        assert_eq!(read(0, 2), Ok(vec![delivery(4), delivery(4)]));
+        let missing = "change 3 of index entries for arc 3 is missing";
+        assert_eq!(read(0, 3), Err(ReadError(missing.to_owned())));
+        assert_eq!(read(2, 1), Err(ReadError(missing.to_owned())));
+        assert_eq!(read(3, 1), Ok(vec![delivery(4)]));
+        assert_eq!(read(4, 1), Ok(Vec::new()));
+    }
 }

@@ -203,10 +203,10 @@ async fn answer_writes(
     let planned = planned.finish(StatementWrite::item)?;
     let operations: Vec<Write> = planned.iter().map(|planned| planned.write.clone()).collect();
     check_payload(&operations)?;
-    let admitted =
-        admit(store, planned.iter().map(|planned| (&planned.write, &*planned.asked.table)))?;
-    let transaction =
-        Transaction { token: token.map(|token| store.request_token(token)), operations };
+    let token = token.map(|token| store.request_token(token));
+    let subjects = planned.iter().map(|planned| (&planned.write, &*planned.asked.table));
+    let admitted = admit(store, token.as_deref(), subjects)?;
+    let transaction = Transaction { token, operations };
     let replies = store.submit(vec![Command::Transaction(Box::new(transaction))]).await?;
     let reply = replies.into_iter().next();
     if let Some(Reply::TransactionCancelled(reasons)) = reply {

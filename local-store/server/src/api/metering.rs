@@ -6,8 +6,8 @@
 
 use model::{Item, KeyValue, PrimaryKey, Token};
 use partition::{
-    IndexKind, ItemRange, SecondaryIndex, Table, Write, WriteAction, Written, global_index_tokens,
-    read_item,
+    Billing, IndexKind, ItemRange, SecondaryIndex, Table, Write, WriteAction, Written,
+    global_index_tokens, read_item,
 };
 
 use super::cancellation::Reason;
@@ -17,7 +17,7 @@ use super::index_choice::Source;
 use super::page::PageRequest;
 use super::tables::table_arn;
 use crate::store::Store;
-use crate::traffic::{Access, Demand, Units};
+use crate::traffic::{Access, Demand, Excess, Units};
 
 /// What was taken before a request was carried out, in half units.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -71,6 +71,24 @@ pub(crate) fn record_read(
     store.traffic().charge(table, demand, now);
 }
 
+/// Refuses a write of a table whose global indexes cannot follow, because an arc is away that their
+/// entries lie in: the changes would wait on disk without an end. DynamoDB holds up writes of such
+/// tables in the same way.
+fn check_indexes_follow(store: &Store, table: &Table, write: &Write) -> Result<(), ApiError> {
+    let arc = table.arc_of(&write.key);
+    if matches!(write.action, WriteAction::Check) || !store.holds_up_indexes(table, arc)? {
+        return Ok(());
+    }
+    let index = table.indexes_of(IndexKind::Global).find(|index| index.is_maintained());
+    let excess = Excess {
+        index: index.map(|index| index.definition.name.clone()),
+        access: Access::Write,
+        is_key_range: true,
+        is_provisioned: table.billing != Billing::OnDemand,
+    };
+    Err(ApiError::throttled(&excess, &table_arn(store, &table.name).to_string()))
+}
+
 /// Admits a write; `times` is 2 in a transaction. A global index that has no capacity left holds
 /// up the writes of its table that would change it.
 pub(crate) fn admit_write(
@@ -79,6 +97,7 @@ pub(crate) fn admit_write(
     write: &Write,
     times: u64,
 ) -> Result<Admitted, ApiError> {
+    check_indexes_follow(store, table, write)?;
     if !store.traffic().is_enforced() {
         return Ok(Admitted::default());
     }

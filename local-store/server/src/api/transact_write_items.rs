@@ -115,9 +115,10 @@ pub(super) async fn transact_write_items(
     let partitions: Vec<KeyValue> =
         writes.iter().map(|write| write.key.partition.clone()).collect();
     check_payload(&writes)?;
-    let admitted = admit(store, writes.iter().zip(tables.iter().map(|(_, table)| &**table)))?;
-    let transaction =
-        Transaction { token: token.map(|token| store.request_token(token)), operations: writes };
+    let token = token.map(|token| store.request_token(token));
+    let subjects = writes.iter().zip(tables.iter().map(|(_, table)| &**table));
+    let admitted = admit(store, token.as_deref(), subjects)?;
+    let transaction = Transaction { token, operations: writes };
     let replies = store.submit(vec![Command::Transaction(Box::new(transaction))]).await?;
     let (writes, repeated) = transacted(replies.into_iter().next())?;
 
@@ -179,11 +180,16 @@ fn encoded_bytes<T: Serialize>(expression: &T) -> Result<usize, String> {
     postcard::experimental::serialized_size(expression).map_err(|error| error.to_string())
 }
 
-/// One operation beyond the throughput of its table cancels the transaction.
+/// One operation beyond the throughput of its table cancels the transaction, unless that was made
+/// already: then nothing is written, and its client hears what it did.
 pub(crate) fn admit<'w>(
     store: &Store,
+    token: Option<&str>,
     writes: impl Iterator<Item = (&'w Write, &'w Table)>,
 ) -> Result<Vec<Admitted>, ApiError> {
+    if token.map_or(Ok(false), |token| store.remembers(token))? {
+        return Ok(writes.map(|_| Admitted::default()).collect());
+    }
     let writes = writes.map(|(write, table)| metering::admit_write(store, table, write, 2));
     metering::all_or_cancelled(writes)
 }

@@ -8,7 +8,10 @@
 use std::time::Duration;
 
 use partition::mutation::{self, Mutation};
-use partition::{Command, Reply, has_arrived, read_parcel, under_way};
+use partition::{
+    Command, ReadError, Reply, Table, has_arrived, is_outbox_full, read_parcel, under_way,
+};
+use tokio::time::Instant;
 
 use super::{Store, Unavailable, WeakStore};
 use crate::node::{Node, WeakNode};
@@ -18,37 +21,104 @@ use crate::ring::ArcId;
 const LOOK: Duration = Duration::from_millis(500);
 /// Time to wait when nothing was taken: the index is not known there yet, or the arc is away.
 const RETRY: Duration = Duration::from_millis(20);
+/// Changes that may wait for their way from one arc to another before writes are refused: what 10,000
+/// writes a second leave while an arc elects a leader, which takes about two seconds. A courier brings
+/// them in 40 rounds. At 400 KB each they are 8 GB; most have some hundred bytes. Few in tests.
+const WAITING_MAX: u64 = if cfg!(test) { 300 } else { 20_000 };
+/// The same for what the store does of its own accord, so that it is never this that refuses a write.
+const WAITING_OF_OWN_MAX: u64 = WAITING_MAX / 2;
+/// How long whoever asked for a sweep of TTL waits for room: about twice as long as an election takes.
+/// Short in tests.
+pub(crate) const PATIENCE: Duration = Duration::from_millis(if cfg!(test) { 300 } else { 5_000 });
+/// After so long without bringing anything that is to be brought, somebody has to hear of it.
+const TELL: Duration = Duration::from_secs(60);
+
+impl Store {
+    /// Whether so many index entries of an arc wait for their way to others that no request may add
+    /// more of this table's. What is under way already is not held up, so a few more may come.
+    pub(crate) fn holds_up_indexes(&self, table: &Table, arc: ArcId) -> Result<bool, ReadError> {
+        is_full(self, self.replica(arc), table, WAITING_MAX)
+    }
+}
+
+fn is_full(store: &Store, replica: &Node, table: &Table, max: u64) -> Result<bool, ReadError> {
+    // Asked before every write: a ring of one arc, which has no outbox, opens no view for it.
+    let arcs = store.arc_count();
+    Ok(arcs > 1 && is_outbox_full(&*replica.view(), table, arcs, max)?)
+}
+
+/// Whether the store may add index entries of a table of its own accord. Waits for room as long as
+/// `patience` says, and with any patience it is an error when none came.
+pub(crate) async fn has_room(
+    store: &Store,
+    replica: &Node,
+    table: &Table,
+    patience: Duration,
+) -> Result<bool, Unavailable> {
+    let failed = |error: ReadError| Unavailable::NotDone(error.to_string());
+    let waits_until = Instant::now() + patience;
+    while is_full(store, replica, table, WAITING_OF_OWN_MAX).map_err(failed)? {
+        if patience.is_zero() {
+            return Ok(false);
+        }
+        if Instant::now() >= waits_until {
+            let name = table.name.as_str();
+            let what = format!("too many index entries of `{name}` wait for an arc that is away");
+            return Err(Unavailable::NotDone(what));
+        }
+        tokio::time::sleep(RETRY).await;
+    }
+    Ok(true)
+}
 
 /// Runs for as long as the replica and the store are there.
 pub(super) async fn run(replica: WeakNode, store: WeakStore, to: ArcId) {
     let Some(mut applied) = replica.upgrade().map(|replica| replica.applied_entries()) else {
         return;
     };
+    let mut stands_since = Instant::now();
     loop {
         // The sender is gone with the replica, and then there is nothing left to do.
         if let Ok(Err(_)) = tokio::time::timeout(LOOK, applied.changed()).await {
             return;
         }
         let (Some(replica), Some(store)) = (replica.upgrade(), store.upgrade()) else { return };
-        if !replica.leads() {
+        let outcome = match replica.leads() {
+            true => deliver(&store, &replica, to).await,
+            false => Ok(Progress::Arrived),
+        };
+        if matches!(outcome, Ok(Progress::Arrived | Progress::Partly)) {
+            stands_since = Instant::now();
+        }
+        if matches!(outcome, Ok(Progress::Arrived)) {
             continue;
         }
-        match deliver(&store, &replica, to).await {
-            Ok(true) => {}
-            Ok(false) => tokio::time::sleep(RETRY).await,
-            Err(error) => {
-                tracing::debug!(%error, "index entries wait for their way to another arc");
-                tokio::time::sleep(RETRY).await;
-            }
+        let (from, to) = (replica.arc().0, to.0);
+        let error = outcome.err().map(|error| error.to_string()).unwrap_or_default();
+        if stands_since.elapsed() >= TELL {
+            tracing::warn!(from, to, error, "index entries wait for their way to another arc");
+            stands_since = Instant::now();
         }
+        tracing::debug!(from, to, error, "index entries wait for their way to another arc");
+        tokio::time::sleep(RETRY).await;
     }
 }
 
-/// Brings the next changes. Gives whether all of them were taken.
-async fn deliver(store: &Store, replica: &Node, to: ArcId) -> Result<bool, Unavailable> {
-    let read = |error: partition::ReadError| Unavailable::NotDone(error.to_string());
+/// How far a round came.
+enum Progress {
+    /// Nothing is left to bring.
+    Arrived,
+    /// A part was taken.
+    Partly,
+    /// Nothing was taken: the index is not known there yet.
+    Nothing,
+}
+
+/// Brings the next changes.
+async fn deliver(store: &Store, replica: &Node, to: ArcId) -> Result<Progress, Unavailable> {
+    let read = |error: ReadError| Unavailable::NotDone(error.to_string());
     let Some(parcel) = read_parcel(&*replica.view(), replica.arc(), to).map_err(read)? else {
-        return Ok(true);
+        return Ok(Progress::Arrived);
     };
     let (first, last) = (parcel.first, parcel.last());
     if mutation::is_active(Mutation::TrimUnreceived) {
@@ -58,15 +128,22 @@ async fn deliver(store: &Store, replica: &Node, to: ArcId) -> Result<bool, Unava
     let Some(Reply::Received { upto }) = replies.first() else {
         return Err(Unavailable::Unknown("a delivery was not answered as one".to_owned()));
     };
-    if *upto >= first {
-        replica.submit(vec![Command::TrimOutbox { to, upto: *upto }]).await?;
+    let upto = *upto;
+    if upto.saturating_add(1) < first {
+        let what =
+            format!("it has the changes up to {upto} alone, and those before {first} are gone");
+        return Err(Unavailable::NotDone(what));
     }
-    Ok(*upto >= last)
+    if upto < first {
+        return Ok(Progress::Nothing);
+    }
+    replica.submit(vec![Command::TrimOutbox { to, upto }]).await?;
+    Ok(if upto >= last { Progress::Arrived } else { Progress::Partly })
 }
 
 /// Returns when the changes that an arc has for others now have arrived.
 pub(super) async fn settled(replica: &Node, arcs: u32) -> Result<(), Unavailable> {
-    let failed = |error: partition::ReadError| Unavailable::NotDone(error.to_string());
+    let failed = |error: ReadError| Unavailable::NotDone(error.to_string());
     let numbers = under_way(&*replica.view(), arcs).map_err(failed)?;
     while !has_arrived(&*replica.view(), &numbers).map_err(failed)? {
         tokio::time::sleep(Duration::from_millis(1)).await;

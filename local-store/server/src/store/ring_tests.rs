@@ -22,6 +22,8 @@ use partition::{
 use super::{Config, Store, transactions};
 use crate::ring::ArcId;
 
+mod held_up;
+
 const ARCS: u32 = 3;
 const TABLE: TableId = TableId(1);
 
@@ -63,7 +65,7 @@ fn definition() -> CreateTable {
         throughput: None,
     };
     CreateTable {
-        name: "t".into(),
+        name: "things".into(),
         key_schema: schema("p"),
         billing: Billing::OnDemand,
         deletion_protection: false,
@@ -126,7 +128,7 @@ fn transfer(from: u64, to: u64, n: u64, token: Option<String>) -> Command {
 }
 
 fn table(store: &Store) -> Arc<Table> {
-    Arc::clone(store.catalogue().find("t").unwrap())
+    Arc::clone(store.catalogue().find("things").unwrap())
 }
 
 fn read_all(store: &Store) -> Vec<Item> {
@@ -189,7 +191,7 @@ async fn what_is_spread_over_arcs_survives_a_restart() {
     let replies = store.submit(vec![transfer(from, to, 1, None)]).await.unwrap();
     assert!(matches!(replies[..], [Reply::Transacted { repeated: false, .. }]));
     store.submit(vec![Command::DeleteTable { table: TABLE }]).await.unwrap();
-    assert!(store.catalogue().find("t").is_none());
+    assert!(store.catalogue().find("things").is_none());
     for arc in store.arcs() {
         assert!(store.replica(arc).catalogue().get(TABLE).is_none());
     }
