@@ -125,7 +125,7 @@ impl<T: Table> Executor for Totals<T> {
                 let work = self.join(&counter, &joined.value, found.totals.get(&counter));
                 let written = deadline.limit(work).await;
                 let result = written.map(|written| if written { joined.records.len() } else { 0 });
-                TargetOutcome { target: counter, records: joined.records, result }
+                TargetOutcome::new(counter, joined.records, result)
             })
             .collect();
         let mut joins = stream::iter(joins).buffer_unordered(WRITES_AT_ONCE);

@@ -169,10 +169,10 @@ impl<T: CopyTables> Copies<T> {
                 None => keys.into_iter().map(|key| (key, Err(unknown_rule(&name)))).collect(),
             };
             let mut records: BTreeMap<_, _> = records.into_iter().collect();
-            outcomes.extend(looked.into_iter().map(|(target, result)| TargetOutcome {
-                records: records.remove(&target).unwrap_or_default(),
-                target,
-                result: result.map(|looked| usize::from(looked == Looked::Written)),
+            outcomes.extend(looked.into_iter().map(|(target, result)| {
+                let records = records.remove(&target).unwrap_or_default();
+                let result = result.map(|looked| usize::from(looked == Looked::Written));
+                TargetOutcome::new(target, records, result)
             }));
         }
     }

@@ -366,14 +366,14 @@ impl<T: CopyTables> Executor for Copies<T> {
         let mut outcomes = TargetOutcome::unknown(folded);
         let origins = in_order(origins).into_iter().map(async |(origin, joined)| {
             let result = deadline.limit(self.begin(&origin, &joined.value, deadline)).await;
-            TargetOutcome { target: origin.job_key(), records: joined.records, result }
+            TargetOutcome::new(origin.job_key(), joined.records, result)
         });
         all(origins.collect(), &mut outcomes).await;
         self.look_at_named(looks, deadline, &mut outcomes).await;
         // Jobs last: they take what time is left.
         let jobs = in_order(jobs).into_iter().map(async |(origin, joined)| {
             let result = deadline.limit(self.go_on(&origin, joined.value.0, deadline)).await;
-            TargetOutcome { target: origin.job_key(), records: joined.records, result }
+            TargetOutcome::new(origin.job_key(), joined.records, result)
         });
         all(jobs.collect(), &mut outcomes).await;
         outcomes
