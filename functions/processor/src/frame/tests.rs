@@ -1,5 +1,7 @@
 //! The frame with the rule of counters, a table and a quarantine in memory.
 
+mod slots;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -103,11 +105,8 @@ async fn writers_of_one_total_do_not_hinder_each_other() {
 #[test]
 fn what_was_said_first_is_done_first() {
     let joined = |records: &[usize]| rules::Joined { value: (), records: records.to_vec() };
-    let targets = BTreeMap::from([
-        ("a", joined(&[4, 2])),
-        ("b", joined(&[3])),
-        ("c", joined(&[1])),
-    ]);
+    let targets =
+        BTreeMap::from([("a", joined(&[4, 2])), ("b", joined(&[3])), ("c", joined(&[1]))]);
     let order: Vec<_> = in_order(targets).into_iter().map(|(name, _)| name).collect();
     assert_eq!(order, ["c", "a", "b"]);
 }
