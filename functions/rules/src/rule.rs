@@ -191,8 +191,8 @@ pub(crate) mod testing {
             Effect::Continue { origin, revision } => {
                 let _ = write!(text, "continue {} at {}", origin.job_key(), revision.0);
             }
-            Effect::Look { copy } => {
-                let _ = write!(text, "look {} {}", copy.rule, copy.key);
+            Effect::Look { copy, arrival } => {
+                let _ = write!(text, "look {} {} hops {}", copy.rule, copy.key, arrival.0);
             }
             Effect::Changes { item, changes } => describe_history(&mut text, item, changes),
             Effect::Rewrite { target } => {
