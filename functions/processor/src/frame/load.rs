@@ -78,8 +78,11 @@ impl<R: Rule, E: Executor, O: ObjectStore> Frame<R, E, O> {
         let loads = parts.iter();
         let loads = loads.map(|part| deadline.limit(self.executor.load(part.needs.clone())));
         let mut loads = stream::iter(loads.collect::<Vec<_>>()).buffered(way.at_once);
+        // Whoever needs heads too needs them all, and few of those have totals.
+        let may_leave_out = parts.iter().all(|part| part.needs.heads.is_empty());
         for Part { end, needs } in &parts {
-            if loaded.found.slots() >= SLOTS_MAX && needs.heads.is_empty() {
+            if may_leave_out && loaded.found.slots() >= SLOTS_MAX {
+                // So are all parts behind it: their loads are not begun.
                 loaded.found.left_out.extend(needs.totals.iter().cloned());
                 loaded.records = *end;
                 continue;

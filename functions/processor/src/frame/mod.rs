@@ -243,20 +243,23 @@ impl<R: Rule, E: Executor, O: ObjectStore> Frame<R, E, O> {
 
 /// The records that a target sets aside, each once, and why.
 fn positions_of(target: &TargetOutcome, batch: &[Delivered<'_>]) -> Vec<(usize, String)> {
+    if target.set_aside.is_empty() {
+        return Vec::new();
+    }
+    // A record may be decoded to be looked at, so each is looked at once.
+    let mut ids: BTreeMap<String, Vec<usize>> = BTreeMap::new();
+    for position in &target.records {
+        let id = batch.get(*position).and_then(|delivered| {
+            delivered.look(|record| record.ok().map(|record| record.event_id.to_string()))
+        });
+        ids.entry(id.unwrap_or_default()).or_default().push(*position);
+    }
     let mut positions = BTreeMap::new();
     for SetAside { event_id, reason } in &target.set_aside {
-        let is_named = |position: &&usize| {
-            let Some(id) = event_id else { return true };
-            batch.get(**position).is_some_and(|delivered| {
-                delivered.look(|record| record.is_ok_and(|record| record.event_id == id.as_str()))
-            })
-        };
-        let mut named: Vec<usize> = target.records.iter().filter(is_named).copied().collect();
-        if named.is_empty() {
-            // Nothing is lost by putting more aside.
-            named.clone_from(&target.records);
-        }
-        positions.extend(named.into_iter().map(|position| (position, reason.clone())));
+        let named = event_id.as_ref().and_then(|id| ids.get(id));
+        // Nothing is lost by putting more aside.
+        let named = named.unwrap_or(&target.records);
+        positions.extend(named.iter().map(|position| (*position, reason.clone())));
     }
     positions.into_iter().collect()
 }

@@ -15,7 +15,7 @@ use futures::{StreamExt, TryStreamExt, stream};
 use model::Item;
 use model::limits::BATCH_GET_KEYS_MAX;
 use rules::versions::{
-    CHANGES_MAX, Changes, Head, IMAGE_BYTES_MAX, Plan, RENUMBERED_MAX, Retention, Version,
+    CHANGES_MAX, Changes, Head, IMAGE_BYTES_MAX, Plan, RENUMBERED_MAX, Retention, TooLate, Version,
     VersionEvent, Write, missing, plan, unbroken,
 };
 use rules::{Folded, Found, Needs};
@@ -159,6 +159,15 @@ impl<T: HistoryTable> Histories<T> {
                     // Each restart halves the changes, or leaves fewer of them, or one without a base.
                     attempts.restart();
                 }
+                Ok(Added::TooLate { these, reasons }) => {
+                    set_aside.extend(reasons);
+                    changes = changes.without(&these);
+                    if changes.is_empty() {
+                        return Ok(written);
+                    }
+                    // Each restart leaves fewer changes.
+                    attempts.restart();
+                }
                 Err(Failure::Retry(reason)) => {
                     is_known = false;
                     failure = reason;
@@ -187,13 +196,12 @@ impl<T: HistoryTable> Histories<T> {
         if these.is_empty() {
             return Ok(Added::Nothing);
         }
-        let plan = match plan(head, &tail, &these, self.retention) {
+        let planned = |changes: &Changes| plan(head, &tail, changes, self.retention);
+        let plan = match planned(&these) {
             Ok(plan) => plan,
-            // Later ones only become more.
-            Err(late) => {
-                let reason = late.to_string();
-                return Ok(Added::Refused(Refused { these, has_base: false, reason }));
-            }
+            // What was loaded to see that tells it of those behind it too: loading it once more for each
+            // could take all the time that there is.
+            Err(_) => return Ok(too_late(&these, planned)),
         };
         let revision = head.map_or(0, |head| head.revision);
         Ok(match self.table.write(item, &plan, revision).await? {
@@ -288,6 +296,23 @@ enum Added {
     Overtaken,
     /// Not all of them can become versions.
     Refused(Refused),
+    /// These have no place in the history any more.
+    TooLate { these: Changes, reasons: Vec<SetAside> },
+}
+
+/// The first changes, as many as come too late, and why.
+fn too_late(changes: &Changes, plan: impl Fn(&Changes) -> Result<Plan, TooLate>) -> Added {
+    let (mut rest, mut reasons) = (changes.clone(), Vec::new());
+    // Each round leaves fewer.
+    while let Err(late) = plan(&rest) {
+        let first = rest.first(1, 0);
+        reasons.extend(first.iter().map(|(_, change)| SetAside {
+            event_id: Some(change.event_id.clone()),
+            reason: late.to_string(),
+        }));
+        rest = rest.without(&first);
+    }
+    Added::TooLate { these: changes.without(&rest), reasons }
 }
 
 /// Changes of which one cannot become a version, or the base that the first of them brings.

@@ -248,3 +248,39 @@ async fn a_change_that_the_table_takes_no_version_of_is_put_aside_alone() {
     let names: Vec<String> = store.objects().into_keys().collect();
     assert_eq!(names, ["q/versions/movies/2026/20-e20.json", "q/versions/movies/2026/8-e8.json"]);
 }
+
+/// Goal: changes that come too late for their history are put aside, all of them, and those of their
+/// batch that do not are versions.
+#[tokio::test]
+async fn changes_that_come_too_late_are_put_aside_together() {
+    let store: Arc<InMemoryObjectStore> = Arc::default();
+    let table: Arc<InMemoryHistories> = Arc::default();
+    let frame = Frame {
+        rule: Versions { table: "movies".to_owned() },
+        executor: histories(&table, Retention::default()),
+        quarantine: Quarantine::new(Arc::clone(&store), "q/".to_owned(), "versions", AT_ONCE),
+    };
+    let record = |number: u64| {
+        format!(
+            r#"{{"eventID":"e{number}","eventName":"MODIFY","dynamodb":{{"Keys":{{"id":{{"S":"a"}}}},"OldImage":{{"id":{{"S":"a"}},"v":{{"N":"{}"}}}},"NewImage":{{"id":{{"S":"a"}},"v":{{"N":"{number}"}}}},"SequenceNumber":"{number}","SizeBytes":1,"StreamViewType":"NEW_AND_OLD_IMAGES"}},"eventSourceARN":"arn:aws:dynamodb:r:a:table/movies/stream/2026"}}"#,
+            number - 1
+        )
+    };
+    let deadline = Deadline::after(Duration::from_secs(3600));
+    // Behind 120 there are 29 versions, behind 130 only 19.
+    let first: Vec<u64> = (100..120).chain([121]).chain(122..130).chain(131..150).collect();
+    let late: Vec<u64> = (1..40).chain([120, 130]).chain(150..153).collect();
+    for (numbers, applied, refused) in [(first, 48, 0), (late, 4, 40)] {
+        let records: Vec<String> = numbers.into_iter().map(record).collect();
+        let payload = format!(r#"{{"Records":[{}]}}"#, records.join(","));
+        let processed = frame.process_event(&payload, deadline).await.unwrap().unwrap();
+        let summary = processed.result.unwrap().summary;
+        assert_eq!((summary.applied, summary.refused, summary.retried), (applied, refused, 0));
+    }
+    let (_, versions) = table.histories().into_values().next().unwrap();
+    let value = |version: &Version| version.image.as_ref().unwrap()["v"].as_number().unwrap();
+    let values: Vec<u64> = versions.values().map(|v| value(v).to_u64().unwrap()).collect();
+    let expected: Vec<u64> = (99..120).chain(121..153).collect();
+    assert_eq!(values, expected);
+    assert_eq!(store.objects().len(), 40);
+}

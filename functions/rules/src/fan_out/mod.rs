@@ -217,7 +217,14 @@ impl FanOut {
             return Err(origin.unfit());
         }
         let copy = Copy { rule: rule.name.clone(), key: json::item_to_string(&change.keys) };
-        let arrival = hops_of(&rule.siblings, change.old_image.as_ref(), Some(image));
+        // A mark counts that came with what this rule reads or writes of the copy. Who puts an item whole
+        // as another one had been read, marks and all, begins anew: no function creates copies.
+        let written = |old: &&Item| {
+            let mut names = rule.attributes.keys().chain([&rule.index_key]);
+            names.any(|name| old.get(name) != image.get(name))
+        };
+        let old = change.old_image.as_ref().filter(written);
+        let arrival = old.map_or(1, |old| hops_of(&rule.siblings, Some(old), Some(image)));
         Ok(Some(Effect::Look { copy, arrival: Arrival(arrival) }))
     }
 
