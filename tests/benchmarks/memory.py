@@ -4,6 +4,8 @@ Runs `weir up` with the project's template, in which each batch may have 10,000 
 them; writes films, edits them, lets them expire, while a migration brings them into another table;
 casts votes, and renames a product of many order lines. Then tells, for each function, what its
 processes used at most and how many records its largest batch had, from the functions' own logs.
+With `--slots N` it is the function `counters` alone, whose 400 counters have so many slots each: each
+batch is about all of them.
 `docs/benchmarks.md` says how to run and read it.
 """
 
@@ -22,6 +24,7 @@ from running import WEIR, Running, template_text  # noqa: E402
 
 FUNCTIONS = ["archive", "versions", "counters", "fan-out", "migration"]
 WINDOW_SECONDS = 15
+COUNTERS = 400
 EXPIRE_SECONDS = 3_600
 PLAN = """
 migration: film-copies
@@ -35,16 +38,29 @@ from:
 """
 
 
-def template(folder):
+def template(folder, slots=None):
     """The project's template with the largest batches."""
     text = re.sub(r"\n +MaximumBatchingWindowInSeconds: .*", "", template_text(folder))
     text = re.sub(
         r"\n( +)BatchSize: (500|1000)\b",
         rf"\n\1BatchSize: 10000\n\1MaximumBatchingWindowInSeconds: {WINDOW_SECONDS}", text,
     )
+    if slots:
+        text = text.replace("SLOT_COUNT: !Ref SlotCount", f'SLOT_COUNT: "{slots}"')
     path = folder / "template.yaml"
     path.write_text(text, encoding="utf-8")
     return path
+
+
+def polls(weir, slots, rounds):
+    """Every slot of every counter is written so often, each time a slot of all counters after the other."""
+    path = weir.path / "polls.ndjson"
+    for votes in range(1, rounds + 1):
+        with open(path, "w", encoding="utf-8") as file:
+            for slot in range(slots):
+                for counter in range(COUNTERS):
+                    file.write(f'{{"slot":"poll-{counter}#{slot}","votes":{votes}}}\n')
+        weir.load("--table", "votes", "--format", "ndjson", path)
 
 
 def films(weir, name, count, edit, expires_at):
@@ -117,8 +133,16 @@ def main():
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--items", type=int, default=20_000)
     arguments.add_argument("--seconds", type=int, default=900, help="time that the functions may take")
+    arguments.add_argument("--slots", type=int, help="of each counter; measures counters alone")
     arguments = arguments.parse_args()
     count = arguments.items
+    if arguments.slots:
+        with Running(template=lambda folder: template(folder, arguments.slots)) as weir:
+            polls(weir, arguments.slots, 2)
+            wait_for_silence(weir, arguments.seconds)
+            memory, records = seen(weir)
+        print(f"counters, {COUNTERS} of {arguments.slots} slots: peak {memory['counters']} MB, largest batch {records['counters']}")
+        return
     with Running(template=template) as weir:
         later = weir.clock({"advance_ms": 0})["now_ms"] // 1000 + EXPIRE_SECONDS
         migrate(weir)

@@ -12,11 +12,14 @@ use rules::{Folded, Found, Needs};
 
 use crate::back_off::{Deadline, RetryPolicy};
 use crate::failure::Failure;
-use crate::frame::{Executor, TargetOutcome, in_order};
+use crate::frame::{Executor, SetAside, TargetOutcome, in_order};
 use crate::tables::{Guard, Table, WriteOutcome, load_all};
 
 /// Totals that are written at the same time: enough to hide the latency of one write.
 const WRITES_AT_ONCE: usize = 16;
+/// Slots of totals that are written at the same time. One takes some 3 KB meanwhile, so they take 24 MB
+/// of a function's 256.
+const SLOTS_AT_ONCE: usize = 8_000;
 
 /// The table of totals.
 #[derive(Clone, Debug)]
@@ -70,31 +73,33 @@ impl<T: Table> Totals<T> {
     }
 
     /// Makes a total know `cells`: joins them to what was found and writes it, again and again as
-    /// long as others write in between. Answers whether anything had to be written.
+    /// long as others write in between. Answers whether anything had to be written, and why the total
+    /// takes nothing, if it is damaged.
     async fn join(
         &self,
         counter: &str,
         cells: &Cells,
-        found: Option<&Result<Total, DamagedTotal>>,
-    ) -> Result<bool, Failure> {
-        let mut found = found.cloned();
+        found: &Found,
+    ) -> Result<(bool, Option<DamagedTotal>), Failure> {
+        let is_left_out = found.left_out.contains(counter);
+        let mut found = found.totals.get(counter).cloned();
         let mut failure = "others write this total all the time".to_owned();
         let mut attempts = self.retry.attempts();
         while attempts.next().await {
-            if attempts.made() > 1 {
+            if attempts.made() > 1 || is_left_out {
                 let item = self.load_items([counter.to_owned()]).await?.remove(counter);
                 found = item.as_ref().map(Total::from_item);
             }
-            // An item that was damaged since it was loaded: the next delivery refuses its records.
-            let total = found
-                .take()
-                .unwrap_or_else(|| Ok(Total::default()))
-                .map_err(|error| Failure::Retry(error.to_string()))?;
+            // The rule refuses records of a total that was loaded damaged; this one was read later.
+            let total = match found.take().unwrap_or_else(|| Ok(Total::default())) {
+                Ok(total) => total,
+                Err(damaged) => return Ok((false, Some(damaged))),
+            };
             let Some(joined) = total.joined(cells) else {
-                return Ok(false);
+                return Ok((false, None));
             };
             match self.replace(counter, total.revision, &joined).await {
-                Ok(WriteOutcome::Written) => return Ok(true),
+                Ok(WriteOutcome::Written) => return Ok((true, None)),
                 Ok(WriteOutcome::GuardFailed) => {}
                 Err(Failure::Retry(reason)) => failure = reason,
                 Err(fatal @ Failure::Fatal(_)) => return Err(fatal),
@@ -122,13 +127,23 @@ impl<T: Table> Executor for Totals<T> {
         let joins: Vec<_> = in_order(cells)
             .into_iter()
             .map(async |(counter, joined)| {
-                let work = self.join(&counter, &joined.value, found.totals.get(&counter));
-                let written = deadline.limit(work).await;
-                let result = written.map(|written| if written { joined.records.len() } else { 0 });
-                TargetOutcome { target: counter, records: joined.records, result }
+                let joining = deadline.limit(self.join(&counter, &joined.value, found)).await;
+                let mut outcome = TargetOutcome::new(counter, joined.records, Ok(0));
+                match joining {
+                    Ok((true, _)) => outcome.result = Ok(outcome.records.len()),
+                    Ok((false, None)) => {}
+                    Ok((false, Some(damaged))) => outcome
+                        .set_aside
+                        .push(SetAside { event_id: None, reason: damaged.to_string() }),
+                    Err(failure) => outcome.result = Err(failure),
+                }
+                outcome
             })
             .collect();
-        let mut joins = stream::iter(joins).buffer_unordered(WRITES_AT_ONCE);
+        // Counters of one table have the same number of slots, those that were left out included.
+        let largest = found.totals.values().flatten().map(|total| total.cells.len()).max();
+        let at_once = (SLOTS_AT_ONCE / largest.unwrap_or(0).max(1)).clamp(1, WRITES_AT_ONCE);
+        let mut joins = stream::iter(joins).buffer_unordered(at_once);
         while let Some(outcome) = joins.next().await {
             outcomes.push(outcome);
         }

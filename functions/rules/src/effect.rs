@@ -7,7 +7,7 @@ use std::collections::btree_map::Entry;
 
 use crate::archive::{Bucket, Rows};
 use crate::counters::Cells;
-use crate::fan_out::{Copy, Latest, Origin, Revision};
+use crate::fan_out::{Arrival, Copy, Latest, Origin, Revision};
 use crate::migration::{Document, Keys, Registers, Target};
 use crate::versions::Changes;
 
@@ -70,6 +70,8 @@ pub enum Effect {
     Look {
         /// The copy.
         copy: Copy,
+        /// Through how many deployments came what was written to it.
+        arrival: Arrival,
     },
     /// The target of a migration knows at least what these source items say, as of their stamps.
     Registers {
@@ -128,7 +130,7 @@ pub struct Folded {
     /// By origin whose job goes on.
     pub jobs: BTreeMap<Origin, Joined<Revision>>,
     /// By copy that must be looked at.
-    pub looks: BTreeMap<Copy, Joined<Revision>>,
+    pub looks: BTreeMap<Copy, Joined<Arrival>>,
     /// By target of a migration.
     pub registers: BTreeMap<Target, Joined<Registers>>,
     /// By item that a migration changes where it stands.
@@ -162,7 +164,7 @@ impl Folded {
             Effect::Continue { origin, revision } => {
                 insert(&mut self.jobs, origin, revision, position);
             }
-            Effect::Look { copy } => insert(&mut self.looks, copy, Revision(0), position),
+            Effect::Look { copy, arrival } => insert(&mut self.looks, copy, arrival, position),
             Effect::Registers { target, registers } => {
                 insert(&mut self.registers, target, registers, position);
             }

@@ -28,6 +28,9 @@ pub struct Found {
     pub totals: BTreeMap<String, Result<Total, DamagedTotal>>,
     /// Heads of histories by the item's key as text.
     pub heads: BTreeMap<String, Item>,
+    /// Counters whose totals were left out, because others that were found have many slots. They are
+    /// read when they are written.
+    pub left_out: BTreeSet<String>,
 }
 
 impl Needs {
@@ -57,6 +60,13 @@ impl Found {
     pub fn add(&mut self, others: Found) {
         self.totals.extend(others.totals);
         self.heads.extend(others.heads);
+        self.left_out.extend(others.left_out);
+    }
+
+    /// How many slots the totals know.
+    #[must_use]
+    pub fn slots(&self) -> usize {
+        self.totals.values().flatten().map(|total| total.cells.len()).sum()
     }
 }
 
@@ -84,6 +94,11 @@ pub trait Rule {
     /// How the records of a batch are looked at before the first of them is decided about.
     fn look_ahead(&self) -> LookAhead {
         LookAhead::Keep
+    }
+
+    /// How many slots a target item may have that [`Rule::needs`] asks for; 1 for what has none.
+    fn slots_of_need(&self) -> usize {
+        1
     }
 
     /// What must be loaded to decide about `records`.
@@ -176,8 +191,8 @@ pub(crate) mod testing {
             Effect::Continue { origin, revision } => {
                 let _ = write!(text, "continue {} at {}", origin.job_key(), revision.0);
             }
-            Effect::Look { copy } => {
-                let _ = write!(text, "look {} {}", copy.rule, copy.key);
+            Effect::Look { copy, arrival } => {
+                let _ = write!(text, "look {} {} hops {}", copy.rule, copy.key, arrival.0);
             }
             Effect::Changes { item, changes } => describe_history(&mut text, item, changes),
             Effect::Rewrite { target } => {

@@ -244,7 +244,7 @@ impl<O: ObjectStore> Executor for ArchiveSink<O> {
             .into_iter()
             .map(async |(bucket, joined)| {
                 let result = deadline.limit(self.join(&bucket, joined.value)).await;
-                TargetOutcome { target: bucket.to_string(), records: joined.records, result }
+                TargetOutcome::new(bucket.to_string(), joined.records, result)
             })
             .collect();
         let mut joins = stream::iter(joins).buffer_unordered(BUCKETS_AT_ONCE);

@@ -22,7 +22,7 @@ use rules::fan_out::{
 use tracing::warn;
 
 use super::statements::write_of_job;
-use super::{CopyGuard, CopyOutcome, CopyPage, CopyTables};
+use super::{CopyGuard, CopyOutcome, CopyPage, CopyTables, Glimpse, SamplePart};
 use crate::failure::Failure;
 use crate::settings::{FAN_OUT_RULES, JOBS_TABLE};
 use crate::tables::WriteOutcome;
@@ -42,11 +42,6 @@ const READS_AT_ONCE: usize = 4;
 const SAMPLE_COPIES: u64 = 100;
 /// Bytes in one sample, about, where that many copies would have more: those of one page.
 const SAMPLE_BYTES: u64 = 1024 * 1024;
-/// Copies in one sample at most. Parts are not equally large, and a part ends only behind the last
-/// item of a partition key.
-const SAMPLE_COPIES_MAX: usize = 400;
-/// Pages in one sample at most, each of 1 MB: as much more than usual as copies are.
-const SAMPLE_PAGES_MAX: usize = 4;
 
 /// The tables.
 #[derive(Clone, Debug)]
@@ -141,44 +136,49 @@ impl DynamoDbCopies {
         answer.item.map(from_sdk_item).transpose()
     }
 
-    /// Reads items, given and answered by a text each; `names` are the table's key attributes.
-    async fn read(
+    /// Reads items, given and answered by a text each, and keeps of each what `keep` says; `names` are
+    /// the table's key attributes.
+    async fn read<R: Send>(
         &self,
-        table: &str,
-        setting: &'static str,
+        (table, setting): (&str, &'static str),
         keys: &BTreeMap<String, Item>,
         names: &[&str],
-    ) -> Result<BTreeMap<String, Item>, Failure> {
+        keep: impl Fn(Item) -> R + Copy + Send + Sync,
+    ) -> Result<BTreeMap<String, R>, Failure> {
         let texts: BTreeMap<String, &String> =
             keys.iter().map(|(text, key)| (json::item_to_string(key), text)).collect();
         let wanted: Vec<&Item> = keys.values().collect();
         let chunks = wanted.chunks(BATCH_GET_KEYS_MAX);
         let reads: Vec<_> = chunks
-            .map(|chunk| self.read_chunk(table, setting, chunk.iter().copied().cloned().collect()))
+            .map(|chunk| {
+                let keys = chunk.iter().copied().cloned().collect();
+                self.read_chunk((table, setting), keys, |item| {
+                    let key = names.iter();
+                    let key = key.filter_map(|n| Some(((*n).to_owned(), item.get(*n)?.clone())));
+                    (json::item_to_string(&key.collect()), keep(item))
+                })
+            })
             .collect();
-        let found: Vec<Vec<Item>> =
+        let found: Vec<Vec<(String, R)>> =
             stream::iter(reads).buffer_unordered(READS_AT_ONCE).try_collect().await?;
-        let named = found.into_iter().flatten().filter_map(|item| {
-            let key = names.iter().filter_map(|n| Some(((*n).to_owned(), item.get(*n)?.clone())));
-            let key: Item = key.collect();
-            Some(((*texts.get(&json::item_to_string(&key))?).clone(), item))
-        });
-        Ok(named.collect())
+        let found = found.into_iter().flatten();
+        Ok(found.filter_map(|(key, kept)| Some(((*texts.get(&key)?).clone(), kept))).collect())
     }
 
-    /// Reads up to 100 items, strongly consistent, asking again for what is left unprocessed.
-    async fn read_chunk(
+    /// Reads up to 100 items, strongly consistent, asking again for what is left unprocessed. An answer
+    /// has at most 16 MB, and of each no more is kept than `keep` gives before the next one comes.
+    async fn read_chunk<R>(
         &self,
-        table: &str,
-        setting: &'static str,
+        (table, setting): (&str, &'static str),
         mut keys: Vec<Item>,
-    ) -> Result<Vec<Item>, Failure> {
+        keep: impl Fn(Item) -> R,
+    ) -> Result<Vec<R>, Failure> {
         let mut found = Vec::new();
         // Each answer must leave fewer keys than the one before, so there are at most 100.
         while !keys.is_empty() {
             let failure = |error: &_| failed(table, setting, "BatchGetItem", error);
             let batch = batch_get(&self.client, table, &keys, failure).await?;
-            found.extend(batch.items);
+            found.extend(batch.items.into_iter().map(&keep));
             if batch.unprocessed.len() >= keys.len() {
                 return Err(Failure::Retry(format!(
                     "BatchGetItem on table=`{table}`: keys stay unprocessed, it is throttled"
@@ -237,12 +237,12 @@ impl DynamoDbCopies {
 /// The part of a table that a sample looks at, and how many there are. Draws that follow each other
 /// are a golden section of the table apart, so each part is looked at after twice as many as there
 /// are.
-fn sampled_part(items: u64, bytes: u64, draw: u64) -> (u64, u64) {
+fn sampled_part(items: u64, bytes: u64, draw: u64) -> SamplePart {
     const GOLDEN_SECTION: u64 = 0x9E37_79B9_7F4A_7C15;
     let parts = (items / SAMPLE_COPIES).max(bytes / SAMPLE_BYTES);
     let parts = parts.clamp(1, u64::from(SCAN_SEGMENTS_MAX));
     // Both are below 2^32.
-    (((draw.wrapping_mul(GOLDEN_SECTION) >> 32) * parts) >> 32, parts)
+    SamplePart { part: ((draw.wrapping_mul(GOLDEN_SECTION) >> 32) * parts) >> 32, parts }
 }
 
 /// What the rules must know of a table.
@@ -384,7 +384,8 @@ impl CopyTables for DynamoDbCopies {
     async fn jobs(&self, origins: &BTreeSet<Origin>) -> Result<BTreeMap<Origin, Item>, Failure> {
         let key = |origin: &Origin| Item::new().with(JOB_KEY, origin.job_key());
         let keys = origins.iter().map(|origin| (origin.job_key(), key(origin))).collect();
-        let mut found = self.read(&self.jobs_table, JOBS_TABLE, &keys, &[JOB_KEY]).await?;
+        let mut found =
+            self.read((&self.jobs_table, JOBS_TABLE), &keys, &[JOB_KEY], |job| job).await?;
         let jobs = origins.iter().filter_map(|o| Some((o.clone(), found.remove(&o.job_key())?)));
         Ok(jobs.collect())
     }
@@ -396,7 +397,8 @@ impl CopyTables for DynamoDbCopies {
     ) -> Result<BTreeMap<String, Item>, Failure> {
         let key = |value: &AttributeValue| Item::new().with(&rule.origin_key, value.clone());
         let keys = keys.iter().map(|(text, value)| (text.clone(), key(value))).collect();
-        self.read(&rule.origin, FAN_OUT_RULES, &keys, &[&rule.origin_key]).await
+        let table = (rule.origin.as_str(), FAN_OUT_RULES);
+        self.read(table, &keys, &[&rule.origin_key], |origin| origin).await
     }
 
     async fn copies(
@@ -405,7 +407,17 @@ impl CopyTables for DynamoDbCopies {
         keys: &BTreeMap<String, Item>,
     ) -> Result<BTreeMap<String, Item>, Failure> {
         let names: Vec<&str> = self.keys_of(rule).iter().map(String::as_str).collect();
-        self.read(&rule.target, FAN_OUT_RULES, keys, &names).await
+        self.read((&rule.target, FAN_OUT_RULES), keys, &names, |copy| copy).await
+    }
+
+    async fn glimpses(
+        &self,
+        rule: &CopyRule,
+        keys: &BTreeMap<String, Item>,
+    ) -> Result<BTreeMap<String, Glimpse>, Failure> {
+        let names: Vec<&str> = self.keys_of(rule).iter().map(String::as_str).collect();
+        let table = (rule.target.as_str(), FAN_OUT_RULES);
+        self.read(table, keys, &names, |copy| Glimpse::of(rule, copy)).await
     }
 
     async fn write(
@@ -468,26 +480,24 @@ impl CopyTables for DynamoDbCopies {
         self.scanned(rule, scan.limit(PAGE_COPIES)).await
     }
 
-    async fn sample(&self, rule: &CopyRule, draw: u64) -> Result<Vec<Item>, Failure> {
+    async fn part(&self, rule: &CopyRule, draw: u64) -> Result<SamplePart, Failure> {
         // As of some hours ago on AWS, which is right enough.
         let table = self.describe(&rule.target).await?;
         let known = |number: Option<i64>| number.and_then(|n| u64::try_from(n).ok()).unwrap_or(0);
-        let (items, bytes) = (known(table.item_count()), known(table.table_size_bytes()));
-        let (part, parts) = sampled_part(items, bytes, draw);
+        Ok(sampled_part(known(table.item_count()), known(table.table_size_bytes()), draw))
+    }
+
+    async fn sample(
+        &self,
+        rule: &CopyRule,
+        SamplePart { part, parts }: SamplePart,
+        after: Option<&Item>,
+        most: usize,
+    ) -> Result<CopyPage, Failure> {
         let number = |number: u64| i32::try_from(number).unwrap_or(i32::MAX);
-        let (mut keys, mut after) = (Vec::new(), None);
-        for _ in 0..SAMPLE_PAGES_MAX {
-            let left = i32::try_from(SAMPLE_COPIES_MAX - keys.len()).unwrap_or(i32::MAX);
-            let scan = self.scan(rule).segment(number(part)).total_segments(number(parts));
-            let scan = scan.set_exclusive_start_key(after.as_ref().map(to_sdk_item));
-            let page = self.scanned(rule, scan.limit(left)).await?;
-            keys.extend(page.keys);
-            after = page.next;
-            if after.is_none() || keys.len() >= SAMPLE_COPIES_MAX {
-                break;
-            }
-        }
-        Ok(keys)
+        let scan = self.scan(rule).segment(number(part)).total_segments(number(parts));
+        let scan = scan.set_exclusive_start_key(after.map(to_sdk_item));
+        self.scanned(rule, scan.limit(i32::try_from(most).unwrap_or(i32::MAX))).await
     }
 }
 
@@ -528,12 +538,12 @@ mod tests {
             (2_000, 2_000 * (390 << 10), 761),
             (50, 50 * (390 << 10), 19),
         ] {
-            let (_, parts) = sampled_part(items, bytes, 7);
+            let parts = sampled_part(items, bytes, 7).parts;
             assert_eq!(parts, u64::min(expected, u64::from(SCAN_SEGMENTS_MAX)));
             // As many minutes after 1970 as now.
             let draws = 29_920_000..29_920_000 + 2 * parts;
             let seen: BTreeSet<u64> =
-                draws.map(|draw| sampled_part(items, bytes, draw).0).collect();
+                draws.map(|draw| sampled_part(items, bytes, draw).part).collect();
             assert_eq!(seen, (0..parts).collect(), "{parts}");
         }
     }

@@ -10,13 +10,15 @@ use model::stream_record::LambdaRecord;
 use model::{AttributeValue, EventName, Item, StreamRecord, StreamViewType, json};
 use rules::fan_out::{CopyRule, JOB_KEY, JOB_REVISION, Mark, Origin, Update, mark_attribute};
 
-use super::{CopyGuard, CopyOutcome, CopyPage, CopyTables};
+use super::{CopyGuard, CopyOutcome, CopyPage, CopyTables, Glimpse, SamplePart};
 use crate::failure::Failure;
 use crate::tables::WriteOutcome;
 use crate::tables::in_memory::Faults;
 
 /// Copies in a page: few, so that several are needed.
 const PAGE: usize = 3;
+/// Copies in a page of a sample: fewer than some tests have.
+pub(crate) const SAMPLE_PAGE: usize = 100;
 pub(crate) const ORIGINS: &str = "products";
 pub(crate) const COPIES: &str = "order-lines";
 pub(crate) const JOBS: &str = "jobs";
@@ -37,6 +39,10 @@ struct State {
     refused: BTreeSet<String>,
     /// Origins that were read since copies were read, and the most of that.
     origins_at_once: (usize, usize),
+    /// The most bytes of copies that were held at once, of those that were read whole.
+    copy_bytes_at_once: usize,
+    /// Pages of a sample that may be read; any number without it.
+    pages_left: Option<usize>,
 }
 
 /// The tables.
@@ -123,6 +129,11 @@ impl InMemoryCopies {
         self.state.lock().unwrap().reads_left = copies;
     }
 
+    /// From now on no more pages of samples than this are read.
+    pub(crate) fn limit_sample_pages(&self, pages: usize) {
+        self.state.lock().unwrap().pages_left = Some(pages);
+    }
+
     /// Reads so many copies, of those that may be read.
     fn take_reads(&self, copies: usize) -> Result<(), Failure> {
         let mut state = self.state.lock().unwrap();
@@ -137,6 +148,11 @@ impl InMemoryCopies {
     /// The most origins that were read between two reads of copies.
     pub(crate) fn origins_at_once(&self) -> usize {
         self.state.lock().unwrap().origins_at_once.1
+    }
+
+    /// The most bytes of copies that were read whole at once.
+    pub(crate) fn copy_bytes_at_once(&self) -> usize {
+        self.state.lock().unwrap().copy_bytes_at_once
     }
 
     /// Puts or deletes an item as a user does.
@@ -179,11 +195,15 @@ impl InMemoryCopies {
     }
 
     /// The keys of some copies behind one, and where the next ones begin.
-    fn page_of<'s>(copies: impl Iterator<Item = &'s String>, after: Option<&Item>) -> CopyPage {
+    fn page_of<'s>(
+        copies: impl Iterator<Item = &'s String>,
+        after: Option<&Item>,
+        most: usize,
+    ) -> CopyPage {
         let after = after.map_or("", |after| after["line"].as_str().unwrap());
         let keys = copies.filter(|key| key.as_str() > after);
         let mut keys = keys.map(|key| Item::new().with("line", key.as_str()));
-        let page: Vec<Item> = keys.by_ref().take(PAGE).collect();
+        let page: Vec<Item> = keys.by_ref().take(most).collect();
         let next = keys.next().and_then(|_| page.last().cloned());
         CopyPage { keys: page, next, ..CopyPage::default() }
     }
@@ -320,6 +340,25 @@ impl CopyTables for std::sync::Arc<InMemoryCopies> {
         let found = keys.iter().filter_map(|(text, key)| {
             Some((text.clone(), self.item(COPIES, key["line"].as_str()?)?))
         });
+        let found: BTreeMap<String, Item> = found.collect();
+        let bytes: usize = found.values().map(Item::size).sum();
+        let most = &mut self.state.lock().unwrap().copy_bytes_at_once;
+        *most = bytes.max(*most);
+        Ok(found)
+    }
+
+    async fn glimpses(
+        &self,
+        rule: &CopyRule,
+        keys: &BTreeMap<String, Item>,
+    ) -> Result<BTreeMap<String, Glimpse>, Failure> {
+        self.request().await?;
+        self.take_reads(keys.len())?;
+        self.state.lock().unwrap().origins_at_once.0 = 0;
+        let found = keys.iter().filter_map(|(text, key)| {
+            let copy = self.item(COPIES, key["line"].as_str()?)?;
+            Some((text.clone(), Glimpse::of(rule, copy)))
+        });
         Ok(found.collect())
     }
 
@@ -389,13 +428,31 @@ impl CopyTables for std::sync::Arc<InMemoryCopies> {
         Ok(InMemoryCopies::page_of(
             state.tables.get(COPIES).into_iter().flat_map(Table::keys),
             after,
+            PAGE,
         ))
     }
 
-    async fn sample(&self, _: &CopyRule, _: u64) -> Result<Vec<Item>, Failure> {
+    async fn part(&self, _: &CopyRule, _: u64) -> Result<SamplePart, Failure> {
         self.request().await?;
-        let keys = self.items(COPIES).into_keys();
-        Ok(keys.map(|key| Item::new().with("line", key)).collect())
+        Ok(SamplePart { part: 0, parts: 1 })
+    }
+
+    async fn sample(
+        &self,
+        _: &CopyRule,
+        _: SamplePart,
+        after: Option<&Item>,
+        most: usize,
+    ) -> Result<CopyPage, Failure> {
+        self.request().await?;
+        let mut state = self.state.lock().unwrap();
+        match &mut state.pages_left {
+            Some(0) => return Err(Failure::Retry("throttled".to_owned())),
+            Some(left) => *left -= 1,
+            None => {}
+        }
+        let copies = state.tables.get(COPIES).into_iter().flat_map(Table::keys);
+        Ok(InMemoryCopies::page_of(copies, after, most.min(SAMPLE_PAGE)))
     }
 }
 

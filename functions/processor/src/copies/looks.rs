@@ -4,7 +4,7 @@
 //! instead of each for each copy. The order of the reads is what makes a look right (job, then
 //! origin, then copy), and it is the same for all copies of a round. What a round could not settle,
 //! because a copy was written meanwhile or too much would have been held at once, goes into the next
-//! one.
+//! one. Copies are held once: of the first look at each, only where it is from and how large it is.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,20 +13,27 @@ use model::limits::BATCH_GET_KEYS_MAX;
 use model::{AttributeValue, Item, json};
 use rules::Joined;
 use rules::fan_out::{
-    Copy, CopyRule, Job, Look, Origin, Revision, Sight, Update, look, mark_attribute,
+    Arrival, Copy, CopyRule, Job, Look, Origin, Sight, Update, look, mark_attribute,
 };
 use tracing::warn;
 
-use super::{Copies, CopyGuard, CopyOutcome, CopyTables, WRITES_AT_ONCE, nonce, unknown_rule};
+use super::{
+    Copies, CopyGuard, CopyOutcome, CopyTables, Glimpse, WRITES_AT_ONCE, nonce, unknown_rule,
+};
 use crate::back_off::Deadline;
 use crate::failure::Failure;
 use crate::frame::{TargetOutcome, in_order};
 
 /// Copies that are looked at in one round: twenty requests read them and what they follow.
 pub(super) const ROUND_COPIES: usize = 500;
-/// Bytes of copies, and of their jobs and origins, behind which a round reads no further ones. The last
-/// hundred may bring 40 MB more each, which stays below the 256 MB of a function.
-const ROUND_BYTES: usize = 16 * 1024 * 1024;
+/// Bytes of copies that a round holds at most. With 4 MB of jobs and origins behind which no further
+/// ones are read, what the last [`LARGE_AT_ONCE`] of them bring, and the text of an answer, that is
+/// 36 MB of the 256 MB of a function.
+const ROUND_BYTES: usize = 8 * 1024 * 1024;
+/// What is read at once while it may be as large as items are, of 400 KB each: 8 MB.
+const LARGE_AT_ONCE: usize = 20;
+/// Up to how many bytes on average items are small. As many as one request takes are read at once then.
+const SMALL_BYTES: usize = 8 * 1024;
 /// Copies that a round has at least, however throttled the tables are: a request for each of them
 /// would be what costs most.
 const ROUND_COPIES_MIN: usize = 8;
@@ -46,16 +53,20 @@ pub(super) enum Looked {
 /// What looks came to, by the copy's key in DynamoDB JSON.
 pub(super) type AllLooked = BTreeMap<String, Result<Looked, Failure>>;
 
+/// [`Sight::arrival`] of copies by their keys in DynamoDB JSON, as far as records ask for the looks.
+pub(super) type Arrivals = BTreeMap<String, u32>;
+
 /// What a round read.
-struct Seen {
+struct Seen<'a> {
     /// By the origin's key in DynamoDB JSON. One that cannot be read concerns its own copies only.
     jobs: BTreeMap<String, Result<Job, Failure>>,
     origins: BTreeMap<String, Item>,
     /// By the copy's key in DynamoDB JSON.
-    before: BTreeMap<String, Item>,
+    before: BTreeMap<String, Glimpse>,
     after: BTreeMap<String, Item>,
     /// See [`Sight::nonce`].
     nonce: u64,
+    arrivals: &'a Arrivals,
     /// Copies that were not read, or whose origins were not: those that were read are large.
     unread: BTreeSet<String>,
 }
@@ -63,28 +74,46 @@ struct Seen {
 /// What is read in one round, a request's worth at a time, until it is large.
 struct Portions<V> {
     rest: BTreeMap<String, V>,
+    /// How many are read at once where they are small.
+    most: usize,
+    count: usize,
     bytes: usize,
 }
 
 impl<V> Portions<V> {
-    fn new(all: BTreeMap<String, V>) -> Self {
-        Self { rest: all, bytes: 0 }
+    fn new(all: BTreeMap<String, V>, most: usize) -> Self {
+        Self { rest: all, most, count: 0, bytes: 0 }
     }
 
     /// What is to be read next. The first portion always is, so each round gets further.
     fn next(&mut self) -> Option<BTreeMap<String, V>> {
-        if self.rest.is_empty() || self.bytes > ROUND_BYTES {
+        if self.rest.is_empty() || self.bytes > ROUND_BYTES / 2 {
             return None;
         }
-        let behind = match self.rest.keys().nth(BATCH_GET_KEYS_MAX).cloned() {
+        let are_small = self.count > 0 && self.bytes <= self.count * SMALL_BYTES;
+        let count = if are_small { self.most } else { LARGE_AT_ONCE };
+        self.count += count.min(self.rest.len());
+        let behind = match self.rest.keys().nth(count).cloned() {
             Some(behind) => self.rest.split_off(&behind),
             None => BTreeMap::new(),
         };
         Some(std::mem::replace(&mut self.rest, behind))
     }
+}
 
-    fn note(&mut self, read: &BTreeMap<String, Item>) {
-        self.bytes += read.values().map(Item::size).sum::<usize>();
+/// Takes the first of some copies, as many as a round may hold and one at least; gives the others.
+fn take_held(
+    wanted: &mut BTreeMap<String, Item>,
+    before: &BTreeMap<String, Glimpse>,
+) -> Vec<String> {
+    let mut held = 0;
+    let behind = wanted.keys().enumerate().find(|(position, key)| {
+        held += before.get(*key).map_or(0, |glimpse| glimpse.bytes);
+        *position > 0 && held > ROUND_BYTES
+    });
+    match behind.map(|(_, key)| key.clone()) {
+        Some(behind) => wanted.split_off(&behind).into_keys().collect(),
+        None => Vec::new(),
     }
 }
 
@@ -120,9 +149,11 @@ fn origin_of(rule: &CopyRule, copy: &Item) -> Option<(Origin, AttributeValue)> {
     Some((origin, copy.get(&rule.index_key)?.clone()))
 }
 
-impl Seen {
+impl Seen<'_> {
     fn todo(&self, rule: &CopyRule, key: &str) -> Todo {
-        let Some(before) = self.before.get(key) else { return Todo::Nothing };
+        let Some(Glimpse { copy: before, .. }) = self.before.get(key) else {
+            return Todo::Nothing;
+        };
         let Some(origin) = rule.origin_of(before) else { return Todo::Nothing };
         if !origin.fits() {
             // So what it must hold is not known for sure.
@@ -140,7 +171,8 @@ impl Seen {
         };
         let origin = self.origins.get(&origin.key);
         let guard = || CopyGuard::Seen(copy.get(&mark_attribute(&rule.name)).cloned());
-        match look(rule, &Sight { before, job, origin, copy, nonce: self.nonce }) {
+        let (nonce, arrival) = (self.nonce, self.arrivals.get(key).copied());
+        match look(rule, &Sight { before, job, origin, copy, nonce, arrival }) {
             Look::InOrder => Todo::Nothing,
             Look::Again => Todo::Again,
             Look::Write(update) => Todo::Write(update, guard()),
@@ -154,25 +186,29 @@ impl<T: CopyTables> Copies<T> {
     /// Looks at the copies that a batch named; the outcomes are those of its records.
     pub(super) async fn look_at_named(
         &self,
-        looks: BTreeMap<Copy, Joined<Revision>>,
+        looks: BTreeMap<Copy, Joined<Arrival>>,
         deadline: Deadline,
         outcomes: &mut Vec<TargetOutcome>,
     ) {
-        let mut rules: BTreeMap<String, Vec<(String, Vec<usize>)>> = BTreeMap::new();
+        let mut rules: BTreeMap<String, Vec<(String, Joined<Arrival>)>> = BTreeMap::new();
         for (copy, joined) in in_order(looks) {
-            rules.entry(copy.rule).or_default().push((copy.key, joined.records));
+            rules.entry(copy.rule).or_default().push((copy.key, joined));
         }
-        for (name, records) in rules {
+        for (name, named) in rules {
+            let arrivals =
+                named.iter().map(|(key, joined)| (key.clone(), joined.value.0)).collect();
+            let records = named.into_iter().map(|(key, joined)| (key, joined.records));
+            let records: Vec<(String, Vec<usize>)> = records.collect();
             let keys: Vec<String> = records.iter().map(|(key, _)| key.clone()).collect();
             let looked = match self.rule.rule(&name) {
-                Some(rule) => self.look_at_all(rule, &keys, deadline).await,
+                Some(rule) => self.look_at_all(rule, &keys, &arrivals, deadline).await,
                 None => keys.into_iter().map(|key| (key, Err(unknown_rule(&name)))).collect(),
             };
             let mut records: BTreeMap<_, _> = records.into_iter().collect();
-            outcomes.extend(looked.into_iter().map(|(target, result)| TargetOutcome {
-                records: records.remove(&target).unwrap_or_default(),
-                target,
-                result: result.map(|looked| usize::from(looked == Looked::Written)),
+            outcomes.extend(looked.into_iter().map(|(target, result)| {
+                let records = records.remove(&target).unwrap_or_default();
+                let result = result.map(|looked| usize::from(looked == Looked::Written));
+                TargetOutcome::new(target, records, result)
             }));
         }
     }
@@ -182,11 +218,12 @@ impl<T: CopyTables> Copies<T> {
         &self,
         rule: &CopyRule,
         keys: &[String],
+        arrivals: &Arrivals,
         deadline: Deadline,
     ) -> AllLooked {
         let mut looked = AllLooked::new();
         for some in keys.chunks(ROUND_COPIES) {
-            self.look_at_some(rule, some, deadline, &mut looked).await;
+            self.look_at_some(rule, some, arrivals, deadline, &mut looked).await;
         }
         looked
     }
@@ -195,6 +232,7 @@ impl<T: CopyTables> Copies<T> {
         &self,
         rule: &CopyRule,
         keys: &[String],
+        arrivals: &Arrivals,
         deadline: Deadline,
         looked: &mut AllLooked,
     ) {
@@ -212,7 +250,7 @@ impl<T: CopyTables> Copies<T> {
                 Some(behind) => pending.split_off(&behind),
                 None => BTreeMap::new(),
             };
-            match deadline.limit(self.see(rule, pending.keys(), nonce)).await {
+            match deadline.limit(self.see(rule, pending.keys(), arrivals, nonce)).await {
                 Ok(seen) => {
                     let before = looked.len();
                     let is_unread = |key: &String, _: &mut Failure| seen.unread.contains(key);
@@ -243,7 +281,7 @@ impl<T: CopyTables> Copies<T> {
         &self,
         rule: &CopyRule,
         copies: BTreeMap<String, Failure>,
-        seen: &Seen,
+        seen: &Seen<'_>,
         deadline: Deadline,
         looked: &mut AllLooked,
     ) -> BTreeMap<String, Failure> {
@@ -262,31 +300,34 @@ impl<T: CopyTables> Copies<T> {
     }
 
     /// Reads copies, jobs, origins and copies again, in this order.
-    async fn see(
+    async fn see<'a>(
         &self,
         rule: &CopyRule,
         keys: impl Iterator<Item = &String>,
+        arrivals: &'a Arrivals,
         nonce: u64,
-    ) -> Result<Seen, Failure> {
+    ) -> Result<Seen<'a>, Failure> {
         let mut wanted = BTreeMap::new();
         for text in keys {
             wanted.insert(text.clone(), super::parsed(json::item_from_str(text), text)?);
         }
         // The origins are known from the copies, and the copies must be read after them: twice.
-        let (mut before, mut portions) = (BTreeMap::new(), Portions::new(wanted.clone()));
+        let mut before = BTreeMap::new();
+        let mut portions = Portions::new(wanted.clone(), BATCH_GET_KEYS_MAX);
         while let Some(some) = portions.next() {
-            let found = self.tables.copies(rule, &some).await?;
-            portions.note(&found);
+            let found = self.tables.glimpses(rule, &some).await?;
+            portions.bytes += found.values().map(|glimpse| glimpse.bytes).sum::<usize>();
             before.extend(found);
         }
         let mut unread: BTreeSet<String> = portions.rest.into_keys().collect();
         let known: BTreeMap<String, (Origin, AttributeValue)> = before
             .values()
-            .filter_map(|copy| origin_of(rule, copy))
+            .filter_map(|glimpse| origin_of(rule, &glimpse.copy))
             .map(|known| (known.0.key.clone(), known))
             .collect();
         let (mut jobs, mut origins) = (BTreeMap::new(), BTreeMap::new());
-        let mut portions = Portions::new(known);
+        // Each is held whole, so no more are read at once where those before were small.
+        let mut portions = Portions::new(known, LARGE_AT_ONCE);
         while let Some(some) = portions.next() {
             let (named, values) = some
                 .into_iter()
@@ -298,11 +339,11 @@ impl<T: CopyTables> Copies<T> {
                 jobs.insert(origin.key, super::read_job(&item));
             }
             let found = self.tables.origins(rule, &values).await?;
-            portions.note(&found);
+            portions.bytes += found.values().map(Item::size).sum::<usize>();
             origins.extend(found);
         }
         wanted.retain(|key, _| {
-            let origin = before.get(key).and_then(|copy| origin_of(rule, copy));
+            let origin = before.get(key).and_then(|seen| origin_of(rule, &seen.copy));
             let is_unread =
                 origin.as_ref().is_some_and(|(o, _)| portions.rest.contains_key(&o.key));
             if is_unread {
@@ -310,8 +351,9 @@ impl<T: CopyTables> Copies<T> {
             }
             origin.is_some() && !is_unread
         });
+        unread.extend(take_held(&mut wanted, &before));
         let after = self.tables.copies(rule, &wanted).await?;
-        Ok(Seen { jobs, origins, before, after, nonce, unread })
+        Ok(Seen { jobs, origins, before, after, nonce, arrivals, unread })
     }
 
     /// Writes what a copy must hold.
@@ -319,7 +361,7 @@ impl<T: CopyTables> Copies<T> {
         &self,
         rule: &CopyRule,
         text: String,
-        seen: &Seen,
+        seen: &Seen<'_>,
         deadline: Deadline,
     ) -> (String, Settled) {
         let (update, guard, is_marking) = match seen.todo(rule, &text) {
@@ -357,14 +399,13 @@ impl<T: CopyTables> Copies<T> {
 mod tests {
     use super::*;
 
-    /// How many of 250 keys are read, a request's worth at a time, when each brings so many bytes.
-    fn portions_of(bytes: usize) -> Vec<usize> {
+    /// How many of 250 keys are read, a portion at a time, when each brings so many bytes.
+    fn portions_of(most: usize, bytes: usize) -> Vec<usize> {
         let all = (0..250).map(|number| (format!("{number:03}"), ())).collect();
-        let (mut portions, mut sizes) = (Portions::new(all), Vec::new());
+        let (mut portions, mut sizes) = (Portions::new(all, most), Vec::new());
         while let Some(some) = portions.next() {
             sizes.push(some.len());
-            let item = || Item::new().with("a", "x".repeat(bytes));
-            portions.note(&some.into_keys().map(|key| (key, item())).collect());
+            portions.bytes += some.len() * bytes;
         }
         assert_eq!(sizes.iter().sum::<usize>() + portions.rest.len(), 250);
         sizes
@@ -372,10 +413,26 @@ mod tests {
 
     #[test]
     fn a_round_reads_no_more_behind_what_is_large() {
-        for (bytes, expected) in
-            [(1_000, vec![100, 100, 50]), (100_000, vec![100, 100]), (390_000, vec![100])]
-        {
-            assert_eq!(portions_of(bytes), expected, "{bytes}");
+        for (most, bytes, expected) in [
+            (100, 1_000, vec![20, 100, 100, 30]),
+            (100, 50_000, vec![20; 5]),
+            (100, 390_000, vec![20]),
+            (20, 1_000, [vec![20; 12], vec![10]].concat()),
+            (20, 800_000, vec![20]),
+        ] {
+            assert_eq!(portions_of(most, bytes), expected, "{bytes}");
+        }
+    }
+
+    #[test]
+    fn a_round_holds_few_bytes_of_copies_and_one_copy_at_least() {
+        for (bytes, expected) in [(1_000, 250), (390_000, 21), (9_000_000, 1)] {
+            let keys = (0..250).map(|number| format!("{number:03}"));
+            let glimpse = || Glimpse { copy: Item::new(), bytes };
+            let before = keys.clone().map(|key| (key, glimpse())).collect();
+            let mut wanted = keys.map(|key| (key, Item::new())).collect();
+            let left_out = take_held(&mut wanted, &before);
+            assert_eq!((wanted.len(), left_out.len()), (expected, 250 - expected), "{bytes}");
         }
     }
 }

@@ -27,7 +27,9 @@ use std::time::{Duration, SystemTime};
 
 use futures::{StreamExt, stream};
 use model::{AttributeValue, Item};
-use rules::fan_out::{CopyRule, FanOut, Job, Latest, OnDelete, Origin, OriginState, Update};
+use rules::fan_out::{
+    CopyRule, FanOut, Job, Latest, OnDelete, Origin, OriginState, Update, mark_attribute,
+};
 use rules::{Folded, Found, Needs};
 
 use crate::back_off::{Attempts, Deadline, RetryPolicy};
@@ -80,6 +82,36 @@ impl CopyPage {
         beside.for_each(|(name, value)| drop(place.insert(name.clone(), value.clone())));
         Some(place)
     }
+}
+
+/// What is kept of a copy that was read only to see where it is from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Glimpse {
+    /// Its index key and its mark.
+    pub copy: Item,
+    /// How many bytes it has.
+    pub bytes: usize,
+}
+
+impl Glimpse {
+    /// What is kept of a copy of this rule.
+    #[must_use]
+    pub fn of(rule: &CopyRule, mut copy: Item) -> Self {
+        let bytes = copy.size();
+        let mark = mark_attribute(&rule.name);
+        let kept = [rule.index_key.as_str(), mark.as_str()];
+        let kept = kept.iter().filter_map(|name| Some(((*name).to_owned(), copy.remove(*name)?)));
+        Self { copy: kept.collect(), bytes }
+    }
+}
+
+/// A part of the table of copies, and how many parts there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SamplePart {
+    /// Its number, from 0.
+    pub part: u64,
+    /// How many there are.
+    pub parts: u64,
 }
 
 /// When a copy still may be written.
@@ -153,6 +185,13 @@ pub trait CopyTables: Send + Sync {
         keys: &BTreeMap<String, Item>,
     ) -> impl Future<Output = Result<BTreeMap<String, Item>, Failure>> + Send;
 
+    /// The same, and keeps no more of them than where they are from.
+    fn glimpses(
+        &self,
+        rule: &CopyRule,
+        keys: &BTreeMap<String, Item>,
+    ) -> impl Future<Output = Result<BTreeMap<String, Glimpse>, Failure>> + Send;
+
     /// Writes a copy if the guard holds.
     fn write(
         &self,
@@ -178,12 +217,21 @@ pub trait CopyTables: Send + Sync {
         after: Option<&Item>,
     ) -> impl Future<Output = Result<CopyPage, Failure>> + Send;
 
-    /// Reads the keys of some copies of a rule, others with each `draw`.
-    fn sample(
+    /// The part of the rule's target table that a sample looks at, another one with each `draw`.
+    fn part(
         &self,
         rule: &CopyRule,
         draw: u64,
-    ) -> impl Future<Output = Result<Vec<Item>, Failure>> + Send;
+    ) -> impl Future<Output = Result<SamplePart, Failure>> + Send;
+
+    /// Reads a page of the keys of the copies in a part: at most so many.
+    fn sample(
+        &self,
+        rule: &CopyRule,
+        part: SamplePart,
+        after: Option<&Item>,
+        most: usize,
+    ) -> impl Future<Output = Result<CopyPage, Failure>> + Send;
 }
 
 /// The copies of some rules.
@@ -366,14 +414,14 @@ impl<T: CopyTables> Executor for Copies<T> {
         let mut outcomes = TargetOutcome::unknown(folded);
         let origins = in_order(origins).into_iter().map(async |(origin, joined)| {
             let result = deadline.limit(self.begin(&origin, &joined.value, deadline)).await;
-            TargetOutcome { target: origin.job_key(), records: joined.records, result }
+            TargetOutcome::new(origin.job_key(), joined.records, result)
         });
         all(origins.collect(), &mut outcomes).await;
         self.look_at_named(looks, deadline, &mut outcomes).await;
         // Jobs last: they take what time is left.
         let jobs = in_order(jobs).into_iter().map(async |(origin, joined)| {
             let result = deadline.limit(self.go_on(&origin, joined.value.0, deadline)).await;
-            TargetOutcome { target: origin.job_key(), records: joined.records, result }
+            TargetOutcome::new(origin.job_key(), joined.records, result)
         });
         all(jobs.collect(), &mut outcomes).await;
         outcomes

@@ -11,10 +11,16 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use tracing::warn;
 
-use super::looks::{Looked, ROUND_COPIES};
+use super::looks::{Arrivals, Looked, ROUND_COPIES};
 use super::{Copies, CopyTables};
 use crate::back_off::Deadline;
 use crate::failure::Failure;
+
+/// Copies in one sample at most. Parts are not equally large, and a part ends only behind the last
+/// item of a partition key.
+const SAMPLE_COPIES_MAX: usize = 400;
+/// Pages in one sample at most, each of 1 MB: as much more than usual as copies are.
+const SAMPLE_PAGES_MAX: usize = 4;
 
 /// What a run found and did.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -144,7 +150,7 @@ impl<T: CopyTables> Copies<T> {
         let mut settled = None;
         for some in keys.chunks(ROUND_COPIES) {
             let texts: Vec<String> = some.iter().map(json::item_to_string).collect();
-            let mut looked = self.look_at_all(rule, &texts, deadline).await;
+            let mut looked = self.look_at_all(rule, &texts, &Arrivals::new(), deadline).await;
             let mut postponed = 0;
             for (key, text) in some.iter().zip(&texts) {
                 match looked.remove(text) {
@@ -181,7 +187,8 @@ impl<T: CopyTables> Copies<T> {
     ) -> Result<(), Failure> {
         report.copies += keys.len();
         let keys: Vec<String> = keys.iter().map(json::item_to_string).collect();
-        for look in self.look_at_all(rule, &keys, deadline).await.into_values() {
+        let looked = self.look_at_all(rule, &keys, &Arrivals::new(), deadline).await;
+        for look in looked.into_values() {
             match look {
                 Ok(Looked::InOrder) => {}
                 Ok(Looked::Written) => report.repaired += 1,
@@ -191,6 +198,38 @@ impl<T: CopyTables> Copies<T> {
             }
         }
         Ok(())
+    }
+
+    /// The keys of a sample of a rule's copies. A page that cannot be read leaves those before it: on a
+    /// throttled table no sample would ever be whole.
+    async fn sampled(
+        &self,
+        rule: &CopyRule,
+        draw: u64,
+        deadline: Deadline,
+        report: &mut SelfCheckReport,
+    ) -> Result<Vec<Item>, Failure> {
+        let part = deadline.limit(self.tables.part(rule, draw)).await?;
+        let (mut keys, mut after) = (Vec::new(), None);
+        for _ in 0..SAMPLE_PAGES_MAX {
+            let most = SAMPLE_COPIES_MAX - keys.len();
+            let page = self.tables.sample(rule, part, after.as_ref(), most);
+            let page = match deadline.limit(page).await {
+                Ok(page) => page,
+                Err(Failure::Retry(reason)) if !keys.is_empty() => {
+                    warn!(reason, rule = rule.name, "a part of the sample is left out");
+                    report.postponed += 1;
+                    break;
+                }
+                Err(failure) => return Err(failure),
+            };
+            keys.extend(page.keys.into_iter().take(most));
+            after = page.next;
+            if after.is_none() || keys.len() >= SAMPLE_COPIES_MAX {
+                break;
+            }
+        }
+        Ok(keys)
     }
 
     /// Looks at a sample of each rule's copies; `draw` says which.
@@ -204,8 +243,7 @@ impl<T: CopyTables> Copies<T> {
     ) -> Result<SelfCheckReport, Failure> {
         let mut report = SelfCheckReport { rules: self.rule.rules.len(), ..Default::default() };
         for rule in &self.rule.rules {
-            let sampled = deadline.limit(self.tables.sample(rule, draw)).await;
-            let keys = match sampled {
+            let keys = match self.sampled(rule, draw, deadline, &mut report).await {
                 Ok(keys) => keys,
                 Err(Failure::Retry(reason)) => {
                     warn!(reason, rule = rule.name, "no sample");

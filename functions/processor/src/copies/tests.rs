@@ -3,6 +3,7 @@
 //! executors work at once. When all records have been processed and the self-check finds nothing
 //! more to do, every copy is what its origin says.
 
+mod loops;
 mod unusual;
 
 use std::collections::{BTreeMap, BTreeSet};

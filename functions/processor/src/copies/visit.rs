@@ -11,7 +11,10 @@ use model::{AttributeValue, Item, json};
 use rules::fan_out::{CopyRule, Job, Mark, Origin, Update, update_of};
 use tracing::warn;
 
-use super::{Copies, CopyGuard, CopyOutcome, CopyPage, CopyTables, WRITES_AT_ONCE, nonce, parsed};
+use super::{
+    COPIES_AT_ONCE, Copies, CopyGuard, CopyOutcome, CopyPage, CopyTables, WRITES_AT_ONCE, nonce,
+    parsed,
+};
 use crate::back_off::Deadline;
 use crate::failure::Failure;
 use crate::tables::WriteOutcome;
@@ -124,6 +127,13 @@ impl Written {
         matches!(self.failure, Some(Failure::Fatal(_)))
     }
 }
+
+/// Copies that are read at once to see how they are marked: 4 MB of them at most, for each of four
+/// origins at once.
+const MARKS_AT_ONCE: usize = 10;
+/// Bytes of such copies behind which those that were read are deleted before others are read: what one
+/// partition reads in a second or two. A function may be stopped, and then only what is deleted counts.
+const MARKED_BYTES: usize = 8 * 1024 * 1024;
 
 /// The marks of copies that somebody else marked for a deletion, by where they are in their page.
 type MarkedOver = BTreeMap<usize, Mark>;
@@ -286,7 +296,7 @@ impl<T: CopyTables> Copies<T> {
     ///
     /// Two workers get through: who marks last deletes, unless the other one marks over that between
     /// two of its requests, and how often each tries is bounded. Behind a copy that still has such a
-    /// mark, nothing counts as visited.
+    /// mark, nothing counts as visited; so some are deleted before the next ones are read.
     async fn delete_marked_over(
         &self,
         place: (&CopyRule, &Origin, &AttributeValue),
@@ -307,15 +317,21 @@ impl<T: CopyTables> Copies<T> {
                     Err(Failure::Retry(trying.failure.clone()))
                 }
             };
-            let found = match times.finish.limit(attempt).await {
+            let (read, found) = match times.finish.limit(attempt).await {
                 Ok(None) => continue,
-                Ok(Some(found)) => found,
+                Ok(Some(read)) => read,
                 Err(failure) => {
                     deleted.failure = Some(failure);
                     break;
                 }
             };
+            let mut rest = open.split_off(read.min(open.len()));
             open = self.delete_found(place, copies, (mark, found), deleted, times).await;
+            if open.len() < read {
+                // Each restart leaves fewer copies, so there are as many as copies at most.
+                trying.attempts.restart();
+            }
+            open.append(&mut rest);
             if deleted.failure.is_some() {
                 break;
             }
@@ -327,28 +343,40 @@ impl<T: CopyTables> Copies<T> {
         }
     }
 
-    /// Of the copies at some places, those that have a mark of the same deletion, by their places. They
-    /// are read a few at a time, as they may be large.
+    /// Of the copies at the first of some places, those that have a mark of the same deletion, by their
+    /// places, and how many were read: as many as are written at once, or fewer where they are large or
+    /// the table is throttled.
     async fn marked_over(
         &self,
         rule: &CopyRule,
         copies: &[Item],
         mark: &Mark,
         places: &[usize],
-    ) -> Result<Option<MarkedOver>, Failure> {
-        let mut found = MarkedOver::new();
-        for some in places.chunks(STATEMENTS_MAX) {
+    ) -> Result<Option<(usize, MarkedOver)>, Failure> {
+        let (mut found, mut count, mut bytes) = (MarkedOver::new(), 0, 0);
+        for some in places.chunks(MARKS_AT_ONCE) {
+            if count >= COPIES_AT_ONCE || bytes >= MARKED_BYTES {
+                break;
+            }
             let named = some.iter().filter_map(|at| Some((*at, copies.get(*at)?)));
             let named: Vec<_> =
                 named.map(|(at, key)| (at, json::item_to_string(key), key)).collect();
             let keys = named.iter().map(|(_, text, key)| (text.clone(), (*key).clone())).collect();
-            let read = self.tables.copies(rule, &keys).await?;
+            let read = match self.tables.glimpses(rule, &keys).await {
+                Ok(read) => read,
+                // Those that were read are deleted first.
+                Err(Failure::Retry(_)) if count > 0 => break,
+                Err(failure) => return Err(failure),
+            };
             for (at, text, _) in named {
-                let seen = read.get(&text).and_then(|copy| rule.marked_for_deletion(copy, mark));
+                let copy = read.get(&text).map(|glimpse| &glimpse.copy);
+                let seen = copy.and_then(|copy| rule.marked_for_deletion(copy, mark));
                 found.extend(seen.map(|seen| (at, seen)));
             }
+            count += some.len();
+            bytes += read.values().map(|glimpse| glimpse.bytes).sum::<usize>();
         }
-        Ok(Some(found))
+        Ok(Some((count, found)))
     }
 
     /// Marks copies over the marks that they were read with, and deletes them if their origin is not

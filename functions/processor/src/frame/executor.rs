@@ -38,19 +38,34 @@ pub struct TargetOutcome {
     pub target: String,
     /// Positions in the batch of the records behind it.
     pub records: Vec<usize>,
-    /// How many of these records changed the target; the others found it so already.
+    /// How many of these records changed the target; the others found it so already, or are set
+    /// aside.
     pub result: Result<usize, Failure>,
+    /// Records that no retry can help, as only the target could tell.
+    pub set_aside: Vec<SetAside>,
+}
+
+/// Records of a target that are to be put aside.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SetAside {
+    /// The id of the record's event; `None` for all records of the target.
+    pub event_id: Option<String>,
+    /// Why.
+    pub reason: String,
 }
 
 impl TargetOutcome {
+    /// What became of a target of which nothing is set aside.
+    #[must_use]
+    pub fn new(target: String, records: Vec<usize>, result: Result<usize, Failure>) -> Self {
+        Self { target, records, result, set_aside: Vec::new() }
+    }
+
     /// The outcomes of effects on targets that an executor does not have.
     #[must_use]
     pub fn unknown(folded: Folded) -> Vec<Self> {
-        let outcome = |(target, records)| Self {
-            target,
-            records,
-            result: Err(Failure::Fatal("this function has no such target".to_owned())),
-        };
-        folded.into_targets().map(outcome).collect()
+        let unknown = || Failure::Fatal("this function has no such target".to_owned());
+        let targets = folded.into_targets();
+        targets.map(|(target, records)| Self::new(target, records, Err(unknown()))).collect()
     }
 }

@@ -1,5 +1,6 @@
 //! Loading what a rule needs of a batch, in the order of its records and in parts, so that a load
 //! which cannot be finished leaves a batch that is shorter instead of one that nothing is known of.
+//! Totals may have many slots: few are read at a time then, and no more are kept than there is room for.
 //!
 //! What is decided with it is not known here.
 
@@ -13,6 +14,14 @@ use crate::back_off::Deadline;
 use crate::event::Delivered;
 use crate::failure::Failure;
 use crate::object_store::ObjectStore;
+
+/// Slots that are loaded at the same time, over all parts. One takes some 2 KB while it is read, so they
+/// take 20 MB of a function's 256.
+const SLOTS_AT_ONCE: usize = 10_000;
+/// Slots behind which no further totals are loaded: they are kept until the batch is done, each takes some
+/// 200 bytes of memory, and a batch may name thousands of counters with a thousand of them. The other
+/// totals are read when they are written.
+const SLOTS_MAX: usize = 50_000;
 
 /// How a batch is loaded first. Four parts at the same time are enough to hide their latency, and few
 /// enough to leave a table's capacity to others; a part is as much as one request asks for. A quarter
@@ -64,21 +73,31 @@ impl<R: Rule, E: Executor, O: ObjectStore> Frame<R, E, O> {
     async fn load_parts(&self, batch: &[Delivered<'_>], way: &Way, deadline: Deadline) -> Loaded {
         let deadline = deadline.part_way(way.percent);
         let mut loaded = Loaded { found: Found::default(), records: 0, failure: None };
-        let parts = self.parts(batch, way.needs_max).into_iter();
-        let parts = parts.map(async |Part { end, needs }| {
-            (end, deadline.limit(self.executor.load(needs)).await)
-        });
-        let mut parts = stream::iter(parts.collect::<Vec<_>>()).buffered(way.at_once);
-        while let Some((end, found)) = parts.next().await {
-            match found {
-                Ok(found) => {
+        let slots = SLOTS_AT_ONCE / way.at_once / self.rule.slots_of_need().max(1);
+        let parts = self.parts(batch, slots.clamp(1, way.needs_max));
+        let loads = parts.iter();
+        let loads = loads.map(|part| deadline.limit(self.executor.load(part.needs.clone())));
+        let mut loads = stream::iter(loads.collect::<Vec<_>>()).buffered(way.at_once);
+        // Whoever needs heads too needs them all, and few of those have totals.
+        let may_leave_out = parts.iter().all(|part| part.needs.heads.is_empty());
+        for Part { end, needs } in &parts {
+            if may_leave_out && loaded.found.slots() >= SLOTS_MAX {
+                // So are all parts behind it: their loads are not begun.
+                loaded.found.left_out.extend(needs.totals.iter().cloned());
+                loaded.records = *end;
+                continue;
+            }
+            match loads.next().await {
+                Some(Ok(found)) => {
                     loaded.found.add(found);
-                    loaded.records = end;
+                    loaded.records = *end;
                 }
-                Err(failure) => {
+                Some(Err(failure)) => {
                     loaded.failure = Some(failure);
                     break;
                 }
+                // There is a load for each part.
+                None => break,
             }
         }
         loaded

@@ -9,7 +9,9 @@ mod executor;
 mod load;
 
 pub(crate) use executor::in_order;
-pub use executor::{Executor, TargetOutcome};
+pub use executor::{Executor, SetAside, TargetOutcome};
+
+use std::collections::BTreeMap;
 
 use futures::{StreamExt, stream};
 use model::stream_record::{RecordError, RecordView};
@@ -150,7 +152,8 @@ impl<R: Rule, E: Executor, O: ObjectStore> Frame<R, E, O> {
 
     /// Makes what was decided true, puts aside what was refused, and reports. Both happen beside each
     /// other: targets may take all the time that there is, and a refused record in front of theirs
-    /// would be handed back with them for ever.
+    /// would be handed back with them for ever. What targets set aside comes after that; if there is no
+    /// time for it, those that are done take less in the next delivery.
     async fn apply(
         &self,
         batch: &[Delivered<'_>],
@@ -160,22 +163,27 @@ impl<R: Rule, E: Executor, O: ObjectStore> Frame<R, E, O> {
         mut outcome: Outcome,
     ) -> Result<Report, Failure> {
         outcome.summary.ignored = decided.ignored;
-        let (targets, put_aside) = tokio::join!(
+        let (targets, mut put_aside) = tokio::join!(
             self.executor.apply(decided.folded, found, deadline),
             self.put_aside(batch, decided.refused, deadline),
         );
+        let mut set_aside = Vec::new();
         for target in targets {
+            let positions = positions_of(&target, batch);
             match target.result {
                 Ok(applied) => {
                     outcome.summary.applied += applied;
-                    outcome.summary.already_applied += target.records.len().saturating_sub(applied);
+                    let others = target.records.len().saturating_sub(applied + positions.len());
+                    outcome.summary.already_applied += others;
                 }
                 Err(failure) => {
                     let first = target.records.iter().copied().min().unwrap_or(0);
                     outcome.fail(first, &target.target, failure)?;
                 }
             }
+            set_aside.extend(positions);
         }
+        put_aside.extend(self.put_aside(batch, set_aside, deadline).await);
         for (position, put) in put_aside {
             match put {
                 Ok(()) => outcome.summary.refused += 1,
@@ -231,6 +239,29 @@ impl<R: Rule, E: Executor, O: ObjectStore> Frame<R, E, O> {
         }
         done
     }
+}
+
+/// The records that a target sets aside, each once, and why.
+fn positions_of(target: &TargetOutcome, batch: &[Delivered<'_>]) -> Vec<(usize, String)> {
+    if target.set_aside.is_empty() {
+        return Vec::new();
+    }
+    // A record may be decoded to be looked at, so each is looked at once.
+    let mut ids: BTreeMap<String, Vec<usize>> = BTreeMap::new();
+    for position in &target.records {
+        let id = batch.get(*position).and_then(|delivered| {
+            delivered.look(|record| record.ok().map(|record| record.event_id.to_string()))
+        });
+        ids.entry(id.unwrap_or_default()).or_default().push(*position);
+    }
+    let mut positions = BTreeMap::new();
+    for SetAside { event_id, reason } in &target.set_aside {
+        let named = event_id.as_ref().and_then(|id| ids.get(id));
+        // Nothing is lost by putting more aside.
+        let named = named.unwrap_or(&target.records);
+        positions.extend(named.iter().map(|position| (*position, reason.clone())));
+    }
+    positions.into_iter().collect()
 }
 
 fn unreadable(error: &RecordError) -> Refusal {

@@ -1,5 +1,7 @@
 //! The frame with the rule of counters, a table and a quarantine in memory.
 
+mod slots;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -103,11 +105,8 @@ async fn writers_of_one_total_do_not_hinder_each_other() {
 #[test]
 fn what_was_said_first_is_done_first() {
     let joined = |records: &[usize]| rules::Joined { value: (), records: records.to_vec() };
-    let targets = std::collections::BTreeMap::from([
-        ("a", joined(&[4, 2])),
-        ("b", joined(&[3])),
-        ("c", joined(&[1])),
-    ]);
+    let targets =
+        BTreeMap::from([("a", joined(&[4, 2])), ("b", joined(&[3])), ("c", joined(&[1]))]);
     let order: Vec<_> = in_order(targets).into_iter().map(|(name, _)| name).collect();
     assert_eq!(order, ["c", "a", "b"]);
 }
@@ -214,7 +213,7 @@ impl Executor for Slow {
         tokio::time::sleep(deadline.remaining()).await;
         let late = |(target, records)| {
             let result = Err(Failure::Retry("out of time".to_owned()));
-            TargetOutcome { target, records, result }
+            TargetOutcome::new(target, records, result)
         };
         folded.into_targets().map(late).collect()
     }
@@ -325,7 +324,7 @@ proptest! {
         pollers in prop::collection::vec(prop::collection::vec(1..8_usize, 1..5), 1..5),
         seed in any::<u64>(),
     ) {
-        let mut slots = std::collections::BTreeMap::new();
+        let mut slots = BTreeMap::new();
         let mut records = Vec::new();
         for (sequence, (counter, slot, value)) in votes.into_iter().enumerate() {
             let counter = ["A", "B", "C#c"][counter];
@@ -340,7 +339,7 @@ proptest! {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         runtime.block_on(join_all(polls));
 
-        let mut expected = std::collections::BTreeMap::new();
+        let mut expected = BTreeMap::new();
         for ((counter, _), value) in slots {
             *expected.entry(counter).or_insert(0) += value;
         }

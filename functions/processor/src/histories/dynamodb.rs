@@ -15,17 +15,19 @@ use rules::versions::{
     HEAD_VERSION, ITEM_ATTRIBUTE, Plan, REVISION_ATTRIBUTE, VERSION_ATTRIBUTE, Write, version_text,
 };
 
-use super::{HistoryTable, PAGE_VERSIONS};
+use super::{HistoryTable, PAGE_VERSIONS, PlanOutcome};
 use crate::failure::Failure;
+use crate::tables::Loaded;
 use crate::tables::attribute_value::{from_sdk_item, to_sdk_item};
 use crate::tables::batch_get::batch_get;
 use crate::tables::dynamodb::{TableName, failure_of};
-use crate::tables::{Loaded, WriteOutcome};
 
 /// The key that such a table must have, for messages.
 const KEY: &str = "the string partition key `item` and the string sort key `version`";
 /// The reason of a cancelled transaction whose guard did not hold.
 const GUARD_FAILED: &str = "ConditionalCheckFailed";
+/// The reason of an operation that cannot be carried out.
+const REFUSED: &str = "ValidationError";
 /// The reason of an operation that was not at fault.
 const NONE: &str = "None";
 
@@ -34,6 +36,15 @@ const NONE: &str = "None";
 pub struct DynamoDbHistories {
     client: Client,
     table: TableName,
+}
+
+/// Whether DynamoDB refuses an item for what is in it, which no retry and no other deployment helps: it
+/// may count more bytes than we do.
+fn is_too_large(message: &str) -> bool {
+    let message = message.to_ascii_lowercase();
+    ["item size has exceeded", "item size to update has exceeded", "nesting levels have exceeded"]
+        .iter()
+        .any(|text| message.contains(text))
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "it is used as a function for map_err")]
@@ -108,24 +119,33 @@ impl DynamoDbHistories {
         .build())
     }
 
-    /// A transaction is also cancelled because of others at the same items, or throttling.
-    fn cancelled(
-        &self,
-        error: &SdkError<TransactWriteItemsError>,
-    ) -> Result<WriteOutcome, Failure> {
-        let Some(TransactWriteItemsError::TransactionCanceledException(cancelled)) =
-            error.as_service_error()
-        else {
+    /// A transaction is also cancelled because of others at the same items, or throttling. One whose
+    /// items are too large in the request is not even begun.
+    fn cancelled(&self, error: &SdkError<TransactWriteItemsError>) -> Result<PlanOutcome, Failure> {
+        let service = error.as_service_error();
+        let Some(TransactWriteItemsError::TransactionCanceledException(cancelled)) = service else {
+            let message = service.and_then(ProvideErrorMetadata::message).unwrap_or_default();
+            let is_refused =
+                service.and_then(ProvideErrorMetadata::code) == Some("ValidationException");
+            if is_refused && is_too_large(message) {
+                return Ok(PlanOutcome::TooLarge(message.to_owned()));
+            }
             return Err(self.failure("TransactWriteItems", error));
         };
-        let codes: Vec<&str> =
-            cancelled.cancellation_reasons().iter().filter_map(CancellationReason::code).collect();
+        let reasons = cancelled.cancellation_reasons();
+        let codes: Vec<&str> = reasons.iter().filter_map(CancellationReason::code).collect();
         if codes.contains(&GUARD_FAILED) {
-            return Ok(WriteOutcome::GuardFailed);
+            return Ok(PlanOutcome::GuardFailed);
+        }
+        let mut refused = reasons.iter().filter(|r| r.code() == Some(REFUSED)).peekable();
+        if let Some(message) = refused.peek().and_then(|reason| reason.message())
+            && refused.all(|reason| reason.message().is_some_and(is_too_large))
+        {
+            return Ok(PlanOutcome::TooLarge(message.to_owned()));
         }
         let reasons: BTreeSet<&str> = codes.into_iter().filter(|code| *code != NONE).collect();
         let reasons = reasons.into_iter().collect::<Vec<_>>().join(", ");
-        if reasons.contains("ValidationError") {
+        if reasons.contains(REFUSED) {
             return Err(Failure::Fatal(format!(
                 "a transaction on table=`{}` ({}) was refused: {}; the table must have {KEY}",
                 self.table.name,
@@ -179,15 +199,74 @@ impl HistoryTable for DynamoDbHistories {
         items.filter(|item| item.contains_key("stamp")).map(from_sdk_item).collect()
     }
 
-    async fn write(&self, item: &str, plan: &Plan, found: u64) -> Result<WriteOutcome, Failure> {
+    async fn write(&self, item: &str, plan: &Plan, found: u64) -> Result<PlanOutcome, Failure> {
         let mut request =
             self.client.transact_write_items().transact_items(self.put_head(item, plan, found)?);
         for write in &plan.writes {
             request = request.transact_items(self.operation(item, write)?);
         }
         match request.send().await {
-            Ok(_) => Ok(WriteOutcome::Written),
+            Ok(_) => Ok(PlanOutcome::Written),
             Err(error) => self.cancelled(&error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rules::versions::{Head, Version};
+
+    use super::*;
+    use crate::tables::scripted::{endpoint, serve};
+
+    /// Goal: what DynamoDB refuses for its size is told from what is wrong with the deployment, however
+    /// it says so.
+    #[tokio::test]
+    async fn a_version_that_is_too_large_is_told_from_a_wrong_table() {
+        let cancelled = |reasons: &str| {
+            format!(
+                r#"{{"__type":"com.amazonaws.dynamodb.v20120810#TransactionCanceledException","Message":"Transaction cancelled","CancellationReasons":[{reasons}]}}"#
+            )
+        };
+        let refused = |message: &str| {
+            format!(
+                r#"{{"__type":"com.amazon.coral.validate#ValidationException","message":"{message}"}}"#
+            )
+        };
+        let none = r#"{"Code":"None"}"#;
+        let of = |message: &str| format!(r#"{{"Code":"ValidationError","Message":"{message}"}}"#);
+        let large = of("Item size to update has exceeded the maximum allowed size");
+        for (body, expected) in [
+            (cancelled(&format!("{none},{large}")), "too large"),
+            (cancelled(&format!("{large},{}", of("Type mismatch for key"))), "fatal"),
+            (cancelled(&format!("{none},{}", of("Type mismatch for key"))), "fatal"),
+            (cancelled(&format!(r#"{{"Code":"ConditionalCheckFailed"}},{large}"#)), "overtaken"),
+            (cancelled(&format!(r#"{none},{{"Code":"TransactionConflict"}}"#)), "retry"),
+            (
+                refused(
+                    "1 validation error detected: Item size has exceeded the maximum allowed size",
+                ),
+                "too large",
+            ),
+            (refused("Nesting Levels have exceeded supported limits"), "too large"),
+            (refused("One of the required keys was not given a value"), "fatal"),
+        ] {
+            let (listener, client) = endpoint().await;
+            let table = DynamoDbHistories::new(client, "h".to_owned(), "HISTORY_TABLE");
+            let plan = Plan {
+                head: Head::of_base(),
+                writes: vec![Write::Put(Version::base(Item::new().with("a", "b")))],
+            };
+            let answers = [("400 Bad Request", body.as_str())];
+            let (answered, _) = tokio::join!(table.write("k", &plan, 0), serve(listener, &answers));
+            let found = match answered {
+                Ok(PlanOutcome::Written) => "written",
+                Ok(PlanOutcome::GuardFailed) => "overtaken",
+                Ok(PlanOutcome::TooLarge(_)) => "too large",
+                Err(Failure::Retry(_)) => "retry",
+                Err(Failure::Fatal(_)) => "fatal",
+            };
+            assert_eq!(found, expected, "{body}");
         }
     }
 }

@@ -8,10 +8,10 @@ use model::Item;
 use model::limits::PARTITION_KEY_BYTES_MAX;
 use rules::versions::{Head, Plan, Version, Write};
 
-use super::HistoryTable;
+use super::{HistoryTable, PlanOutcome};
 use crate::failure::Failure;
+use crate::tables::Loaded;
 use crate::tables::in_memory::Faults;
-use crate::tables::{Loaded, WriteOutcome};
 
 /// Versions in a page: few, so that several are needed.
 const PAGE: usize = 3;
@@ -26,6 +26,8 @@ pub(crate) struct InMemoryHistories {
     faults: Faults,
     /// Writes of one transaction that it has capacity for, if that is bounded.
     writes_max: Option<usize>,
+    /// Images that have this attribute are too large for it.
+    large_attribute: Option<&'static str>,
 }
 
 impl InMemoryHistories {
@@ -35,6 +37,16 @@ impl InMemoryHistories {
 
     pub(crate) fn with_capacity(writes_max: usize) -> Self {
         Self { writes_max: Some(writes_max), ..Self::default() }
+    }
+
+    /// One that takes no version whose image has this attribute.
+    pub(crate) fn without_versions_of(large_attribute: &'static str) -> Self {
+        Self { large_attribute: Some(large_attribute), ..Self::default() }
+    }
+
+    fn takes(&self, write: &Write) -> bool {
+        let (Write::Put(version), Some(large)) = (write, self.large_attribute) else { return true };
+        version.image.as_ref().is_none_or(|image| !image.contains_key(large))
     }
 
     pub(crate) fn histories(&self) -> BTreeMap<String, (Option<Head>, Versions)> {
@@ -86,11 +98,14 @@ impl HistoryTable for InMemoryHistories {
         Ok(page.map(|(_, version)| version.to_item(item)).collect())
     }
 
-    async fn write(&self, item: &str, plan: &Plan, found: u64) -> Result<WriteOutcome, Failure> {
+    async fn write(&self, item: &str, plan: &Plan, found: u64) -> Result<PlanOutcome, Failure> {
         assert!(plan.writes.len() < 100);
         let fate = self.request().await?;
         if self.writes_max.is_some_and(|most| plan.writes.len() > most) {
             return Err(Failure::Retry("a transaction was cancelled: ThrottlingError".to_owned()));
+        }
+        if !plan.writes.iter().all(|write| self.takes(write)) {
+            return Ok(PlanOutcome::TooLarge("Item size has exceeded the maximum".to_owned()));
         }
         let outcome = {
             let mut items = self.items.lock().unwrap();
@@ -106,9 +121,9 @@ impl HistoryTable for InMemoryHistories {
                         }
                     }
                 }
-                WriteOutcome::Written
+                PlanOutcome::Written
             } else {
-                WriteOutcome::GuardFailed
+                PlanOutcome::GuardFailed
             }
         };
         if fate < self.faults.unanswered {

@@ -15,15 +15,15 @@ use futures::{StreamExt, TryStreamExt, stream};
 use model::Item;
 use model::limits::BATCH_GET_KEYS_MAX;
 use rules::versions::{
-    CHANGES_MAX, Changes, Head, IMAGE_BYTES_MAX, Plan, RENUMBERED_MAX, Retention, Version, missing,
-    plan, unbroken,
+    CHANGES_MAX, Changes, Head, IMAGE_BYTES_MAX, Plan, RENUMBERED_MAX, Retention, TooLate, Version,
+    VersionEvent, Write, missing, plan, unbroken,
 };
 use rules::{Folded, Found, Needs};
 
 use crate::back_off::{Deadline, RetryPolicy};
 use crate::failure::Failure;
-use crate::frame::{Executor, TargetOutcome, in_order};
-use crate::tables::{Loaded, WriteOutcome};
+use crate::frame::{Executor, SetAside, TargetOutcome, in_order};
+use crate::tables::Loaded;
 
 pub use dynamodb::DynamoDbHistories;
 
@@ -56,7 +56,18 @@ pub trait HistoryTable: Send + Sync {
         item: &str,
         plan: &Plan,
         found: u64,
-    ) -> impl Future<Output = Result<WriteOutcome, Failure>> + Send;
+    ) -> impl Future<Output = Result<PlanOutcome, Failure>> + Send;
+}
+
+/// What became of a plan.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PlanOutcome {
+    /// It was carried out.
+    Written,
+    /// Somebody else wrote the history in between; nothing was written.
+    GuardFailed,
+    /// One of its versions is too large for the table, now and later; nothing was written.
+    TooLarge(String),
 }
 
 /// Versions at the end of a tail that are held with their images: those that may have to move, and
@@ -78,6 +89,11 @@ impl Most {
     fn halved(self) -> Self {
         Self { changes: (self.changes / 2).max(1), image_bytes: self.image_bytes / 2 }
     }
+
+    /// For the next attempt after one in which a change was refused: half as many may be without it.
+    fn half_of(self, changes: &Changes) -> Self {
+        Self { changes: (changes.len() / 2).max(1), ..self }
+    }
 }
 
 /// The histories.
@@ -92,12 +108,15 @@ pub struct Histories<T> {
 }
 
 impl<T: HistoryTable> Histories<T> {
-    /// Makes the history of `item` know `changes`; gives how many it did not know.
+    /// Makes the history of `item` know `changes`; gives how many it did not know. A change of which
+    /// the table takes no version, however few are written at once, or that came too late, is set aside,
+    /// and the history goes on without it.
     async fn join(
         &self,
         item: &str,
         changes: &Changes,
         found: Option<&Item>,
+        set_aside: &mut Vec<SetAside>,
     ) -> Result<usize, Failure> {
         let mut found = found.cloned();
         let (mut changes, mut written) = (changes.clone(), 0);
@@ -132,6 +151,23 @@ impl<T: HistoryTable> Histories<T> {
                     attempts.restart();
                 }
                 Ok(Added::Overtaken) => is_known = false,
+                Ok(Added::Refused(refused)) => {
+                    (changes, most) = refused.rest_of(changes, most, set_aside);
+                    if changes.is_empty() {
+                        return Ok(written);
+                    }
+                    // Each restart halves the changes, or leaves fewer of them, or one without a base.
+                    attempts.restart();
+                }
+                Ok(Added::TooLate { these, reasons }) => {
+                    set_aside.extend(reasons);
+                    changes = changes.without(&these);
+                    if changes.is_empty() {
+                        return Ok(written);
+                    }
+                    // Each restart leaves fewer changes.
+                    attempts.restart();
+                }
                 Err(Failure::Retry(reason)) => {
                     is_known = false;
                     failure = reason;
@@ -160,13 +196,24 @@ impl<T: HistoryTable> Histories<T> {
         if these.is_empty() {
             return Ok(Added::Nothing);
         }
-        // What came late cannot be helped here; when its last attempt failed it is put aside by Lambda.
-        let plan = plan(head, &tail, &these, self.retention)
-            .map_err(|late| Failure::Retry(late.to_string()))?;
+        let planned = |changes: &Changes| plan(head, &tail, changes, self.retention);
+        let plan = match planned(&these) {
+            Ok(plan) => plan,
+            // What was loaded to see that tells it of those behind it too: loading it once more for each
+            // could take all the time that there is.
+            Err(_) => return Ok(too_late(&these, planned)),
+        };
         let revision = head.map_or(0, |head| head.revision);
         Ok(match self.table.write(item, &plan, revision).await? {
-            WriteOutcome::Written => Added::Some { these, head: plan.head },
-            WriteOutcome::GuardFailed => Added::Overtaken,
+            PlanOutcome::Written => Added::Some { these, head: plan.head },
+            PlanOutcome::GuardFailed => Added::Overtaken,
+            PlanOutcome::TooLarge(reason) => {
+                let is_base = |write: &Write| matches!(write, Write::Put(version) if version.event == VersionEvent::Base);
+                let has_before = these.iter().any(|(_, change)| change.before.is_some());
+                let has_base = has_before && plan.writes.iter().any(is_base);
+                let reason = format!("the table of histories takes no version of it: {reason}");
+                Added::Refused(Refused { these, has_base, reason })
+            }
         })
     }
 
@@ -247,6 +294,57 @@ enum Added {
     Some { these: Changes, head: Head },
     /// Somebody else wrote the history in between.
     Overtaken,
+    /// Not all of them can become versions.
+    Refused(Refused),
+    /// These have no place in the history any more.
+    TooLate { these: Changes, reasons: Vec<SetAside> },
+}
+
+/// The first changes, as many as come too late, and why.
+fn too_late(changes: &Changes, plan: impl Fn(&Changes) -> Result<Plan, TooLate>) -> Added {
+    let (mut rest, mut reasons) = (changes.clone(), Vec::new());
+    // Each round leaves fewer.
+    while let Err(late) = plan(&rest) {
+        let first = rest.first(1, 0);
+        reasons.extend(first.iter().map(|(_, change)| SetAside {
+            event_id: Some(change.event_id.clone()),
+            reason: late.to_string(),
+        }));
+        rest = rest.without(&first);
+    }
+    Added::TooLate { these: changes.without(&rest), reasons }
+}
+
+/// Changes of which one cannot become a version, or the base that the first of them brings.
+struct Refused {
+    these: Changes,
+    has_base: bool,
+    reason: String,
+}
+
+impl Refused {
+    /// What is to be added of `changes` after this, and how much of it at once. The change that is at
+    /// fault is found by adding fewer, and set aside.
+    fn rest_of(
+        self,
+        changes: Changes,
+        most: Most,
+        set_aside: &mut Vec<SetAside>,
+    ) -> (Changes, Most) {
+        let Self { these, has_base, reason } = self;
+        if these.len() > 1 {
+            return (changes, most.half_of(&these));
+        }
+        if has_base {
+            // It may be the base. Without one the history says nothing of the time before.
+            return (changes.replaced(these.baseless()), Most::USUAL);
+        }
+        set_aside.extend(these.iter().map(|(_, change)| SetAside {
+            event_id: Some(change.event_id.clone()),
+            reason: reason.clone(),
+        }));
+        (changes.without(&these), Most::USUAL)
+    }
 }
 
 impl<T: HistoryTable> Executor for Histories<T> {
@@ -265,9 +363,11 @@ impl<T: HistoryTable> Executor for Histories<T> {
         let joins: Vec<_> = in_order(changes)
             .into_iter()
             .map(async |(item, joined)| {
-                let work = self.join(&item, &joined.value, found.heads.get(&item));
+                let mut set_aside = Vec::new();
+                let head = found.heads.get(&item);
+                let work = self.join(&item, &joined.value, head, &mut set_aside);
                 let result = deadline.limit(work).await;
-                TargetOutcome { target: item, records: joined.records, result }
+                TargetOutcome { target: item, records: joined.records, result, set_aside }
             })
             .collect();
         let mut joins = stream::iter(joins).buffer_unordered(WRITES_AT_ONCE);

@@ -25,7 +25,7 @@ impl<T: HistoryTable> HistoryTable for Arc<T> {
         self.as_ref().versions_below(item, below).await
     }
 
-    async fn write(&self, item: &str, plan: &Plan, found: u64) -> Result<WriteOutcome, Failure> {
+    async fn write(&self, item: &str, plan: &Plan, found: u64) -> Result<PlanOutcome, Failure> {
         self.as_ref().write(item, plan, found).await
     }
 }
@@ -174,7 +174,7 @@ async fn a_damaged_history_is_not_written() {
     apply(&histories, 0, 3).await.unwrap();
     let damaged = Item::new().with("item", AttributeValue::from("x"));
     let changes = Changes::default();
-    let joined = histories.join("x", &changes, Some(&damaged)).await;
+    let joined = histories.join("x", &changes, Some(&damaged), &mut Vec::new()).await;
     assert!(matches!(joined, Err(Failure::Retry(_))), "{joined:?}");
 }
 
@@ -204,4 +204,83 @@ async fn a_key_that_no_history_can_have_is_put_aside_alone() {
     let store: Arc<InMemoryObjectStore> = store;
     let names: Vec<String> = store.objects().into_keys().collect();
     assert_eq!(names, ["q/versions/movies/2026/2-e2.json"]);
+}
+
+/// Goal: a change of which the table takes no version is put aside with its reason, all others of its
+/// item become versions without a gap, and the same comes of every delivery.
+#[tokio::test]
+async fn a_change_that_the_table_takes_no_version_of_is_put_aside_alone() {
+    let store: Arc<InMemoryObjectStore> = Arc::default();
+    let table = Arc::new(InMemoryHistories::without_versions_of("large"));
+    let frame = Frame {
+        rule: Versions { table: "movies".to_owned() },
+        executor: histories(&table, Retention::default()),
+        quarantine: Quarantine::new(Arc::clone(&store), "q/".to_owned(), "versions", AT_ONCE),
+    };
+    // The history begins with a change of an item that was too large; changes 8 and 20 make it so.
+    let is_large = |number: u64| [0, 8, 20].contains(&number);
+    let image = |number: u64| {
+        let large = if is_large(number) { r#","large":{"S":"x"}"# } else { "" };
+        format!(r#"{{"id":{{"S":"a"}},"v":{{"N":"{number}"}}{large}}}"#)
+    };
+    let record = |number: u64| {
+        let (old, new) = (image(number - 1), image(number));
+        format!(
+            r#"{{"eventID":"e{number}","eventName":"MODIFY","dynamodb":{{"Keys":{{"id":{{"S":"a"}}}},"OldImage":{old},"NewImage":{new},"SequenceNumber":"{number}","SizeBytes":1,"StreamViewType":"NEW_AND_OLD_IMAGES"}},"eventSourceARN":"arn:aws:dynamodb:r:a:table/movies/stream/2026"}}"#
+        )
+    };
+    let deadline = Deadline::after(Duration::from_secs(3600));
+    let expected: Vec<u64> = (1..=40).filter(|number| !is_large(*number)).collect();
+    for (from, to, applied, refused) in [(1, 31, 28, 2), (1, 41, 10, 2), (8, 9, 0, 1)] {
+        let records: Vec<String> = (from..to).map(record).collect();
+        let payload = format!(r#"{{"Records":[{}]}}"#, records.join(","));
+        let processed = frame.process_event(&payload, deadline).await.unwrap().unwrap();
+        let summary = processed.result.unwrap().summary;
+        assert_eq!((summary.applied, summary.refused, summary.retried), (applied, refused, 0));
+        assert_eq!(summary.already_applied, records.len() - applied - refused);
+    }
+    let (head, versions) = table.histories().into_values().next().unwrap();
+    let value = |version: &Version| version.image.as_ref().unwrap()["v"].as_number().unwrap();
+    let values: Vec<u64> = versions.values().map(|v| value(v).to_u64().unwrap()).collect();
+    assert_eq!(values, expected);
+    assert!(versions.keys().copied().eq(1..=expected.len() as u64));
+    assert_eq!(head.unwrap().latest, expected.len() as u64);
+    let names: Vec<String> = store.objects().into_keys().collect();
+    assert_eq!(names, ["q/versions/movies/2026/20-e20.json", "q/versions/movies/2026/8-e8.json"]);
+}
+
+/// Goal: changes that come too late for their history are put aside, all of them, and those of their
+/// batch that do not are versions.
+#[tokio::test]
+async fn changes_that_come_too_late_are_put_aside_together() {
+    let store: Arc<InMemoryObjectStore> = Arc::default();
+    let table: Arc<InMemoryHistories> = Arc::default();
+    let frame = Frame {
+        rule: Versions { table: "movies".to_owned() },
+        executor: histories(&table, Retention::default()),
+        quarantine: Quarantine::new(Arc::clone(&store), "q/".to_owned(), "versions", AT_ONCE),
+    };
+    let record = |number: u64| {
+        format!(
+            r#"{{"eventID":"e{number}","eventName":"MODIFY","dynamodb":{{"Keys":{{"id":{{"S":"a"}}}},"OldImage":{{"id":{{"S":"a"}},"v":{{"N":"{}"}}}},"NewImage":{{"id":{{"S":"a"}},"v":{{"N":"{number}"}}}},"SequenceNumber":"{number}","SizeBytes":1,"StreamViewType":"NEW_AND_OLD_IMAGES"}},"eventSourceARN":"arn:aws:dynamodb:r:a:table/movies/stream/2026"}}"#,
+            number - 1
+        )
+    };
+    let deadline = Deadline::after(Duration::from_secs(3600));
+    // Behind 120 there are 29 versions, behind 130 only 19.
+    let first: Vec<u64> = (100..120).chain([121]).chain(122..130).chain(131..150).collect();
+    let late: Vec<u64> = (1..40).chain([120, 130]).chain(150..153).collect();
+    for (numbers, applied, refused) in [(first, 48, 0), (late, 4, 40)] {
+        let records: Vec<String> = numbers.into_iter().map(record).collect();
+        let payload = format!(r#"{{"Records":[{}]}}"#, records.join(","));
+        let processed = frame.process_event(&payload, deadline).await.unwrap().unwrap();
+        let summary = processed.result.unwrap().summary;
+        assert_eq!((summary.applied, summary.refused, summary.retried), (applied, refused, 0));
+    }
+    let (_, versions) = table.histories().into_values().next().unwrap();
+    let value = |version: &Version| version.image.as_ref().unwrap()["v"].as_number().unwrap();
+    let values: Vec<u64> = versions.values().map(|v| value(v).to_u64().unwrap()).collect();
+    let expected: Vec<u64> = (99..120).chain(121..153).collect();
+    assert_eq!(values, expected);
+    assert_eq!(store.objects().len(), 40);
 }

@@ -401,7 +401,7 @@ pub(super) fn outcome(
     written: Result<bool, Failure>,
 ) -> TargetOutcome {
     let result = written.map(|written| if written { records.len() } else { 0 });
-    TargetOutcome { target: format!("{table} {key:?}"), records, result }
+    TargetOutcome::new(format!("{table} {key:?}"), records, result)
 }
 
 impl Executor for Targets {

@@ -129,7 +129,7 @@ mod tests {
                     tokio::task::yield_now().await;
                 }
                 begun.lock().unwrap().2 -= 1;
-                TargetOutcome { target: String::new(), records: vec![number], result: Ok(1) }
+                TargetOutcome::new(String::new(), vec![number], Ok(1))
             }
         });
         assert_eq!(window.run(all).await.len(), 300);
@@ -156,7 +156,7 @@ mod tests {
         let throttling = Throttling::narrowed_to(2);
         let ended = (0..500_usize).map(|number| async move {
             let result = Err(crate::failure::Failure::Retry("out of time".to_owned()));
-            TargetOutcome { target: String::new(), records: vec![number], result }
+            TargetOutcome::new(String::new(), vec![number], result)
         });
         let outcomes = Window::new(&throttling, Extent::Batch).run(ended).await;
         assert_eq!((outcomes.len(), throttling.width()), (500, 2));

@@ -161,6 +161,10 @@ pub fn room_for_change(points: Number) -> Option<(Number, Number)> {
 }
 
 impl Rule for Counters {
+    fn slots_of_need(&self) -> usize {
+        usize::try_from(self.slot_count).unwrap_or(usize::MAX)
+    }
+
     fn needs(&self, records: &[&LambdaRecord]) -> Needs {
         let counters: BTreeSet<&str> =
             records.iter().filter_map(|record| Some(self.slot_of(record).ok()?.0)).collect();

@@ -90,6 +90,9 @@ pub struct Sight<'s> {
     /// A number that nobody else has, and later ones have greater ones: marks of copies to delete are
     /// told from those of others by it.
     pub nonce: u64,
+    /// Through how many deployments came what was written to the copy, as the record says that asks
+    /// for the look; `None` where none does.
+    pub arrival: Option<u32>,
 }
 
 /// What a look found to do.
@@ -209,7 +212,7 @@ pub fn is_as_wanted(copy: &Item, values: &BTreeMap<String, Option<AttributeValue
 /// What a look at a copy has to do.
 #[must_use]
 pub fn look(rule: &CopyRule, sight: &Sight<'_>) -> Look {
-    let Sight { before, job, origin, copy, nonce } = *sight;
+    let Sight { before, job, origin, copy, nonce, arrival } = *sight;
     let Some(key) = copy.get(&rule.index_key).filter(|key| super::is_key(key)) else {
         return Look::InOrder;
     };
@@ -244,7 +247,7 @@ pub fn look(rule: &CopyRule, sight: &Sight<'_>) -> Look {
     if seen.is_some() && is_as_wanted(copy, &values) {
         return Look::InOrder;
     }
-    let hops = super::hops_of(rule, None, origin);
+    let hops = hops_of_origin(rule, job, origin, &values).max(hops_of_arrival(rule, copy, arrival));
     if hops > HOPS_MAX {
         return Look::Refuse(super::loop_of(hops));
     }
@@ -252,6 +255,28 @@ pub fn look(rule: &CopyRule, sight: &Sight<'_>) -> Look {
         seen.filter(|_| base == known).map_or(0, |mark| mark.stamp.revision().saturating_add(1));
     let mark = Mark { origin: key, stamp: known.reconciled(revision), hops };
     Look::Write(Update::Set { values, mark })
+}
+
+/// Through how many deployments the values of an origin came. Its job knows that if it holds just these
+/// values; otherwise any mark of the origin may have brought them.
+fn hops_of_origin(
+    rule: &CopyRule,
+    job: Option<&OriginState>,
+    origin: Option<&Item>,
+    values: &BTreeMap<String, Option<AttributeValue>>,
+) -> u32 {
+    match job.filter(|job| job.values == *values) {
+        Some(job) => job.hops,
+        None => super::hops_of(&rule.writers, None, origin),
+    }
+}
+
+/// Through how many deployments came what was written to a copy. Where no record says what came last,
+/// a mark at which a loop was stopped stands for it, so that no self-check begins that loop anew. Others
+/// do not count there: two deployments that write to the same items would raise each other's.
+fn hops_of_arrival(rule: &CopyRule, copy: &Item, arrival: Option<u32>) -> u32 {
+    let there = || super::hops_of(&rule.siblings, None, Some(copy));
+    arrival.or_else(|| Some(there()).filter(|hops| *hops > HOPS_MAX)).unwrap_or(1)
 }
 
 /// The mark of a copy, if it is one of this origin.
@@ -317,7 +342,7 @@ mod tests {
         origin: Option<&Item>,
         copy: &Item,
     ) -> String {
-        written(look(rule, &Sight { before: copy, job, origin, copy, nonce: 3 }))
+        written(look(rule, &Sight { before: copy, job, origin, copy, nonce: 3, arrival: None }))
     }
 
     #[test]
@@ -374,9 +399,8 @@ mod tests {
         ] {
             assert_eq!(look_at(&keep, job.as_ref(), origin, &copy), expected);
         }
-        let gone = Some(state(5, None));
         assert_eq!(
-            look_at(&rule("clear"), gone.as_ref(), None, &copy(Some("x"), None)),
+            look_at(&rule("clear"), Some(&state(5, None)), None, &copy(Some("x"), None)),
             format!("- {}+{zeros}0", base(5))
         );
         // A job came in between.
@@ -388,13 +412,15 @@ mod tests {
             origin: Some(&origin),
             copy: &after,
             nonce: 3,
+            arrival: None,
         };
         assert_eq!(written(look(&keep, &sight)), "again");
     }
 
     #[test]
     fn a_look_says_why_it_does_not_write_a_value_that_goes_round() {
-        let (keep, job) = (rule("keep"), state(5, Some("new")));
+        // The job does not know what the origin holds now.
+        let (keep, job) = (rule("keep"), state(5, Some("old")));
         let origin = |hops| {
             let mark = Mark { origin: r#"{"S":"0"}"#.to_owned(), stamp: stamp(2), hops };
             Item::new().with("id", "1").with("name", "new").with("_from_other", mark.text())
@@ -407,6 +433,47 @@ mod tests {
         // What is right already needs no write.
         let right = copy(Some("new"), Some(stamp(5)));
         assert_eq!(look_at(&keep, Some(&job), Some(&origin(5)), &right), "in order");
+        // A job that holds these values knows that the mark did not bring them.
+        let job = state(5, Some("new"));
+        assert_eq!(look_at(&keep, Some(&job), Some(&origin(5)), &copy(None, None)), written);
+    }
+
+    #[test]
+    fn what_came_to_the_copy_counts_as_what_came_to_its_origin() {
+        let (keep, job) = (rule("keep"), state(5, Some("new")));
+        let origin = Item::new().with("id", "1").with("name", "new");
+        let marked = |hops| {
+            let mark = Mark { origin: r#"{"S":"0"}"#.to_owned(), stamp: stamp(2), hops };
+            copy(None, None).with("_from_other", mark.text())
+        };
+        let hops_of = |hops, arrival| {
+            let copy = marked(hops);
+            let sight = Sight {
+                before: &copy,
+                job: Some(&job),
+                origin: Some(&origin),
+                copy: &copy,
+                nonce: 3,
+                arrival,
+            };
+            match look(&keep, &sight) {
+                Look::Write(Update::Set { mark, .. }) => Some(mark.hops),
+                Look::Refuse(_) => None,
+                other => panic!("{other:?}"),
+            }
+        };
+        for (hops, arrival, expected) in [
+            // The record knows what came, and older marks do not count.
+            (5, Some(1), Some(1)),
+            (1, Some(4), Some(4)),
+            (1, Some(5), Some(5)),
+            (1, Some(6), None),
+            // Without one, only a mark at which a loop was stopped does.
+            (4, None, Some(1)),
+            (5, None, None),
+        ] {
+            assert_eq!(hops_of(hops, arrival), expected, "{hops}, {arrival:?}");
+        }
     }
 
     #[test]

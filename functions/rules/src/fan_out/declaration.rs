@@ -55,6 +55,9 @@ pub struct CopyRule {
     /// The rules beside it that write to the origins, by name, and whether one writes what this one
     /// copies. Marks of others there are of other deployments.
     pub writers: BTreeMap<String, bool>,
+    /// The rules that write to the copies, itself included, by name, and whether one writes what says
+    /// which origin a copy of this one has. Marks of others there are of other deployments.
+    pub siblings: BTreeMap<String, bool>,
 }
 
 /// What is wrong with a declaration, and where.
@@ -114,8 +117,11 @@ fn read(text: &str) -> Result<Vec<CopyRule>, Failed> {
         return Err((root.at, "rules are a list; begin each rule with `- `".to_owned()));
     };
     let mut rules = nodes.iter().map(rule).collect::<Result<Vec<_>, _>>()?;
-    let writers: Vec<_> = rules.iter().map(|rule| writers_of(rule, &rules)).collect();
-    rules.iter_mut().zip(writers).for_each(|(rule, writers)| rule.writers = writers);
+    let others = |rule| (writers_of(rule, &rules), siblings_of(rule, &rules));
+    let others: Vec<_> = rules.iter().map(others).collect();
+    for (rule, (writers, siblings)) in rules.iter_mut().zip(others) {
+        (rule.writers, rule.siblings) = (writers, siblings);
+    }
     if rules.is_empty() {
         return Err((root.at, "there is no rule".to_owned()));
     }
@@ -255,6 +261,7 @@ fn rule(node: &Node) -> Result<CopyRule, Failed> {
         attributes: attributes(field("attributes")?)?,
         on_delete,
         writers: BTreeMap::new(),
+        siblings: BTreeMap::new(),
     })
 }
 
@@ -264,6 +271,13 @@ fn writers_of(rule: &CopyRule, rules: &[CopyRule]) -> BTreeMap<String, bool> {
         |other: &CopyRule| rule.attributes.values().any(|from| other.attributes.contains_key(from));
     let writers = rules.iter().filter(|other| other.target == rule.origin);
     writers.map(|other| (other.name.clone(), feeds(other))).collect()
+}
+
+/// See [`CopyRule::siblings`].
+fn siblings_of(rule: &CopyRule, rules: &[CopyRule]) -> BTreeMap<String, bool> {
+    let siblings = rules.iter().filter(|other| other.target == rule.target);
+    let moves = |other: &CopyRule| other.attributes.contains_key(&rule.index_key);
+    siblings.map(|other| (other.name.clone(), moves(other))).collect()
 }
 
 fn table(node: &Node) -> Result<String, Failed> {
@@ -341,6 +355,7 @@ mod tests {
                 .into(),
             on_delete: OnDelete::Cascade,
             writers: BTreeMap::new(),
+            siblings: [("products".to_owned(), false)].into(),
         };
         assert_eq!(rules, [expected]);
     }

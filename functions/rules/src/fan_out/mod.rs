@@ -10,7 +10,9 @@
 //! ([`check`]), so however long a chain of rules is that are known here, and however many items of one
 //! table copy from each other, it ends. Rules of other deployments are not known here, so each mark
 //! counts how often its value came from rules that whoever wrote it did not know, and after
-//! [`HOPS_MAX`] it goes no further: each round of a loop counts at least one.
+//! [`HOPS_MAX`] it goes no further: each round of a loop counts at least one. A value comes to a copy
+//! from its origin, and by whoever wrote which origin that is, or wrote over what is copied; so a look
+//! counts the marks that came with the record that asks for it as well.
 
 mod check;
 mod copy;
@@ -87,9 +89,21 @@ impl Join for Latest {
     }
 }
 
-/// That somebody should look: at a copy, or at a job as of a revision.
+/// That somebody should look at a job as of a revision.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Revision(pub u64);
+
+/// That somebody should look at a copy, and through how many deployments at most came what was
+/// written to it, this one included.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Arrival(pub u32);
+
+impl Join for Arrival {
+    fn join(&mut self, other: Self) {
+        // Of two, the higher one: what a loop wrote is not forgotten because something else was written.
+        self.0 = self.0.max(other.0);
+    }
+}
 
 impl Join for Revision {
     fn join(&mut self, other: Self) {
@@ -172,7 +186,8 @@ impl FanOut {
             }
             values
         };
-        let hops = hops_of(rule, change.old_image.as_ref(), change.new_image.as_ref());
+        let (old, new) = (change.old_image.as_ref(), change.new_image.as_ref());
+        let hops = hops_of(&rule.writers, old, new);
         if hops > HOPS_MAX {
             return Err(Refusal(format!("rule `{}`: {}", rule.name, loop_of(hops))));
         }
@@ -202,7 +217,15 @@ impl FanOut {
             return Err(origin.unfit());
         }
         let copy = Copy { rule: rule.name.clone(), key: json::item_to_string(&change.keys) };
-        Ok(Some(Effect::Look { copy }))
+        // A mark counts that came with what this rule reads or writes of the copy. Who puts an item whole
+        // as another one had been read, marks and all, begins anew: no function creates copies.
+        let written = |old: &&Item| {
+            let mut names = rule.attributes.keys().chain([&rule.index_key]);
+            names.any(|name| old.get(name) != image.get(name))
+        };
+        let old = change.old_image.as_ref().filter(written);
+        let arrival = old.map_or(1, |old| hops_of(&rule.siblings, Some(old), Some(image)));
+        Ok(Some(Effect::Look { copy, arrival: Arrival(arrival) }))
     }
 
     /// What all rules say of a record, and why the first of those that cannot say anything cannot.
@@ -283,17 +306,17 @@ pub fn loop_of(hops: u32) -> String {
     )
 }
 
-/// How often what a rule copies from an origin came from rules of other deployments, as the marks say
-/// that changed with it: one that is not known here may have written anything, and counts one more than
-/// it says. A rule that is known counts as it says, if it writes what this rule copies: what else came to
-/// the origin does not come further.
-fn hops_of(rule: &CopyRule, old: Option<&Item>, new: Option<&Item>) -> u32 {
+/// How often what came to an item came from rules of other deployments, as the marks say that changed
+/// with it: one that is not known here may have written anything, and counts one more than it says. A
+/// rule that is known ([`CopyRule::writers`] of an origin, [`CopyRule::siblings`] of a copy) counts as
+/// it says, if it writes what matters to the copies: what else came to the item does not come further.
+fn hops_of(known: &BTreeMap<String, bool>, old: Option<&Item>, new: Option<&Item>) -> u32 {
     let marks = new.into_iter().flatten().filter(|(name, _)| name.starts_with(MARK_PREFIX));
     let hops = marks
         .filter(|(name, value)| old.and_then(|old| old.get(*name)) != Some(*value))
         .filter_map(|(name, value)| {
             let hops = Mark::parse(value.as_str()?)?.hops;
-            match rule.writers.get(name.strip_prefix(MARK_PREFIX)?) {
+            match known.get(name.strip_prefix(MARK_PREFIX)?) {
                 None => Some(hops.saturating_add(1)),
                 Some(feeds) => feeds.then_some(hops),
             }

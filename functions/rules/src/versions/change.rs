@@ -93,6 +93,20 @@ impl Changes {
         those.map(|(stamp, change)| (stamp.clone(), change.clone())).collect()
     }
 
+    /// The same, and none says what the item was before.
+    #[must_use]
+    pub fn baseless(self) -> Self {
+        let baseless = |(stamp, change)| (stamp, Change { before: None, ..change });
+        self.0.into_iter().map(baseless).collect()
+    }
+
+    /// The changes of `other` stand for those with the same stamps.
+    #[must_use]
+    pub fn replaced(mut self, other: Self) -> Self {
+        self.0.extend(other.0);
+        self
+    }
+
     /// Without the changes that `other` has as well.
     #[must_use]
     pub fn without(&self, other: &Self) -> Self {

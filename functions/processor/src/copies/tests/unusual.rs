@@ -52,7 +52,44 @@ async fn copies_of_many_large_origins_are_looked_at_in_several_rounds() {
     tables.take_records();
     let report = copies.check_sample(7, Deadline::after(Duration::from_secs(3600))).await.unwrap();
     assert_eq!((report.copies, report.repaired, report.postponed), (count, count, 0));
-    assert_eq!(tables.origins_at_once(), 100);
+    assert_eq!(tables.origins_at_once(), 40);
+}
+
+/// Goal: however large copies are, few bytes of them are held at once.
+#[tokio::test]
+async fn large_copies_are_looked_at_in_several_rounds() {
+    let tables = Arc::new(InMemoryCopies::default());
+    let copies = copies(&tables, "keep", Duration::ZERO);
+    tables.set(ORIGINS, &origin_key(1), Some(product(1, "Chai")));
+    // Small ones come first, so what is read next is not known to be large.
+    for number in 0..200 {
+        let key = format!("line-{number:03}");
+        let large = "x".repeat(if number < 20 { 10 } else { 390_000 });
+        tables.set(COPIES, &key, Some(line(&key, 1).with("text", large)));
+    }
+    tables.take_records();
+    let report = copies.check_sample(7, Deadline::after(Duration::from_secs(3600))).await.unwrap();
+    assert_eq!((report.copies, report.repaired, report.postponed), (200, 200, 0));
+    let bytes = tables.copy_bytes_at_once();
+    assert!((390_000..=8 << 20).contains(&bytes), "{bytes}");
+}
+
+/// Goal: what a throttled self-check has found is looked at.
+#[tokio::test]
+async fn a_page_of_a_sample_that_cannot_be_read_leaves_those_before_it() {
+    let tables = with_copies(250, Duration::ZERO);
+    tables.set(ORIGINS, &origin_key(1), Some(product(1, "Chai")));
+    tables.take_records();
+    let copies = copies(&tables, "keep", Duration::ZERO);
+    let deadline = Deadline::after(Duration::from_secs(3600));
+    for (pages, looked_at) in [(2, 200), (0, 0)] {
+        tables.limit_sample_pages(pages);
+        let report = copies.check_sample(7, deadline).await.unwrap();
+        assert_eq!((report.copies, report.repaired, report.postponed), (looked_at, looked_at, 1));
+    }
+    tables.limit_sample_pages(9);
+    let report = copies.check_sample(7, deadline).await.unwrap();
+    assert_eq!((report.copies, report.repaired, report.postponed), (250, 50, 0));
 }
 
 /// What a mark of a deletion ends with: its values came through no copy.
@@ -221,6 +258,32 @@ async fn a_job_whose_copies_were_marked_over_and_cannot_be_read_stays_open() {
     process(&copies, &begun).await.unwrap();
     assert!(job(&tables).done);
     assert!(names(&tables).is_empty());
+}
+
+/// Goal: of many copies that others marked, some are deleted in each invocation, however few the table
+/// lets be read: all or nothing would never end where they are many and large.
+#[tokio::test]
+async fn copies_that_others_marked_are_deleted_a_few_at_a_time() {
+    let count = 450;
+    let tables = Arc::new(InMemoryCopies::with_pages_of(1_000));
+    for key in (0..count).map(|number| format!("line-{number:03}")) {
+        tables.set(COPIES, &key, Some(line(&key, 1)));
+    }
+    let copies = copies(&tables, "cascade", Duration::ZERO);
+    tables.set(ORIGINS, &origin_key(1), Some(product(1, "Chai")));
+    process(&copies, &tables.take_records()).await.unwrap();
+    let begun = begun_deletion(&copies).await;
+    tables.limit_reads(Some(330));
+    let (processed, ()) = tokio::join!(process(&copies, &begun), mark_over(&copies));
+    processed.unwrap();
+    assert_eq!((names(&tables).len(), job(&tables).done), (count - 330, false));
+    assert!(job(&tables).cursor.is_some());
+    tables.limit_reads(None);
+    for _ in 0..3 {
+        process(&copies, &tables.take_records()).await.unwrap();
+    }
+    assert!(names(&tables).is_empty());
+    assert_eq!((job(&tables).done, job(&tables).copies), (true, count as u64));
 }
 
 /// Goal: the stream of the origins waits for few copies, and no two workers write the same large page:

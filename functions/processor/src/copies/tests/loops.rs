@@ -1,0 +1,161 @@
+//! Two deployments that write to the same copies: what goes round between them ends, and what only
+//! meets there does not count.
+
+use super::*;
+
+/// A deployment with one rule, which finds the origin of a copy by `key`.
+fn deployment(tables: &Arc<InMemoryCopies>, name: &str, key: &str, attributes: &str) -> InMemory {
+    let rules = parse_and_check(&format!(
+        "- {{name: {name}, from: {ORIGINS}, to: {COPIES}, index: by-{key}, key: {{{key}: productID}}, attributes: {{{attributes}}}, on-delete: keep}}"
+    ))
+    .unwrap();
+    let mut copies = copies(tables, "keep", Duration::ZERO);
+    copies.rule.rules = rules;
+    copies
+}
+
+/// Gives every record to all deployments until none comes any more; gives how many writes of copies
+/// there were.
+async fn settle(deployments: &[InMemory; 2]) -> usize {
+    let mut writes = 0;
+    for _ in 0..100 {
+        let records = deployments[0].tables.take_records();
+        if records.is_empty() {
+            return writes;
+        }
+        writes += records.iter().filter(|r| r.event_source_arn.contains(COPIES)).count();
+        for deployment in deployments {
+            // Each has a table of jobs of its own.
+            let name = &deployment.rule.rules[0].name;
+            let is_its = |record: &LambdaRecord| match record.record.keys.get("job") {
+                Some(job) => job.as_str().unwrap().starts_with(&format!("{name}#")),
+                None => true,
+            };
+            let its: Vec<_> = records.iter().filter(|record| is_its(record)).cloned().collect();
+            process(deployment, &its).await.unwrap();
+        }
+    }
+    panic!("records make records without end");
+}
+
+/// The self-checks of all deployments: copies that were repaired, and refused.
+async fn checked(deployments: &[InMemory; 2]) -> (usize, usize) {
+    let deadline = Deadline::after(Duration::from_secs(60));
+    let mut sums = (0, 0);
+    for deployment in deployments {
+        let report = deployment.check_sample(7, deadline).await.unwrap();
+        sums = (sums.0 + report.repaired, sums.1 + report.refused);
+    }
+    sums
+}
+
+fn number(number: u64) -> AttributeValue {
+    AttributeValue::N(model::Number::from(number))
+}
+
+/// Goal: rules of two deployments that write each other's index keys do not go on for ever, although no
+/// origin ever changes, and no self-check begins that anew; what a user writes is followed all the same.
+#[tokio::test]
+async fn a_loop_through_index_keys_ends() {
+    let tables = Arc::new(InMemoryCopies::default());
+    let deployments = [
+        deployment(&tables, "one", "shop", "productID: other"),
+        deployment(&tables, "two", "productID", "shop: same"),
+    ];
+    for (id, other) in [(1, 2), (2, 1)] {
+        let origin = product(id, "Chai").with("other", number(other)).with("same", number(id));
+        tables.set(ORIGINS, &origin_key(id), Some(origin));
+    }
+    assert_eq!(settle(&deployments).await, 0);
+    tables.set(COPIES, "a", Some(Item::new().with("line", "a").with("shop", number(1))));
+    let writes = settle(&deployments).await;
+    assert!((3..20).contains(&writes), "{writes}");
+    for _ in 0..3 {
+        assert_eq!(checked(&deployments).await, (0, 1));
+        assert_eq!(settle(&deployments).await, 0);
+    }
+    // Its marks are those of the loop, which did not bring what the user writes.
+    let copy = tables.items(COPIES).remove("a").unwrap();
+    let shop = if copy["shop"] == number(1) { 2 } else { 1 };
+    tables.set(COPIES, "a", Some(copy.with("shop", number(shop))));
+    process(&deployments[0], &tables.take_records()).await.unwrap();
+    assert_eq!(tables.items(COPIES)["a"]["productID"], number(3 - shop));
+}
+
+/// Goal: so do rules of two deployments that write the same attribute.
+#[tokio::test]
+async fn two_that_write_one_attribute_end() {
+    let tables = Arc::new(InMemoryCopies::default());
+    let deployments = [
+        deployment(&tables, "one", "productID", "productName: productName"),
+        deployment(&tables, "two", "productID", "productName: otherName"),
+    ];
+    let origin = product(1, "Chai").with("otherName", "Tea");
+    tables.set(ORIGINS, &origin_key(1), Some(origin));
+    tables.set(COPIES, "a", Some(line("a", 1)));
+    let writes = settle(&deployments).await;
+    assert!((2..40).contains(&writes), "{writes}");
+    for _ in 0..3 {
+        assert_eq!(checked(&deployments).await.0, 0);
+        assert_eq!(settle(&deployments).await, 0);
+    }
+}
+
+/// Goal: deployments that write different attributes of the same copies never stop each other, however
+/// often copies move.
+#[tokio::test]
+async fn two_that_only_meet_do_not_count() {
+    let tables = Arc::new(InMemoryCopies::default());
+    let deployments = [
+        deployment(&tables, "one", "productID", "productName: productName"),
+        deployment(&tables, "two", "productID", "unit: unit"),
+    ];
+    for (id, name) in [(1, "Chai"), (2, "Tea")] {
+        let origin = product(id, name).with("unit", format!("{name} bags"));
+        tables.set(ORIGINS, &origin_key(id), Some(origin));
+    }
+    tables.set(COPIES, "a", Some(line("a", 1)));
+    settle(&deployments).await;
+    for round in 0..20 {
+        let (id, name) = [(2, "Tea"), (1, "Chai")][round % 2];
+        let copy = tables.items(COPIES).remove("a").unwrap();
+        tables.set(COPIES, "a", Some(copy.with("productID", number(id))));
+        if round % 3 == 0 {
+            // The records are lost, and the self-checks come to it.
+            tables.take_records();
+            assert_eq!(checked(&deployments).await, (2, 0), "round {round}");
+        }
+        settle(&deployments).await;
+        let copy = tables.items(COPIES).remove("a").unwrap();
+        assert_eq!(copy["productName"].as_str(), Some(name), "round {round}");
+        assert_eq!(copy["unit"].as_str(), Some(format!("{name} bags").as_str()), "round {round}");
+    }
+}
+
+/// Goal: a mark that another deployment left on an origin when it wrote something else stops no look at
+/// a new copy: the job knows how its values came.
+#[tokio::test]
+async fn a_mark_that_did_not_bring_the_value_stops_no_look() {
+    let tables = Arc::new(InMemoryCopies::default());
+    let copies = copies(&tables, "keep", Duration::ZERO);
+    let mark = format!("{}@2027/{:040} 5", origin_key(9), 5);
+    let marked = product(1, "Chai").with("_from_elsewhere", mark);
+    tables.set(ORIGINS, &origin_key(1), Some(marked.clone()));
+    tables.take_records();
+    // A user renames it.
+    let renamed = marked.with("productName", "Tea");
+    tables.set(ORIGINS, &origin_key(1), Some(renamed.clone()));
+    process(&copies, &tables.take_records()).await.unwrap();
+    tables.take_records();
+    tables.set(COPIES, "a", Some(line("a", 1)));
+    process(&copies, &tables.take_records()).await.unwrap();
+    assert_eq!(names(&tables), ["Tea"]);
+    // A value that the job does not know may have come with the mark.
+    tables.set(ORIGINS, &origin_key(1), Some(renamed.with("productName", "Mate")));
+    tables.set(COPIES, "b", Some(line("b", 1)));
+    let records = tables.take_records();
+    let of_copies: Vec<_> =
+        records.into_iter().filter(|r| r.event_source_arn.contains(COPIES)).collect();
+    process(&copies, &of_copies).await.unwrap();
+    assert_eq!(names(&tables), ["Tea", "-"]);
+}

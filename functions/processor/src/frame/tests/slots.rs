@@ -1,0 +1,124 @@
+//! Totals of many slots: how many slots are held at once while a batch is loaded and written.
+
+use std::collections::BTreeSet;
+use std::sync::Mutex;
+
+use model::Item;
+use model::SequenceNumber;
+use rules::Stamp;
+use rules::counters::{Cell, Cells, Total};
+
+use super::*;
+use crate::tables::{Guard, KeyPage, Loaded, Table, WriteOutcome};
+
+const SLOTS: u32 = 1_000;
+const COUNTERS: usize = 120;
+/// A counter whose total is damaged: one of those that there is no room for.
+const DAMAGED: &str = "C119";
+
+/// What is held at a time, and the most of that.
+#[derive(Debug, Default)]
+struct Held {
+    now: usize,
+    most: usize,
+}
+
+/// Slots that are held until it is dropped, also if nobody waits for the request any more.
+struct Holding<'h>(&'h Mutex<Held>, usize);
+
+impl<'h> Holding<'h> {
+    fn begin(held: &'h Mutex<Held>, slots: usize) -> Self {
+        let mut now = held.lock().unwrap();
+        now.now += slots;
+        now.most = now.most.max(now.now);
+        Self(held, slots)
+    }
+}
+
+impl Drop for Holding<'_> {
+    fn drop(&mut self) {
+        self.0.lock().unwrap().now -= self.1;
+    }
+}
+
+/// Totals that are made when they are read, all of them with every slot.
+#[derive(Debug, Default)]
+struct ManySlots {
+    read: Mutex<Held>,
+    written: Mutex<Held>,
+    names: Mutex<BTreeSet<String>>,
+    /// Slots that were kept when writing began.
+    kept: Mutex<usize>,
+}
+
+fn item(counter: &str) -> Item {
+    let number: SequenceNumber = "1".parse().unwrap();
+    let stamp = Stamp::of_record("2025", &number);
+    let cell = |_| Cell { stamp: stamp.clone(), value: Number::from(1_u64), gone_at: None };
+    let cells: Cells = (0..SLOTS).map(|slot| (slot, cell(slot))).collect();
+    let item = Total { cells, revision: 1 }.to_item("counter", counter);
+    if counter == DAMAGED { item.with("slots", "none") } else { item }
+}
+
+impl Table for ManySlots {
+    async fn load_some(&self, keys: &BTreeSet<String>) -> Result<Loaded, Failure> {
+        let _holding = Holding::begin(&self.read, keys.len() * SLOTS as usize);
+        tokio::task::yield_now().await;
+        let items: BTreeMap<String, Item> =
+            keys.iter().map(|key| (key.clone(), item(key))).collect();
+        Ok(Loaded { items, unprocessed: BTreeSet::new() })
+    }
+
+    async fn put(&self, item: &Item, _: &Guard) -> Result<WriteOutcome, Failure> {
+        let _holding = Holding::begin(&self.written, item["slots"].as_map().unwrap().len());
+        tokio::task::yield_now().await;
+        let name = item["counter"].as_str().unwrap().to_owned();
+        assert!(self.names.lock().unwrap().insert(name), "each once");
+        Ok(WriteOutcome::Written)
+    }
+
+    async fn scan_keys(&self, _: Option<&str>) -> Result<KeyPage, Failure> {
+        Ok(KeyPage::default())
+    }
+}
+
+/// The executor, which notes what is kept of a batch.
+struct Noting(Totals<Arc<ManySlots>>);
+
+impl Executor for Noting {
+    async fn load(&self, needs: Needs) -> Result<Found, Failure> {
+        Executor::load(&self.0, needs).await
+    }
+
+    async fn apply(&self, folded: Folded, found: &Found, deadline: Deadline) -> Vec<TargetOutcome> {
+        *self.0.table().kept.lock().unwrap() = found.slots();
+        self.0.apply(folded, found, deadline).await
+    }
+}
+
+/// Goal: a batch over any number of counters with a thousand slots each is done in one invocation, and
+/// few slots are held at once. A damaged total that there was no room for is found all the same.
+#[tokio::test]
+async fn few_slots_are_held_at_once() {
+    let (table, store) = (Arc::new(ManySlots::default()), Arc::default());
+    let CountersFrame { rule, quarantine, .. } =
+        frame(Arc::new(InMemoryTable::new("counter")), Arc::clone(&store), 3);
+    let totals = Totals::new(Arc::clone(&table), "counter".to_owned(), AT_ONCE);
+    let rule = Counters { slot_count: SLOTS, ..rule };
+    let frame = Frame { rule, executor: Noting(totals), quarantine };
+    let records = (0..COUNTERS).map(|number| vote(number + 1, &format!("C{number}#7"), Some(5)));
+    let payload = format!(r#"{{"Records":[{}]}}"#, records.collect::<Vec<_>>().join(","));
+    let deadline = Deadline::after(Duration::from_secs(3600));
+    let report = frame.process_event(&payload, deadline).await.unwrap().unwrap().result.unwrap();
+    let expected =
+        Summary { records: COUNTERS, applied: COUNTERS - 1, refused: 1, ..Summary::default() };
+    assert_eq!(report.summary, expected);
+    assert_eq!(table.names.lock().unwrap().len(), COUNTERS - 1);
+    let names: Vec<String> = store.objects().into_keys().collect();
+    assert_eq!(names, ["q/counters/slots/2026/120-e120.json"]);
+    let most = |held: &Mutex<Held>| held.lock().unwrap().most;
+    assert!((1_000..=10_000).contains(&most(&table.read)), "{:?}", table.read);
+    assert!((1_000..=8_000).contains(&most(&table.written)), "{:?}", table.written);
+    let kept = *table.kept.lock().unwrap();
+    assert!((50_000..=52_000).contains(&kept), "{kept}");
+}
