@@ -4,8 +4,11 @@
 //! What a total is and how it joins is the rule's; which slots exist is not known here.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use futures::{StreamExt, stream};
+use model::limits::BATCH_GET_KEYS_MAX;
 use model::{AttributeValue, Item, Number};
 use rules::counters::{Cells, DamagedTotal, REVISION_ATTRIBUTE, Total};
 use rules::{Folded, Found, Needs};
@@ -17,9 +20,15 @@ use crate::tables::{Guard, Table, WriteOutcome, load_all};
 
 /// Totals that are written at the same time: enough to hide the latency of one write.
 const WRITES_AT_ONCE: usize = 16;
-/// Slots of totals that are written at the same time. One takes some 3 KB meanwhile, so they take 24 MB
+/// Slots of totals that are written at the same time. One takes some 3 KB meanwhile, so they take 15 MB
 /// of a function's 256.
-const SLOTS_AT_ONCE: usize = 8_000;
+const SLOTS_AT_ONCE: usize = 5_000;
+
+/// Slots that one load reads at a time, of which four are under way: see the frame.
+const SLOTS_READ_AT_ONCE: usize = 2_500;
+/// Totals that a load reads at a time before any is known: they may have more slots than counters have
+/// now, as those that are gone stay in them.
+const UNKNOWN_AT_ONCE: usize = 5;
 
 /// The table of totals.
 #[derive(Clone, Debug)]
@@ -27,17 +36,24 @@ pub struct Totals<T> {
     table: T,
     key_attribute: String,
     retry: RetryPolicy,
+    /// Slots of the largest total that was loaded since the process began; 0 before the first one.
+    largest: Arc<AtomicUsize>,
 }
 
 impl<T: Table> Totals<T> {
     /// The totals in `table`, whose partition key is `key_attribute`.
     pub fn new(table: T, key_attribute: String, retry: RetryPolicy) -> Self {
-        Self { table, key_attribute, retry }
+        Self { table, key_attribute, retry, largest: Arc::default() }
     }
 
     /// The table.
     pub fn table(&self) -> &T {
         &self.table
+    }
+
+    /// Notes that totals were loaded, and how many slots the largest has; 0 if none was there.
+    pub(crate) fn note_loaded(&self, slots: usize) {
+        self.largest.fetch_max(slots.max(1), Ordering::Relaxed);
     }
 
     /// Loads total items by counter.
@@ -111,9 +127,23 @@ impl<T: Table> Totals<T> {
 
 impl<T: Table> Executor for Totals<T> {
     async fn load(&self, needs: Needs) -> Result<Found, Failure> {
-        let items = self.load_items(needs.totals).await?.into_iter();
-        let totals = items.map(|(counter, item)| (counter, Total::from_item(&item))).collect();
-        Ok(Found { totals, ..Found::default() })
+        let mut found = Found::default();
+        let mut counters: Vec<String> = needs.totals.into_iter().collect();
+        while !counters.is_empty() {
+            let count = match self.largest.load(Ordering::Relaxed) {
+                0 => UNKNOWN_AT_ONCE,
+                largest => (SLOTS_READ_AT_ONCE / largest).clamp(1, BATCH_GET_KEYS_MAX),
+            };
+            let rest = counters.split_off(count.min(counters.len()));
+            // As items they take several times the memory, so they are not kept.
+            let items = self.load_items(counters).await?.into_iter();
+            let totals = items.map(|(counter, item)| (counter, Total::from_item(&item)));
+            found.totals.extend(totals);
+            let slots = found.totals.values().flatten().map(|total| total.cells.len()).max();
+            self.note_loaded(slots.unwrap_or(0));
+            counters = rest;
+        }
+        Ok(found)
     }
 
     async fn apply(
@@ -140,9 +170,9 @@ impl<T: Table> Executor for Totals<T> {
                 outcome
             })
             .collect();
-        // Counters of one table have the same number of slots, those that were left out included.
-        let largest = found.totals.values().flatten().map(|total| total.cells.len()).max();
-        let at_once = (SLOTS_AT_ONCE / largest.unwrap_or(0).max(1)).clamp(1, WRITES_AT_ONCE);
+        // Those that were left out have about as many slots as those that were loaded.
+        let largest = self.largest.load(Ordering::Relaxed).max(1);
+        let at_once = (SLOTS_AT_ONCE / largest).clamp(1, WRITES_AT_ONCE);
         let mut joins = stream::iter(joins).buffer_unordered(at_once);
         while let Some(outcome) = joins.next().await {
             outcomes.push(outcome);

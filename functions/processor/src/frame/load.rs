@@ -21,7 +21,7 @@ const SLOTS_AT_ONCE: usize = 10_000;
 /// Slots behind which no further totals are loaded: they are kept until the batch is done, each takes some
 /// 200 bytes of memory, and a batch may name thousands of counters with a thousand of them. The other
 /// totals are read when they are written.
-const SLOTS_MAX: usize = 50_000;
+const SLOTS_MAX: usize = 30_000;
 
 /// How a batch is loaded first. Four parts at the same time are enough to hide their latency, and few
 /// enough to leave a table's capacity to others; a part is as much as one request asks for. A quarter

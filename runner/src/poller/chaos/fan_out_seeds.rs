@@ -185,19 +185,21 @@ impl Tables {
                 }
             }
         }
-        for (copy, _) in folded.looks {
-            while self.look(&rule, &copy.key) {}
+        for (copy, joined) in folded.looks {
+            while self.look(&rule, &copy.key, joined.value.0) {}
         }
     }
 
     /// Looks at a copy; whether it wants another look.
-    fn look(&mut self, rule: &CopyRule, key: &str) -> bool {
+    fn look(&mut self, rule: &CopyRule, key: &str, arrival: u32) -> bool {
         let Some(copy) = self.copies.get(key) else { return false };
         let origin = value_text(&copy["productID"]);
         let job = Origin { rule: rule.name.clone(), key: origin.clone() };
         let job = self.jobs.get(&job).and_then(|job| job.0.as_ref());
         let origin = self.origins.get(&origin);
-        let looked = look(rule, &Sight { before: copy, job, origin, copy, nonce: 1 << 63 });
+        let arrival = Some(arrival);
+        let looked =
+            look(rule, &Sight { before: copy, job, origin, copy, nonce: 1 << 63, arrival });
         let is_marking = matches!(looked, Look::Mark(_));
         if let Look::Mark(update) | Look::Write(update) = looked {
             self.write(rule, key, &update);
