@@ -81,6 +81,9 @@ pub fn read_parcel(view: &dyn View, from: ArcId, to: ArcId) -> Result<Option<Par
     }
     let deliveries =
         outbox::read_behind(view, to, acknowledged, DELIVERIES_MAX, DELIVERY_BYTES_MAX)?;
+    if deliveries.is_empty() {
+        return Err(outbox::missing(to, acknowledged.saturating_add(1)));
+    }
     Ok(Some(Parcel { from, first: acknowledged + 1, deliveries }))
 }
 

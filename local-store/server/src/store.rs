@@ -28,7 +28,7 @@ use std::sync::{Arc, Weak};
 use model::{EpochMillis, Item, PrimaryKey};
 use partition::{
     ARCS_MAX, CancellationReason, Catalogue, Command, ReadError, Reply, Table, TableName, View,
-    home_of_token, is_remembered, read_item,
+    read_item,
 };
 use thiserror::Error;
 
@@ -372,12 +372,6 @@ impl Store {
     /// A transaction's token, told apart from other owners'.
     pub(crate) fn request_token(&self, token: &str) -> String {
         owner::request_token(self.owner.as_deref(), token)
-    }
-
-    /// Whether the transaction with such a token was made, and is not forgotten.
-    pub(crate) fn remembers(&self, token: &str) -> Result<bool, ReadError> {
-        let home = home_of_token(token, self.arc_count());
-        is_remembered(&*self.replica(home).view(), self.now(), token)
     }
 
     /// How the replicas of this process do, in the order of their nodes.

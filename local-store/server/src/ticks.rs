@@ -13,6 +13,8 @@ use partition::{
     find_split_work, find_time_to_live_work, has_expired_tokens, has_old_transactions,
 };
 
+use tokio::time::Instant;
+
 use crate::node::Node;
 use crate::ring::ArcId;
 use crate::store::courier;
@@ -86,7 +88,7 @@ async fn tick_arc(store: &Store, arc: ArcId) -> Result<(), Unavailable> {
 /// Does once what is due now for what lies in an arc.
 async fn tick_items(store: &Store, arc: ArcId) -> Result<(), Unavailable> {
     let replica = store.replica(arc);
-    sweep_arc(store, replica, ENTRIES_PER_TICK, Duration::ZERO).await?;
+    sweep_arc(store, replica, ENTRIES_PER_TICK, Instant::now()).await?;
     let (now, catalogue) = (store.now(), replica.catalogue());
     let tables = || catalogue.tables().map(AsRef::as_ref);
     for table in find_time_to_live_work(tables()) {
@@ -143,22 +145,45 @@ async fn split(store: &Store, arc: ArcId) -> Result<(), Unavailable> {
 }
 
 /// Deletes what has expired, in at most `entries_max` log entries for each table and arc. Gives the
-/// number of delete commands. What index entries hold up is waited for.
+/// number of delete commands.
+///
+/// # Errors
+/// Also when index entries that wait for an arc held up some of it for too long; the rest is done.
 pub(crate) async fn sweep(store: &Store, entries_max: usize) -> Result<u64, Unavailable> {
-    let mut expired = 0;
+    let until = Instant::now() + courier::PATIENCE;
+    let (mut expired, mut held_up) = (0, Vec::new());
     for arc in store.arcs() {
-        expired += sweep_arc(store, store.replica(arc), entries_max, courier::PATIENCE).await?;
+        let swept = sweep_arc(store, store.replica(arc), entries_max, until).await?;
+        expired += swept.expired;
+        held_up.extend(swept.held_up);
     }
-    Ok(expired)
+    if held_up.is_empty() {
+        return Ok(expired);
+    }
+    held_up.sort();
+    held_up.dedup();
+    let tables = held_up.join("`, `");
+    Err(Unavailable::NotDone(format!(
+        "{expired} deletes were made, others of `{tables}` wait until index entries have come to their arcs"
+    )))
+}
+
+/// What a sweep of an arc did.
+#[derive(Default)]
+struct Swept {
+    /// Delete commands.
+    expired: u64,
+    /// Tables of which something is left, because there was no room for their index entries.
+    held_up: Vec<String>,
 }
 
 async fn sweep_arc(
     store: &Store,
     replica: &Node,
     entries_max: usize,
-    patience: Duration,
-) -> Result<u64, Unavailable> {
-    let mut expired = 0;
+    until: Instant,
+) -> Result<Swept, Unavailable> {
+    let mut swept = Swept::default();
     for table in replica.catalogue().tables() {
         let mut behind: Option<Vec<u8>> = None;
         for _ in 0..entries_max {
@@ -167,10 +192,11 @@ async fn sweep_arc(
             let found =
                 find(replica, |view| find_expired(view, table, now, EXPIRED_PER_ENTRY, place))?;
             if !found.commands.is_empty() {
-                if !courier::has_room(store, replica, table, patience).await? {
+                if !courier::wait_for_room(store, replica, table, until).await? {
+                    swept.held_up.push(table.name.as_str().to_owned());
                     break;
                 }
-                expired += u64::try_from(found.commands.len()).unwrap_or(u64::MAX);
+                swept.expired += u64::try_from(found.commands.len()).unwrap_or(u64::MAX);
                 replica.submit(found.commands).await?;
             }
             match found.behind {
@@ -179,7 +205,7 @@ async fn sweep_arc(
             }
         }
     }
-    Ok(expired)
+    Ok(swept)
 }
 
 /// Builds and removes indexes. Entries that cannot go where they belong are not made: clients, whose
@@ -189,7 +215,7 @@ async fn step_indexes(store: &Store, replica: &Node, table: TableId) -> Result<(
         let known = replica.catalogue();
         if let Some(table) = known.get(table)
             && adds_entries(table)
-            && !courier::has_room(store, replica, table, Duration::ZERO).await?
+            && !courier::has_room(store, replica, table)?
         {
             break;
         }

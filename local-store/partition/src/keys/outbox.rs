@@ -63,8 +63,8 @@ pub(crate) fn delete(overlay: &mut Overlay<'_>, to: ArcId, number: u64) {
 }
 
 /// The changes for an arc behind a number (exclusive), in their order: at most `limit` of them and
-/// about `bytes_max`, at least one if there is one. One that is missing is damage: what stands behind
-/// it would be taken for it.
+/// about `bytes_max`, at least one if there is one. They end before one that is missing: what stands
+/// behind it would be taken for it.
 pub(crate) fn read_behind(
     view: &dyn View,
     to: ArcId,
@@ -83,8 +83,6 @@ pub(crate) fn read_behind(
         }
         next = next.saturating_add(1);
         if key != entry_key(to, next) {
-            let what = format!("change {next} of index entries for arc {} is missing", to.0);
-            found = Err(ReadError(what));
             return ControlFlow::Break(());
         }
         bytes += value.len();
@@ -95,6 +93,11 @@ pub(crate) fn read_behind(
         ControlFlow::Continue(())
     })?;
     found
+}
+
+/// The damage of an outbox in which a change is missing that is to be brought.
+pub(crate) fn missing(to: ArcId, number: u64) -> ReadError {
+    ReadError(format!("change {number} of index entries for arc {} is missing", to.0))
 }
 
 /// The number of the last change that came from an arc.
@@ -116,6 +119,7 @@ pub(crate) fn write_received(
 mod tests {
     use super::*;
     use crate::index::IndexNumber;
+    use crate::outbox::read_parcel;
     use crate::storage::testing::MapStorage;
     use crate::table::TableId;
 
@@ -132,12 +136,18 @@ mod tests {
         for number in [1, 2, 4] {
             write(&mut overlay, ArcId(3), number, &delivery(4)).unwrap();
         }
-        let read = |number, limit| read_behind(&overlay, ArcId(3), number, limit, 1000);
-        assert_eq!(read(0, 2), Ok(vec![delivery(4), delivery(4)]));
-        let missing = "change 3 of index entries for arc 3 is missing";
-        assert_eq!(read(0, 3), Err(ReadError(missing.to_owned())));
-        assert_eq!(read(2, 1), Err(ReadError(missing.to_owned())));
-        assert_eq!(read(3, 1), Ok(vec![delivery(4)]));
-        assert_eq!(read(4, 1), Ok(Vec::new()));
+        let mut progress = Progress { last: 5, acknowledged: 0 };
+        for (acknowledged, count) in [(0, 2), (1, 1), (3, 1)] {
+            progress.acknowledged = acknowledged;
+            write_progress(&mut overlay, ArcId(3), progress).unwrap();
+            let parcel = read_parcel(&overlay, ArcId(0), ArcId(3)).unwrap().unwrap();
+            assert_eq!((parcel.first, parcel.deliveries.len()), (acknowledged + 1, count));
+        }
+        for (acknowledged, number) in [(2, 3), (4, 5)] {
+            progress.acknowledged = acknowledged;
+            write_progress(&mut overlay, ArcId(3), progress).unwrap();
+            let missing = format!("change {number} of index entries for arc 3 is missing");
+            assert_eq!(read_parcel(&overlay, ArcId(0), ArcId(3)), Err(ReadError(missing)));
+        }
     }
 }

@@ -205,7 +205,7 @@ async fn answer_writes(
     check_payload(&operations)?;
     let token = token.map(|token| store.request_token(token));
     let subjects = planned.iter().map(|planned| (&planned.write, &*planned.asked.table));
-    let admitted = admit(store, token.as_deref(), subjects)?;
+    let admitted = admit(store, token.as_deref(), subjects).await?;
     let transaction = Transaction { token, operations };
     let replies = store.submit(vec![Command::Transaction(Box::new(transaction))]).await?;
     let reply = replies.into_iter().next();

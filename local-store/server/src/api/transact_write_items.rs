@@ -117,7 +117,7 @@ pub(super) async fn transact_write_items(
     check_payload(&writes)?;
     let token = token.map(|token| store.request_token(token));
     let subjects = writes.iter().zip(tables.iter().map(|(_, table)| &**table));
-    let admitted = admit(store, token.as_deref(), subjects)?;
+    let admitted = admit(store, token.as_deref(), subjects).await?;
     let transaction = Transaction { token, operations: writes };
     let replies = store.submit(vec![Command::Transaction(Box::new(transaction))]).await?;
     let (writes, repeated) = transacted(replies.into_iter().next())?;
@@ -182,16 +182,20 @@ fn encoded_bytes<T: Serialize>(expression: &T) -> Result<usize, String> {
 
 /// One operation beyond the throughput of its table cancels the transaction, unless that was made
 /// already: then nothing is written, and its client hears what it did.
-pub(crate) fn admit<'w>(
+pub(crate) async fn admit<'w>(
     store: &Store,
     token: Option<&str>,
-    writes: impl Iterator<Item = (&'w Write, &'w Table)>,
+    writes: impl ExactSizeIterator<Item = (&'w Write, &'w Table)>,
 ) -> Result<Vec<Admitted>, ApiError> {
-    if token.map_or(Ok(false), |token| store.remembers(token))? {
-        return Ok(writes.map(|_| Admitted::default()).collect());
-    }
+    let count = writes.len();
     let writes = writes.map(|(write, table)| metering::admit_write(store, table, write, 2));
-    metering::all_or_cancelled(writes)
+    match (metering::all_or_cancelled(writes), token) {
+        (Err(refused), Some(token)) => match store.remembers(token).await? {
+            true => Ok(vec![Admitted::default(); count]),
+            false => Err(refused),
+        },
+        (outcome, _) => outcome,
+    }
 }
 
 /// A list of 1 to 100 operations.

@@ -7,6 +7,7 @@
 
 use std::time::Duration;
 
+use model::PrimaryKey;
 use partition::mutation::{self, Mutation};
 use partition::{
     Command, ReadError, Reply, Table, has_arrived, is_outbox_full, read_parcel, under_way,
@@ -25,50 +26,54 @@ const RETRY: Duration = Duration::from_millis(20);
 /// writes a second leave while an arc elects a leader, which takes about two seconds. A courier brings
 /// them in 40 rounds. At 400 KB each they are 8 GB; most have some hundred bytes. Few in tests.
 const WAITING_MAX: u64 = if cfg!(test) { 300 } else { 20_000 };
-/// The same for what the store does of its own accord, so that it is never this that refuses a write.
-const WAITING_OF_OWN_MAX: u64 = WAITING_MAX / 2;
-/// How long whoever asked for a sweep of TTL waits for room: about twice as long as an election takes.
-/// Short in tests.
-pub(crate) const PATIENCE: Duration = Duration::from_millis(if cfg!(test) { 300 } else { 5_000 });
+/// The same for what the store does of its own accord, so that it leaves most of it to requests. One
+/// step may add some thousands: room is looked for before it.
+const WAITING_OF_OWN_MAX: u64 = WAITING_MAX / 4;
+/// How long a sweep of TTL that somebody asked for waits for room in all: a few elections, and less than
+/// he waits for an answer. Short in tests.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(if cfg!(test) { 2 } else { 20 });
 /// After so long without bringing anything that is to be brought, somebody has to hear of it.
 const TELL: Duration = Duration::from_secs(60);
 
 impl Store {
-    /// Whether so many index entries of an arc wait for their way to others that no request may add
-    /// more of this table's. What is under way already is not held up, so a few more may come.
-    pub(crate) fn holds_up_indexes(&self, table: &Table, arc: ArcId) -> Result<bool, ReadError> {
-        is_full(self, self.replica(arc), table, WAITING_MAX)
+    /// Whether so many index entries wait for their way from an item's arc to others that no request
+    /// may add more of this table's. What is under way already is not held up, so a few more may come.
+    pub(crate) fn holds_up(&self, table: &Table, key: &PrimaryKey) -> Result<bool, ReadError> {
+        // Asked before every write: a ring of one arc has no outbox, and opens no view for it.
+        if self.arc_count() == 1 {
+            return Ok(false);
+        }
+        is_full(self, self.replica(table.arc_of(key)), table, WAITING_MAX)
     }
 }
 
 fn is_full(store: &Store, replica: &Node, table: &Table, max: u64) -> Result<bool, ReadError> {
-    // Asked before every write: a ring of one arc, which has no outbox, opens no view for it.
     let arcs = store.arc_count();
     Ok(arcs > 1 && is_outbox_full(&*replica.view(), table, arcs, max)?)
 }
 
-/// Whether the store may add index entries of a table of its own accord. Waits for room as long as
-/// `patience` says, and with any patience it is an error when none came.
-pub(crate) async fn has_room(
+/// Whether the store may add index entries of a table of its own accord.
+pub(crate) fn has_room(store: &Store, replica: &Node, table: &Table) -> Result<bool, Unavailable> {
+    let full = is_full(store, replica, table, WAITING_OF_OWN_MAX);
+    full.map(|full| !full).map_err(|error| Unavailable::NotDone(error.to_string()))
+}
+
+/// Waits until the store may do so, up to a moment. Gives whether it may.
+pub(crate) async fn wait_for_room(
     store: &Store,
     replica: &Node,
     table: &Table,
-    patience: Duration,
+    until: Instant,
 ) -> Result<bool, Unavailable> {
-    let failed = |error: ReadError| Unavailable::NotDone(error.to_string());
-    let waits_until = Instant::now() + patience;
-    while is_full(store, replica, table, WAITING_OF_OWN_MAX).map_err(failed)? {
-        if patience.is_zero() {
-            return Ok(false);
+    loop {
+        if has_room(store, replica, table)? {
+            return Ok(true);
         }
-        if Instant::now() >= waits_until {
-            let name = table.name.as_str();
-            let what = format!("too many index entries of `{name}` wait for an arc that is away");
-            return Err(Unavailable::NotDone(what));
+        if Instant::now() >= until {
+            return Ok(false);
         }
         tokio::time::sleep(RETRY).await;
     }
-    Ok(true)
 }
 
 /// Runs for as long as the replica and the store are there.
@@ -94,7 +99,10 @@ pub(super) async fn run(replica: WeakNode, store: WeakStore, to: ArcId) {
             continue;
         }
         let (from, to) = (replica.arc().0, to.0);
-        let error = outcome.err().map(|error| error.to_string()).unwrap_or_default();
+        let error = match outcome {
+            Err(error) => error.to_string(),
+            Ok(_) => "their index is not known there yet".to_owned(),
+        };
         if stands_since.elapsed() >= TELL {
             tracing::warn!(from, to, error, "index entries wait for their way to another arc");
             stands_since = Instant::now();

@@ -13,8 +13,8 @@ use model::{EpochMillis, Item, PrimaryKey};
 use partition::mutation::{self, Mutation};
 use partition::{
     CancellationReason, Command, Decide, Decision, Finish, Prepare, Reply, Table, Transaction,
-    TransactionId, Write, WriteAction, Written, fingerprint, home_of_token, read_item,
-    read_prepared, read_transaction_steps, recall,
+    TransactionId, Write, WriteAction, Written, fingerprint, home_of_token, is_remembered,
+    read_item, read_prepared, read_transaction_steps, recall,
 };
 use tokio::task::JoinError;
 
@@ -53,6 +53,19 @@ pub(super) async fn write(store: &Store, transaction: Transaction) -> Result<Rep
     let coordinator = Coordinator { store: store.clone(), transaction, parts, home };
     let lost = |error| Err(Unavailable::Unknown(format!("the coordinator ended: {error}")));
     to_its_end(store, coordinator.run()).await.unwrap_or_else(lost)
+}
+
+impl Store {
+    /// Whether the transaction with such a token was made, and is not forgotten. As long as that cannot
+    /// be known, it may have been.
+    pub(crate) async fn remembers(&self, token: &str) -> Result<bool, Unavailable> {
+        let home = home_of_token(token, self.arc_count());
+        let unknown = |error: String| Unavailable::Unknown(error);
+        let known = self.up_to_date_in([home].into_iter()).await;
+        let known = known.map_err(|error| unknown(error.to_string()))?;
+        is_remembered(&*known.replica(home).view(), self.now(), token)
+            .map_err(|error| unknown(error.to_string()))
+    }
 }
 
 /// Does work that goes on when the requester goes away, so that no items stay locked.
