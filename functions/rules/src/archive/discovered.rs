@@ -105,7 +105,9 @@ pub(super) fn discover(base: &Schema, item: &ItemView<'_>) -> (Schema, Vec<Strin
         found.push(Column { name, path, column_type });
     }
     if over > 0 {
-        notes.push(format!("{over} attributes beyond {DISCOVERED_MAX} have no column"));
+        let beyond = if over == 1 { "attribute beyond" } else { "attributes beyond" };
+        let have = if over == 1 { "has" } else { "have" };
+        notes.push(format!("{over} {beyond} {DISCOVERED_MAX} {have} no column"));
     }
     found.sort_by(|a, b| a.name.cmp(&b.name));
     (base.with_discovered(found), notes)

@@ -70,9 +70,11 @@ fn check_peers(
     }
     if addresses.len() != REPLICAS {
         return Err(format!(
-            "{} nodes are named with --peer; a store has {REPLICAS}: name all of them, this one \
-             included",
-            addresses.len()
+            "{} named with --peer; a store has {REPLICAS}: name all of them, this one included",
+            match addresses.len() {
+                1 => "1 node is".to_owned(),
+                nodes => format!("{nodes} nodes are"),
+            }
         ));
     }
     if !addresses.contains_key(&slot) {
