@@ -188,13 +188,11 @@ mod tests {
     async fn a_process_ends_when_who_started_it_is_killed() {
         if std::env::var_os(HOLDS).is_some() {
             let orphans = Orphans::default();
-            let child = lasting();
+            let mut child = lasting();
             orphans.began(child.id());
-            #[expect(clippy::print_stdout, reason = "the other process reads it")]
-            {
-                println!("\nholds {}", child.id());
-            }
-            std::thread::sleep(10 * PATIENCE);
+            println!("\nholds {}", child.id());
+            // It is killed here.
+            child.wait().unwrap();
         }
         let name = "function::orphans::tests::a_process_ends_when_who_started_it_is_killed";
         let mut holder = process::Command::new(std::env::current_exe().unwrap())
