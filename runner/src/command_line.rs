@@ -178,7 +178,7 @@ async fn carry_out(line: CommandLine) -> Result<Exit, String> {
     let context = context(&line.parameters, &folder);
     let read =
         |context: &Context| parse_template(template.as_deref().map_err(String::clone)?, context);
-    let stack_by = |context: &Context| read(context)?.map_err(|error| error.to_string());
+    let stack_by = |context: &Context| read(context)?.map_err(|error| error.why_not_run());
     let stack = || stack_by(&context);
     // What a `weir up` of this template was given, or its tables and settings would be others.
     let store = endpoint::named(line.verb.endpoint());

@@ -21,6 +21,9 @@ use crate::template::Stack;
 /// Below this, in MB, a first build may not fit.
 const FREE_MB_MIN: u64 = 5_000;
 
+/// Characters of a finding about a template, whose place has all of it.
+const FINDING_CHARS_MAX: usize = 80;
+
 /// What to check.
 #[derive(Clone, Debug, Args)]
 #[command(
@@ -120,13 +123,22 @@ fn template(stack: Result<Stack, String>) -> Check {
     let (state, finding) = match stack {
         Ok(stack) if stack.warnings.is_empty() => (State::Well, counts(&stack)),
         Ok(stack) => {
-            let warnings =
-                stack.warnings.iter().map(|it| format!("line {}: {}", it.line, it.message));
-            (State::Warning, warnings.collect::<Vec<_>>().join("; "))
+            let count = output::counted(stack.warnings.len(), "warning", "warnings");
+            let first = stack.warnings.first();
+            let first = first.map(|it| format!("line {}: {}", it.line, it.message));
+            (State::Warning, short(&format!("{count}, {}", first.unwrap_or_default())))
         }
-        Err(error) => (State::Failed, error.lines().next().unwrap_or_default().to_owned()),
+        Err(error) => (State::Failed, short(error.lines().next().unwrap_or_default())),
     };
     Check { what: "template", state, finding, fix }
+}
+
+/// A finding that leaves room for its fix; where it is longer, the fix shows all of it.
+fn short(finding: &str) -> String {
+    match finding.char_indices().nth(FINDING_CHARS_MAX) {
+        Some((end, _)) => format!("{}…", finding.get(..end).unwrap_or_default().trim_end()),
+        None => finding.to_owned(),
+    }
 }
 
 /// Whether every function can be built, or lies beside this program.
@@ -261,6 +273,34 @@ mod tests {
             let other = tool("cargo", program, false);
             assert!(other.state == State::Well && other.finding.contains("nothing is built"));
         }
+    }
+
+    #[test]
+    fn many_warnings_are_counted_and_the_first_is_shown() {
+        let functions: String = (0..30)
+            .map(|number| {
+                format!(
+                    "  F{number}:\n    Type: AWS::Serverless::Function\n    Properties:\n      \
+                     Runtime: provided.al2023\n      CodeUri: s3://bucket/key\n      Handler: \
+                     bootstrap\n      Events:\n        S:\n          Type: DynamoDB\n          \
+                     Properties:\n            Stream: !GetAtt T.StreamArn\n            \
+                     StartingPosition: LATEST\n"
+                )
+            })
+            .collect();
+        let table = "  T:\n    Type: AWS::DynamoDB::Table\n    Properties:\n      \
+                     BillingMode: PAY_PER_REQUEST\n      AttributeDefinitions: \
+                     [{AttributeName: p, AttributeType: S}]\n      KeySchema: \
+                     [{AttributeName: p, KeyType: HASH}]\n      StreamSpecification: \
+                     {StreamViewType: KEYS_ONLY}\n";
+        let text = format!("Transform: AWS::Serverless-2016-10-31\nResources:\n{table}{functions}");
+        let read = crate::template::read("t.yaml", &text, &crate::template::Context::default());
+        let stack = read.unwrap_or_else(|errors| panic!("{errors}"));
+        let warnings = stack.warnings.len();
+        assert!(warnings > 30, "{warnings}");
+        let check = template(Ok(stack));
+        assert!(check.finding.starts_with(&format!("{warnings} warnings, line ")));
+        assert!(check.finding.chars().count() <= FINDING_CHARS_MAX + 1, "{}", check.finding);
     }
 
     #[test]

@@ -3,15 +3,16 @@
 //! Reads the log files of `weir up`, also when nothing runs. The times in them are of this machine's
 //! clock, by which a function waits and is timed out, and not of the store's.
 
+mod rotated;
+
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
 use serde_json::{Value, json};
 
+use self::rotated::RotatedLog;
 use crate::endpoint;
 use crate::exit::Exit;
 use crate::output::{self, Output};
@@ -75,18 +76,16 @@ pub async fn run(arguments: &LogsArguments, output: Output) -> Result<Exit, Stri
         ));
     }
     let path = folder.join(format!("{name}.log"));
+    let failed = |error: std::io::Error| format!("cannot read `{}`: {error}", path.display());
     let mut lines = Lines::new(name, arguments.request.as_deref(), output);
-    if let Ok(older) = std::fs::read(path.with_extension("log.1")) {
-        output::show(&lines.take(&older));
-    }
-    let mut read = 0;
+    let mut log = RotatedLog::open(path.clone()).map_err(failed)?;
     loop {
-        let (bytes, end) = read_from(&path, read)
-            .map_err(|error| format!("cannot read `{}`: {error}", path.display()))?;
-        // A line that is not whole yet is shown when it is.
-        let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |place| place + 1);
-        output::show(&lines.take(bytes.get(..whole).unwrap_or_default()));
-        read = end + whole as u64;
+        let bytes = log.read().map_err(failed)?;
+        if !bytes.is_empty() {
+            output::show(&lines.take(&bytes));
+            // There may be another file behind it.
+            continue;
+        }
         if !arguments.follow {
             return match &arguments.request {
                 Some(id) if lines.found == 0 => Err(format!(
@@ -101,16 +100,6 @@ pub async fn run(arguments: &LogsArguments, output: Output) -> Result<Exit, Stri
         }
         tokio::time::sleep(PERIOD).await;
     }
-}
-
-/// The bytes from a place on, and the place; from the beginning if the file was begun anew.
-fn read_from(path: &Path, from: u64) -> std::io::Result<(Vec<u8>, u64)> {
-    let mut file = File::open(path)?;
-    let start = if file.metadata()?.len() < from { 0 } else { from };
-    file.seek(SeekFrom::Start(start))?;
-    let mut bytes = Vec::new();
-    file.read_to_end(&mut bytes)?;
-    Ok((bytes, start))
 }
 
 /// The lines of a function that are wanted, as they are shown.

@@ -6,12 +6,14 @@
 
 use std::cmp::Ordering;
 
+use arrow_schema::Schema;
 use model::{AttributeValue, Number, json};
 use rules::archive::{TTL_RAW, misfit_of, ttl_misfits_of};
 
 use super::cell::{Cell, CellType, Row, parse_time};
 use super::is_day;
 use super::schema::Union;
+use super::source::Part;
 
 /// What tables of engines are partitioned by: the UTC day in the names of parts. No column of a part
 /// has this name.
@@ -47,23 +49,38 @@ enum Literal {
     Day(String),
 }
 
+/// One comparison as it was written: what the column is, parts say.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Comparison {
+    /// As it was written, for messages.
+    text: String,
+    /// Its column.
+    pub(super) column: String,
+    comparator: Comparator,
+    value: String,
+}
+
 /// One comparison.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Condition {
+    /// As it was written, for messages.
+    text: String,
     column: String,
+    /// The column's type, in all parts that have it. `dt` has none.
+    cell_type: Option<CellType>,
     /// The attribute's path, if it is a column of the table.
     path: Option<String>,
     comparator: Comparator,
     literal: Literal,
 }
 
-impl Condition {
+impl Comparison {
     /// Reads `COLUMN OPERATOR VALUE`; spaces around the operator and quotes around the value may
     /// be left out.
     ///
     /// # Errors
-    /// Text of another form, an unknown column, or a value that is not of the column's type.
-    pub(super) fn parse(text: &str, union: &Union) -> Result<Self, String> {
+    /// Text of another form, or a day that is none.
+    pub(super) fn read(text: &str) -> Result<Self, String> {
         let form = || {
             format!(
                 "--where `{text}`: write COLUMN OPERATOR VALUE, such as `year >= 2000`; operators are = != < <= > >="
@@ -75,9 +92,39 @@ impl Condition {
             .iter()
             .find_map(|(spelling, comparator)| Some((*comparator, rest.strip_prefix(spelling)?)));
         let (comparator, value) = found.ok_or_else(form)?;
-        let (column, value) = (column.trim(), unquoted(value.trim()));
+        let (column, value) = (column.trim().to_owned(), unquoted(value.trim()).to_owned());
+        if column == DAY && !is_day(&value) {
+            return Err(format!("--where `{text}`: `{value}` is no day: write such as 2026-11-21"));
+        }
+        Ok(Self { text: text.to_owned(), column, comparator, value })
+    }
+
+    /// Whether it is known what its column is.
+    pub(super) fn is_known(&self, union: &Union) -> bool {
+        self.column == DAY || union.column(&self.column).is_some()
+    }
+
+    /// Whether parts of a day may have rows that meet it.
+    pub(super) fn takes_day(&self, date: &str) -> bool {
+        self.column != DAY || self.comparator.takes(date.cmp(self.value.as_str()))
+    }
+
+    /// Gives the value the type that the column has.
+    ///
+    /// # Errors
+    /// An unknown column, or a value that is not of the column's type.
+    pub(super) fn typed(&self, union: &Union) -> Result<Condition, String> {
+        let Self { text, column, value, .. } = self;
+        let of = |cell_type, path, literal| Condition {
+            text: text.clone(),
+            column: column.clone(),
+            cell_type,
+            path,
+            comparator: self.comparator,
+            literal,
+        };
         if column == DAY {
-            return Self::of_day(text, comparator, value);
+            return Ok(of(None, None, Literal::Day(value.clone())));
         }
         let known = union.column(column).ok_or_else(|| {
             format!("--where `{text}`: there is no column `{column}`; {}", union.names_like(column))
@@ -85,36 +132,48 @@ impl Condition {
         let cell_type = known
             .only_type()
             .ok_or_else(|| format!("--where `{text}`: {}", known.conflict().unwrap_or_default()))?;
-        let not_of_type = |reason: String| format!("--where `{text}`: {reason}");
-        let literal = match cell_type {
-            CellType::Text => Literal::Text(value.to_owned()),
-            CellType::Int | CellType::Bigint | CellType::Decimal { .. } => {
-                Literal::Number(value.parse().map_err(|_| {
-                    not_of_type(format!("`{column}` is {cell_type}, and `{value}` is not a number"))
-                })?)
-            }
-            CellType::Boolean => {
-                Literal::Boolean(value.parse().map_err(|_| {
-                    not_of_type(format!("`{column}` is boolean: write true or false"))
-                })?)
-            }
-            CellType::Timestamp => Literal::Time(parse_time(value).map_err(not_of_type)?),
-            CellType::Binary | CellType::Texts => {
-                return Err(not_of_type(format!(
-                    "`{column}` is {cell_type}, which is not compared"
-                )));
-            }
-        };
-        let path = known.path.clone();
-        Ok(Self { column: column.to_owned(), path, comparator, literal })
+        let literal = self.literal(cell_type);
+        let literal = literal.map_err(|reason| format!("--where `{text}`: {reason}"))?;
+        Ok(of(Some(cell_type), known.path.clone(), literal))
     }
 
-    fn of_day(text: &str, comparator: Comparator, value: &str) -> Result<Self, String> {
-        if !is_day(value) {
-            return Err(format!("--where `{text}`: `{value}` is no day: write such as 2026-11-21"));
+    fn literal(&self, cell_type: CellType) -> Result<Literal, String> {
+        let Self { column, value, .. } = self;
+        Ok(match cell_type {
+            CellType::Text => Literal::Text(value.clone()),
+            CellType::Int | CellType::Bigint | CellType::Decimal { .. } => {
+                Literal::Number(value.parse().map_err(|_| {
+                    format!("`{column}` is {cell_type}, and `{value}` is not a number")
+                })?)
+            }
+            CellType::Boolean => Literal::Boolean(
+                value.parse().map_err(|_| format!("`{column}` is boolean: write true or false"))?,
+            ),
+            CellType::Timestamp => Literal::Time(parse_time(value)?),
+            CellType::Binary | CellType::Texts => {
+                return Err(format!("`{column}` is {cell_type}, which is not compared"));
+            }
+        })
+    }
+}
+
+impl Condition {
+    /// Checks that a part has its column as the parts have it by which the value was read, if at all.
+    ///
+    /// # Errors
+    /// Both types, and how to ask for rows of one of them.
+    pub(super) fn check_part(&self, part: &Part, schema: &Schema) -> Result<(), String> {
+        let Some(wanted) = self.cell_type else { return Ok(()) };
+        let found = schema.column_with_name(&self.column);
+        let found = found.and_then(|(_, field)| CellType::of(field.data_type()));
+        if found.is_none_or(|found| found == wanted) {
+            return Ok(());
         }
-        let literal = Literal::Day(value.to_owned());
-        Ok(Self { column: DAY.to_owned(), path: None, comparator, literal })
+        let found = found.map_or_else(String::new, |found| found.to_string());
+        Err(format!(
+            "--where `{}`: column `{}` has several types: {wanted} in the parts before, {found} in `{}`; ask for some days at a time, such as with --where 'dt < {}'",
+            self.text, self.column, part.name, part.date
+        ))
     }
 
     /// Whether parts of a day may have rows that meet the condition.

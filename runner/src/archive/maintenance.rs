@@ -22,6 +22,7 @@ use super::output::Output;
 use super::place::Found;
 use super::reading::Reading;
 use super::source::{Part, Source};
+use super::table_argument::{NamedTable, TableArgument};
 use crate::endpoint;
 use crate::exit::Exit;
 use crate::invoke;
@@ -42,9 +43,8 @@ const AGE_SECONDS_MIN: u64 = 900;
     after_help = "Examples:\n  weir archive compact\n  weir archive compact --table movies --age 900\n\nExit codes: 0 done, 3 something is left for the next time: hours that could not be changed, or there was no time\n\nOn AWS (without these flags the command refuses the payload, or asks a second time after a minute; version 1 of it does not know the first):\n  aws lambda invoke --function-name NAME --cli-binary-format raw-in-base64-out --cli-read-timeout 0 --payload '{\"compact\":{}}' answer.json"
 )]
 pub(super) struct CompactArguments {
-    /// Only this table
-    #[arg(long)]
-    table: Option<String>,
+    #[command(flatten)]
+    table: TableArgument,
     /// Only parts that were written so long ago, by the time of their files; 900 at least [default: 26 hours]
     #[arg(long, value_name = "SECONDS")]
     age: Option<u64>,
@@ -59,9 +59,8 @@ pub(super) struct CompactArguments {
     after_help = "Examples:\n  weir archive erase --table orders --begins-with pk=TENANT#7# --dry-run\n  weir archive erase --table orders --begins-with pk=TENANT#7#\n  weir archive erase --table movies --equals '{\"year\":2013,\"title\":\"Rush\"}' --yes\n\nExit codes: 0 erased, now or under the same name before, 3 no such row, 4 refused: no such table, or nobody said yes"
 )]
 pub(super) struct EraseArguments {
-    /// The table
-    #[arg(long)]
-    table: String,
+    #[command(flatten)]
+    table: NamedTable,
     /// Attributes and their values in plain JSON or DynamoDB JSON, such as a key
     #[arg(long, value_name = "JSON")]
     equals: Option<String>,
@@ -111,7 +110,7 @@ impl CompactArguments {
     pub(super) fn request(&self) -> Value {
         let mut compact = Map::new();
         compact.insert("nothingIsArchiving".to_owned(), json!(self.nothing_is_archiving));
-        if let Some(table) = &self.table {
+        if let Some(table) = self.table.name() {
             compact.insert("table".to_owned(), json!(table));
         }
         if let Some(age) = self.age.or(self.nothing_is_archiving.then_some(0)) {
@@ -136,7 +135,7 @@ impl EraseArguments {
     /// Flags that are not of the form they should have.
     fn request(&self) -> Result<Value, String> {
         let mut erase = Map::new();
-        erase.insert("table".to_owned(), json!(self.table));
+        erase.insert("table".to_owned(), json!(self.table.name()));
         let equals = self.equal()?;
         if !equals.is_empty() {
             let typed = serde_json::from_str(&json::item_to_string(&equals));
@@ -233,7 +232,7 @@ impl EraseArguments {
 
     /// What is erased, for who has to say yes.
     fn told(&self, meant: Meant) -> String {
-        let (Meant { rows, objects }, table) = (meant, &self.table);
+        let (Meant { rows, objects }, table) = (meant, self.table.name());
         if rows == 0 {
             return format!(
                 "no row, as none of `{table}` is left, and what the bucket keeps of earlier contents of the table's objects, for good"
@@ -328,7 +327,7 @@ pub(super) async fn erase(
             return Ok(Exit::Refused);
         }
     };
-    let table = &arguments.table;
+    let table = arguments.table.name();
     let all = source.parts(None, None).await?;
     let parts: Vec<Part> = all.iter().filter(|part| part.table == *table).cloned().collect();
     if parts.is_empty() {
@@ -434,7 +433,7 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let erase = |title: &str, name: Option<&str>, yes: bool, dry_run: bool| {
             let arguments = EraseArguments {
-                table: "movies".to_owned(),
+                table: NamedTable::of("movies"),
                 equals: None,
                 begins_with: Some(format!("title={title}")),
                 name: name.map(str::to_owned),
@@ -462,7 +461,7 @@ mod tests {
     fn an_erasure_without_a_name_has_one_that_the_same_rows_have_each_time() {
         let called = |equals: &str, begins_with: Option<&str>| {
             let arguments = EraseArguments {
-                table: "t".to_owned(),
+                table: NamedTable::of("t"),
                 equals: Some(equals.to_owned()),
                 begins_with: begins_with.map(str::to_owned),
                 name: None,
@@ -522,7 +521,7 @@ mod tests {
     #[test]
     fn flags_become_events() {
         let compact = |table: Option<&str>, age, nothing_is_archiving| {
-            let table = table.map(str::to_owned);
+            let table = TableArgument::of(table);
             CompactArguments { table, age, nothing_is_archiving }.request().to_string()
         };
         assert_eq!(compact(None, None, false), r#"{"compact":{"nothingIsArchiving":false}}"#);
@@ -532,7 +531,9 @@ mod tests {
             (Some(10), true, true),
             (Some(10), false, false),
         ] {
-            let checked = CompactArguments { table: None, age, nothing_is_archiving }.check();
+            let checked =
+                CompactArguments { table: TableArgument::default(), age, nothing_is_archiving }
+                    .check();
             assert_eq!(checked.is_ok(), is_right, "{age:?}");
             let said = checked.err().unwrap_or("--age 10: --nothing-is-archiving".to_owned());
             assert!(said.contains("--nothing-is-archiving") && !said.contains('{'), "{said}");
@@ -545,7 +546,7 @@ mod tests {
             let (equals, begins_with) = (equals.map(str::to_owned), begins_with.map(str::to_owned));
             let name = Some("n".to_owned());
             EraseArguments {
-                table: "t".to_owned(),
+                table: NamedTable::of("t"),
                 equals,
                 begins_with,
                 name,

@@ -6,6 +6,7 @@
 
 mod answer;
 pub(crate) mod cell;
+mod check;
 mod completeness;
 mod condition;
 mod ddl;
@@ -20,6 +21,7 @@ mod restore;
 mod scan;
 mod schema;
 mod source;
+mod table_argument;
 #[cfg(test)]
 mod tests;
 pub(crate) mod versions;
@@ -28,40 +30,23 @@ use std::collections::BTreeSet;
 use std::io::Write;
 
 use clap::{Args, Subcommand};
-use rules::archive::DeletedBy;
-use serde_json::json;
 
-use self::cell::{parse_time, rows_of};
-use self::completeness::{Archived, Window};
+use self::cell::parse_time;
 use self::condition::Condition;
 use self::ddl::{Engine, Target};
-use self::deletes::Known;
 use self::maintenance::{CompactArguments, EraseArguments};
 use self::output::Output;
-use self::place::{Found, PlaceArguments};
+use self::place::PlaceArguments;
 use self::reading::while_parts_change;
 use self::restore::RestoreArguments;
+use self::scan::Asked;
 use self::schema::Union;
 use self::source::{Part, Source};
+use self::table_argument::TableArgument;
 use crate::endpoint;
 use crate::exit::Exit;
 use crate::item_key;
 use crate::output::say;
-use crate::running::Look;
-
-/// A stream keeps its records for 24 hours. Source: DynamoDB developer guide, "Change data capture
-/// for DynamoDB Streams".
-const RETENTION_MS: i64 = 24 * 3600 * 1000;
-/// Seconds that a delete may take into the archive of the `weir up` on this machine.
-const GRACE: u32 = 30;
-/// On AWS a batch is gathered for up to 300 seconds, and tried again when something is in its way.
-const GRACE_ON_AWS: u32 = 360;
-/// Parts that are read at the same time, and their bytes: an answer of S3 takes some 30 ms, and a busy
-/// shard writes 86,400 parts a day.
-const READS_AT_ONCE: usize = 16;
-const READ_BYTES_AT_ONCE: u64 = 64 * 1024 * 1024;
-/// Records near the end of the retention may go while they are read.
-const TRIM_MARGIN_MS: i64 = 5 * 60 * 1000;
 
 /// What to do with the archive, and which one.
 #[derive(Clone, Debug, Args)]
@@ -84,8 +69,8 @@ enum ArchiveVerb {
         after_help = "Examples:\n  weir archive cat movies --limit 5\n  weir archive cat movies --dt 2026-11-21 > rows.ndjson"
     )]
     Cat {
-        /// The table
-        table: String,
+        #[command(flatten)]
+        table: TableArgument,
         /// Only this UTC day: 2026-11-21
         #[arg(long, value_name = "DAY")]
         dt: Option<String>,
@@ -98,9 +83,8 @@ enum ArchiveVerb {
         after_help = "Examples:\n  weir archive get --key '{\"year\":2013,\"title\":\"Rush\"}'\n  weir archive get --key '{\"year\":{\"N\":\"2013\"},\"title\":{\"S\":\"Rush\"}}'\n  weir archive get --key '{\"year\":2013,\"title\":\"Rush\"}' --as-of 2026-11-21T12:00:00Z"
     )]
     Get {
-        /// The table; not needed if there is only one
-        #[arg(long)]
-        table: Option<String>,
+        #[command(flatten)]
+        table: TableArgument,
         /// The key in plain JSON or DynamoDB JSON
         #[arg(long, value_name = "JSON")]
         key: String,
@@ -113,9 +97,8 @@ enum ArchiveVerb {
         after_help = "Examples:\n  weir archive ddl --engine duckdb\n  weir archive ddl --engine athena --location s3://bucket/archive --key-columns year,title"
     )]
     Ddl {
-        /// The table; not needed if there is only one
-        #[arg(long)]
-        table: Option<String>,
+        #[command(flatten)]
+        table: TableArgument,
         /// The engine
         #[arg(long, value_enum)]
         engine: Engine,
@@ -131,9 +114,8 @@ enum ArchiveVerb {
         after_help = "Examples:\n  weir archive check\n  weir archive check --table movies --grace 300\n\nWithout --table: the tables that the running `weir up` archives, and those that have parts\n\nExit codes: 0 equal, 3 something is missing, extra or twice"
     )]
     Check {
-        /// Only this table
-        #[arg(long)]
-        table: Option<String>,
+        #[command(flatten)]
+        table: TableArgument,
         /// The store; without it, the `weir up` in this folder
         #[arg(long, value_name = "URL")]
         endpoint: Option<String>,
@@ -152,9 +134,8 @@ enum ArchiveVerb {
         after_help = "Examples:\n  weir archive query --where 'year >= 2000' --limit 10\n  weir archive query --where 'title = Rush' --where 'dt >= 2026-11-21'\n  weir archive query          # with the command for DuckDB"
     )]
     Query {
-        /// The table; not needed if there is only one
-        #[arg(long)]
-        table: Option<String>,
+        #[command(flatten)]
+        table: TableArgument,
         /// COLUMN OPERATOR VALUE; operators are = != < <= > >=; `dt` is the UTC day of the delete
         #[arg(long = "where", value_name = "CONDITION")]
         conditions: Vec<String>,
@@ -185,7 +166,8 @@ pub async fn run(
             maintenance::erase(&erase, place.of_running().await?, &mut output).await?
         }
         ArchiveVerb::Check { table, endpoint, grace } => {
-            check(place.look().await?, table, endpoint.as_deref(), grace, &mut output).await?
+            let (found, store) = (place.look().await?, endpoint.as_deref());
+            check::check(found, table.name().map(str::to_owned), store, grace, &mut output).await?
         }
         verb => {
             let source = place.find().await?;
@@ -204,22 +186,20 @@ async fn carry_out(
 ) -> Result<Exit, String> {
     match verb {
         ArchiveVerb::Ls => {
-            let list = async || source.parts(None, None).await;
-            let write = async |parts: &[Part]| listing::write(source, parts, format, output).await;
-            while_parts_change(list, write).await?;
+            listing::write(source, format, output).await?;
         }
         ArchiveVerb::Cat { table, dt, limit } => {
-            let parts = one_table(source, Some(&table)).await?;
+            let parts = one_table(source, table.name()).await?;
             let parts = match dt {
                 Some(day) => of_day(parts, &day)?,
                 None => parts,
             };
-            scan::write_rows(source, &parts, &[], limit, output).await?;
+            scan::write_rows(source, parts, Asked::default(), limit, output).await?;
         }
         ArchiveVerb::Get { table, key, as_of } => {
             let key = item_key::parse(&key)?;
             let as_of = as_of.as_deref().map(parse_time).transpose()?;
-            let parts = one_table(source, table.as_deref()).await?;
+            let parts = one_table(source, table.name()).await?;
             let name = parts.first().map_or("", |part| part.table.as_str());
             match known_key(source, name).await {
                 Some(known) => versions::check_key(&key, &known)?,
@@ -236,7 +216,7 @@ async fn carry_out(
             found.iter().skip(older).try_for_each(|row| output.line(&row.json()))?;
         }
         ArchiveVerb::Ddl { table, engine, location, key_columns } => {
-            let list = async || one_table(source, table.as_deref()).await;
+            let list = async || one_table(source, table.name()).await;
             let text = while_parts_change(list, async |parts: &[Part]| {
                 write_ddl(source, parts, engine, location.clone(), key_columns.clone()).await
             });
@@ -246,14 +226,18 @@ async fn carry_out(
         // Done by `run`: they need no archive that is there already.
         ArchiveVerb::Compact(_) | ArchiveVerb::Erase(_) | ArchiveVerb::Check { .. } => {}
         ArchiveVerb::Query { table, conditions, limit } => {
-            let has_none = conditions.is_empty();
-            let (parts, conditions) = selected(source, table.as_deref(), &conditions).await?;
-            if has_none && let Some(part) = parts.first() {
+            let list = async || one_table(source, table.name()).await;
+            let (parts, asked) = while_parts_change(list, async |parts: &[Part]| {
+                Ok((parts.to_vec(), Asked::read(source, parts, &conditions).await?))
+            })
+            .await?;
+            if conditions.is_empty()
+                && let Some(part) = parts.first()
+            {
                 tracing::info!("for SQL use DuckDB: {}", scan::duckdb_command(source, &part.table));
             }
-            let parts = of_days(parts, &conditions);
-            if scan::write_rows(source, &parts, &conditions, limit, output).await? == 0 && limit > 0
-            {
+            let parts = of_days(parts, &asked.conditions);
+            if scan::write_rows(source, parts, asked, limit, output).await? == 0 && limit > 0 {
                 say("no row meets all of that; `weir archive cat` shows rows as they are");
             }
         }
@@ -267,7 +251,7 @@ async fn restored(
     arguments: &RestoreArguments,
     output: &mut Output<'_>,
 ) -> Result<Exit, String> {
-    let table = arguments.table.as_deref();
+    let table = arguments.table.name();
     let (parts, conditions) = selected(source, table, &arguments.conditions).await?;
     if let Some(key) = arguments.key()?
         && let Some(part) = parts.first()
@@ -324,7 +308,12 @@ async fn one_table(source: &Source, table: Option<&str>) -> Result<Vec<Part>, St
             ));
         }
         (None, Some(only)) if tables.len() == 1 => (*only).to_owned(),
-        (None, _) => return Err(format!("say which table with --table: {names}")),
+        (None, _) => {
+            return Err(format!(
+                "say which table, such as `{}`: {names}",
+                tables.first().copied().unwrap_or_default()
+            ));
+        }
     };
     Ok(all.into_iter().filter(|part| part.table == wanted).collect())
 }
@@ -426,148 +415,4 @@ async fn known_key_columns(source: &Source, table: &str, union: &Union) -> Vec<S
     let columns: Vec<String> = columns.collect();
     // Half a key would make one version of many items.
     if columns.len() == description.key_schema().len() { columns } else { Vec::new() }
-}
-
-/// The tables to compare: the one that is named, or those that have parts and those that the running
-/// `weir up` archives, of which nothing may have arrived.
-async fn tables_to_check(
-    found: &Found,
-    table: Option<String>,
-    url: &str,
-) -> Result<BTreeSet<String>, String> {
-    if let Some(table) = table {
-        return Ok(BTreeSet::from([table]));
-    }
-    let mut tables = BTreeSet::new();
-    if let Found::Archive(source) = found {
-        tables.extend(source.parts(None, None).await?.into_iter().map(|part| part.table));
-    }
-    if let Look::Running(running) = Look::here()
-        && running.dynamodb == url.trim_end_matches('/')
-    {
-        tables.extend(running.archived);
-    }
-    match (tables.is_empty(), found) {
-        (false, _) => Ok(tables),
-        (true, Found::Nothing(why)) => Err(format!("{why}; or name a table with --table")),
-        (true, Found::Archive(source)) => {
-            let place = source.location();
-            Err(format!("the archive at `{place}` has no parts; name a table with --table"))
-        }
-    }
-}
-
-/// The names of the archives that have parts of a table there.
-async fn names(found: &Found, table: &str) -> Result<BTreeSet<String>, String> {
-    let Found::Archive(source) = found else { return Ok(BTreeSet::new()) };
-    let parts = source.parts(Some(table), None).await?;
-    Ok(parts.iter().filter_map(|part| source.archive_of(part)).collect())
-}
-
-async fn check(
-    found: Found,
-    table: Option<String>,
-    store: Option<&str>,
-    grace: Option<u32>,
-    output: &mut Output<'_>,
-) -> Result<Exit, String> {
-    let is_on_aws = matches!(&found, Found::Archive(source) if source.is_on_aws());
-    let url = store_for(is_on_aws, store)?;
-    let grace = grace.unwrap_or(if endpoint::is_on_aws(&url) { GRACE_ON_AWS } else { GRACE });
-    let (client, dynamodb) = (endpoint::streams_client(&url), endpoint::client(&url));
-    let is_named = table.is_some();
-    let tables = tables_to_check(&found, table, &url).await?;
-    let mut code = Exit::Done;
-    for table in tables {
-        let grace_ms = i64::from(grace) * 1000;
-        let before = endpoint::store_seconds(&url, &dynamodb).await.saturating_mul(1000);
-        let archives = names(&found, &table).await?;
-        let known = Known { table: &table, archives: &archives };
-        // The stream before the rows: what is archived meanwhile is then not missing.
-        let deletes = match deletes::read(&client, known).await {
-            Ok(deletes) => deletes,
-            // An archive outlives its table, which is no reason to check no other.
-            Err(reason) if !is_named && is_gone(&dynamodb, &table).await => {
-                let line = json!({ "table": table, "checked": false, "reason": reason });
-                output.line(&line.to_string())?;
-                continue;
-            }
-            Err(reason) => return Err(reason),
-        };
-        let after = endpoint::store_seconds(&url, &dynamodb).await.saturating_mul(1000);
-        let from = after - RETENTION_MS + TRIM_MARGIN_MS;
-        let window = Window { from, to: before - grace_ms, end: after + grace_ms + 1 };
-        let oldest = deletes.deletes.values().copied().min().unwrap_or(from).min(from);
-        let first_date = cell::time_text(oldest).chars().take(10).collect::<String>();
-        let (mut rows, mut erased) = (Vec::new(), BTreeSet::new());
-        if let Found::Archive(source) = &found {
-            let list = async || source.parts(Some(&table), None).await;
-            let read = async |parts: &[Part]| {
-                let (mut rows, mut erased) = (Vec::new(), BTreeSet::new());
-                let parts: Vec<&Part> =
-                    parts.iter().filter(|part| part.date >= first_date).collect();
-                for some in together(&parts) {
-                    let reads: Vec<_> =
-                        some.iter().map(|part| read_archived(source, part)).collect();
-                    for (more, gone) in futures::future::try_join_all(reads).await? {
-                        rows.extend(more);
-                        erased.extend(gone);
-                    }
-                }
-                Ok((rows, erased))
-            };
-            (rows, erased) = while_parts_change(list, read).await?;
-        }
-        let comparison = completeness::compare(&deletes, rows, &erased, window);
-        output.line(&comparison.json(&table, deletes.restored).to_string())?;
-        if !comparison.is_equal() {
-            code = Exit::Differences;
-        }
-    }
-    Ok(code)
-}
-
-/// Parts that are read at the same time: a few, and not more bytes than memory is for.
-fn together<'p>(parts: &'p [&'p Part]) -> impl Iterator<Item = &'p [&'p Part]> {
-    let mut left = parts;
-    std::iter::from_fn(move || {
-        let mut bytes = 0;
-        let small = left.iter().take(READS_AT_ONCE).take_while(|part| {
-            bytes += part.bytes;
-            bytes <= READ_BYTES_AT_ONCE
-        });
-        let (some, rest) = left.split_at_checked(small.count().max(1))?;
-        left = rest;
-        Some(some)
-    })
-}
-
-/// The rows of a part, and the event ids of those that were erased from it.
-async fn read_archived(
-    source: &Source,
-    part: &Part,
-) -> Result<(Vec<Archived>, Vec<String>), String> {
-    let columns = ["_event_id", "_stream_arn", "_deleted_at", "_deleted_by"];
-    let failed = |reason: String| format!("cannot read part `{}`: {reason}", part.name);
-    let content = source.content(part).await?;
-    let mut rows = Vec::new();
-    for batch in content.rows(Some(&columns)).map_err(|error| failed(error.to_string()))? {
-        let batch = batch.map_err(|error| failed(error.to_string()))?;
-        rows.extend(rows_of(&batch).map_err(failed)?.iter().map(|row| Archived {
-            event_id: row.text("_event_id").to_owned(),
-            stream_arn: row.text("_stream_arn").to_owned(),
-            deleted_at: row.deleted_at(),
-            is_ttl: row.text("_deleted_by") == DeletedBy::TimeToLive.as_str(),
-            is_compacted: part.is_compacted(),
-        }));
-    }
-    Ok((rows, content.erased().map_err(|error| failed(error.to_string()))?))
-}
-
-/// Whether the store says that it has no such table.
-async fn is_gone(client: &aws_sdk_dynamodb::Client, table: &str) -> bool {
-    let described = client.describe_table().table_name(table).send().await;
-    described.is_err_and(|error| {
-        error.as_service_error().is_some_and(|error| error.is_resource_not_found_exception())
-    })
 }

@@ -9,6 +9,7 @@
 mod counts;
 mod dry_run;
 mod form;
+mod key_check;
 mod newest;
 mod rows;
 mod selection;
@@ -36,6 +37,7 @@ use super::cell::Row;
 use super::condition::Condition;
 use super::reading::{Reading, Seen};
 use super::source::{Content, Part, Source};
+use super::table_argument::TableArgument;
 use super::{of_day, of_days};
 use crate::endpoint;
 use crate::exit::Exit;
@@ -50,9 +52,8 @@ const PUTS_AT_ONCE: usize = 32;
 /// What to restore, and how.
 #[derive(Clone, Debug, Args)]
 pub(super) struct RestoreArguments {
-    /// The table in the archive; not needed if there is only one
-    #[arg(long)]
-    pub table: Option<String>,
+    #[command(flatten)]
+    pub table: TableArgument,
     /// The table that the items are put into, if it is another one
     #[arg(long, value_name = "TABLE")]
     into: Option<String>,
@@ -131,6 +132,7 @@ pub(super) async fn restore(
     };
     let wanted = of_days(wanted, conditions);
     let target = target(source, arguments, &first.table).await?;
+    key_check::check(&target, source, parts).await?;
     let counts = Counts::default();
     let progress = progress(&wanted);
     let (mut reading, mut seen) = (Reading::newest_first(source, wanted), Seen::default());
@@ -373,9 +375,18 @@ mod tests {
     }
 
     /// A store with the table `movies` of the archive, and TTL on the sort key `year`.
-    async fn movies_by_year() -> TestStore {
+    pub(super) async fn movies_by_year() -> TestStore {
         let store = TestStore::open().await;
-        let mut request = store.client.create_table().table_name("movies");
+        table_by_year(&store, "movies").await;
+        let ttl = TimeToLiveSpecification::builder().enabled(true).attribute_name("year");
+        let request = store.client.update_time_to_live().table_name("movies");
+        let ttl = ttl.build().unwrap();
+        request.time_to_live_specification(ttl).send().await.unwrap();
+        store
+    }
+
+    pub(super) async fn table_by_year(store: &TestStore, table: &str) {
+        let mut request = store.client.create_table().table_name(table);
         for (name, attribute_type, key_type) in [
             ("title", ScalarAttributeType::S, KeyType::Hash),
             ("year", ScalarAttributeType::N, KeyType::Range),
@@ -386,14 +397,9 @@ mod tests {
             request = request.attribute_definitions(attribute).key_schema(key.build().unwrap());
         }
         request.billing_mode(BillingMode::PayPerRequest).send().await.unwrap();
-        let ttl = TimeToLiveSpecification::builder().enabled(true).attribute_name("year");
-        let request = store.client.update_time_to_live().table_name("movies");
-        let ttl = ttl.build().unwrap();
-        request.time_to_live_specification(ttl).send().await.unwrap();
-        store
     }
 
-    async fn run(
+    pub(super) async fn run(
         source: &Source,
         store: &TestStore,
         flags: &[&str],

@@ -10,11 +10,10 @@ use rules::archive::SYSTEM_COLUMNS;
 
 use super::cell::CellType;
 use super::condition::DAY;
+use super::reading::READS_AT_ONCE;
 use super::source::{Part, Source};
 use crate::output::counted;
 
-/// Footers that are read at the same time.
-pub(super) const READS_AT_ONCE: usize = 8;
 /// Columns that a message names at most.
 const NAMED_MAX: usize = 20;
 /// Where a part says which attribute each of its columns is from.
@@ -72,18 +71,30 @@ impl Union {
     /// A part that cannot be read, or that has a column of a type that no archive part has.
     pub(super) async fn read(source: &Source, parts: &[Part]) -> Result<Self, String> {
         let mut union = Self::default();
+        let parts: Vec<&Part> = parts.iter().collect();
         // A footer takes some 100 KB and a day may have 100,000 parts: only a few are in memory.
         for some in parts.chunks(READS_AT_ONCE) {
-            let reads: Vec<_> = some.iter().map(|part| source.footer(part)).collect();
-            let footers = futures::future::try_join_all(reads).await?;
-            for (part, footer) in some.iter().zip(footers) {
-                union.add(part, &footer)?;
-            }
+            union.add_all(source, some).await?;
         }
-        union.columns.sort_by_key(|column| {
+        union.order();
+        Ok(union)
+    }
+
+    /// Reads the footers of some more parts, all at the same time.
+    ///
+    /// # Errors
+    /// As [`Union::read`].
+    pub(super) async fn add_all(&mut self, source: &Source, some: &[&Part]) -> Result<(), String> {
+        let reads: Vec<_> = some.iter().map(|part| source.footer(part)).collect();
+        let footers = futures::future::try_join_all(reads).await?;
+        some.iter().zip(footers).try_for_each(|(part, footer)| self.add(part, &footer))
+    }
+
+    /// Puts the archive's columns behind those of the table.
+    pub(super) fn order(&mut self) {
+        self.columns.sort_by_key(|column| {
             SYSTEM_COLUMNS.iter().position(|(name, _)| *name == column.name).map_or(0, |at| at + 1)
         });
-        Ok(union)
     }
 
     fn add(&mut self, part: &Part, footer: &ArrowReaderMetadata) -> Result<(), String> {

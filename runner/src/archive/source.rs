@@ -122,7 +122,8 @@ impl Part {
         parts
     }
 
-    fn failed(&self, reason: impl std::fmt::Display) -> String {
+    /// That it cannot be read, and why.
+    pub(super) fn failed(&self, reason: impl std::fmt::Display) -> String {
         format!("cannot read part `{}`: {reason}", self.name)
     }
 }

@@ -165,13 +165,22 @@ pub(super) fn archive() -> tempfile::TempDir {
 
 /// What a command writes, or its error.
 fn weir(folder: &Path, arguments: &[&str]) -> Result<String, String> {
+    let (written, result) = written(folder, arguments);
+    result.map(|()| written)
+}
+
+/// What a command writes, also if it fails.
+fn written(folder: &Path, arguments: &[&str]) -> (String, Result<(), String>) {
     let folder = folder.to_str().unwrap();
     let words = ["archive"].iter().chain(arguments).copied().chain(["--folder", folder]);
-    let line = CommandLine::try_parse_from(words).map_err(|error| error.to_string())?;
+    let line = match CommandLine::try_parse_from(words) {
+        Ok(line) => line,
+        Err(error) => return (String::new(), Err(error.to_string())),
+    };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let mut out = Vec::new();
-    runtime.block_on(run(line.archive, line.output, &mut out))?;
-    Ok(String::from_utf8(out).unwrap())
+    let result = runtime.block_on(run(line.archive, line.output, &mut out));
+    (String::from_utf8(out).unwrap(), result.map(drop))
 }
 
 /// The event ids in NDJSON.
@@ -303,8 +312,143 @@ fn mistakes_are_named() {
     }
     fs::write(folder.path().join("bucket/archive/table=movies/dt=1970-01-01/z.parquet"), "?")
         .unwrap();
-    let error = weir(folder.path(), &["ls"]).unwrap_err();
+    let error = weir(folder.path(), &["cat", "movies"]).unwrap_err();
     assert!(error.contains("cannot read part `") && error.contains("z.parquet"), "{error}");
+}
+
+/// What can be read is listed, and then it fails.
+#[test]
+fn a_damaged_part_does_not_end_the_list() {
+    let folder = archive();
+    let days = folder.path().join("bucket/archive/table=movies");
+    fs::create_dir_all(days.join("dt=1970-01-02")).unwrap();
+    for name in ["dt=1970-01-01/a.parquet", "dt=1970-01-02/b.parquet"] {
+        fs::write(days.join(name), "?").unwrap();
+    }
+    let (written, result) = written(folder.path(), &["ls", "--output", "json"]);
+    let error = result.unwrap_err();
+    assert!(error.starts_with("2 parts cannot be read, named above"), "{error}");
+    let json: serde_json::Value = serde_json::from_str(&written).unwrap();
+    let counts = |day: usize| {
+        ["parts", "damaged_parts", "rows"].map(|name| json["days"][day][name].as_u64().unwrap())
+    };
+    assert_eq!([counts(0), counts(1)], [[3, 1, 4], [1, 1, 0]]);
+    let (table, result) = self::written(folder.path(), &["ls"]);
+    assert!(result.is_err() && table.lines().count() == 3, "{table}");
+    // Where nothing can be read, it is not the parts.
+    for number in 0..100 {
+        fs::write(days.join(format!("dt=1970-01-02/c{number}.parquet")), "?").unwrap();
+    }
+    let (list, result) = self::written(folder.path(), &["ls"]);
+    assert!(list.is_empty() && result.unwrap_err().starts_with("more than 100 parts cannot be"));
+}
+
+/// The last day has a damaged part, and the first rows do not wait for it.
+#[test]
+fn the_first_rows_come_before_the_last_parts_are_looked_at() {
+    let folder = archive();
+    let day = folder.path().join("bucket/archive/table=movies/dt=1970-01-02");
+    fs::create_dir_all(&day).unwrap();
+    fs::write(day.join("z.parquet"), "?").unwrap();
+    for (arguments, expected, fails) in [
+        (&["query", "--where", "year = 2013", "--limit", "1"][..], "e1", false),
+        (&["query", "--where", "year = 2013"], "e1 e3", true),
+        (&["query", "--where", "title = Rush", "--where", "dt = 1970-01-01"], "e1 e3", false),
+        // Whether there is such a column, the last part might tell.
+        (&["query", "--where", "yeer = 2013"], "", true),
+        (&["cat", "--limit", "2"], "e1 e2", false),
+        (&["cat"], "e1 e2 e3 e4", true),
+    ] {
+        let (written, result) = written(folder.path(), arguments);
+        assert_eq!((&*events(&written), result.is_err()), (expected, fails), "{arguments:?}");
+    }
+}
+
+/// A column that the first parts lack, and one that a later part has in another type.
+#[test]
+fn what_a_column_is_the_first_parts_say_that_have_it() {
+    let folder = archive();
+    let item = r#"{"title":{"S":"Old"},"year":{"N":"1"}}"#.to_owned();
+    for number in 0..5 {
+        write_items(folder.path(), &format!("a-{number}.parquet"), &[(20 + number, item.clone())]);
+    }
+    let query = |conditions: &[&str]| {
+        let flags = conditions.iter().flat_map(|condition| ["--where", condition]);
+        written(folder.path(), &["query"].into_iter().chain(flags).collect::<Vec<_>>())
+    };
+    let (rows, result) = query(&["year = 2013", "title = Rush"]);
+    assert_eq!((&*events(&rows), result), ("e1 e3", Ok(())));
+    write_part(folder.path(), "z.parquet", &MISFITS, true);
+    let (rows, result) = query(&["year = 2013"]);
+    assert_eq!(events(&rows), "e1 e3");
+    let error = result.unwrap_err();
+    let expected = "column `year` has several types: bigint in the parts before, string in `";
+    assert!(error.contains(expected) && error.contains("--where 'dt < 1970-01-01'"), "{error}");
+    assert_eq!(query(&["title = Rush"]).1, Ok(()), "no condition is on that column");
+}
+
+#[test]
+fn a_table_is_named_as_a_word_or_with_a_flag() {
+    let folder = archive();
+    let key = ["--key", r#"{"title":"Big","year":9007199254740993}"#];
+    for verb in [&["cat"][..], &["query"], &[&["get"][..], &key].concat()] {
+        let found = |table: &[&str]| weir(folder.path(), &[verb, table].concat());
+        let expected = found(&[]).unwrap();
+        assert!(!expected.is_empty());
+        for table in [&["movies"][..], &["--table", "movies"]] {
+            assert_eq!(found(table), Ok(expected.clone()), "{verb:?} {table:?}");
+        }
+        let both = found(&["movies", "--table", "films"]).unwrap_err();
+        assert!(both.contains("cannot be used with"), "{both}");
+        assert!(found(&["films"]).unwrap_err().contains("tables are movies"));
+    }
+    for verb in [
+        &["ddl", "--engine", "duckdb"][..],
+        &["check"],
+        &["restore", "--all"],
+        &["compact"],
+        &["erase", "--begins-with", "title=R"],
+    ] {
+        for table in [&["movies"][..], &["--table", "movies"]] {
+            let words = [&["archive"][..], verb, table].concat();
+            assert!(CommandLine::try_parse_from(&words).is_ok(), "{words:?}");
+        }
+    }
+    let none = CommandLine::try_parse_from(["archive", "erase", "--begins-with", "a=b"]);
+    let none = none.err().unwrap().to_string();
+    assert!(
+        none.contains("required arguments were not provided") && none.contains("TABLE"),
+        "{none}"
+    );
+}
+
+/// As many parts as are read at the same time, and more; they come in their order.
+#[test]
+fn parts_that_are_read_ahead_come_in_their_order() {
+    let folder = tempfile::tempdir().unwrap();
+    for number in 0..50 {
+        let item = (number, r#"{"title":{"S":"A"},"year":{"N":"1"}}"#.to_owned());
+        write_items(folder.path(), &format!("part-{number:02}.parquet"), &[item]);
+    }
+    let expected: Vec<String> = (0..50).map(|number| format!("e{number}")).collect();
+    assert_eq!(events(&weir(folder.path(), &["cat"]).unwrap()), expected.join(" "));
+    // Of those that were read ahead one is gone, and in another object by then.
+    let source = Source::Folder(folder.path().to_owned());
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let listed = source.parts(None, None).await.unwrap();
+        fs::remove_file(&listed[5].name).unwrap();
+        let item = (5, r#"{"title":{"S":"A"},"year":{"N":"1"}}"#.to_owned());
+        write_items(folder.path(), "compact-1.parquet", &[item]);
+        let mut reading = Reading::of(&source, listed);
+        let mut names = Vec::new();
+        while let Some((part, _)) = reading.next(None).await.unwrap() {
+            names.push(part.name.rsplit('/').next().unwrap().to_owned());
+        }
+        let before = ["00", "01", "02", "03", "04"].map(|number| format!("part-{number}.parquet"));
+        assert_eq!((names[..5].to_vec(), &*names[5]), (before.to_vec(), "compact-1.parquet"));
+        assert_eq!(names.len(), 50, "each once: {names:?}");
+    });
 }
 
 #[test]

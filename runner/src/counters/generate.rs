@@ -21,6 +21,7 @@ use super::flags::TotalFlags;
 use super::reading::total_of;
 use super::voting::{Cast, Voting};
 use crate::mapping::mix;
+use crate::output::counted;
 
 /// Votes that are under way at the same time.
 const VOTERS_AT_ONCE: u32 = 64;
@@ -245,7 +246,8 @@ async fn cast_all(
         (Ok(()), _) => Ok(doubts),
         (Err(error), 0) => Err(error),
         (Err(error), votes) => Err(format!(
-            "{error}; {votes} votes before it may or may not be counted: {}",
+            "{error}; {} before it may or may not be counted: {}",
+            counted(votes, "vote", "votes"),
             doubts.named.join("; ")
         )),
     }

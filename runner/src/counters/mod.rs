@@ -27,7 +27,7 @@ use self::flags::{BallotFlags, SlotCount, SlotFlags, TotalFlags};
 use self::generate::{GenerateArguments, Generated, Tally};
 use crate::endpoint;
 use crate::exit::Exit;
-use crate::output::{self, Output, say};
+use crate::output::{self, Output, counted, say};
 use crate::template::{Function, Stack};
 
 /// The environment variable of the function that says how many slots each counter has.
@@ -235,7 +235,8 @@ fn why_no_slots(counter: &str, how: How, reading: &reading::Reading, slot_count:
             "`{counter}` has no total, and its slots were not looked at: no vote has come to the function yet, or its name is another one; --how fresh looks at them"
         ),
         (How::Exact | How::Fresh, false) => format!(
-            "`{counter}` has none of the {slot_count} slots that were looked at: nobody has voted for it yet, its slots are gone or are others (--slots), or its name is another one"
+            "`{counter}` has none of the {} looked at: nobody has voted for it yet, its slots are gone or are others (--slots), or its name is another one",
+            counted(slot_count, "slot that was", "slots that were")
         ),
     }
 }
@@ -311,8 +312,8 @@ fn show_folded(report: &fold::Report, output: Output) -> Exit {
 }
 
 fn show_recount(recount: &Recount, output: Output) -> Exit {
-    let ballots = output::counted(recount.ballots, "ballot", "ballots");
-    say(&format!("{ballots} in {}", output::counted(recount.counters, "counter", "counters")));
+    let ballots = counted(recount.ballots, "ballot", "ballots");
+    say(&format!("{ballots} in {}", counted(recount.counters, "counter", "counters")));
     let row = |drift: &Drift| {
         vec![
             json!(drift.counter),
@@ -337,7 +338,7 @@ fn show_recount(recount: &Recount, output: Output) -> Exit {
 
 fn show_generated(generated: &Generated, output: Output) -> Exit {
     let seconds = generated.took.as_secs_f64();
-    let votes = output::counted(generated.votes, "vote", "votes");
+    let votes = counted(generated.votes, "vote", "votes");
     say(&format!("{votes} in {seconds:.1} s"));
     let row = |(counter, tally): (&String, &Tally)| {
         let Tally { voted, must_be, found } = tally;
@@ -356,7 +357,7 @@ fn show_generated(generated: &Generated, output: Output) -> Exit {
     if doubts.votes > 0 {
         say(&format!(
             "{} may or may not be counted, because no answer came, so nothing was sent again; each total must be from `lowest` to `highest`:",
-            output::counted(doubts.votes, "vote", "votes")
+            counted(doubts.votes, "vote", "votes")
         ));
         for vote in &doubts.named {
             say(&format!("  {vote}"));

@@ -13,6 +13,7 @@ use rules::versions::{Version, history_key};
 use super::Progress;
 use super::generator::{Generator, edit};
 use crate::load::{error_text, to_sdk_item};
+use crate::output::counted;
 use crate::system::System;
 use crate::versions::{Place, check, reading};
 
@@ -82,8 +83,8 @@ pub(crate) async fn run(
     let report = check::run(&place, 5).await?;
     if let Some((item, what)) = report.wrong.first_key_value() {
         return Err(format!(
-            "{} histories are wrong, among them {item}: {what}",
-            report.wrong.len()
+            "{} wrong, among them {item}: {what}",
+            counted(report.wrong.len(), "history is", "histories are")
         ));
     }
     Ok(Outcome {

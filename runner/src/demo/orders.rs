@@ -22,7 +22,7 @@ use super::Progress;
 use super::generator::Generator;
 use crate::load::{error_text, to_sdk_item};
 use crate::migrate::{self, Context, Host, Options};
-use crate::output::Output;
+use crate::output::{Output, counted};
 use crate::system::System;
 
 const SOURCE: &str = "demo-orders";
@@ -201,7 +201,8 @@ async fn compare(
     progress.note("orders: comparing");
     let differences = migrate::differences(context, NAME, LIMIT).await?;
     if differences > 0 {
-        return Err(format!("{differences} orders differ from what they became"));
+        let orders = counted(differences, "order differs", "orders differ");
+        return Err(format!("{orders} from what they became"));
     }
     let mut expected: BTreeMap<String, u32> = BTreeMap::new();
     let mut expect = |item: Item| *expected.entry(item_to_string(&item)).or_default() += 1;

@@ -24,6 +24,7 @@ use super::{
     event::{Event, Observer, Stream},
     log::{LogFile, Tail, read_lines},
     memory::{self, Peak},
+    orphans::Orphans,
     outcome::{self, exit_text},
     runtime_api::{self, Delivery, Mailbox},
 };
@@ -43,6 +44,8 @@ pub(super) struct Shared {
     pub(super) log: LogFile,
     /// How many answers are to be lost, with the process that gave them.
     pub(super) losses: Arc<AtomicU32>,
+    /// Ends the processes when this one is killed.
+    pub(super) orphans: Orphans,
 }
 
 /// `ENOEXEC`: a file is no program that the operating system knows.
@@ -173,6 +176,7 @@ impl Instance {
             .spawn()
             .map_err(|source| StartError::Spawn { binary: settings.binary.clone(), source })?;
         let pid = child.id().unwrap_or_default();
+        shared.orphans.began(pid);
         let (tail, peak) = (Arc::new(Tail::default()), Arc::new(Peak::default()));
         let (exited, exit) = watch::channel(None);
         (shared.observer)(&Event::InstanceStarted { function: &settings.name, pid });
@@ -409,6 +413,7 @@ impl Process {
         };
         // What it started itself ends with it, as a sandbox of Lambda does.
         drop(group);
+        self.shared.orphans.ended(self.pid);
         if reading {
             // What it wrote last tells why it ended.
             let _read = timeout(OUTPUT_GRACE, read).await;

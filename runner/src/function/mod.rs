@@ -20,6 +20,7 @@ mod instance;
 mod invoke_api;
 mod log;
 mod memory;
+mod orphans;
 mod outcome;
 mod pool;
 mod remote;

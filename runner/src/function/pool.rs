@@ -26,6 +26,7 @@ use super::{
     event::{Event, Observer},
     instance::{Attempt, Handle, Instance, Shared},
     log::LogFile,
+    orphans::Orphans,
     outcome,
     remote::{self, Remote},
     signing::Signing,
@@ -110,7 +111,8 @@ impl Function {
         // More places than the semaphore has are more than there can be processes.
         let places = Semaphore::new(settings.concurrency.min(Semaphore::MAX_PERMITS));
         let losses = Arc::new(AtomicU32::new(0));
-        let shared = Arc::new(Shared { settings, observer, log, losses });
+        let shared =
+            Arc::new(Shared { settings, observer, log, losses, orphans: Orphans::default() });
         let Settings { credentials, credentials_source, timeout, .. } = &shared.settings;
         let signing = Signing::new(credentials.clone(), credentials_source.clone(), *timeout);
         let pool = Pool {

@@ -108,7 +108,7 @@ pub struct Attempt {
     pub records: Vec<String>,
     /// The place of the record that is asked for, if it is in this attempt.
     pub place: Option<usize>,
-    /// How it ended; `None` while it runs, or if the run was cut off.
+    /// How it ended; `None` while it runs, or if its run, the last one, was cut off.
     pub end: Option<End>,
 }
 
@@ -129,6 +129,9 @@ pub enum End {
         /// Why.
         reason: String,
     },
+    /// Its run is over, and no line says how it ended: `weir up` was killed, or the journal misses the
+    /// report.
+    Missed,
 }
 
 /// How records were given up.
@@ -167,6 +170,9 @@ pub fn history_of(lines: impl Iterator<Item = Line>, wanted: &str) -> History {
     }
     for mapping in history.mappings.values_mut() {
         mapping.is_current = mapping.run == last_run;
+        for attempt in mapping.attempts.iter_mut().filter(|attempt| attempt.run < last_run) {
+            attempt.end.get_or_insert(End::Missed);
+        }
     }
     history
 }

@@ -13,6 +13,7 @@ use super::BadLine;
 use super::input::{Input, Reading};
 use super::source::{LINE_BYTES_MAX, Row};
 use super::typing::{is_plain_number, typed};
+use crate::output::counted;
 
 /// The names in the header line.
 ///
@@ -115,7 +116,8 @@ impl Records {
         let record = StringRecord::from_byte_record(record).map_err(|_| "not UTF-8".to_owned())?;
         if record.len() != self.columns.len() {
             let (fields, columns) = (record.len(), self.columns.len());
-            return Err(format!("it has {fields} fields, and the header names {columns}"));
+            let fields = counted(fields, "field", "fields");
+            return Err(format!("it has {fields}, and the header names {columns}"));
         }
         let mut item = Item::new();
         for ((column, text), attribute_type) in self.columns.iter().zip(&record).zip(&self.types) {
@@ -205,7 +207,7 @@ mod tests {
                 vec![
                     r#"2 {"a":{"S":"x"},"b":{"N":"1"}}"#,
                     r#"3 {"a":{"S":"y\r\nz"},"b":{"N":"2"}}"#,
-                    r#"5 it has 1 fields, and the header names 2: "w""#,
+                    r#"5 it has 1 field, and the header names 2: "w""#,
                 ],
             ),
             (

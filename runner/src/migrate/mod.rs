@@ -65,7 +65,7 @@ pub(crate) use self::host::{Host, Options};
 use self::verbs::{Answer, Verb, answer, left_by_abort};
 use crate::endpoint;
 use crate::exit::Exit;
-use crate::output::{self, Output, say};
+use crate::output::{self, Output, counted, say};
 use crate::retries::Absence;
 
 /// How often a waiting verb looks.
@@ -467,7 +467,10 @@ async fn throttle(context: &Context, name: &str, rate: u64) -> Result<Exit, Stri
         .await?;
     say(&match rate {
         0 => format!("the backfill of `{name}` reads as fast as it can"),
-        rate => format!("the backfill of `{name}` reads {rate} items per second of each table"),
+        rate => format!(
+            "the backfill of `{name}` reads {} per second of each table",
+            counted(rate, "item", "items")
+        ),
     });
     Ok(Exit::Done)
 }

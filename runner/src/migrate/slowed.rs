@@ -5,6 +5,7 @@ use rules::migration::plan::{Direction, LAG_FRESH_SECONDS, LAG_SECONDS_MAX, Plan
 use super::control::{Entry, number, text};
 use super::steps::is_paused;
 use super::{Context, workers};
+use crate::output::counted;
 use crate::server_date;
 
 /// What slows a migration down, in words.
@@ -28,7 +29,9 @@ pub(super) async fn throttled(
         return Ok(Some(reason));
     }
     let rate = Some(number(state, "rate")).filter(|r| *r > 0 && workers::keep_rate(state));
-    Ok(rate.map(|rate| format!("{rate} items per second of each table, by a person")))
+    Ok(rate.map(|rate| {
+        format!("{} per second of each table, by a person", counted(rate, "item", "items"))
+    }))
 }
 
 /// Why DynamoDB throttles requests on tables of a migration, as its workers noted.

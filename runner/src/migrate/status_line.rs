@@ -149,9 +149,10 @@ fn stream_line(status: &Value, name: &str) -> String {
         None => "how much has converged is not known".to_owned(),
     };
     let mut line = format!(
-        "  {converged} ({} of {} changes wait, {} s behind",
+        "  {converged} ({} of {} {}, {} s behind",
         of("waiting"),
-        of("records"),
+        counted(of("records"), "change", "changes"),
+        if of("waiting") == 1 { "waits" } else { "wait" },
         of("lag_seconds"),
     );
     // Nothing can be lost of a stream that was followed to its end.

@@ -144,7 +144,9 @@ pub(super) async fn sweep(
             swept += u64::from(is_swept?);
             looked += 1;
             if said.elapsed() > SAY_EVERY {
-                say(&format!("{looked} notes of tombstones are done, {swept} tombstones removed"));
+                let notes = counted(looked, "note of a tombstone is", "notes of tombstones are");
+                let removed = counted(swept, "tombstone", "tombstones");
+                say(&format!("{notes} done, {removed} removed"));
                 said = Instant::now();
             }
         }

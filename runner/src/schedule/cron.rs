@@ -10,6 +10,8 @@ use jiff::{
     tz::TimeZone,
 };
 
+use crate::output::counted;
+
 const YEARS: RangeInclusive<i16> = 1970..=2199;
 const MONTHS: [&str; 12] =
     ["JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC"];
@@ -50,8 +52,8 @@ impl Cron {
         let parts: Vec<&str> = fields.split_ascii_whitespace().collect();
         let [minutes, hours, day_of_month, month, day_of_week, year] = parts.as_slice() else {
             return Err(format!(
-                "found {} fields, write six: minutes hours day-of-month month day-of-week year, for example cron(0 10 * * ? *)",
-                parts.len()
+                "found {}, write six: minutes hours day-of-month month day-of-week year, for example cron(0 10 * * ? *)",
+                counted(parts.len(), "field", "fields")
             ));
         };
         let days = match (*day_of_month, *day_of_week) {

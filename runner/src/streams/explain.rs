@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use clap::Args;
 use serde_json::{Value, json};
 
-use self::verdict::{REDRIVEN, Surroundings, Verdict, end, verdicts};
+use self::verdict::{REDRIVEN, Surroundings, Verdict, end, reports, verdicts};
 use super::EndpointFlag;
 use super::redrives;
 use super::shards;
@@ -127,6 +127,7 @@ pub(super) async fn run(
         directory: &directory,
         redrives: &redrives::read(&directory),
         shard: history.shard.as_deref(),
+        is_running: arguments.store().is_some(),
     };
     let verdicts = verdicts(&history, &place, &sequence);
     if output == Output::Table {
@@ -252,8 +253,8 @@ fn text(
         }
         if verdict.missed > 0 {
             text.push_str(&format!(
-                "{stem}  the journal misses {} reports of this mapping\n",
-                verdict.missed
+                "{stem}  the journal misses {} of this mapping\n",
+                reports(verdict.missed)
             ));
         }
     }

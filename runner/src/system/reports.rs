@@ -7,6 +7,7 @@ use tokio::sync::mpsc;
 
 use crate::journal::{MappingJournal, Messages};
 use crate::mapping::{Command, Event};
+use crate::output::counted;
 use crate::poller::Observed;
 
 /// Things that cannot be reached that are remembered at most; then all are told once more.
@@ -52,7 +53,8 @@ pub(super) async fn show(
             journal.write(&seen);
         }
         if seen.missed > 0 {
-            tracing::warn!("mapping {name}: {} reports were left out here", seen.missed);
+            let missed = counted(seen.missed, "report was", "reports were");
+            tracing::warn!("mapping {name}: {missed} left out here");
         }
         match seen.command {
             _ if is_old => {}

@@ -8,6 +8,7 @@ use std::{
     fmt,
 };
 
+use crate::output::counted;
 use crate::template::stack::NotEmulated;
 
 /// After this many errors the rest is only counted: a reader mends the first ones and tries again.
@@ -126,6 +127,33 @@ pub struct Diagnostics {
     pub more: usize,
 }
 
+impl Diagnostics {
+    /// What keeps a template from being run: its errors alone, and how many findings there are, as a
+    /// reader sees the end of it first.
+    #[must_use]
+    pub fn why_not_run(&self) -> String {
+        let is_error = |found: &&Diagnostic| found.severity == Severity::Error;
+        let errors: Vec<String> =
+            self.shown.iter().filter(is_error).map(ToString::to_string).collect();
+        let warnings = self.shown.len() - errors.len();
+        let mut counts = vec![counted(errors.len(), "error", "errors")];
+        if warnings > 0 {
+            counts.push(counted(warnings, "warning", "warnings"));
+        }
+        if self.more > 0 {
+            counts.push(format!("{} more", self.more));
+        }
+        let mut text = errors.join("\n\n");
+        if counts.len() > 1 || errors.len() > 1 {
+            text.push_str(&format!("\n\n{}", counts.join(", ")));
+        }
+        if warnings > 0 {
+            text.push_str("; `weir check` shows all of them");
+        }
+        text
+    }
+}
+
 impl fmt::Display for Diagnostics {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, diagnostic) in self.shown.iter().enumerate() {
@@ -161,6 +189,11 @@ impl<'t> Findings<'t> {
             not_emulated: RefCell::new(Vec::new()),
             runs_on_aws: Cell::new(false),
         }
+    }
+
+    /// The name of the file.
+    pub(super) fn file(&self) -> &'t str {
+        self.file
     }
 
     /// Adds an error.

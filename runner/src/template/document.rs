@@ -13,7 +13,7 @@ use saphyr_parser::{Event, Marker, Parser, ScalarStyle, Span as ParserSpan, Tag}
 use crate::template::{
     diagnostic::{Findings, Span},
     intrinsic::{self, Intrinsic},
-    syntax::broken_json,
+    syntax::{broken_json, yaml_beside_json},
 };
 
 /// CloudFormation's own limit of a template in S3 (1 MB).
@@ -136,6 +136,10 @@ pub(crate) fn parse(text: &str, findings: &Findings<'_>) -> Option<Node> {
             "this template is empty",
             "write at least `Resources:` with one resource",
         );
+        return None;
+    }
+    if let Some((at, message, help)) = yaml_beside_json(findings.file(), text) {
+        findings.error(at, message, help);
         return None;
     }
     root

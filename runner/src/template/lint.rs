@@ -181,14 +181,19 @@ fn piece_from(findings: &Findings<'_>, at: Span, from: Span, marked: &str) -> Op
     None
 }
 
-/// Checks the settings of one mapping against each other and against its table.
+/// Checks the settings of one mapping against each other and against its table. A bound of its
+/// attempts that is refused is one that was meant.
 pub(super) fn check_mapping(
     properties: &Properties<'_, '_>,
     mapping: &EventSourceMapping,
     table: Option<&Table>,
+    is_bound_refused: bool,
 ) {
     let place = |name: &str| properties.key_place(name).unwrap_or(mapping.at);
-    if mapping.retry_attempts_max.is_none() && mapping.record_age_max.is_none() {
+    let has_bound = mapping.retry_attempts_max.is_some() || mapping.record_age_max.is_some();
+    if !has_bound && is_bound_refused {
+        // What is wrong with it is told; without it nothing is known.
+    } else if !has_bound {
         warn(
             properties,
             "retries-forever",

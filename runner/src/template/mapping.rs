@@ -114,6 +114,8 @@ fn settings(
     let window = properties.unsigned("MaximumBatchingWindowInSeconds", 0..=300).unwrap_or(0);
     let retries = properties.integer("MaximumRetryAttempts", -1..=10_000);
     let age = record_age(properties);
+    let is_bound_refused = (properties.has("MaximumRetryAttempts") && retries.is_none())
+        || (properties.has("MaximumRecordAgeInSeconds") && age.is_none());
     let bisect = properties.boolean("BisectBatchOnFunctionError").unwrap_or(false);
     let factor = properties.unsigned("ParallelizationFactor", 1..=10).unwrap_or(1);
     let tumbling = properties.unsigned("TumblingWindowInSeconds", 0..=900).unwrap_or(0);
@@ -139,7 +141,8 @@ fn settings(
         batching_window: Duration::from_secs(u64::from(window)),
         // -1 is not in the range of u32, so it becomes `None`, which is what it means.
         retry_attempts_max: retries.and_then(|number| u32::try_from(number.value).ok()),
-        record_age_max: age,
+        // So it is here.
+        record_age_max: age.and_then(|age| u64::try_from(age).ok()).map(Duration::from_secs),
         bisect_batch_on_function_error: bisect,
         parallelization_factor: factor,
         tumbling_window: (tumbling > 0).then(|| Duration::from_secs(u64::from(tumbling))),
@@ -149,7 +152,7 @@ fn settings(
         enabled,
         at: link.at,
     };
-    lint::check_mapping(properties, &mapping, table);
+    lint::check_mapping(properties, &mapping, table, is_bound_refused);
     Some(mapping)
 }
 
@@ -235,8 +238,8 @@ fn stream_of_arn(
     Source::Known(StreamSource::Arn(arn.to_owned()))
 }
 
-/// -1 (never given up), or 60 s to 7 days.
-fn record_age(properties: &Properties<'_, '_>) -> Option<Duration> {
+/// -1 (never given up), or 60 s to 7 days, in seconds; `None` if none is given, or it was refused.
+fn record_age(properties: &Properties<'_, '_>) -> Option<i64> {
     let At { value, at } = properties.integer("MaximumRecordAgeInSeconds", i64::MIN..=i64::MAX)?;
     if value != -1 && !(60..=604_800).contains(&value) {
         properties.resolver.findings.error(
@@ -244,8 +247,9 @@ fn record_age(properties: &Properties<'_, '_>) -> Option<Duration> {
             format!("MaximumRecordAgeInSeconds {value} is out of range"),
             "write -1 (never give up), or 60 to 604800",
         );
+        return None;
     }
-    u64::try_from(value).ok().map(Duration::from_secs)
+    Some(value)
 }
 
 fn check_parallelization(properties: &Properties<'_, '_>, factor: u32, tumbling: u32) {

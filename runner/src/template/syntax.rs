@@ -4,8 +4,12 @@
 //! What a template says is not looked at.
 
 use std::borrow::Cow;
+use std::path::Path;
 
 use crate::template::diagnostic::{Diagnostics, Findings, Span};
+
+/// That a comma stands behind the last member, which the parser of JSON calls by other names too.
+const TRAILING_COMMA: &str = "trailing comma";
 
 /// That bytes are not UTF-8 behind the first `valid` ones, with the place.
 pub(super) fn not_utf8(file: &str, bytes: &[u8], valid: usize) -> Diagnostics {
@@ -50,18 +54,35 @@ pub(super) fn broken_json(text: &str) -> Option<(Span, String, &'static str)> {
     if !inside.is_empty() && !inside.starts_with(['"', '}']) {
         return None;
     }
+    broken(text)
+}
+
+/// The same of a text that YAML takes, and that is JSON by the name of its file or but for a comma
+/// behind a last member: CloudFormation, and every other reader of JSON, refuses it.
+pub(super) fn yaml_beside_json(file: &str, text: &str) -> Option<(Span, String, &'static str)> {
+    let is_named = Path::new(file).extension().is_some_and(|it| it.eq_ignore_ascii_case("json"));
+    if is_named {
+        return broken(text);
+    }
+    broken_json(text).filter(|(_, message, _)| message.ends_with(TRAILING_COMMA))
+}
+
+fn broken(text: &str) -> Option<(Span, String, &'static str)> {
     let error = serde_json::from_str::<serde::de::IgnoredAny>(text).err()?;
     let said = error.to_string();
-    let what = match error.is_eof() {
-        true => "it ends before it is whole",
-        false => said.split(" at line ").next().unwrap_or_default(),
-    };
     let line = text.lines().nth(error.line().saturating_sub(1)).unwrap_or_default();
     let before = line.get(..error.column().saturating_sub(1)).unwrap_or(line);
     let at = Span { line: error.line().max(1), column: before.chars().count() + 1, width: 1 };
+    let what = if error.is_eof() {
+        "it ends before it is whole"
+    } else if is_behind_comma(text, at.line, before) {
+        TRAILING_COMMA
+    } else {
+        said.split(" at line ").next().unwrap_or_default()
+    };
     let help = if error.is_eof() {
         "close every brace, bracket and quotation mark"
-    } else if what.starts_with("trailing comma") {
+    } else if what.starts_with(TRAILING_COMMA) {
         "remove the comma before this; JSON has none behind the last member"
     } else if what.starts_with("key must be a string") {
         "write double quotation marks around each name"
@@ -71,6 +92,16 @@ pub(super) fn broken_json(text: &str) -> Option<(Span, String, &'static str)> {
         "check commas, quotation marks and brackets of this line and of the one before"
     };
     Some((at, format!("this is not valid JSON: {what}"), help))
+}
+
+/// Whether a brace or a bracket closes behind `before` in this line, and a comma stands before it.
+fn is_behind_comma(text: &str, line: usize, before: &str) -> bool {
+    let lines: Vec<&str> = text.lines().take(line).collect();
+    let Some((last, earlier)) = lines.split_last() else { return false };
+    let rest = last.strip_prefix(before).unwrap_or_default();
+    let mut pieces = std::iter::once(before).chain(earlier.iter().rev().copied());
+    let said = pieces.find(|piece| !piece.trim().is_empty()).unwrap_or_default();
+    rest.starts_with(['}', ']']) && said.trim_end().ends_with(',')
 }
 
 /// The place behind a text.

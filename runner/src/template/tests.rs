@@ -222,6 +222,19 @@ fn many_errors_are_counted() {
     assert_eq!((diagnostics.shown.len(), diagnostics.more), (50, 350));
 }
 
+#[test]
+fn what_is_not_run_is_told_by_its_errors_alone() {
+    let text = include_str!("../../testdata/template/bad-retries.yaml");
+    let said = read("t.yaml", text, &Context::default()).unwrap_err().why_not_run();
+    assert!(said.starts_with("error: MaximumRetryAttempts 20000 is too large"), "{said}");
+    assert_eq!((said.matches("error: ").count(), said.matches("warning[").count()), (4, 0));
+    assert!(said.ends_with("\n\n4 errors, 6 warnings; `weir check` shows all of them"), "{said}");
+    let one =
+        read("t.yaml", "Resources: {A: {Type: AWS::Nothing::Here}, B: 1}", &Context::default());
+    let one = one.unwrap_err();
+    assert_eq!(one.why_not_run().matches("error: ").count(), one.shown.len());
+}
+
 /// A stream, its function, and what else is written below `Resources`.
 fn with_function(properties: &str, resources: &str) -> String {
     format!(

@@ -139,7 +139,7 @@ impl<O: ObjectMaintenance> Eraser<O> {
         let fresh = ErasureReceipt { table: table.to_owned(), ..ErasureReceipt::default() };
         let mut receipt = match name {
             None => fresh,
-            Some(name) => self.begun(name, fresh).await?,
+            Some(name) => deadline.limit(self.begun(name, fresh)).await?,
         };
         if let (Some(name), Some(known)) = (name, &receipt.progress)
             && known.subject != subject.fingerprint()

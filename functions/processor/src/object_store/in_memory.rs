@@ -52,6 +52,8 @@ struct State {
     now_seconds: u64,
     random: u64,
     missing_bucket: bool,
+    /// The names and the sizes of contents that were sent, also where nothing was put.
+    sent: Vec<(String, usize)>,
     /// How many objects were asked for.
     gets: usize,
     /// How many of them are under way, and were at most.
@@ -88,6 +90,14 @@ impl InMemoryObjectStore {
     /// What the bucket keeps of earlier contents.
     pub(crate) fn earlier(&self) -> Vec<(String, Bytes)> {
         self.state.lock().unwrap().earlier.clone()
+    }
+
+    /// The sizes of contents that were sent for objects whose names begin so, also where nothing was
+    /// put.
+    pub(crate) fn sent(&self, prefix: &str) -> Vec<(String, usize)> {
+        let mut sent = self.state.lock().unwrap().sent.clone();
+        sent.retain(|(name, _)| name.starts_with(prefix));
+        sent
     }
 
     /// The time of the store's clock, in seconds since 1970.
@@ -205,6 +215,7 @@ impl ObjectMaintenance for InMemoryObjectStore {
         content: Bytes,
         _content_type: &str,
     ) -> Result<ChangeOutcome, Failure> {
+        self.state.lock().unwrap().sent.push((name.to_owned(), content.len()));
         let fate = self.request().await?;
         self.conflict(fate)?;
         {
@@ -307,6 +318,7 @@ impl ObjectStore for InMemoryObjectStore {
         content: Bytes,
         _content_type: &str,
     ) -> Result<PutOutcome, Failure> {
+        self.state.lock().unwrap().sent.push((name.to_owned(), content.len()));
         let fate = self.request().await?;
         let outcome = {
             let mut state = self.state.lock().unwrap();

@@ -105,7 +105,9 @@ pub(super) fn discover(base: &Schema, item: &ItemView<'_>) -> (Schema, Vec<Strin
         found.push(Column { name, path, column_type });
     }
     if over > 0 {
-        notes.push(format!("{over} attributes beyond {DISCOVERED_MAX} have no column"));
+        let beyond = if over == 1 { "attribute beyond" } else { "attributes beyond" };
+        let have = if over == 1 { "has" } else { "have" };
+        notes.push(format!("{over} {beyond} {DISCOVERED_MAX} {have} no column"));
     }
     found.sort_by(|a, b| a.name.cmp(&b.name));
     (base.with_discovered(found), notes)
@@ -189,12 +191,17 @@ mod tests {
     #[test]
     fn names_as_data_do_not_become_thousands_of_columns() {
         let keys = item_from_str(r#"{"id":{"S":"1"}}"#).unwrap();
-        let names = (0..DISCOVERED_MAX + 3)
-            .map(|number| (format!("a{number:05}"), model::AttributeValue::Bool(true)));
-        let item: Item = names.collect();
-        let (schema, notes) =
-            discover(&Schema::of(&ItemView::of(&keys), &[]), &ItemView::of(&item));
-        assert_eq!(schema.columns().count(), 1 + DISCOVERED_MAX);
-        assert_eq!(notes, ["3 attributes beyond 200 have no column"]);
+        for (more, expected) in [
+            (3, "3 attributes beyond 200 have no column"),
+            (1, "1 attribute beyond 200 has no column"),
+        ] {
+            let names = (0..DISCOVERED_MAX + more)
+                .map(|number| (format!("a{number:05}"), model::AttributeValue::Bool(true)));
+            let item: Item = names.collect();
+            let (schema, notes) =
+                discover(&Schema::of(&ItemView::of(&keys), &[]), &ItemView::of(&item));
+            assert_eq!(schema.columns().count(), 1 + DISCOVERED_MAX);
+            assert_eq!(notes, [expected]);
+        }
     }
 }

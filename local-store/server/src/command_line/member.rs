@@ -70,9 +70,11 @@ fn check_peers(
     }
     if addresses.len() != REPLICAS {
         return Err(format!(
-            "{} nodes are named with --peer; a store has {REPLICAS}: name all of them, this one \
-             included",
-            addresses.len()
+            "{} named with --peer; a store has {REPLICAS}: name all of them, this one included",
+            match addresses.len() {
+                1 => "1 node is".to_owned(),
+                nodes => format!("{nodes} nodes are"),
+            }
         ));
     }
     if !addresses.contains_key(&slot) {
@@ -102,6 +104,7 @@ mod tests {
         for (slot, text, expected) in [
             (1, "1=127.0.0.1:1 1=127.0.0.1:2 3=127.0.0.1:3", "named twice"),
             (1, "1=127.0.0.1:1 2=127.0.0.1:2", "2 nodes are named"),
+            (1, "1=127.0.0.1:1", "1 node is named"),
             (4, three, "--peer 4=ADDRESS is missing"),
             (1, "1=127.0.0.1:1 2=127.0.0.1:2 3=10.0.0.1:3", "10.0.0.1:3 without --cluster-secret"),
         ] {

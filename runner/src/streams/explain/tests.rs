@@ -59,6 +59,21 @@ fn entry(line: &str) -> Entry {
     }
 }
 
+/// The mapping, with this bucket, or this queue or topic.
+fn introduction(bucket: Option<&str>, messages: Option<Messages>) -> Entry {
+    Entry::Mapping {
+        mapping: "votes".to_owned(),
+        function: "counters".to_owned(),
+        table: "votes".to_owned(),
+        stream: "arn".to_owned(),
+        filters: Vec::new(),
+        bucket: bucket.map(str::to_owned),
+        messages,
+        report_batch_item_failures: true,
+        starting_position: None,
+    }
+}
+
 fn explain(lines: &str, sequence: &str) -> String {
     explain_with(lines, sequence, (Some("failures"), None), &[]).0
 }
@@ -73,17 +88,7 @@ fn explain_with(
 ) -> (String, Option<String>) {
     let folder = tempfile::tempdir().unwrap();
     let journal = Journal::begin(folder.path(), 1).unwrap();
-    journal.introduce(Entry::Mapping {
-        mapping: "votes".to_owned(),
-        function: "counters".to_owned(),
-        table: "votes".to_owned(),
-        stream: "arn".to_owned(),
-        filters: Vec::new(),
-        bucket: bucket.map(str::to_owned),
-        messages,
-        report_batch_item_failures: true,
-        starting_position: None,
-    });
+    journal.introduce(introduction(bucket, messages));
     journal.write(lines.lines().map(entry));
     let history = history_of(Reader::open(folder.path()).unwrap(), sequence);
     let place = Surroundings {
@@ -91,7 +96,8 @@ fn explain_with(
         status: None,
         directory: Path::new("up"),
         redrives,
-        shard: None,
+        shard: history.shard.as_deref(),
+        is_running: true,
     };
     let verdicts = verdicts(&history, &place, sequence);
     let object = verdicts[0].failure_object.clone();
@@ -307,6 +313,7 @@ fn mappings_that_do_not_run_are_said_to_be() {
         directory: Path::new("up"),
         redrives: &[],
         shard: None,
+        is_running: true,
     };
     let verdicts = verdicts(&History::default(), &place, "41");
     let said = text("41", &History::default(), Ok(&found), &verdicts);
@@ -326,4 +333,45 @@ fn what_cannot_be_kept_is_said_to_wait_for_its_destination() {
     assert!(again.contains("no attempt was successful yet"), "{again}");
     let kept = explain(&format!("{failed}\ngave-up 41 41 aws/lambda/x"), "41");
     assert!(kept.contains("given up       RetryAttemptsExhausted, kept in"), "{kept}");
+}
+
+/// Goal: an attempt whose end `weir up` did not live to write is told from one that runs, and a record
+/// that the checkpoint is past from one that is tried.
+#[test]
+fn an_attempt_without_an_end_is_said_to_be_over_once_its_run_is() {
+    let missed = "its end is not in the journal: `weir up` was killed meanwhile";
+    let shard =
+        |checkpoint: &str| json!({"id": "shardId-1", "state": "working", "checkpoint": checkpoint});
+    let status = |checkpoint: &str| json!({"mappings": [{"mapping": "votes", "shards": [shard(checkpoint)]}]});
+    let (before, past) = (status("40"), status("41"));
+    for (runs, status, is_running, outcome, detail, end) in [
+        (1, Some(&before), true, "being tried", "no attempt was successful yet", "· it runs"),
+        (1, None, true, "being tried", "no attempt was successful yet", "· it runs"),
+        (1, None, false, "being tried", "no attempt is known to have been successful, and", missed),
+        (2, Some(&before), true, "being tried", "no attempt was successful yet", missed),
+        (2, Some(&past), true, "end unknown", "it is done or was given up, as the", missed),
+        (1, Some(&past), true, "end unknown", "it is done or was given up, as the", "· it runs"),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        for run in 0..runs {
+            let journal = Journal::begin(folder.path(), 1).unwrap();
+            journal.introduce(introduction(None, None));
+            if run == 0 {
+                journal.write(std::iter::once(entry("invoked 1 1 41")));
+            }
+        }
+        let history = history_of(Reader::open(folder.path()).unwrap(), "41");
+        let place = Surroundings {
+            found: None,
+            status,
+            directory: Path::new("up"),
+            redrives: &[],
+            shard: history.shard.as_deref(),
+            is_running,
+        };
+        let said = text("41", &history, Err(&NotFound::Gone), &verdicts(&history, &place, "41"));
+        for expected in [outcome, detail, end] {
+            assert!(said.contains(expected), "{expected}: {said}");
+        }
+    }
 }

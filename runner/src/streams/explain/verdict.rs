@@ -10,6 +10,7 @@ use super::super::redrives::Redrive;
 use super::{Found, time};
 use crate::journal::{Attempt, End, History, MappingFacts, MappingHistory, PassedOver};
 use crate::mapping::{FilterCriteria, SequenceNumber};
+use crate::output::counted;
 use crate::status;
 
 /// What one mapping did.
@@ -51,6 +52,8 @@ pub(super) struct Surroundings<'a> {
     pub(super) redrives: &'a [Redrive],
     /// The record's shard, if the journal names it.
     pub(super) shard: Option<&'a str>,
+    /// Whether the `weir up` runs that writes the journal.
+    pub(super) is_running: bool,
 }
 
 pub(super) fn verdicts(
@@ -135,6 +138,13 @@ fn verdict(
     let was_tried = mapping.attempts.iter().any(|attempt| attempt.place.is_some());
     let key = given_up.and_then(|given_up| given_up.key.as_deref());
     let kept = key.map(|key| Kept::new(&mapping.facts, key, directory));
+    let waiting = Waiting {
+        mapping: name,
+        sequence,
+        shard: found.map(|found| found.shard.as_str()).or(place.shard),
+        missed: mapping.missed,
+        starts_at: mapping.facts.starting_position.as_deref(),
+    };
     let (outcome, detail) = if is_done {
         ("delivered", String::new())
     } else if let Some(given_up) = given_up {
@@ -145,22 +155,15 @@ fn verdict(
             Some((false, at)) => ("given up", format!("{given_up}; not done by a redrive at {at}")),
             None => ("given up", given_up),
         }
+    } else if was_tried && waiting.is_over(status) {
+        (END_UNKNOWN, waiting.over())
     } else if was_tried && status.is_some_and(|status| status::is_disabled(status, name)) {
         (NOT_DELIVERED, format!("no attempt was successful, and {DISABLED}"))
     } else if was_tried {
-        let waits = |why: &String| format!("it was given up and waits for its destination: {why}");
-        let tried = "no attempt was successful yet";
-        ("being tried", mapping.undelivered.as_ref().map_or_else(|| tried.to_owned(), waits))
+        ("being tried", being_tried(mapping, place.is_running))
     } else if passed_over.is_some() || live.as_ref().is_some_and(|(matched, _)| !matched) {
         ("filtered out", why.join("; "))
     } else {
-        let waiting = Waiting {
-            mapping: name,
-            sequence,
-            shard: found.map(|found| found.shard.as_str()).or(place.shard),
-            missed: mapping.missed,
-            starts_at: mapping.facts.starting_position.as_deref(),
-        };
         (NOT_DELIVERED, waiting.text(status))
     };
     Verdict {
@@ -168,15 +171,39 @@ fn verdict(
         function: mapping.facts.function.clone(),
         outcome,
         detail,
-        attempts: mapping.attempts.clone(),
+        attempts: attempts(mapping, place.is_running),
         failure_object: kept.and_then(|kept| kept.object),
         filter: why,
         missed: mapping.missed,
     }
 }
 
+/// What a record waits for that no attempt has done.
+fn being_tried(mapping: &MappingHistory, is_running: bool) -> String {
+    match &mapping.undelivered {
+        Some(why) => format!("it was given up and waits for its destination: {why}"),
+        None if is_running => TRIED.to_owned(),
+        None => TRIED_BEFORE.to_owned(),
+    }
+}
+
+/// The attempts; where nothing runs, those without an end got none.
+fn attempts(mapping: &MappingHistory, is_running: bool) -> Vec<Attempt> {
+    let mut attempts = mapping.attempts.clone();
+    if !is_running {
+        attempts.iter_mut().for_each(|attempt| {
+            attempt.end.get_or_insert(End::Missed);
+        });
+    }
+    attempts
+}
+
 /// What `weir streams redrive` has brought to its function after it was given up.
 pub(super) const REDRIVEN: &str = "redriven";
+/// What was tried, and of which only the checkpoint tells that it is over.
+const END_UNKNOWN: &str = "end unknown";
+const TRIED: &str = "no attempt was successful yet";
+const TRIED_BEFORE: &str = "no attempt is known to have been successful, and `weir up` does not run; it goes on from its checkpoint when it is started";
 const DISABLED: &str = "the mapping is disabled now (`Enabled: false` in the template)";
 const NOT_DELIVERED: &str = "not delivered";
 const KEPT_NOWHERE: &str = "kept nowhere: the mapping has no OnFailure destination";
@@ -249,9 +276,7 @@ impl Waiting<'_> {
         if status::is_disabled(status, self.mapping) {
             return DISABLED.to_owned();
         }
-        let is_own =
-            |mapping: &&Value| mapping.get("mapping").and_then(Value::as_str) == Some(self.mapping);
-        let Some(mapping) = status::list(status, "mappings").iter().find(is_own) else {
+        let Some(mapping) = self.own(status) else {
             return "the mapping is not running: it is not enabled, or its stream is gone"
                 .to_owned();
         };
@@ -259,29 +284,63 @@ impl Waiting<'_> {
             let why = mapping.get("end").and_then(Value::as_str).unwrap_or("it has ended");
             return format!("the mapping runs no more: {why}; start `weir up` again");
         }
-        let is_its = |candidate: &&Value| candidate.get("id").and_then(Value::as_str) == self.shard;
-        match status::list(mapping, "shards").iter().find(is_its) {
+        match self.its_shard(mapping) {
             Some(shard) => self.in_shard(shard),
             None => "its shard is not read yet, or is over".to_owned(),
         }
     }
 
+    /// Whether the mapping is past the record, as far as its state says it.
+    fn is_over(&self, status: Option<&Value>) -> bool {
+        let mapping = status.and_then(|status| self.own(status));
+        let shard = mapping.and_then(|mapping| self.its_shard(mapping));
+        shard.is_some_and(|shard| self.is_past(shard))
+    }
+
+    /// That the mapping is past a record that was tried, and how that ended nobody wrote down.
+    fn over(&self) -> String {
+        let why = match self.missed {
+            0 => "`weir up` was killed meanwhile".to_owned(),
+            missed => format!("it misses {}", reports(missed)),
+        };
+        format!(
+            "it is done or was given up, as the checkpoint is past it; the journal does not say which: {why}"
+        )
+    }
+
+    fn own<'s>(&self, status: &'s Value) -> Option<&'s Value> {
+        let mut mappings = status::list(status, "mappings").iter();
+        mappings.find(|it| it.get("mapping").and_then(Value::as_str) == Some(self.mapping))
+    }
+
+    fn its_shard<'s>(&self, mapping: &'s Value) -> Option<&'s Value> {
+        let mut shards = status::list(mapping, "shards").iter();
+        shards.find(|it| it.get("id").and_then(Value::as_str) == self.shard)
+    }
+
+    /// Whether the checkpoint of the shard is behind the record. One that is over has no checkpoint of
+    /// its own any more.
+    fn is_past(&self, shard: &Value) -> bool {
+        shard.get("state").and_then(Value::as_str) == Some("done")
+            || self.is_behind(shard, "checkpoint")
+    }
+
+    fn is_behind(&self, shard: &Value, mark: &str) -> bool {
+        let parse = |text: &str| SequenceNumber::parse(text).ok();
+        let mark = shard.get(mark).and_then(Value::as_str).and_then(parse);
+        mark.zip(parse(self.sequence)).is_some_and(|(mark, own)| own <= mark)
+    }
+
     fn in_shard(&self, shard: &Value) -> String {
         let text = |name: &str| shard.get(name).and_then(Value::as_str);
-        let is_behind = |mark: &str| {
-            let parse = |text: &str| SequenceNumber::parse(text).ok();
-            let own = parse(self.sequence);
-            text(mark).and_then(parse).zip(own).is_some_and(|(mark, own)| own <= mark)
-        };
-        // A shard that is over has no checkpoint of its own any more.
-        if text("state") == Some("done") || is_behind("checkpoint") {
+        if self.is_past(shard) {
             return match self.missed {
                 0 if self.starts_at == Some(LATEST) => {
                     format!("{BEFORE_THE_START}, or it is done and the journal has it no more")
                 }
                 0 => "it is done or was given up, and the journal has it no more".to_owned(),
                 missed => {
-                    format!("it is done or was given up; the journal misses {missed} reports")
+                    format!("it is done or was given up; the journal misses {}", reports(missed))
                 }
             };
         }
@@ -293,7 +352,9 @@ impl Waiting<'_> {
             Some("retrying") => "it waits behind a batch that fails".to_owned(),
             Some("unreachable") => "its shard cannot be read; it is tried again".to_owned(),
             Some("waits for its parent") => "its shard waits until its parent is done".to_owned(),
-            _ if is_behind("last_read") => "it was read and waits for its batch".to_owned(),
+            _ if self.is_behind(shard, "last_read") => {
+                "it was read and waits for its batch".to_owned()
+            }
             Some("caught up") if self.starts_at == Some(LATEST) => {
                 format!("{BEFORE_THE_START}, or in the last moments")
             }
@@ -306,6 +367,10 @@ impl Waiting<'_> {
 const LATEST: &str = "LATEST";
 const BEFORE_THE_START: &str =
     "it was written before the mapping began (`StartingPosition: LATEST`)";
+
+pub(super) fn reports(count: u64) -> String {
+    counted(count, "report", "reports")
+}
 
 /// A reason of several lines in one. What a program wrote before it ended says in its last line what
 /// went wrong.
@@ -325,6 +390,10 @@ pub(super) fn end(attempt: &Attempt) -> String {
             let done = if *done > 0 { format!(", {done} done") } else { String::new() };
             format!("error{done} after {took_ms} ms: {}", in_a_line(reason))
         }
-        None => "no end is known: it runs, or the run was cut off".to_owned(),
+        Some(End::Missed) => {
+            "its end is not in the journal: `weir up` was killed meanwhile, or could not keep up; the function may have done it"
+                .to_owned()
+        }
+        None => "it runs".to_owned(),
     }
 }

@@ -135,9 +135,7 @@ impl<O: ObjectMaintenance> Eraser<O> {
             let found = found.map_err(|obstacle| obstacle.in_object(&entry.name))?;
             let Some((object, erased)) = found else { continue };
             is_clean = false;
-            receipt.event_ids.extend(erased);
-            receipt.objects.insert(entry.name.clone());
-            receipt.objects_replaced = receipt.objects.len();
+            receipt.name(&entry.name, erased);
             bytes += object.len();
             changed.push((entry, object));
             if bytes > CHANGED_BYTES_MAX {

@@ -1,17 +1,29 @@
 //! The receipt of an erasure, and how it is kept.
+//!
+//! It is written anew after every few objects, so it stays small: of an erasure that has a name, rows
+//! and objects that are many go into numbered lists beside it, each of which is written once. A list is
+//! there before the receipt counts it, and one that no receipt counts says nothing: the call that wrote
+//! it died, and the next one writes it again.
 
 use std::collections::BTreeSet;
 
 use bytes::Bytes;
+use futures::{StreamExt, TryStreamExt, stream};
 use rules::archive::UtcMinute;
 use serde::{Deserialize, Serialize};
 
+use super::super::part_content::{DigestSet, digest};
 use super::Eraser;
 use super::pass::Progress;
 use crate::failure::Failure;
 use crate::object_store::{ChangeOutcome, ObjectMaintenance, PutOutcome};
 
 const JSON: &str = "application/json";
+/// Rows and objects that a receipt names itself; with more they go into a list. Some 50 KB, so what
+/// is written of a receipt is in proportion to the objects that are read and to the rows.
+pub(super) const NAMED_MAX: usize = 1_000;
+/// Lists that are read at the same time; most have some 50 KB.
+const LISTS_AT_ONCE: usize = 16;
 
 /// What was erased. It names no key, so that it can be kept.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,10 +43,17 @@ pub struct ErasureReceipt {
     pub objects_read: usize,
     /// Objects that held such rows.
     pub objects_replaced: usize,
-    /// Their names.
+    /// Rows that are gone, those that lists name included. A receipt from before there were lists
+    /// does not say it, and names each.
+    #[serde(default)]
+    pub rows: usize,
+    /// Lists that name objects and rows, from 1 to this number.
+    #[serde(default)]
+    pub lists: usize,
+    /// The names of the objects, but for those that lists name.
     #[serde(default)]
     pub objects: BTreeSet<String>,
-    /// The rows that are gone, by their event ids.
+    /// The rows that are gone, by their event ids, but for those that lists name.
     pub event_ids: BTreeSet<String>,
     /// Earlier contents of the table's objects that a versioned bucket had kept, and that are gone.
     pub earlier_contents_removed: usize,
@@ -43,6 +62,25 @@ pub struct ErasureReceipt {
     /// How far an erasure has got that is not done; `None` when it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<Progress>,
+    /// What is named, in the receipt or in lists.
+    #[serde(skip)]
+    pub(super) known: Known,
+}
+
+/// What a receipt and its lists name, and whether its object stands.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Known {
+    event_ids: DigestSet,
+    objects: DigestSet,
+    stands: bool,
+}
+
+/// What a list beside a receipt names; none names what one before it does.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct List {
+    pub(super) objects: BTreeSet<String>,
+    pub(super) event_ids: BTreeSet<String>,
 }
 
 /// When rows were erased, and how many.
@@ -59,7 +97,7 @@ impl ErasureReceipt {
     /// saying when it was; so it does of one that was written before it had a list.
     pub(super) fn note_erasure(&mut self, now_seconds: u64) {
         let known: usize = self.erasures.iter().map(|erasure| erasure.rows).sum();
-        let rows = self.event_ids.len().saturating_sub(known);
+        let rows = self.rows.saturating_sub(known);
         match self.erasures.last() {
             Some(last) if rows == 0 => self.erased_seconds = last.seconds,
             _ => {
@@ -67,6 +105,30 @@ impl ErasureReceipt {
                 self.erasures.push(Erasure { seconds: now_seconds, rows });
             }
         }
+    }
+
+    /// Names an object and the rows that are erased from it, each once.
+    pub(super) fn name(&mut self, object: &str, event_ids: Vec<String>) {
+        if self.known.objects.insert(digest(object)) {
+            self.objects.insert(object.to_owned());
+        }
+        let known = &mut self.known.event_ids;
+        self.event_ids.extend(event_ids.into_iter().filter(|id| known.insert(digest(id))));
+        self.objects_replaced = self.known.objects.len();
+        self.rows = self.known.event_ids.len();
+    }
+
+    /// Knows what is named by the receipt itself.
+    fn note_named(&mut self) {
+        self.known.objects.extend(self.objects.iter().map(|name| digest(name)));
+        self.known.event_ids.extend(self.event_ids.iter().map(|id| digest(id)));
+        self.rows = self.known.event_ids.len();
+    }
+
+    /// The list of a number, beside the object that keeps the receipt.
+    fn list_name(&self, number: usize) -> String {
+        let folder = self.receipt.strip_suffix(".json").unwrap_or(&self.receipt);
+        format!("{folder}/{number:06}.json")
     }
 }
 
@@ -96,7 +158,7 @@ pub struct ErasureSummary {
 impl From<ErasureReceipt> for ErasureSummary {
     fn from(receipt: ErasureReceipt) -> Self {
         Self {
-            rows: receipt.event_ids.len(),
+            rows: receipt.rows,
             table: receipt.table,
             receipt: receipt.receipt,
             erased_seconds: receipt.erased_seconds,
@@ -116,19 +178,41 @@ impl<O: ObjectMaintenance> Eraser<O> {
         fresh: ErasureReceipt,
     ) -> Result<ErasureReceipt, Failure> {
         let receipt = format!("{}table={}/{name}.json", self.receipts_prefix, fresh.table);
-        match self.persist(|| self.store.get(&receipt)).await? {
-            None => Ok(ErasureReceipt { receipt, ..fresh }),
-            Some(known) => serde_json::from_slice(&known)
-                .map(|mut known: ErasureReceipt| {
-                    if known.erasures.is_empty() && known.progress.is_none() {
-                        known.note_erasure(known.erased_seconds);
-                    }
-                    ErasureReceipt { receipt: receipt.clone(), ..known }
-                })
-                .map_err(|error| {
-                    Failure::Fatal(format!("receipt `{receipt}` is damaged: {error}"))
-                }),
+        let Some(known) = self.persist(|| self.store.get(&receipt)).await? else {
+            return Ok(ErasureReceipt { receipt, ..fresh });
+        };
+        let known: ErasureReceipt =
+            serde_json::from_slice(&known).map_err(|error| damaged(&receipt, &error))?;
+        let mut known = ErasureReceipt { receipt, ..known };
+        known.known.stands = true;
+        self.read_lists(&mut known).await?;
+        known.note_named();
+        if known.erasures.is_empty() && known.progress.is_none() {
+            known.note_erasure(known.erased_seconds);
         }
+        Ok(known)
+    }
+
+    /// Knows what the lists of a receipt name.
+    async fn read_lists(&self, receipt: &mut ErasureReceipt) -> Result<(), Failure> {
+        let names: Vec<String> =
+            (1..=receipt.lists).map(|number| receipt.list_name(number)).collect();
+        let reads: Vec<_> =
+            names.iter().map(|name| self.persist(|| self.store.get(name))).collect();
+        let mut lists = stream::iter(reads).buffered(LISTS_AT_ONCE);
+        for name in &names {
+            let Some(list) = lists.try_next().await?.flatten() else {
+                return Err(Failure::Fatal(format!(
+                    "the list `{name}` of the receipt `{}` is gone; put it back, or give the erasure another name",
+                    receipt.receipt
+                )));
+            };
+            let list: List =
+                serde_json::from_slice(&list).map_err(|error| damaged(name, &error))?;
+            receipt.known.objects.extend(list.objects.iter().map(|name| digest(name)));
+            receipt.known.event_ids.extend(list.event_ids.iter().map(|id| digest(id)));
+        }
+        Ok(())
     }
 
     /// Keeps how far an erasure has got, if it has a name under which somebody can go on.
@@ -147,12 +231,7 @@ impl<O: ObjectMaintenance> Eraser<O> {
     /// Keeps a receipt: one with a name in its own object, instead of what stood there; others each
     /// in a new one. This function runs once at a time, so nobody else writes it.
     pub(super) async fn keep_receipt(&self, receipt: &mut ErasureReceipt) -> Result<(), Failure> {
-        let is_named = !receipt.receipt.is_empty();
-        let text = |receipt: &ErasureReceipt| {
-            serde_json::to_string_pretty(receipt)
-                .map_err(|error| Failure::Fatal(format!("the receipt cannot be written: {error}")))
-        };
-        if !is_named {
+        if receipt.receipt.is_empty() {
             let time = UtcMinute::of_seconds(receipt.erased_seconds)
                 .map_or_else(String::new, UtcMinute::compact_text);
             let hash = xxhash_rust::xxh3::xxh3_64(text(receipt)?.as_bytes());
@@ -160,33 +239,68 @@ impl<O: ObjectMaintenance> Eraser<O> {
                 "{}table={}/erasure-{time}-{hash:016x}.json",
                 self.receipts_prefix, receipt.table
             );
+            // What stands there with this hash is this very receipt.
+            let text = Bytes::from(text(receipt)?);
+            return self.write(&receipt.receipt, &text, &mut false).await;
         }
-        let (name, text) = (receipt.receipt.clone(), Bytes::from(text(receipt)?));
+        if receipt.objects.len() + receipt.event_ids.len() > NAMED_MAX {
+            self.move_into_list(receipt).await?;
+        }
+        let text = Bytes::from(text(receipt)?);
+        let mut stands = receipt.known.stands;
+        self.write(&receipt.receipt, &text, &mut stands).await?;
+        receipt.known.stands = stands;
+        Ok(())
+    }
+
+    /// Writes what a receipt names into the next list, and names it there alone. The receipt has to be
+    /// kept then.
+    async fn move_into_list(&self, receipt: &mut ErasureReceipt) -> Result<(), Failure> {
+        let name = receipt.list_name(receipt.lists + 1);
+        let list = List {
+            objects: std::mem::take(&mut receipt.objects),
+            event_ids: std::mem::take(&mut receipt.event_ids),
+        };
+        // One that stands there is of a call that died before its receipt counted it.
+        self.write(&name, &Bytes::from(text(&list)?), &mut false).await?;
+        receipt.lists += 1;
+        Ok(())
+    }
+
+    /// Writes an object, whether or not it `stands` there; which of the two is found out if it was
+    /// not so. Nobody else writes it: if it changes meanwhile, that is the work of a request before,
+    /// whose answer did not arrive.
+    async fn write(&self, name: &str, text: &Bytes, stands: &mut bool) -> Result<(), Failure> {
         let mut attempts = self.retry.attempts();
         while attempts.next().await {
-            if self.put_receipt(&name, &text, is_named).await? {
+            if !*stands {
+                let put = || self.store.put_if_absent(name, text.clone(), JSON);
+                let outcome = self.persist(put).await?;
+                *stands = outcome != PutOutcome::Contended;
+                if matches!(outcome, PutOutcome::Created { .. }) {
+                    return Ok(());
+                }
+                continue;
+            }
+            let found = self.persist(|| self.store.list(name)).await?;
+            let Some(found) = found.into_iter().find(|entry| entry.name == name) else {
+                *stands = false;
+                continue;
+            };
+            let replace = || self.store.replace(name, &found.entity_tag, text.clone(), JSON);
+            if self.persist(replace).await? == ChangeOutcome::Made {
                 return Ok(());
             }
         }
         Err(Failure::Retry(format!("receipt `{name}` is written by somebody else; ask again")))
     }
+}
 
-    /// Creates the object of a receipt, or replaces it if it may stand there. Answers whether it is
-    /// kept; if not, it is another one than when it was looked at: this may be the work of a request
-    /// before, whose answer did not arrive.
-    async fn put_receipt(&self, name: &str, text: &Bytes, replaces: bool) -> Result<bool, Failure> {
-        let put = || self.store.put_if_absent(name, text.clone(), JSON);
-        match self.persist(put).await? {
-            PutOutcome::Created { .. } => return Ok(true),
-            PutOutcome::Exists if !replaces => return Ok(true),
-            PutOutcome::Exists => {}
-            PutOutcome::Contended => return Ok(false),
-        }
-        let stands = self.persist(|| self.store.list(name)).await?;
-        let Some(stands) = stands.into_iter().find(|entry| entry.name == name) else {
-            return Ok(false);
-        };
-        let replace = || self.store.replace(name, &stands.entity_tag, text.clone(), JSON);
-        Ok(self.persist(replace).await? == ChangeOutcome::Made)
-    }
+fn text(written: &impl Serialize) -> Result<String, Failure> {
+    serde_json::to_string_pretty(written)
+        .map_err(|error| Failure::Fatal(format!("the receipt cannot be written: {error}")))
+}
+
+fn damaged(name: &str, error: &serde_json::Error) -> Failure {
+    Failure::Fatal(format!("receipt `{name}` is damaged: {error}"))
 }

@@ -12,6 +12,7 @@ use super::super::compaction::tests::{
 };
 use super::super::rewrite::ObjectReader;
 use super::super::tests::{block_on, contents, effect_of, folded, hour, sink};
+use super::receipt::{List, NAMED_MAX};
 use super::*;
 use crate::frame::Executor;
 use crate::maintenance::{self, Answer};
@@ -301,6 +302,96 @@ fn an_erasure_that_is_asked_for_again_keeps_one_receipt() {
     });
 }
 
+/// The receipt that stands, and every row that it names, itself and in its lists.
+fn kept(store: &Store, name: &str) -> (ErasureReceipt, BTreeSet<String>) {
+    let objects = store.objects();
+    let receipt: ErasureReceipt = serde_json::from_slice(&objects[name]).unwrap();
+    let mut named = receipt.event_ids.clone();
+    for number in 1..=receipt.lists {
+        let list = format!("{}/{number:06}.json", name.strip_suffix(".json").unwrap());
+        let list: List = serde_json::from_slice(&objects[&list]).unwrap();
+        let before = named.len();
+        named.extend(list.event_ids.iter().cloned());
+        assert_eq!(named.len(), before + list.event_ids.len(), "each is named once");
+    }
+    (receipt, named)
+}
+
+/// Each part has rows of the subject, and after each few of them the receipt is kept.
+#[test]
+fn what_is_written_of_a_receipt_is_in_proportion_to_its_rows() {
+    block_on(async {
+        const ROWS: usize = 3_000;
+        let faults = Faults { page_objects: 1_000, ..Faults::default() };
+        let store = Store::new(InMemoryObjectStore::with_faults(1, faults));
+        sink(&store, 5).apply(folded(0..ROWS), &Found::default(), hour()).await;
+        assert!(parts(&store).len() > 64, "several times as many as are looked at between two");
+        store.pass_seconds(10 * AGE_SECONDS_MIN);
+        let all =
+            Subject { begins_with: vec![("id".to_owned(), "k".to_owned())], ..Subject::default() };
+        let now = store.now_seconds();
+        let done = eraser(&store).erase("things", &all, Some("all"), now, hour()).await.unwrap();
+        assert_eq!((done.rows, done.erasures[0].rows), (ROWS, ROWS));
+        let (receipt, named) = kept(&store, &done.receipt);
+        assert_eq!(named, (0..ROWS).map(event_id).collect());
+        assert!(receipt.lists >= 2 && receipt.event_ids.len() <= NAMED_MAX, "{}", receipt.lists);
+        for (name, bytes) in store.sent("erasures/") {
+            if name == done.receipt {
+                assert!(bytes < 100 * NAMED_MAX, "{bytes} bytes are written again and again");
+            }
+        }
+        let lists = store.sent("erasures/table=things/all/");
+        assert_eq!(lists.len(), receipt.lists, "each is sent once: {lists:?}");
+        // Asked for again, nothing is named twice.
+        let again = eraser(&store).erase("things", &all, Some("all"), now, hour()).await.unwrap();
+        assert_eq!((again.rows, again.lists, again.erasures), (ROWS, receipt.lists, done.erasures));
+    });
+}
+
+/// What an old receipt names goes into a list, and more rows are erased under its name.
+#[test]
+fn a_receipt_whose_rows_go_into_a_list_names_each_wherever_it_dies() {
+    block_on(async {
+        let name = "erasures/table=things/gdpr.json";
+        let old: BTreeSet<String> = (10_000..10_000 + NAMED_MAX).map(event_id).collect();
+        let text = serde_json::json!({
+            "table": "things", "erasedSeconds": 5, "objectsRead": 1, "objectsReplaced": 1,
+            "eventIds": &old, "earlierContentsRemoved": 0, "passes": 2,
+        });
+        let (mut has_orphan, mut polls, mut seed) = (false, 0, 1);
+        while seed < 5 {
+            polls += 1;
+            let store = Store::new(InMemoryObjectStore::with_faults(seed, Faults::default()));
+            three_parts(&store).await;
+            let text = Bytes::from(text.to_string());
+            store.put_if_absent(name, text, "application/json").await.unwrap();
+            let erase = async |number| {
+                eraser(&store).erase("things", &film(number), Some("gdpr"), 60, hour()).await
+            };
+            let is_over = polls_until_death(polls, erase(5)).await.is_some();
+            let (died, named) = kept(&store, name);
+            assert!(old.is_subset(&named), "{polls}");
+            has_orphan |= died.lists == 0
+                && store.objects().contains_key("erasures/table=things/gdpr/000001.json");
+            assert!(
+                named.contains(&event_id(5)) || contents(&parts(&store)).contains_key(&event_id(5))
+            );
+            // Others ask under this name where they may, and get no row of the one that died.
+            let is_refused = erase(4).await.is_err();
+            let done = erase(5).await.unwrap();
+            let (receipt, named) = kept(&store, name);
+            assert_eq!((receipt.lists, receipt.rows), (1, named.len()), "{polls}");
+            assert_eq!(done.rows, NAMED_MAX + 2 - usize::from(is_refused), "{polls}");
+            assert!(named.contains(&event_id(5)) && receipt.progress.is_none());
+            assert_eq!(receipt.erasures[0], Erasure { seconds: 5, rows: NAMED_MAX });
+            if is_over {
+                (seed, polls) = (seed + 1, 0);
+            }
+        }
+        assert!(has_orphan);
+    });
+}
+
 /// What Lambda takes as an answer. Source: AWS Lambda developer guide, "Lambda quotas".
 const ANSWER_BYTES_MAX: usize = 6_291_556;
 
@@ -329,10 +420,12 @@ fn the_answer_of_a_large_erasure_is_small() {
             let answer = serde_json::to_value(done.unwrap()).unwrap();
             assert_eq!(answer["erased"]["rows"], rows);
             assert!(answer.to_string().len() < 1_000 && logged.len() < 1_000, "{answer}");
-            let kept = store.objects()[name].clone();
-            assert!(kept.len() > ANSWER_BYTES_MAX);
-            let kept: ErasureReceipt = serde_json::from_slice(&kept).unwrap();
-            assert_eq!((kept.event_ids.len(), kept.progress), (rows, None));
+            let sizes = store.objects().into_iter().map(|(name, object)| (name, object.len()));
+            let list = sizes.filter(|(name, _)| name.starts_with("erasures/table=things/leaves/"));
+            let list: Vec<_> = list.collect();
+            assert!(list.len() == 1 && list[0].1 > ANSWER_BYTES_MAX, "{list:?}");
+            let (kept, names) = kept(&store, name);
+            assert_eq!((kept.rows, names.len(), kept.progress), (rows, rows, None));
         }
     });
 }

@@ -1,0 +1,212 @@
+//! Ends the processes of a function when this process is gone: one that is killed ends nothing itself,
+//! and some runtimes ask for their next invocation for ever.
+//!
+//! A shell beside the function reads from a pipe whose other end this process alone has. It is told
+//! which process groups live, and when the pipe ends, however that came about, it kills those. What
+//! the processes do is not known here. One that was started in the moment before the kill and is not
+//! told of yet goes on.
+
+use std::collections::BTreeSet;
+use std::io::{self, Write};
+use std::process::Stdio;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use tokio::process::{Child, Command};
+
+/// Keeps the groups between spaces, and outlives what a terminal sends to all that it started.
+const SCRIPT: &str = r#"
+trap '' HUP INT TERM
+live=' '
+while read -r sign group; do
+  case $sign in
+    +) live="$live$group " ;;
+    -) live="${live%% $group *} ${live#* $group }" ;;
+  esac
+done
+for group in $live; do kill -s KILL -- "-$group"; done
+"#;
+
+/// The process groups of a function, and who ends them when nobody else can. Dropping it ends those
+/// that are left.
+#[derive(Debug, Default)]
+pub(super) struct Orphans(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    live: BTreeSet<u32>,
+    watcher: Option<Watcher>,
+    has_failed: bool,
+}
+
+/// The shell. Its end is waited for by tokio, so it leaves nothing behind.
+#[derive(Debug)]
+struct Watcher {
+    pipe: io::PipeWriter,
+    _shell: Child,
+}
+
+impl Watcher {
+    fn start(live: &BTreeSet<u32>) -> io::Result<Self> {
+        let (reader, pipe) = io::pipe()?;
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", SCRIPT]).env_clear().current_dir("/");
+        command.stdin(reader).stdout(Stdio::null()).stderr(Stdio::null());
+        command.process_group(0);
+        let mut watcher = Self { pipe, _shell: command.spawn()? };
+        live.iter().try_for_each(|group| watcher.tell('+', *group))?;
+        Ok(watcher)
+    }
+
+    fn tell(&mut self, sign: char, group: u32) -> io::Result<()> {
+        // In one write, so that the shell reads the whole line or, of a process that died, none.
+        self.pipe.write_all(format!("{sign} {group}\n").as_bytes())
+    }
+}
+
+impl Orphans {
+    /// Notes a group that has begun, by the process that leads it.
+    pub(super) fn began(&self, group: u32) {
+        let mut state = self.state();
+        // A process that has ended by now has no number, and 0 would be the shell's own group.
+        if group > 1 && state.live.insert(group) {
+            state.tell('+', group);
+        }
+    }
+
+    /// Notes a group that has ended.
+    pub(super) fn ended(&self, group: u32) {
+        let mut state = self.state();
+        if state.live.remove(&group) {
+            state.tell('-', group);
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// Tells the shell, or one that is started in place of one that somebody ended.
+    fn tell(&mut self, sign: char, group: u32) {
+        if let Some(watcher) = &mut self.watcher
+            && watcher.tell(sign, group).is_ok()
+        {
+            return;
+        }
+        self.watcher = None;
+        if self.live.is_empty() {
+            return;
+        }
+        match Watcher::start(&self.live) {
+            Ok(watcher) => self.watcher = Some(watcher),
+            Err(error) if !self.has_failed => {
+                self.has_failed = true;
+                tracing::warn!(
+                    %error,
+                    "functions may outlive this process if it is killed: `/bin/sh`, which would end them, does not start"
+                );
+            }
+            Err(_) => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead, BufReader};
+    use std::os::unix::process::{CommandExt, ExitStatusExt};
+    use std::process;
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(20);
+    /// Makes the last test hold processes until it is killed.
+    const HOLDS: &str = "WEIR_TEST_HOLDS_PROCESSES";
+
+    /// A process in a group of its own that would last.
+    fn lasting() -> process::Child {
+        process::Command::new("sleep").arg("600").process_group(0).spawn().unwrap()
+    }
+
+    fn wait_for(what: impl Fn() -> bool) -> bool {
+        let begun = Instant::now();
+        while !what() {
+            if begun.elapsed() > PATIENCE {
+                return false;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        true
+    }
+
+    /// Whether a process does something; one that nobody has waited for does not.
+    fn is_alive(pid: u32) -> bool {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
+        let state = stat.ok().and_then(|stat| stat.rsplit(')').next()?.trim().chars().next());
+        state.is_some_and(|state| !matches!(state, 'Z' | 'X'))
+    }
+
+    #[tokio::test]
+    async fn what_is_left_is_ended_and_what_has_ended_is_not() {
+        let [mut left, mut other, mut more] = [lasting(), lasting(), lasting()];
+        let orphans = Orphans::default();
+        for child in [&other, &left, &more] {
+            orphans.began(child.id());
+        }
+        // Its number may be that of somebody else by now.
+        orphans.ended(other.id());
+        drop(orphans);
+        for child in [&mut left, &mut more] {
+            assert_eq!(child.wait().unwrap().signal(), Some(9));
+        }
+        assert!(other.try_wait().unwrap().is_none());
+        other.kill().unwrap();
+        other.wait().unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_shell_that_was_ended_is_replaced() {
+        let [mut first, mut second] = [lasting(), lasting()];
+        let orphans = Orphans::default();
+        orphans.began(first.id());
+        let shell = orphans.state().watcher.as_ref().and_then(|it| it._shell.id()).unwrap();
+        let leader = rustix::process::Pid::from_raw(i32::try_from(shell).unwrap()).unwrap();
+        rustix::process::kill_process(leader, rustix::process::Signal::KILL).unwrap();
+        assert!(wait_for(|| !is_alive(shell)));
+        assert!(first.try_wait().unwrap().is_none());
+        orphans.began(second.id());
+        drop(orphans);
+        for child in [&mut first, &mut second] {
+            assert_eq!(child.wait().unwrap().signal(), Some(9));
+        }
+    }
+
+    /// The test starts itself once more, as a process that holds another one, and kills it.
+    #[tokio::test]
+    async fn a_process_ends_when_who_started_it_is_killed() {
+        if std::env::var_os(HOLDS).is_some() {
+            let orphans = Orphans::default();
+            let mut child = lasting();
+            orphans.began(child.id());
+            println!("\nholds {}", child.id());
+            // It is killed here.
+            child.wait().unwrap();
+        }
+        let name = "function::orphans::tests::a_process_ends_when_who_started_it_is_killed";
+        let mut holder = process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", name, "--nocapture"])
+            .env(HOLDS, "1")
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(holder.stdout.take().unwrap()).lines().map_while(Result::ok);
+        let held = lines.filter_map(|line| line.strip_prefix("holds ")?.parse::<u32>().ok()).next();
+        let held = held.unwrap();
+        assert!(is_alive(held));
+        holder.kill().unwrap();
+        assert_eq!(holder.wait().unwrap().signal(), Some(9));
+        assert!(wait_for(|| !is_alive(held)), "process {held} outlives who started it");
+    }
+}

@@ -1,0 +1,214 @@
+//! A log file and the one before it, read on while whoever writes puts the file aside and begins anew.
+//!
+//! `NAME.log` becomes `NAME.log.1`, in place of the one before. A file that is open stays the one that
+//! it was, so what was written to it last is read from it, and then its successors. What the lines say
+//! is not looked at.
+
+use std::fs::File;
+use std::io::{self, ErrorKind, Read, Seek, SeekFrom};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// The log of a function, up to where it was read.
+#[derive(Debug)]
+pub(super) struct RotatedLog {
+    path: PathBuf,
+    /// What is read before the file that stands under the name: the one before it, if it is there.
+    before: Option<Opened>,
+    current: Opened,
+}
+
+#[derive(Debug)]
+struct Opened {
+    file: File,
+    /// The device and the number of the file there: a name may come to stand for another one.
+    identity: (u64, u64),
+    /// Up to here its lines were given.
+    read: u64,
+}
+
+impl Opened {
+    /// Opens a file; `None` if there is none.
+    fn at(path: &Path) -> io::Result<Option<Self>> {
+        let file = match File::open(path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let metadata = file.metadata()?;
+        Ok(Some(Self { file, identity: (metadata.dev(), metadata.ino()), read: 0 }))
+    }
+
+    /// What was written since the last time; from the beginning if the file was cut. A line that is not
+    /// whole is left for later, unless nobody writes to the file any more.
+    fn take(&mut self, is_over: bool) -> io::Result<Vec<u8>> {
+        if self.file.metadata()?.len() < self.read {
+            self.read = 0;
+        }
+        self.file.seek(SeekFrom::Start(self.read))?;
+        let mut bytes = Vec::new();
+        self.file.read_to_end(&mut bytes)?;
+        if !is_over {
+            let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |place| place + 1);
+            bytes.truncate(whole);
+        }
+        self.read += bytes.len() as u64;
+        Ok(bytes)
+    }
+}
+
+impl RotatedLog {
+    /// Opens a log at the beginning of the file before it.
+    ///
+    /// # Errors
+    /// When there is no such log.
+    pub(super) fn open(path: PathBuf) -> io::Result<Self> {
+        // In this order: a file that is put aside meanwhile is found under its other name then, and
+        // read once.
+        let current = Opened::at(&path)?.ok_or(ErrorKind::NotFound)?;
+        let before = older(&path, &current)?;
+        Ok(Self { path, before, current })
+    }
+
+    /// The next lines, whole; none if there are no more by now. What is written while it is read comes
+    /// the next time.
+    ///
+    /// # Errors
+    /// When a file cannot be read.
+    pub(super) fn read(&mut self) -> io::Result<Vec<u8>> {
+        if let Some(mut before) = self.before.take() {
+            let bytes = before.take(true)?;
+            if !bytes.is_empty() {
+                return Ok(bytes);
+            }
+        }
+        // Looked at before the file is read: once another one stands under its name, nobody writes to
+        // it. A name that is not there for a moment comes back.
+        let successor = Opened::at(&self.path)?;
+        let successor = successor.filter(|other| other.identity != self.current.identity);
+        let bytes = self.current.take(successor.is_some())?;
+        if let Some(successor) = successor {
+            let between = older(&self.path, &successor)?;
+            self.before = between.filter(|it| it.identity != self.current.identity);
+            self.current = successor;
+            if bytes.is_empty() {
+                return self.read();
+            }
+        }
+        Ok(bytes)
+    }
+}
+
+/// The file before `newer`, which stands or stood under this name.
+fn older(path: &Path, newer: &Opened) -> io::Result<Option<Opened>> {
+    let older = Opened::at(&path.with_extension("log.1"))?;
+    Ok(older.filter(|older| older.identity != newer.identity))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, OpenOptions};
+    use std::io::Write;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    fn append(path: &Path, text: &str) {
+        let mut file = OpenOptions::new().create(true).append(true).open(path).unwrap();
+        file.write_all(text.as_bytes()).unwrap();
+    }
+
+    /// As the one who writes does it.
+    fn rotate(path: &Path) {
+        fs::rename(path, path.with_extension("log.1")).unwrap();
+        append(path, "");
+    }
+
+    fn text(log: &mut RotatedLog) -> String {
+        let mut text = String::new();
+        loop {
+            let bytes = log.read().unwrap();
+            if bytes.is_empty() {
+                return text;
+            }
+            text.push_str(&String::from_utf8(bytes).unwrap());
+        }
+    }
+
+    /// The new file is longer than what was read of the old one, or shorter.
+    #[test]
+    fn each_line_is_read_once_across_rotations() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("f.log");
+        append(&path.with_extension("log.1"), "older\n");
+        append(&path, "1\n");
+        let mut log = RotatedLog::open(path.clone()).unwrap();
+        assert_eq!(text(&mut log), "older\n1\n");
+        for new in ["a\n", "a line that is longer than all that was read before\n"] {
+            append(&path, "last of the old\n");
+            rotate(&path);
+            assert_eq!(text(&mut log), "last of the old\n");
+            append(&path, new);
+            assert_eq!(text(&mut log), new);
+            assert_eq!(text(&mut log), "");
+        }
+        // Two of them between two looks.
+        append(&path, "first\n");
+        rotate(&path);
+        append(&path, "second\n");
+        rotate(&path);
+        append(&path, "thi");
+        assert_eq!(text(&mut log), "first\nsecond\n");
+        append(&path, "rd\n");
+        assert_eq!(text(&mut log), "third\n");
+        // A line that broke off, as where the disk was full, ends with its file.
+        append(&path, "broke off");
+        assert_eq!(text(&mut log), "");
+        rotate(&path);
+        assert_eq!(text(&mut log), "broke off");
+        // Somebody emptied it.
+        append(&path, "1\n2\n");
+        assert_eq!(text(&mut log), "1\n2\n");
+        fs::write(&path, "3\n").unwrap();
+        assert_eq!(text(&mut log), "3\n");
+    }
+
+    /// While lines are written and files put aside, at any moment.
+    #[test]
+    fn a_log_that_is_written_meanwhile_is_read_whole() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("f.log");
+        append(&path, "");
+        // No file is put away for good before it was begun to be read.
+        let (of_writer, seen) = (path.clone(), Arc::new(AtomicUsize::new(0)));
+        let of_reader = Arc::clone(&seen);
+        let writer = std::thread::spawn(move || {
+            for number in 0..3_000 {
+                append(&of_writer, &format!("{number}\n"));
+                if number % 100 == 99 {
+                    rotate(&of_writer);
+                    while seen.load(Ordering::SeqCst) + 99 <= number {
+                        std::thread::yield_now();
+                    }
+                }
+            }
+        });
+        let mut log = RotatedLog::open(path).unwrap();
+        let mut read = String::new();
+        while !writer.is_finished() {
+            read.push_str(&text(&mut log));
+            of_reader.store(read.lines().count(), Ordering::SeqCst);
+        }
+        writer.join().unwrap();
+        read.push_str(&text(&mut log));
+        let numbers: Vec<u32> = read.lines().map(|line| line.parse().unwrap()).collect();
+        assert_eq!(numbers, (0..3_000).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_log_that_is_not_there_is_an_error() {
+        let folder = tempfile::tempdir().unwrap();
+        assert!(RotatedLog::open(folder.path().join("f.log")).is_err());
+    }
+}
