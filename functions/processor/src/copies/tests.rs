@@ -436,7 +436,7 @@ fn job(tables: &InMemoryCopies) -> Job {
     Job::from_item(tables.items(JOBS).values().next().unwrap()).unwrap()
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_page_that_takes_longer_than_an_invocation_is_written_in_several() {
     let tables = with_copies(4, Duration::from_millis(50));
     let copies = copies(&tables, "keep", Duration::ZERO);

@@ -32,6 +32,7 @@ use partition::{Batch, View};
 use self::upkeep::Upkeep;
 use self::view::{LsmView, Moments};
 use super::{Error, Storage, check};
+use crate::disk;
 
 /// The file that is locked while the storage is open.
 const LOCK_FILE: &str = "lock";
@@ -349,7 +350,7 @@ fn lock(path: &Path) -> Result<File, Error> {
         .write(true)
         .open(path.join(LOCK_FILE))
         .map_err(fail)?;
-    match file.try_lock() {
+    match disk::lock(&file) {
         Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => Err(Error::InUse { path: path.display().to_string() }),
         Err(TryLockError::Error(source)) => Err(fail(source)),
