@@ -452,7 +452,7 @@ mod tests {
         let storage = LsmStorage::open_with(&path, &options).unwrap();
         let (written, is_done) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
-            let mut random = crate::disk::SplitMix64::new(7);
+            let mut random = disk::SplitMix64::new(7);
             for _ in 0..MANY_LEVELS {
                 storage.apply(&put(random.next_u64())).unwrap();
             }

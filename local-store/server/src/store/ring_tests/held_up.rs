@@ -110,7 +110,7 @@ async fn a_sweep_that_is_held_up_does_not_say_that_it_is_done() {
     let item = |name: u64| {
         let group = format!("g{}", name % 7);
         let item = Item::new().with("p", format!("k{name}").as_str()).with("g", group.as_str());
-        write(name, WriteAction::put(&item.with("ttl", number(u64::try_from(past).unwrap()))))
+        write(name, WriteAction::put(&item.with("ttl", number(past))))
     };
     let puts = names.map(|name| Command::Write(Box::new(item(name))));
     store.submit(puts.collect()).await.unwrap();
