@@ -79,26 +79,27 @@ pub async fn run(arguments: &LogsArguments, output: Output) -> Result<Exit, Stri
     let failed = |error: std::io::Error| format!("cannot read `{}`: {error}", path.display());
     let mut lines = Lines::new(name, arguments.request.as_deref(), output);
     let mut log = RotatedLog::open(path.clone()).map_err(failed)?;
+    if !arguments.follow {
+        output::show(&lines.take(&log.read_once().map_err(failed)?));
+        return match &arguments.request {
+            Some(id) if lines.found == 0 => Err(format!(
+                "no line of the request `{id}` is in `{}`, nor in the log before it; the id stands behind `RequestId:` in `weir logs {name}`",
+                path.display()
+            )),
+            _ => {
+                output::show(&lines.end());
+                Ok(Exit::Done)
+            }
+        };
+    }
     loop {
         let bytes = log.read().map_err(failed)?;
-        if !bytes.is_empty() {
-            output::show(&lines.take(&bytes));
+        if bytes.is_empty() {
+            tokio::time::sleep(PERIOD).await;
+        } else {
             // There may be another file behind it.
-            continue;
+            output::show(&lines.take(&bytes));
         }
-        if !arguments.follow {
-            return match &arguments.request {
-                Some(id) if lines.found == 0 => Err(format!(
-                    "no line of the request `{id}` is in `{}`, nor in the log before it; the id stands behind `RequestId:` in `weir logs {name}`",
-                    path.display()
-                )),
-                _ => {
-                    output::show(&lines.end());
-                    Ok(Exit::Done)
-                }
-            };
-        }
-        tokio::time::sleep(PERIOD).await;
     }
 }
 

@@ -161,8 +161,13 @@ impl Condition {
     /// Checks that a part has its column as the parts have it by which the value was read, if at all.
     ///
     /// # Errors
-    /// Both types, and how to ask for rows of one of them.
-    pub(super) fn check_part(&self, part: &Part, schema: &Schema) -> Result<(), String> {
+    /// Both types, and how to ask for rows of one of them; `first` is the first day that was asked for.
+    pub(super) fn check_part(
+        &self,
+        part: &Part,
+        schema: &Schema,
+        first: &str,
+    ) -> Result<(), String> {
         let Some(wanted) = self.cell_type else { return Ok(()) };
         let found = schema.column_with_name(&self.column);
         let found = found.and_then(|(_, field)| CellType::of(field.data_type()));
@@ -170,9 +175,14 @@ impl Condition {
             return Ok(());
         }
         let found = found.map_or_else(String::new, |found| found.to_string());
+        let advice = if first < part.date.as_str() {
+            format!("ask for some days at a time, such as with --where 'dt < {}'", part.date)
+        } else {
+            "leave this condition out, as both types are of one day".to_owned()
+        };
         Err(format!(
-            "--where `{}`: column `{}` has several types: {wanted} in the parts before, {found} in `{}`; ask for some days at a time, such as with --where 'dt < {}'",
-            self.text, self.column, part.name, part.date
+            "--where `{}`: column `{}` has several types: {wanted} in the parts before, {found} in `{}`; {advice}",
+            self.text, self.column, part.name
         ))
     }
 

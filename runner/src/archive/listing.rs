@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::cell::time_text;
 use super::output::Output;
-use super::reading::{READS_AT_ONCE, while_parts_change};
+use super::reading::{LOOKS_MAX, READS_AT_ONCE};
 use super::source::{Part, Source};
 use crate::output::{Output as Format, counted, say};
 
@@ -74,16 +74,13 @@ impl Day {
 #[derive(Debug, Default)]
 struct Listing {
     days: BTreeMap<(String, String), Day>,
-    /// Why, for each damaged part.
-    damaged: Vec<String>,
+    /// The parts that cannot be read, each with the reason; one more than are named at most.
+    damaged: Vec<(Part, String)>,
 }
 
 impl Listing {
-    /// Reads the footers of parts.
-    ///
-    /// # Errors
-    /// When so many parts cannot be read that the list would say nothing.
-    async fn read(source: &Source, parts: &[Part]) -> Result<Self, String> {
+    /// Reads the footers of parts, up to where so many cannot be read that the list would say nothing.
+    async fn read(source: &Source, parts: &[Part]) -> Self {
         let mut listing = Self::default();
         let reads: Vec<_> = parts.iter().map(|part| source.footer(part)).collect();
         let mut footers = stream::iter(reads).buffered(READS_AT_ONCE);
@@ -92,18 +89,21 @@ impl Listing {
             let day = listing.days.entry((part.table.clone(), part.date.clone())).or_default();
             match footer {
                 Ok(footer) => day.add(part, &footer),
-                Err(reason) if listing.damaged.len() == DAMAGED_MAX => {
-                    return Err(format!(
-                        "more than {DAMAGED_MAX} parts cannot be read, such as this one: {reason}"
-                    ));
-                }
                 Err(reason) => {
                     day.add_damaged(part);
-                    listing.damaged.push(reason);
+                    listing.damaged.push((part.clone(), reason));
                 }
             }
+            if listing.is_cut() {
+                break;
+            }
         }
-        Ok(listing)
+        listing
+    }
+
+    /// Whether it ends before the last part, as nothing seems to be readable.
+    fn is_cut(&self) -> bool {
+        self.damaged.len() > DAMAGED_MAX
     }
 
     fn write(&self, format: Format, output: &mut Output<'_>) -> Result<(), String> {
@@ -122,16 +122,46 @@ impl Listing {
         }
     }
 
-    /// That the list is not all, and what to do.
+    /// That the list is not all, and what to do. Why a part cannot be read, its own line says: it need
+    /// not be the part.
     fn problem(&self) -> Option<String> {
+        if let Some((_, reason)) = self.damaged.get(DAMAGED_MAX) {
+            return Some(format!(
+                "more than {DAMAGED_MAX} parts cannot be read, such as this one: {reason}"
+            ));
+        }
         let parts = match self.damaged.len() {
             0 => return None,
             parts => counted(parts, "part", "parts"),
         };
         Some(format!(
-            "{parts} cannot be read, named above: the list counts their bytes, and not their rows; put them back from a copy (a versioned bucket keeps one), or move them away from the archive"
+            "{parts} cannot be read, named above: the list counts their bytes, and not their rows; list again if the store did not give them, and if they are damaged, put them back from a copy (a versioned bucket keeps one), or move them away from the archive"
         ))
     }
+}
+
+/// Lists parts, and looks again where one that could not be read is gone from the next list, or is another
+/// there: its rows stand elsewhere by then. What else changes meanwhile is no reason.
+///
+/// # Errors
+/// Parts that cannot be listed.
+async fn look(
+    source: &Source,
+    list: impl AsyncFn() -> Result<Vec<Part>, String>,
+) -> Result<Listing, String> {
+    let mut listing = Listing::read(source, &list().await?).await;
+    for _ in 1..LOOKS_MAX {
+        if listing.damaged.is_empty() {
+            break;
+        }
+        // What was found out is told also where nothing answers any more.
+        let Ok(now) = list().await else { break };
+        if listing.damaged.iter().all(|(part, _)| now.contains(part)) {
+            break;
+        }
+        listing = Listing::read(source, &now).await;
+    }
+    Ok(listing)
 }
 
 /// Writes the list, also where parts are damaged.
@@ -143,19 +173,13 @@ pub(super) async fn write(
     format: Format,
     output: &mut Output<'_>,
 ) -> Result<(), String> {
-    let mut listing = Listing::default();
-    let list = async || source.parts(None, None).await;
-    let looked = while_parts_change(list, async |parts: &[Part]| {
-        listing = Listing::read(source, parts).await?;
-        listing.problem().map_or(Ok(()), Err)
-    });
-    let looked = looked.await;
-    if looked.is_ok() || !listing.damaged.is_empty() {
+    let listing = look(source, async || source.parts(None, None).await).await?;
+    if !listing.is_cut() {
         listing.write(format, output)?;
         output.flush()?;
-        listing.damaged.iter().for_each(|reason| say(reason));
+        listing.damaged.iter().for_each(|(_, reason)| say(reason));
     }
-    looked
+    listing.problem().map_or(Ok(()), Err)
 }
 
 fn write_table(
@@ -179,4 +203,37 @@ fn write_table(
         ))?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::fs;
+
+    use super::*;
+
+    /// A part is added with each list, or a damaged one is gone from the second.
+    #[tokio::test]
+    async fn only_a_damaged_part_that_is_gone_is_a_reason_to_look_again() {
+        for (is_removed, lists_made, damaged) in [(false, 2, 1), (true, 2, 0)] {
+            let folder = super::super::tests::archive();
+            let day = folder.path().join("bucket/archive/table=movies/dt=1970-01-01");
+            fs::write(day.join("a.parquet"), "?").unwrap();
+            let source = Source::Folder(folder.path().to_owned());
+            let lists = Cell::new(0);
+            let list = async || {
+                lists.set(lists.get() + 1);
+                let added = day.join(format!("part-new-{}.parquet", lists.get()));
+                fs::copy(day.join("part-1.parquet"), added).unwrap();
+                if is_removed && lists.get() == 2 {
+                    fs::remove_file(day.join("a.parquet")).unwrap();
+                }
+                source.parts(None, None).await
+            };
+            let listing = look(&source, list).await.unwrap();
+            assert_eq!((lists.get(), listing.damaged.len()), (lists_made, damaged));
+            let parts: u64 = listing.days.values().map(|day| day.parts).sum();
+            assert_eq!(parts, 4, "as of the first list, or of the second without the damaged one");
+        }
+    }
 }

@@ -22,7 +22,7 @@ use super::output::Output;
 use super::place::Found;
 use super::reading::Reading;
 use super::source::{Part, Source};
-use super::table_argument::{NamedTable, TableArgument};
+use super::table_argument::{NamedTable, OneOfAll};
 use crate::endpoint;
 use crate::exit::Exit;
 use crate::invoke;
@@ -44,7 +44,7 @@ const AGE_SECONDS_MIN: u64 = 900;
 )]
 pub(super) struct CompactArguments {
     #[command(flatten)]
-    table: TableArgument,
+    table: OneOfAll,
     /// Only parts that were written so long ago, by the time of their files; 900 at least [default: 26 hours]
     #[arg(long, value_name = "SECONDS")]
     age: Option<u64>,
@@ -521,7 +521,7 @@ mod tests {
     #[test]
     fn flags_become_events() {
         let compact = |table: Option<&str>, age, nothing_is_archiving| {
-            let table = TableArgument::of(table);
+            let table = OneOfAll::of(table);
             CompactArguments { table, age, nothing_is_archiving }.request().to_string()
         };
         assert_eq!(compact(None, None, false), r#"{"compact":{"nothingIsArchiving":false}}"#);
@@ -532,8 +532,7 @@ mod tests {
             (Some(10), false, false),
         ] {
             let checked =
-                CompactArguments { table: TableArgument::default(), age, nothing_is_archiving }
-                    .check();
+                CompactArguments { table: OneOfAll::default(), age, nothing_is_archiving }.check();
             assert_eq!(checked.is_ok(), is_right, "{age:?}");
             let said = checked.err().unwrap_or("--age 10: --nothing-is-archiving".to_owned());
             assert!(said.contains("--nothing-is-archiving") && !said.contains('{'), "{said}");

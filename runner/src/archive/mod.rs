@@ -42,7 +42,7 @@ use self::restore::RestoreArguments;
 use self::scan::Asked;
 use self::schema::Union;
 use self::source::{Part, Source};
-use self::table_argument::TableArgument;
+use self::table_argument::{OneOfAll, TableArgument};
 use crate::endpoint;
 use crate::exit::Exit;
 use crate::item_key;
@@ -115,7 +115,7 @@ enum ArchiveVerb {
     )]
     Check {
         #[command(flatten)]
-        table: TableArgument,
+        table: OneOfAll,
         /// The store; without it, the `weir up` in this folder
         #[arg(long, value_name = "URL")]
         endpoint: Option<String>,

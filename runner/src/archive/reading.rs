@@ -22,7 +22,7 @@ const READ_BYTES_AT_ONCE: u64 = 64 * 1024 * 1024;
 /// and compaction changes each hour a few times.
 const LISTINGS_MAX: usize = 1_000;
 /// How often everything is looked at anew where one look has to have all of it.
-const LOOKS_MAX: usize = 5;
+pub(super) const LOOKS_MAX: usize = 5;
 
 /// Parts, one after the other, some of which are read ahead. An event may come twice, in a part and
 /// in the object that compaction made of it.

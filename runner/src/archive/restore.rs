@@ -132,7 +132,7 @@ pub(super) async fn restore(
     };
     let wanted = of_days(wanted, conditions);
     let target = target(source, arguments, &first.table).await?;
-    key_check::check(&target, source, parts).await?;
+    key_check::check(&target, source, &wanted).await?;
     let counts = Counts::default();
     let progress = progress(&wanted);
     let (mut reading, mut seen) = (Reading::newest_first(source, wanted), Seen::default());

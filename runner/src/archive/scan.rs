@@ -75,11 +75,13 @@ pub(super) async fn write_rows(
     let Asked { conditions, passed } = asked;
     let mut written = 0;
     let mut seen = Seen::default();
+    // Parts are by day.
+    let first = parts.first().map(|part| part.date.clone()).unwrap_or_default();
     let mut reading = Reading::of(source, parts.into_iter().skip(passed));
     while written < limit && !output.is_closed() {
         let Some((part, batches)) = reading.next(None).await? else { break };
         let schema = batches.schema();
-        conditions.iter().try_for_each(|known| known.check_part(&part, &schema))?;
+        conditions.iter().try_for_each(|known| known.check_part(&part, &schema, &first))?;
         for batch in batches {
             let batch = batch.map_err(|error| part.failed(error))?;
             for row in rows_of(&batch).map_err(|reason| part.failed(reason))? {

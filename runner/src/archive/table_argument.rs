@@ -16,6 +16,24 @@ pub(super) struct TableArgument {
 }
 
 impl TableArgument {
+    /// Its name, if it was given.
+    pub(super) fn name(&self) -> Option<&str> {
+        self.word.as_deref().or(self.flag.as_deref())
+    }
+}
+
+/// The table, where without it all of them are taken.
+#[derive(Clone, Debug, Default, Args)]
+pub(super) struct OneOfAll {
+    /// Only this table
+    #[arg(id = "table_word", value_name = "TABLE")]
+    word: Option<String>,
+    /// The same as TABLE
+    #[arg(id = "table", long, value_name = "TABLE", conflicts_with = "table_word")]
+    flag: Option<String>,
+}
+
+impl OneOfAll {
     #[cfg(test)]
     pub(super) fn of(name: Option<&str>) -> Self {
         Self { word: name.map(str::to_owned), flag: None }

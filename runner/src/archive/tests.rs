@@ -383,7 +383,13 @@ fn what_a_column_is_the_first_parts_say_that_have_it() {
     assert_eq!(events(&rows), "e1 e3");
     let error = result.unwrap_err();
     let expected = "column `year` has several types: bigint in the parts before, string in `";
-    assert!(error.contains(expected) && error.contains("--where 'dt < 1970-01-01'"), "{error}");
+    assert!(error.contains(expected) && error.contains("leave this condition out"), "{error}");
+    let days = folder.path().join("bucket/archive/table=movies");
+    fs::create_dir(days.join("dt=1970-01-02")).unwrap();
+    fs::rename(days.join("dt=1970-01-01/z.parquet"), days.join("dt=1970-01-02/z.parquet")).unwrap();
+    let error = query(&["year = 2013"]).1.unwrap_err();
+    assert!(error.contains("--where 'dt < 1970-01-02'"), "{error}");
+    assert_eq!(query(&["year = 2013", "dt < 1970-01-02"]).1, Ok(()), "as it says");
     assert_eq!(query(&["title = Rush"]).1, Ok(()), "no condition is on that column");
 }
 

@@ -45,9 +45,11 @@ impl Opened {
         if self.file.metadata()?.len() < self.read {
             self.read = 0;
         }
+        // No more than there is now: who writes without pause must not keep the one who reads.
+        let length = self.file.metadata()?.len();
         self.file.seek(SeekFrom::Start(self.read))?;
         let mut bytes = Vec::new();
-        self.file.read_to_end(&mut bytes)?;
+        (&self.file).take(length.saturating_sub(self.read)).read_to_end(&mut bytes)?;
         if !is_over {
             let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |place| place + 1);
             bytes.truncate(whole);
@@ -68,6 +70,23 @@ impl RotatedLog {
         let current = Opened::at(&path)?.ok_or(ErrorKind::NotFound)?;
         let before = older(&path, &current)?;
         Ok(Self { path, before, current })
+    }
+
+    /// The lines that are there, and none that are written meanwhile: this ends however much is written.
+    /// A file that stands under the name since it was opened is not looked at.
+    ///
+    /// # Errors
+    /// When a file cannot be read.
+    pub(super) fn read_once(mut self) -> io::Result<Vec<u8>> {
+        let mut bytes = self.before.take().map_or(Ok(Vec::new()), |mut it| it.take(true))?;
+        let successor = Opened::at(&self.path)?;
+        let is_over = successor.is_some_and(|other| other.identity != self.current.identity);
+        // A line that broke off stands alone.
+        if bytes.last().is_some_and(|last| *last != b'\n') {
+            bytes.push(b'\n');
+        }
+        bytes.append(&mut self.current.take(is_over)?);
+        Ok(bytes)
     }
 
     /// The next lines, whole; none if there are no more by now. What is written while it is read comes
@@ -204,6 +223,23 @@ mod tests {
         read.push_str(&text(&mut log));
         let numbers: Vec<u32> = read.lines().map(|line| line.parse().unwrap()).collect();
         assert_eq!(numbers, (0..3_000).collect::<Vec<_>>());
+    }
+
+    /// What is written after it was opened to the file that was put aside is read, its successor is not.
+    #[test]
+    fn what_is_there_is_read_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("f.log");
+        append(&path.with_extension("log.1"), "older\nbroke off");
+        append(&path, "1\nnot who");
+        let read = |log: RotatedLog| String::from_utf8(log.read_once().unwrap()).unwrap();
+        assert_eq!(read(RotatedLog::open(path.clone()).unwrap()), "older\nbroke off\n1\n");
+        let log = RotatedLog::open(path.clone()).unwrap();
+        append(&path, "le\n");
+        rotate(&path);
+        append(&path, "new\n");
+        assert_eq!(read(log), "older\nbroke off\n1\nnot whole\n");
+        assert_eq!(read(RotatedLog::open(path).unwrap()), "1\nnot whole\nnew\n");
     }
 
     #[test]

@@ -50,6 +50,8 @@ impl PlanFile {
     /// # Errors
     /// Everything that is wrong with it, as text for a person.
     pub(crate) fn read(name: &str, text: &str) -> Result<Self, String> {
+        // Editors on Windows write a byte order mark; it is no part of the plan.
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         if text.trim().is_empty() || text.len() > BYTES_MAX {
             return Err(format!(
                 "`{name}` is no plan: it has {} bytes; write `migration: NAME`, `kind: restructure` and `from:`, see docs/migration.md",
@@ -430,5 +432,27 @@ mod tests {
             checked += 1;
         }
         assert!(checked > 3);
+    }
+
+    /// Goal: a plan is read whatever editor wrote it, and one in YAML also under a name of JSON.
+    #[test]
+    fn a_byte_order_mark_and_a_name_of_json_do_not_matter() {
+        let json = r#"{"migration":"a","kind":"purge","from":[{"table":"orders","where":".x"}]}"#;
+        let yaml =
+            "migration: a\nkind: purge\nfrom:\n  - table: orders\n    where: .x\n".to_owned();
+        for (name, text) in [
+            ("plan.json", json.to_owned()),
+            ("plan.json", format!("\u{feff}{json}")),
+            ("plan.json", yaml.clone()),
+            ("plan.yaml", format!("\u{feff}{yaml}")),
+        ] {
+            let read = PlanFile::read(name, &text);
+            let plan = read.map(|file| serde_json::to_string(&file.plan).unwrap());
+            let same = PlanFile::read("plan.yaml", &yaml)
+                .map(|file| serde_json::to_string(&file.plan).unwrap());
+            assert_eq!(plan, same, "{name} {text:?}");
+            assert!(plan.is_ok(), "{plan:?}");
+        }
+        assert!(PlanFile::read("plan.json", &json.replace("}]", "},]")).is_err());
     }
 }

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use clap::Args;
 use serde_json::{Value, json};
 
-use self::verdict::{REDRIVEN, Surroundings, Verdict, end, reports, verdicts};
+use self::verdict::{REDRIVEN, Surroundings, Verdict, reports, verdicts};
 use super::EndpointFlag;
 use super::redrives;
 use super::shards;
@@ -98,6 +98,8 @@ pub(super) async fn run(
     let open = || Reader::open(&journal).map_err(|error| error.to_string());
     let table = arguments.table.as_deref();
     let wanted = wanted(arguments, endpoint, open).await?;
+    // Before the journal: of what is over by this state, the journal then has the end too.
+    let status = status::read(&directory).filter(|_| endpoint.is_some());
     let history = history_of(open()?, &wanted);
     let sequence = history.record.as_ref().map_or(&*wanted, |record| record.sequence()).to_owned();
     let found = match endpoint {
@@ -120,7 +122,6 @@ pub(super) async fn run(
             lost(&history)
         ));
     }
-    let status = status::read(&directory).filter(|_| endpoint.is_some());
     let place = Surroundings {
         found: found.as_ref().ok(),
         status: status.as_ref(),
@@ -248,7 +249,7 @@ fn text(
                 attempt.batch,
                 records(attempt.records.len()),
                 attempt.attempt,
-                end(attempt)
+                verdict.end(attempt)
             ));
         }
         if verdict.missed > 0 {

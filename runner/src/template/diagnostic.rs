@@ -148,7 +148,7 @@ impl Diagnostics {
             text.push_str(&format!("\n\n{}", counts.join(", ")));
         }
         if warnings > 0 {
-            text.push_str("; `weir check` shows all of them");
+            text.push_str("; `weir check` shows the warnings too");
         }
         text
     }

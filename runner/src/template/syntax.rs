@@ -57,11 +57,12 @@ pub(super) fn broken_json(text: &str) -> Option<(Span, String, &'static str)> {
     broken(text)
 }
 
-/// The same of a text that YAML takes, and that is JSON by the name of its file or but for a comma
-/// behind a last member: CloudFormation, and every other reader of JSON, refuses it.
+/// The same of a text that YAML takes, and that is JSON by the name of its file and its first brace, or
+/// but for a comma behind a last member: CloudFormation, and every other reader of JSON, refuses it.
+/// YAML without braces is read whatever its file is called.
 pub(super) fn yaml_beside_json(file: &str, text: &str) -> Option<(Span, String, &'static str)> {
     let is_named = Path::new(file).extension().is_some_and(|it| it.eq_ignore_ascii_case("json"));
-    if is_named {
+    if is_named && text.trim_start().starts_with('{') {
         return broken(text);
     }
     broken_json(text).filter(|(_, message, _)| message.ends_with(TRAILING_COMMA))

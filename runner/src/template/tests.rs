@@ -228,7 +228,10 @@ fn what_is_not_run_is_told_by_its_errors_alone() {
     let said = read("t.yaml", text, &Context::default()).unwrap_err().why_not_run();
     assert!(said.starts_with("error: MaximumRetryAttempts 20000 is too large"), "{said}");
     assert_eq!((said.matches("error: ").count(), said.matches("warning[").count()), (4, 0));
-    assert!(said.ends_with("\n\n4 errors, 6 warnings; `weir check` shows all of them"), "{said}");
+    assert!(
+        said.ends_with("\n\n4 errors, 6 warnings; `weir check` shows the warnings too"),
+        "{said}"
+    );
     let one =
         read("t.yaml", "Resources: {A: {Type: AWS::Nothing::Here}, B: 1}", &Context::default());
     let one = one.unwrap_err();

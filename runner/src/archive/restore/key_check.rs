@@ -3,9 +3,10 @@
 //! A table with another key would make one item of several, or take none of them. That is found before
 //! anything is written; what a single row lacks is told of that row.
 
+use aws_sdk_dynamodb::Client;
 use model::{Item, KeyAttributeType, json};
 
-use super::super::cell::rows_of;
+use super::super::cell::{Cell, Row, rows_of};
 use super::super::reading::Reading;
 use super::super::source::{Part, Source};
 use super::Target;
@@ -15,11 +16,11 @@ use crate::load::key_attributes;
 type Key = [(String, KeyAttributeType)];
 
 /// Checks the key of another table than the archived one: against that of the archived one, or, where
-/// that is gone, against the newest items of its archive.
+/// that is gone or was made anew since, against the items in the parts that are wanted.
 ///
 /// # Errors
 /// Both keys, and what to do instead.
-pub(super) async fn check(target: &Target, source: &Source, parts: &[Part]) -> Result<(), String> {
+pub(super) async fn check(target: &Target, source: &Source, wanted: &[Part]) -> Result<(), String> {
     let Target { client, table, archived, .. } = target;
     if table == archived {
         return Ok(());
@@ -28,9 +29,20 @@ pub(super) async fn check(target: &Target, source: &Source, parts: &[Part]) -> R
     let of = format!("its key is {}", words(&into));
     let wrong = match key_attributes(client, archived).await {
         Ok(key) if is_same(&key, &into) => return Ok(()),
-        Ok(key) => format!("{of}, and that of `{archived}` is {}", words(&key)),
-        Err(_) if has_item_with(&into, source, parts).await? => return Ok(()),
-        Err(_) => format!("{of}, and the newest archived items of `{archived}` have no such key"),
+        Ok(key) => {
+            // Its key says nothing of the items of the table that had its name before.
+            if let Some(made_ms) = made_at(client, archived).await
+                && has_item_with(&into, source, wanted, |row| is_before(row, made_ms)).await?
+                    == Some(true)
+            {
+                return Ok(());
+            }
+            format!("{of}, and that of `{archived}` is {}", words(&key))
+        }
+        Err(_) if has_item_with(&into, source, wanted, |_| true).await? != Some(false) => {
+            return Ok(());
+        }
+        Err(_) => format!("{of}, and no wanted archived item of `{archived}` has such a key"),
     };
     Err(format!(
         "cannot restore into table `{table}`: {wrong}; nothing was written. Restore into a table with the key that the items had, and give them another one with a migration (`weir migrate`)"
@@ -47,27 +59,47 @@ fn words(key: &Key) -> String {
     words.collect::<Vec<_>>().join(" and ")
 }
 
-/// Whether the newest part has an item with such a key, or no item at all.
-async fn has_item_with(key: &Key, source: &Source, parts: &[Part]) -> Result<bool, String> {
+/// When a table was made, in milliseconds of its store; `None` where that is not known.
+async fn made_at(client: &Client, table: &str) -> Option<i64> {
+    let described = client.describe_table().table_name(table).send().await.ok()?.table?;
+    // Times of deletes have whole seconds.
+    Some(described.creation_date_time?.secs().saturating_mul(1_000))
+}
+
+/// Whether a row is of a delete before a time.
+fn is_before(row: &Row, millis: i64) -> bool {
+    matches!(row.get("_deleted_at"), Cell::Time(at) if *at < millis)
+}
+
+/// Whether one of the items that are meant has such a key; `None` if there is no such item at all. The
+/// first one ends it, so only what is refused is read as a whole.
+async fn has_item_with(
+    key: &Key,
+    source: &Source,
+    parts: &[Part],
+    is_meant: impl Fn(&Row) -> bool,
+) -> Result<Option<bool>, String> {
     let has = |item: &Item| {
         key.iter().all(|(name, key_type)| {
             item.get(name).map(|value| value.attribute_type()) == Some(key_type.attribute_type())
         })
     };
     let mut reading = Reading::newest_first(source, parts.to_vec());
-    let Some((part, batches)) = reading.next(Some(&["_item"])).await? else { return Ok(true) };
-    let mut is_empty = true;
-    for batch in batches {
-        let batch = batch.map_err(|error| part.failed(error))?;
-        for row in rows_of(&batch).map_err(|reason| part.failed(reason))? {
-            let item = json::item_from_str(row.text("_item"));
-            if has(&item.map_err(|error| part.failed(format!("`_item`: {error}")))?) {
-                return Ok(true);
+    let mut found = None;
+    while let Some((part, batches)) = reading.next(Some(&["_item", "_deleted_at"])).await? {
+        for batch in batches {
+            let batch = batch.map_err(|error| part.failed(error))?;
+            let rows = rows_of(&batch).map_err(|reason| part.failed(reason))?;
+            for row in rows.iter().filter(|row| is_meant(row)) {
+                let item = json::item_from_str(row.text("_item"));
+                if has(&item.map_err(|error| part.failed(format!("`_item`: {error}")))?) {
+                    return Ok(Some(true));
+                }
+                found = Some(false);
             }
-            is_empty = false;
         }
     }
-    Ok(is_empty)
+    Ok(found)
 }
 
 #[cfg(test)]
@@ -76,6 +108,7 @@ mod tests {
 
     use super::super::tests::{movies_by_year, run};
     use super::*;
+    use crate::test_store::TestStore;
 
     /// With the archived table, and without it, as it is after a migration.
     #[tokio::test]
@@ -94,7 +127,7 @@ mod tests {
                 ("by_text", "its key is `title` (S) and `year` (S)"),
             ] {
                 let other = if is_gone {
-                    "the newest archived items of `movies` have no such key"
+                    "no wanted archived item of `movies` has such a key"
                 } else {
                     "that of `movies` is `title` (S) and `year` (N)"
                 };
@@ -123,5 +156,39 @@ mod tests {
             let answer = run(&source, &store, &["--into", "films"]).await.unwrap();
             assert_eq!(answer["restored"], json!(3), "{answer}");
         }
+    }
+
+    /// The archive has items of both keys, those of the first table in older parts.
+    #[tokio::test]
+    async fn items_from_before_the_table_was_made_anew_go_into_a_table_with_their_key() {
+        let folder = super::super::super::tests::archive();
+        let source = Source::Folder(folder.path().to_owned());
+        let newer = r#"{"p":{"S":"A"}}"#.to_owned();
+        super::super::super::tests::write_items(folder.path(), "z.parquet", &[(90, newer)]);
+        let store = TestStore::open().await;
+        store.table("movies").await;
+        store.table_of("by_text", "title", "year").await;
+        super::super::tests::table_by_year(&store, "movies_old").await;
+        let answer = run(&source, &store, &["--into", "movies_old"]).await.unwrap();
+        assert_eq!((&answer["restored"], &answer["skipped"]), (&json!(3), &json!(1)), "{answer}");
+        let refused = run(&source, &store, &["--into", "by_text"]).await.unwrap_err();
+        assert!(refused.contains("and that of `movies` is `p` (S); nothing was"), "{refused}");
+    }
+
+    /// The damaged part is of a later day.
+    #[tokio::test]
+    async fn parts_that_are_not_wanted_are_not_read() {
+        let folder = super::super::super::tests::archive();
+        let day = folder.path().join("bucket/archive/table=movies/dt=1970-01-02");
+        std::fs::create_dir_all(&day).unwrap();
+        std::fs::write(day.join("z.parquet"), "?").unwrap();
+        let source = Source::Folder(folder.path().to_owned());
+        let store = movies_by_year().await;
+        super::super::tests::table_by_year(&store, "films").await;
+        store.client.delete_table().table_name("movies").send().await.unwrap();
+        let flags = ["--into", "films", "--dt", "1970-01-01"];
+        let answer = run(&source, &store, &flags).await.unwrap();
+        assert_eq!(answer["restored"], json!(3), "{answer}");
+        assert!(run(&source, &store, &flags[..2]).await.unwrap_err().contains("z.parquet"));
     }
 }

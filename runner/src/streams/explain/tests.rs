@@ -340,6 +340,7 @@ fn what_cannot_be_kept_is_said_to_wait_for_its_destination() {
 #[test]
 fn an_attempt_without_an_end_is_said_to_be_over_once_its_run_is() {
     let missed = "its end is not in the journal: `weir up` was killed meanwhile";
+    let not_yet = "· its end is not in the journal yet";
     let shard =
         |checkpoint: &str| json!({"id": "shardId-1", "state": "working", "checkpoint": checkpoint});
     let status = |checkpoint: &str| json!({"mappings": [{"mapping": "votes", "shards": [shard(checkpoint)]}]});
@@ -349,8 +350,8 @@ fn an_attempt_without_an_end_is_said_to_be_over_once_its_run_is() {
         (1, None, true, "being tried", "no attempt was successful yet", "· it runs"),
         (1, None, false, "being tried", "no attempt is known to have been successful, and", missed),
         (2, Some(&before), true, "being tried", "no attempt was successful yet", missed),
-        (2, Some(&past), true, "end unknown", "it is done or was given up, as the", missed),
-        (1, Some(&past), true, "end unknown", "it is done or was given up, as the", "· it runs"),
+        (2, Some(&past), true, "end unknown", "not say which: `weir up` was killed", missed),
+        (1, Some(&past), true, "end unknown", "not say which yet; ask again", not_yet),
     ] {
         let folder = tempfile::tempdir().unwrap();
         for run in 0..runs {
@@ -373,5 +374,6 @@ fn an_attempt_without_an_end_is_said_to_be_over_once_its_run_is() {
         for expected in [outcome, detail, end] {
             assert!(said.contains(expected), "{expected}: {said}");
         }
+        assert_eq!(said.contains("killed"), end == missed, "{said}");
     }
 }

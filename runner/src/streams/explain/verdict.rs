@@ -23,15 +23,27 @@ pub(super) struct Verdict {
     pub(super) failure_object: Option<String>,
     pub(super) filter: Vec<String>,
     pub(super) missed: u64,
+    /// Whether the mapping is past the record, so that no attempt with it runs any more.
+    is_over: bool,
 }
 
 impl Verdict {
+    /// How an attempt ended.
+    pub(super) fn end(&self, attempt: &Attempt) -> String {
+        match &attempt.end {
+            None if self.is_over && attempt.place.is_some() => {
+                "its end is not in the journal yet".to_owned()
+            }
+            _ => end(attempt),
+        }
+    }
+
     pub(super) fn json(&self) -> Value {
         let attempts = self.attempts.iter().map(|attempt| {
             json!({
                 "batch": attempt.batch, "run": attempt.run, "attempt": attempt.attempt,
                 "records": attempt.records.len(), "has_record": attempt.place.is_some(),
-                "outcome": end(attempt), "at_ms": attempt.at_ms,
+                "outcome": self.end(attempt), "at_ms": attempt.at_ms,
             })
         });
         json!({
@@ -99,6 +111,7 @@ fn idle(status: &Value, table: Option<&str>) -> Vec<Verdict> {
         failure_object: None,
         filter: Vec::new(),
         missed: 0,
+        is_over: false,
     };
     let disabled = of_table("disabled").map(|entry| verdict(entry, DISABLED.to_owned()));
     let absent = of_table("not_run").map(|entry| {
@@ -126,14 +139,7 @@ fn verdict(
         PassedOver::Among { shard, .. } => is_here(shard),
     });
     let given_up = mapping.given_up.as_ref().filter(|given_up| is_here(&given_up.shard));
-    let why = match (passed_over, &live) {
-        (Some(PassedOver::Why(why)), _) => why.clone(),
-        (_, Some((_, why))) => why.clone(),
-        (Some(PassedOver::Among { count, .. }), None) => vec![format!(
-            "it is among {count} records of one page that did not pass; the clause is shown while `weir up` runs"
-        )],
-        (None, None) => Vec::new(),
-    };
+    let why = why_not_passed(passed_over, live.as_ref());
     let is_done = mapping.attempts.iter().any(Attempt::has_done_it);
     let was_tried = mapping.attempts.iter().any(|attempt| attempt.place.is_some());
     let key = given_up.and_then(|given_up| given_up.key.as_deref());
@@ -145,6 +151,8 @@ fn verdict(
         missed: mapping.missed,
         starts_at: mapping.facts.starting_position.as_deref(),
     };
+    let attempts = attempts(mapping, place.is_running);
+    let is_over = waiting.is_over(status);
     let (outcome, detail) = if is_done {
         ("delivered", String::new())
     } else if let Some(given_up) = given_up {
@@ -155,8 +163,8 @@ fn verdict(
             Some((false, at)) => ("given up", format!("{given_up}; not done by a redrive at {at}")),
             None => ("given up", given_up),
         }
-    } else if was_tried && waiting.is_over(status) {
-        (END_UNKNOWN, waiting.over())
+    } else if was_tried && is_over {
+        (END_UNKNOWN, waiting.over(&attempts))
     } else if was_tried && status.is_some_and(|status| status::is_disabled(status, name)) {
         (NOT_DELIVERED, format!("no attempt was successful, and {DISABLED}"))
     } else if was_tried {
@@ -171,10 +179,26 @@ fn verdict(
         function: mapping.facts.function.clone(),
         outcome,
         detail,
-        attempts: attempts(mapping, place.is_running),
+        attempts,
         failure_object: kept.and_then(|kept| kept.object),
         filter: why,
         missed: mapping.missed,
+        is_over,
+    }
+}
+
+/// Why the filter refused a record, by the journal, or by the record with its verdict now.
+fn why_not_passed(
+    passed_over: Option<&PassedOver>,
+    live: Option<&(bool, Vec<String>)>,
+) -> Vec<String> {
+    match (passed_over, live) {
+        (Some(PassedOver::Why(why)), _) => why.clone(),
+        (_, Some((_, why))) => why.clone(),
+        (Some(PassedOver::Among { count, .. }), None) => vec![format!(
+            "it is among {count} records of one page that did not pass; the clause is shown while `weir up` runs"
+        )],
+        (None, None) => Vec::new(),
     }
 }
 
@@ -297,14 +321,19 @@ impl Waiting<'_> {
         shard.is_some_and(|shard| self.is_past(shard))
     }
 
-    /// That the mapping is past a record that was tried, and how that ended nobody wrote down.
-    fn over(&self) -> String {
+    /// That the mapping is past a record that was tried, and how that ended is not written down. Only a
+    /// last attempt of a run that is over was cut off.
+    fn over(&self, attempts: &[Attempt]) -> String {
+        let last = attempts.iter().rfind(|attempt| attempt.place.is_some());
         let why = match self.missed {
-            0 => "`weir up` was killed meanwhile".to_owned(),
-            missed => format!("it misses {}", reports(missed)),
+            0 if last.is_some_and(|last| last.end == Some(End::Missed)) => {
+                ": `weir up` was killed meanwhile".to_owned()
+            }
+            0 => " yet; ask again in a moment".to_owned(),
+            missed => format!(": it misses {}", reports(missed)),
         };
         format!(
-            "it is done or was given up, as the checkpoint is past it; the journal does not say which: {why}"
+            "it is done or was given up, as the checkpoint is past it; the journal does not say which{why}"
         )
     }
 
@@ -383,7 +412,7 @@ fn in_a_line(reason: &str) -> String {
     }
 }
 
-pub(super) fn end(attempt: &Attempt) -> String {
+fn end(attempt: &Attempt) -> String {
     match &attempt.end {
         Some(End::Succeeded { took_ms }) => format!("ok {took_ms} ms"),
         Some(End::Failed { took_ms, done, reason }) => {
