@@ -43,7 +43,7 @@ use crate::node::status::Status;
 use crate::node::{Node, SubmitError, slot_of};
 use crate::peer::ClockState;
 use crate::ring::ArcId;
-use crate::ticks;
+use crate::ticks::{self, Swept};
 use crate::token_key::TokenKey;
 use crate::traffic::Traffic;
 
@@ -575,12 +575,11 @@ impl Store {
         Ok(())
     }
 
-    /// Deletes every item that has expired by now, or as many as one sweep takes on, and gives how
-    /// many delete commands that took.
+    /// Deletes every item that has expired by now, or as many as one sweep takes on.
     ///
     /// # Errors
     /// See [`Unavailable`].
-    pub async fn sweep_time_to_live(&self) -> Result<u64, Unavailable> {
+    pub async fn sweep_time_to_live(&self) -> Result<Swept, Unavailable> {
         ticks::sweep(self, ticks::ENTRIES_PER_SWEEP).await
     }
 }

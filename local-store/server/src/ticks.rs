@@ -5,6 +5,7 @@
 //! Nothing is changed here: each finding becomes a command in the log, and the command checks again
 //! when it is applied. A tick that is missed, late, or repeated does no harm.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use partition::{
@@ -12,8 +13,6 @@ use partition::{
     find_due_rotations, find_due_splits, find_due_trims, find_expired, find_index_work,
     find_split_work, find_time_to_live_work, has_expired_tokens, has_old_transactions,
 };
-
-use tokio::time::Instant;
 
 use crate::node::Node;
 use crate::ring::ArcId;
@@ -88,7 +87,7 @@ async fn tick_arc(store: &Store, arc: ArcId) -> Result<(), Unavailable> {
 /// Does once what is due now for what lies in an arc.
 async fn tick_items(store: &Store, arc: ArcId) -> Result<(), Unavailable> {
     let replica = store.replica(arc);
-    sweep_arc(store, replica, ENTRIES_PER_TICK, Instant::now()).await?;
+    sweep_arc(store, replica, ENTRIES_PER_TICK, Duration::ZERO).await?;
     let (now, catalogue) = (store.now(), replica.catalogue());
     let tables = || catalogue.tables().map(AsRef::as_ref);
     for table in find_time_to_live_work(tables()) {
@@ -144,44 +143,34 @@ async fn split(store: &Store, arc: ArcId) -> Result<(), Unavailable> {
     Ok(())
 }
 
-/// Deletes what has expired, in at most `entries_max` log entries for each table and arc. Gives the
-/// number of delete commands.
-///
-/// # Errors
-/// Also when index entries that wait for an arc held up some of it for too long; the rest is done.
-pub(crate) async fn sweep(store: &Store, entries_max: usize) -> Result<u64, Unavailable> {
-    let until = Instant::now() + courier::PATIENCE;
-    let (mut expired, mut held_up) = (0, Vec::new());
+/// Deletes what has expired, in at most `entries_max` log entries for each table and arc. What waits
+/// until index entries have come to their arcs is waited for; when that takes too long, the rest is done.
+pub(crate) async fn sweep(store: &Store, entries_max: usize) -> Result<Swept, Unavailable> {
+    let mut swept = Swept::default();
     for arc in store.arcs() {
-        let swept = sweep_arc(store, store.replica(arc), entries_max, until).await?;
-        expired += swept.expired;
-        held_up.extend(swept.held_up);
+        // Who waited in vain does so once.
+        let patience = if swept.held_up.is_empty() { courier::PATIENCE } else { Duration::ZERO };
+        let some = sweep_arc(store, store.replica(arc), entries_max, patience).await?;
+        swept.expired += some.expired;
+        swept.held_up.extend(some.held_up);
     }
-    if held_up.is_empty() {
-        return Ok(expired);
-    }
-    held_up.sort();
-    held_up.dedup();
-    let tables = held_up.join("`, `");
-    Err(Unavailable::NotDone(format!(
-        "{expired} deletes were made, others of `{tables}` wait until index entries have come to their arcs"
-    )))
+    Ok(swept)
 }
 
-/// What a sweep of an arc did.
-#[derive(Default)]
-struct Swept {
-    /// Delete commands.
-    expired: u64,
-    /// Tables of which something is left, because there was no room for their index entries.
-    held_up: Vec<String>,
+/// What a sweep did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Swept {
+    /// How many delete commands it took.
+    pub expired: u64,
+    /// Tables of which some items are left, because too many of their index entries wait for an arc.
+    pub held_up: BTreeSet<String>,
 }
 
 async fn sweep_arc(
     store: &Store,
     replica: &Node,
     entries_max: usize,
-    until: Instant,
+    mut patience: Duration,
 ) -> Result<Swept, Unavailable> {
     let mut swept = Swept::default();
     for table in replica.catalogue().tables() {
@@ -192,8 +181,9 @@ async fn sweep_arc(
             let found =
                 find(replica, |view| find_expired(view, table, now, EXPIRED_PER_ENTRY, place))?;
             if !found.commands.is_empty() {
-                if !courier::wait_for_room(store, replica, table, until).await? {
-                    swept.held_up.push(table.name.as_str().to_owned());
+                if !courier::wait_for_room(store, replica, table, patience).await? {
+                    swept.held_up.insert(table.name.as_str().to_owned());
+                    patience = Duration::ZERO;
                     break;
                 }
                 swept.expired += u64::try_from(found.commands.len()).unwrap_or(u64::MAX);

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use model::Item;
 use model::limits::PARTITION_KEY_BYTES_MAX;
@@ -28,11 +29,18 @@ pub(crate) struct InMemoryHistories {
     writes_max: Option<usize>,
     /// Images that have this attribute are too large for it.
     large_attribute: Option<&'static str>,
+    /// Pages of versions that were read.
+    pages: AtomicUsize,
 }
 
 impl InMemoryHistories {
     pub(crate) fn with_faults(seed: u64, faults: Faults) -> Self {
         Self { random: Mutex::new(seed), faults, ..Self::default() }
+    }
+
+    /// How many pages of versions were read so far.
+    pub(crate) fn pages(&self) -> usize {
+        self.pages.load(Ordering::Relaxed)
     }
 
     pub(crate) fn with_capacity(writes_max: usize) -> Self {
@@ -92,6 +100,7 @@ impl HistoryTable for InMemoryHistories {
 
     async fn versions_below(&self, item: &str, below: u64) -> Result<Vec<Item>, Failure> {
         self.request().await?;
+        self.pages.fetch_add(1, Ordering::Relaxed);
         let items = self.items.lock().unwrap();
         let Some((_, versions)) = items.get(item) else { return Ok(Vec::new()) };
         let page = versions.range(..below).rev().take(PAGE);

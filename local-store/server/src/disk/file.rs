@@ -1,14 +1,12 @@
 //! The real disk: files of one directory, readable by their owner only.
 //!
-//! It holds the directory's exclusive lock for as long as it lives; it retries nothing but that lock.
+//! It holds the directory's exclusive lock for as long as it lives; it does not retry anything.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::thread;
-use std::time::Duration;
 
 use super::{Disk, DiskFile, Error, ErrorKind, Operation};
 
@@ -26,22 +24,6 @@ static ZERO_CHUNK: [u8; 64 * 1024] = [0; 64 * 1024];
 pub struct FileDisk {
     directory: PathBuf,
     lock: Arc<File>,
-}
-
-/// How often a lock is tried, and how long apart: a quarter of a second in all. A process that this one
-/// has just forked holds what it holds until it runs its own program, and who ends needs a moment too.
-const LOCK_TRIES: usize = 25;
-const LOCK_PAUSE: Duration = Duration::from_millis(10);
-
-/// Takes a file's lock, unless somebody else holds it for longer than a moment.
-pub(crate) fn lock(file: &File) -> Result<(), TryLockError> {
-    for _ in 1..LOCK_TRIES {
-        match file.try_lock() {
-            Err(TryLockError::WouldBlock) => thread::sleep(LOCK_PAUSE),
-            other => return other,
-        }
-    }
-    file.try_lock()
 }
 
 impl FileDisk {
@@ -62,7 +44,7 @@ impl FileDisk {
             .mode(0o600)
             .open(&path)
             .map_err(fail)?;
-        lock(&file).map_err(|error| match error {
+        file.try_lock().map_err(|error| match error {
             TryLockError::WouldBlock => Error {
                 kind: ErrorKind::InUse,
                 operation: Operation::Lock,

@@ -22,7 +22,6 @@ mod splitmix;
 
 pub use error::{Error, ErrorKind, Operation};
 pub use file::FileDisk;
-pub(crate) use file::lock;
 pub use simulated::{Fault, PowerCut, SimulatedDisk};
 pub use splitmix::SplitMix64;
 

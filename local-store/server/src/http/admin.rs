@@ -24,6 +24,7 @@ use partition::{ReadError, Table, read_last_sequence};
 
 use super::{partitions, status};
 use crate::store::Store;
+use crate::ticks::Swept;
 
 /// Where the paths of the admin endpoint begin.
 pub(super) const PREFIX: &str = "/_weir/";
@@ -152,7 +153,18 @@ async fn change_clock(store: &Store, body: &[u8]) -> Answer {
 
 async fn sweep(store: &Store) -> Answer {
     match store.sweep_time_to_live().await {
-        Ok(expired) => success(format!("{{\"expired\":{expired}}}")),
+        Ok(Swept { expired, held_up }) if held_up.is_empty() => {
+            success(format!("{{\"expired\":{expired}}}"))
+        }
+        Ok(Swept { expired, held_up }) => {
+            let tables: Vec<String> = held_up.iter().map(|name| format!("`{name}`")).collect();
+            let what = format!(
+                "{expired} items were deleted; others wait, as too many index entries of {} wait for an arc",
+                tables.join(", ")
+            );
+            let instead = "the same again when all arcs are there (GET /_weir/status)";
+            refusal(StatusCode::SERVICE_UNAVAILABLE, &what, "POST /_weir/ttl/sweep", instead)
+        }
         Err(error) => refusal(
             StatusCode::SERVICE_UNAVAILABLE,
             &error.to_string(),

@@ -24,6 +24,8 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread;
+use std::time::Duration;
 
 use lsm_tree::config::PinningPolicy;
 use lsm_tree::{AbstractTree, AnyTree, Cache, Config, SequenceNumberCounter};
@@ -32,10 +34,13 @@ use partition::{Batch, View};
 use self::upkeep::Upkeep;
 use self::view::{LsmView, Moments};
 use super::{Error, Storage, check};
-use crate::disk;
 
 /// The file that is locked while the storage is open.
 const LOCK_FILE: &str = "lock";
+
+/// How often the lock is tried, and how long apart: a tenth of a second in all.
+const LOCK_TRIES: usize = 20;
+const LOCK_PAUSE: Duration = Duration::from_millis(5);
 
 /// The tree's own file that says which of its files count. A tree that was made whole has it.
 const TREE_FILE: &str = "current";
@@ -350,11 +355,23 @@ fn lock(path: &Path) -> Result<File, Error> {
         .write(true)
         .open(path.join(LOCK_FILE))
         .map_err(fail)?;
-    match disk::lock(&file) {
+    match take(&file) {
         Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => Err(Error::InUse { path: path.display().to_string() }),
         Err(TryLockError::Error(source)) => Err(fail(source)),
     }
+}
+
+/// Takes a file's lock, unless somebody else holds it for longer than a moment: a process that this one
+/// has just forked holds what it holds until it runs its own program.
+fn take(file: &File) -> Result<(), TryLockError> {
+    for _ in 1..LOCK_TRIES {
+        match file.try_lock() {
+            Err(TryLockError::WouldBlock) => thread::sleep(LOCK_PAUSE),
+            other => return other,
+        }
+    }
+    file.try_lock()
 }
 
 /// Makes a directory with nothing in it, for its owner only.
@@ -427,8 +444,8 @@ mod tests {
 
     /// Waits until the storage's thread has done something.
     fn wait(until: impl Fn() -> bool) {
-        let patience = std::time::Duration::from_millis(10);
-        assert!((0..6_000).any(|_| until() || (std::thread::sleep(patience), false).1));
+        let patience = Duration::from_millis(10);
+        assert!((0..6_000).any(|_| until() || (thread::sleep(patience), false).1));
     }
 
     #[test]
@@ -451,15 +468,15 @@ mod tests {
         let path = directory.path().join("state");
         let storage = LsmStorage::open_with(&path, &options).unwrap();
         let (written, is_done) = std::sync::mpsc::channel();
-        std::thread::spawn(move || {
-            let mut random = disk::SplitMix64::new(7);
+        thread::spawn(move || {
+            let mut random = crate::disk::SplitMix64::new(7);
             for _ in 0..MANY_LEVELS {
                 storage.apply(&put(random.next_u64())).unwrap();
             }
             written.send(storage.state.tree.level_table_count(3)).unwrap();
         });
         // A bound for a process that hangs, far from what it takes.
-        let third = is_done.recv_timeout(std::time::Duration::from_secs(300)).unwrap();
+        let third = is_done.recv_timeout(Duration::from_secs(300)).unwrap();
         assert!(third > Some(0), "not many levels");
     }
 
@@ -479,7 +496,7 @@ mod tests {
         wait(|| storage.state.sealed_count() > 3);
         let (other, is_done) = std::sync::mpsc::channel();
         runtime.spawn(async move { other.send(()).unwrap() });
-        is_done.recv_timeout(std::time::Duration::from_secs(60)).unwrap();
+        is_done.recv_timeout(Duration::from_secs(60)).unwrap();
         assert!(!written.is_finished());
         drop(not_written);
         runtime.block_on(written).unwrap();

@@ -29,8 +29,8 @@ const WAITING_MAX: u64 = if cfg!(test) { 300 } else { 20_000 };
 /// The same for what the store does of its own accord, so that it leaves most of it to requests. One
 /// step may add some thousands: room is looked for before it.
 const WAITING_OF_OWN_MAX: u64 = WAITING_MAX / 4;
-/// How long a sweep of TTL that somebody asked for waits for room in all: a few elections, and less than
-/// he waits for an answer. Short in tests.
+/// How long a sweep of TTL that somebody asked for waits for room: a few elections, and less than he waits
+/// for an answer. Once that was in vain, it waits no more. Short in tests.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(if cfg!(test) { 2 } else { 20 });
 /// After so long without bringing anything that is to be brought, somebody has to hear of it.
 const TELL: Duration = Duration::from_secs(60);
@@ -58,13 +58,14 @@ pub(crate) fn has_room(store: &Store, replica: &Node, table: &Table) -> Result<b
     full.map(|full| !full).map_err(|error| Unavailable::NotDone(error.to_string()))
 }
 
-/// Waits until the store may do so, up to a moment. Gives whether it may.
+/// Waits until the store may do so, for so long. Gives whether it may.
 pub(crate) async fn wait_for_room(
     store: &Store,
     replica: &Node,
     table: &Table,
-    until: Instant,
+    patience: Duration,
 ) -> Result<bool, Unavailable> {
+    let until = Instant::now() + patience;
     loop {
         if has_room(store, replica, table)? {
             return Ok(true);

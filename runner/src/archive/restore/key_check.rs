@@ -4,6 +4,8 @@
 //! anything is written; what a single row lacks is told of that row.
 
 use aws_sdk_dynamodb::Client;
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
 use model::{Item, KeyAttributeType, json};
 
 use super::super::cell::{Cell, Row, rows_of};
@@ -30,14 +32,19 @@ pub(super) async fn check(target: &Target, source: &Source, wanted: &[Part]) -> 
     let wrong = match key_attributes(client, archived).await {
         Ok(key) if is_same(&key, &into) => return Ok(()),
         Ok(key) => {
-            // Its key says nothing of the items of the table that had its name before.
-            if let Some(made_ms) = made_at(client, archived).await
-                && has_item_with(&into, source, wanted, |row| is_before(row, made_ms)).await?
-                    == Some(true)
-            {
-                return Ok(());
+            let made_ms = made_at(client, archived).await;
+            let before = match made_ms {
+                Some(made_ms) => from_before(&into, source, wanted, made_ms).await?,
+                None => Before::None,
+            };
+            let other = format!("{of}, and that of `{archived}` is {}", words(&key));
+            match before {
+                Before::All => return Ok(()),
+                Before::UpTo(condition) => format!(
+                    "{other}: what was deleted since `{archived}` was made has another key; leave it out with --where \"{condition}\""
+                ),
+                Before::None => other,
             }
-            format!("{of}, and that of `{archived}` is {}", words(&key))
         }
         Err(_) if has_item_with(&into, source, wanted, |_| true).await? != Some(false) => {
             return Ok(());
@@ -47,6 +54,41 @@ pub(super) async fn check(target: &Target, source: &Source, wanted: &[Part]) -> 
     Err(format!(
         "cannot restore into table `{table}`: {wrong}; nothing was written. Restore into a table with the key that the items had, and give them another one with a migration (`weir migrate`)"
     ))
+}
+
+/// Which of the wanted items are from before a table was made.
+enum Before {
+    /// All that have the key.
+    All,
+    /// Those that a condition takes; of the others several may become one.
+    UpTo(String),
+    /// None that has the key.
+    None,
+}
+
+/// What is wanted of the table that had the archived one's name before: its key says nothing of that.
+/// Of what is archived no more is read than up to the day on which the table was made.
+async fn from_before(
+    key: &Key,
+    source: &Source,
+    wanted: &[Part],
+    made_ms: i64,
+) -> Result<Before, String> {
+    let made = Timestamp::from_millisecond(made_ms).unwrap_or(Timestamp::MAX);
+    let day = made.to_zoned(TimeZone::UTC).date().to_string();
+    let older: Vec<Part> = wanted.iter().filter(|part| part.date <= day).cloned().collect();
+    if has_item_with(key, source, &older, |row| is_before(row, made_ms)).await? != Some(true) {
+        return Ok(Before::None);
+    }
+    if older.len() < wanted.len() {
+        return Ok(Before::UpTo(format!("dt <= '{day}'")));
+    }
+    let same: Vec<Part> = older.into_iter().filter(|part| part.date == day).collect();
+    let newer = has_item_with(key, source, &same, |row| !is_before(row, made_ms)).await?;
+    Ok(match newer {
+        Some(true) => Before::UpTo(format!("dt < '{day}'")),
+        _ => Before::All,
+    })
 }
 
 /// Whether both tell the same items apart, whichever attribute is the partition key.
@@ -173,6 +215,15 @@ mod tests {
         assert_eq!((&answer["restored"], &answer["skipped"]), (&json!(3), &json!(1)), "{answer}");
         let refused = run(&source, &store, &["--into", "by_text"]).await.unwrap_err();
         assert!(refused.contains("and that of `movies` is `p` (S); nothing was"), "{refused}");
+        // What is deleted from now on has the key of today's table, whatever attributes it has beside.
+        let days = folder.path().join("bucket/archive/table=movies");
+        std::fs::create_dir_all(days.join("dt=9000-01-01")).unwrap();
+        let part = days.join("dt=1970-01-01/part-1.parquet");
+        std::fs::copy(part, days.join("dt=9000-01-01/part-9.parquet")).unwrap();
+        let refused = run(&source, &store, &["--into", "movies_old"]).await.unwrap_err();
+        assert!(refused.contains("leave it out with --where \"dt <= '"), "{refused}");
+        let old = ["--into", "movies_old", "--dt", "1970-01-01"];
+        assert_eq!(run(&source, &store, &old).await.unwrap()["skipped"], json!(1));
     }
 
     /// The damaged part is of a later day.

@@ -31,6 +31,10 @@ impl Verdict {
     /// How an attempt ended.
     pub(super) fn end(&self, attempt: &Attempt) -> String {
         match &attempt.end {
+            // A report that the journal misses does not come any more.
+            None if self.is_over && attempt.place.is_some() && self.missed > 0 => {
+                "its end is not in the journal".to_owned()
+            }
             None if self.is_over && attempt.place.is_some() => {
                 "its end is not in the journal yet".to_owned()
             }
