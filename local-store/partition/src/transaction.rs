@@ -118,8 +118,7 @@ pub(crate) fn recall_token(
     token: &str,
     fingerprint: u128,
 ) -> Result<Option<Reply>, ReadError> {
-    let known = request_token::read(view, token)?.filter(|known| now < known.expires_at);
-    Ok(known.map(|known| repeat(&known, fingerprint)))
+    Ok(remembered(view, now, token)?.map(|known| repeat(&known, fingerprint)))
 }
 
 /// Whether a transaction with this token was made here, and is not forgotten.
@@ -127,7 +126,15 @@ pub(crate) fn recall_token(
 /// # Errors
 /// When the storage cannot be read.
 pub fn is_remembered(view: &dyn View, now: EpochMillis, token: &str) -> Result<bool, ReadError> {
-    Ok(request_token::read(view, token)?.is_some_and(|known| now < known.expires_at))
+    Ok(remembered(view, now, token)?.is_some())
+}
+
+fn remembered(
+    view: &dyn View,
+    now: EpochMillis,
+    token: &str,
+) -> Result<Option<Remembered>, ReadError> {
+    Ok(request_token::read(view, token)?.filter(|known| now < known.expires_at))
 }
 
 /// Remembers what the transaction with a token did, in the place of one that is to be forgotten.

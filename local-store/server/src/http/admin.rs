@@ -159,7 +159,7 @@ async fn sweep(store: &Store) -> Answer {
         Ok(Swept { expired, held_up }) => {
             let tables: Vec<String> = held_up.iter().map(|name| format!("`{name}`")).collect();
             let what = format!(
-                "{expired} items were deleted; others wait, as too many index entries of {} wait for an arc",
+                "deletes made: {expired}; others wait, as too many index entries of {} wait for an arc",
                 tables.join(", ")
             );
             let instead = "the same again when all arcs are there (GET /_weir/status)";
