@@ -68,6 +68,10 @@ pub(crate) enum Family {
     Removal = 22,
 }
 
+/// The first byte of keys that are only ever added behind others and taken away in front of them: the
+/// records of each shard. An engine may keep them apart from the rest.
+pub const QUEUE_KEYS: u8 = Family::StreamRecord as u8;
+
 impl Family {
     /// A key that begins with this family and a table's id.
     pub(crate) fn of_table(self, table: crate::TableId) -> Vec<u8> {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
-use partition::{Batch, Op, View};
+use partition::{Batch, Op, QUEUE_KEYS, View};
 use proptest::prelude::*;
 
 use super::*;
@@ -189,6 +189,7 @@ fn what_breaks_the_contract_is_refused_as_a_whole(storage: &dyn Storage) {
     for (ops, complaint) in [
         (vec![put("a", "1"), put("", "1")], "a key has 0 bytes; it must have 1 to 65535"),
         (vec![put("a", "1"), delete(&too_long)], "a key has 65536 bytes; it must have 1 to 65535"),
+        (vec![put("a", "1"), delete(&[255])], "a key begins with 255, which none may"),
     ] {
         let error = storage.apply(&Batch { ops }).unwrap_err();
         assert!(!error.is_fatal());
@@ -235,7 +236,12 @@ enum Step {
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
-    let key = prop::collection::vec(0_u8..4, 1..4);
+    // Half of them are of queues.
+    let key = (
+        prop::sample::select(vec![0, 1, 2, QUEUE_KEYS, QUEUE_KEYS, QUEUE_KEYS]),
+        prop::collection::vec(0_u8..4, 0..3),
+    )
+        .prop_map(|(first, rest)| [vec![first], rest].concat());
     let value = prop::option::weighted(0.7, prop::collection::vec(any::<u8>(), 0..3_000));
     let batch = prop::collection::btree_map(key, value, 0..6);
     let step = prop_oneof![
@@ -255,13 +261,23 @@ fn entries(map: &Map, from: &[u8], to: &[u8]) -> Vec<Vec<u8>> {
 /// Compares every view with the map as it was when the view was taken.
 fn compare(views: &[(Box<dyn View + Send + Sync>, Map)]) -> Result<(), TestCaseError> {
     for (view, map) in views {
-        for (from, to) in [(vec![], vec![9]), (vec![1], vec![2, 2]), (vec![0, 3], vec![3])] {
+        const Q: u8 = QUEUE_KEYS;
+        for (from, to) in [
+            (vec![], vec![9]),
+            (vec![1], vec![2, 2]),
+            (vec![0, 3], vec![3]),
+            (vec![1, 1], vec![Q, 2]),
+            (vec![Q, 1], vec![Q, 3, 1]),
+            (vec![Q, 0, 2], vec![Q + 1]),
+            (vec![Q, 2], vec![Q + 1, 0]),
+            (vec![], vec![u8::MAX; 9]),
+        ] {
             let mut expected = entries(map, &from, &to);
             prop_assert_eq!(&scan(&**view, &from, &to, false, usize::MAX), &expected);
             expected.reverse();
             prop_assert_eq!(&scan(&**view, &from, &to, true, usize::MAX), &expected);
         }
-        for key in [vec![0], vec![1, 2], vec![3, 3, 3]] {
+        for key in [vec![0], vec![1, 2], vec![2, 3, 3], vec![Q], vec![Q, 1], vec![Q, 3, 3]] {
             let found = view.get(&key).unwrap();
             prop_assert_eq!(found.as_deref(), map.get(&key).map(Vec::as_slice));
         }

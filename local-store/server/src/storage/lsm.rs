@@ -5,6 +5,9 @@
 //! batches, so what a crash leaves on disk is always some first part of the batches, and what it
 //! lost our log brings back.
 //!
+//! Stream records, which only come and go in the order of their keys, stand in files of their own
+//! beside the tree (`queue`).
+//!
 //! The tables in memory are ours, not the crate's: there a key that is written again takes the place
 //! of what it was, where the crate keeps every version until it is written to disk.
 //!
@@ -14,7 +17,11 @@
 mod key;
 mod memtable;
 mod memtables;
+mod queue;
 mod rows;
+mod stored;
+#[cfg(test)]
+mod tests;
 mod upkeep;
 mod view;
 
@@ -29,10 +36,12 @@ use std::time::Duration;
 
 use lsm_tree::config::PinningPolicy;
 use lsm_tree::{AbstractTree, AnyTree, Cache, Config, SequenceNumberCounter};
-use partition::{Batch, View};
+use partition::{Batch, QUEUE_KEYS, View};
 
+use self::memtable::Memtable;
+use self::queue::{Listing, Queues, Renewal};
 use self::upkeep::Upkeep;
-use self::view::{LsmView, Moments};
+use self::view::{LsmView, Moment, Moments};
 use super::{Error, Storage, check};
 
 /// The file that is locked while the storage is open.
@@ -85,6 +94,9 @@ pub struct LsmStorage {
 /// What the storage, its views and its thread share.
 struct State {
     tree: AnyTree,
+    /// Whether rows of queues go to files of their own. They do not in a storage of an earlier version,
+    /// for as long as the tree has some.
+    keeps_queues: bool,
     path: PathBuf,
     memtable_bytes: u64,
     file_bytes: u64,
@@ -140,8 +152,10 @@ impl LsmStorage {
         }
         let tree = open_tree(path, options, &numbers).map_err(|error| sort_opening(path, error))?;
         numbers.fetch_max(tree.get_highest_persisted_seqno().map_or(1, |highest| highest + 1));
+        let queues = open_queues(path, &tree).map_err(|error| sort_opening(path, error))?;
         let state = Arc::new(State {
-            moments: Mutex::new(Moments::new(numbers.get())),
+            keeps_queues: queues.is_some(),
+            moments: Mutex::new(Moments::new(numbers.get(), queues.unwrap_or_default())),
             tree,
             path: path.to_owned(),
             memtable_bytes: options.memtable_bytes,
@@ -194,6 +208,21 @@ fn open_tree(
         .index_block_pinning_policy(PinningPolicy::all(true))
         .filter_block_pinning_policy(PinningPolicy::all(true))
         .open()
+}
+
+/// The files of queues, or `None` if the tree has rows of them.
+fn open_queues(path: &Path, tree: &AnyTree) -> Result<Option<Queues>, lsm_tree::Error> {
+    let (first, behind) = ([QUEUE_KEYS], [QUEUE_KEYS + 1]);
+    let mut in_tree = tree.range(&first[..]..&behind[..], lsm_tree::SeqNo::MAX, None);
+    if in_tree.next().is_some() {
+        return Ok(None);
+    }
+    let folder = path.join(queue::FOLDER);
+    if !folder.try_exists()? {
+        DirBuilder::new().mode(0o700).create(&folder)?;
+        File::open(path)?.sync_all()?;
+    }
+    Ok(Some(Queues::open(&folder, Listing::read_all(tree, path)?)?))
 }
 
 /// Bytes of all files in a directory and in those in it. A file that goes meanwhile has none.
@@ -254,8 +283,8 @@ impl State {
     /// Seals the table that is filled, between two batches.
     fn seal(&self) {
         let mut moments = self.moments();
-        let (number, tables) = (moments.now().number, moments.now().tables.seal());
-        moments.publish(number, tables);
+        let Moment { number, tables, queues } = moments.now().copy();
+        moments.publish(number, tables.seal(), queues);
     }
 
     /// How many sealed tables wait to be written.
@@ -270,19 +299,47 @@ impl State {
         for _ in 0..self.sealed_count() {
             let Some(table) = self.moments().now().tables.oldest_sealed() else { break };
             let oldest = self.oldest_seen();
-            let written =
-                table.with_versions(|versions| self.tree.flush_to_tables(&mut versions.map(Ok)))?;
+            let renewal = self.renew_queues(&table)?;
+            let listed = match &renewal {
+                Some(renewal) => renewal.rows(self.numbers.next())?,
+                None => Vec::new(),
+            };
+            let in_tree = |key: &[u8]| !self.is_in_queue(key);
+            let written = table.with_versions(in_tree, |versions| {
+                self.tree.flush_to_tables(&mut versions.chain(listed).map(Ok))
+            })?;
             if let Some((tables, _)) = written {
                 self.tree.register_tables(&tables, None, None, &[], oldest)?;
             }
+            let renewed = renewal.map(|renewal| Arc::new(renewal.finish()));
             let mut moments = self.moments();
+            let Moment { number, tables, queues } = moments.now().copy();
             // The tree shows a new table only to views with higher numbers than its registration
             // took; the others still have the table in memory.
-            let number = moments.now().number.max(self.numbers.get());
-            let tables = moments.now().tables.wrote_oldest();
-            moments.publish(number, tables);
+            let number = number.max(self.numbers.get());
+            moments.publish(number, tables.wrote_oldest(), renewed.unwrap_or(queues));
         }
         Ok(())
+    }
+
+    /// Writes what a table in memory has of queues; `None` if that is nothing.
+    fn renew_queues(&self, table: &Memtable) -> io::Result<Option<Renewal>> {
+        let rows = if self.keeps_queues {
+            table.newest(&[QUEUE_KEYS], &[QUEUE_KEYS + 1])
+        } else {
+            Vec::new()
+        };
+        if rows.is_empty() {
+            return Ok(None);
+        }
+        // Nobody else changes them while the tree is flushed.
+        let queues = Arc::clone(&self.moments().now().queues);
+        Renewal::new(&queues, &self.path.join(queue::FOLDER), &rows).map(Some)
+    }
+
+    /// Whether the row of a key goes to the files of queues.
+    fn is_in_queue(&self, key: &[u8]) -> bool {
+        self.keeps_queues && key.first() == Some(&QUEUE_KEYS)
     }
 }
 
@@ -296,10 +353,10 @@ impl Storage for LsmStorage {
         let bytes = {
             let mut moments = state.moments();
             let number = state.numbers.next();
-            let tables = moments.now().tables.clone();
+            let Moment { tables, queues, .. } = moments.now().copy();
             tables.active().apply(&batch.ops, number, &moments.seen());
             let bytes = tables.active().bytes();
-            moments.publish(number + 1, tables);
+            moments.publish(number + 1, tables, queues);
             bytes
         };
         if bytes > state.memtable_bytes {
@@ -401,6 +458,7 @@ fn io_error(operation: &'static str, path: &Path, source: &io::Error) -> Error {
 /// Sorts the tree's errors by what to do about them.
 fn sort(operation: &'static str, path: &Path, error: lsm_tree::Error) -> Error {
     match error {
+        lsm_tree::Error::Io(source) if queue::is_damage(&source) => corrupt(path, &source),
         lsm_tree::Error::Io(source) => io_error(operation, path, &source),
         other => corrupt(path, &other),
     }
@@ -425,100 +483,6 @@ fn sort_opening(path: &Path, error: lsm_tree::Error) -> Error {
     }
 }
 
-fn corrupt(path: &Path, error: &lsm_tree::Error) -> Error {
+fn corrupt(path: &Path, error: &dyn std::error::Error) -> Error {
     Error::Corrupt { path: path.display().to_string(), reason: error.to_string() }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn put(key: u64) -> Batch {
-        Batch { ops: vec![partition::Op::Put(key.to_be_bytes().to_vec(), vec![0; 2_000].into())] }
-    }
-
-    fn small(path: &Path) -> LsmStorage {
-        let options = Options { memtable_bytes: 1_000, ..Options::default() };
-        LsmStorage::open_with(path, &options).unwrap()
-    }
-
-    /// Waits until the storage's thread has done something.
-    fn wait(until: impl Fn() -> bool) {
-        let patience = Duration::from_millis(10);
-        assert!((0..6_000).any(|_| until() || (thread::sleep(patience), false).1));
-    }
-
-    #[test]
-    fn what_is_persisted_again_and_again_is_merged() {
-        let directory = tempfile::tempdir().unwrap();
-        let storage = LsmStorage::open(&directory.path().join("state")).unwrap();
-        for key in 0..60 {
-            storage.apply(&put(key)).unwrap();
-            storage.persist().unwrap();
-        }
-        wait(|| storage.state.tree.l0_run_count() <= 10);
-    }
-
-    /// Goal: whatever is written in whatever order, writers never wait for ever. Keys in no order reach
-    /// several levels, whose merges the strategy prefers to those that writers wait for.
-    #[test]
-    fn a_storage_of_many_levels_takes_writes() {
-        let directory = tempfile::tempdir().unwrap();
-        let options = Options { memtable_bytes: 4_000, file_bytes: 1_000, ..Options::default() };
-        let path = directory.path().join("state");
-        let storage = LsmStorage::open_with(&path, &options).unwrap();
-        let (written, is_done) = std::sync::mpsc::channel();
-        thread::spawn(move || {
-            let mut random = crate::disk::SplitMix64::new(7);
-            for _ in 0..MANY_LEVELS {
-                storage.apply(&put(random.next_u64())).unwrap();
-            }
-            written.send(storage.state.tree.level_table_count(3)).unwrap();
-        });
-        // A bound for a process that hangs, far from what it takes.
-        let third = is_done.recv_timeout(Duration::from_secs(300)).unwrap();
-        assert!(third > Some(0), "not many levels");
-    }
-
-    /// Batches of 2 KB.
-    const MANY_LEVELS: usize = 1_500;
-
-    #[test]
-    fn others_go_on_while_a_writer_waits_for_room() {
-        let directory = tempfile::tempdir().unwrap();
-        let storage = Arc::new(small(&directory.path().join("state")));
-        let runtime =
-            tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
-        let not_written = storage.state.tree.get_flush_lock();
-        let writer = Arc::clone(&storage);
-        let written =
-            runtime.spawn(async move { (0..10).for_each(|key| writer.apply(&put(key)).unwrap()) });
-        wait(|| storage.state.sealed_count() > 3);
-        let (other, is_done) = std::sync::mpsc::channel();
-        runtime.spawn(async move { other.send(()).unwrap() });
-        is_done.recv_timeout(Duration::from_secs(60)).unwrap();
-        assert!(!written.is_finished());
-        drop(not_written);
-        runtime.block_on(written).unwrap();
-    }
-
-    #[test]
-    fn a_full_disk_says_what_to_do() {
-        let full = lsm_tree::Error::Io(io::ErrorKind::StorageFull.into());
-        let text = sort("write to", Path::new("state"), full).to_string();
-        assert!(text.contains("free some space") && text.ends_with("restart to recover"), "{text}");
-    }
-
-    #[test]
-    fn what_is_missing_is_damage_only_where_a_tree_is_opened() {
-        use io::ErrorKind::{NotFound, PermissionDenied, UnexpectedEof};
-        for (kind, is_damage) in
-            [(NotFound, true), (UnexpectedEof, true), (PermissionDenied, false)]
-        {
-            let error = || lsm_tree::Error::Io(kind.into());
-            let found = sort_opening(Path::new("state"), error());
-            assert_eq!(matches!(found, Error::Corrupt { .. }), is_damage, "{found}");
-            assert!(matches!(sort("write to", Path::new("state"), error()), Error::Io { .. }));
-        }
-    }
 }

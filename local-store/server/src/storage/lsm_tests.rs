@@ -5,22 +5,21 @@ use std::fs::{self, OpenOptions};
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::Path;
 
-use partition::{Batch, Op};
+use partition::{Batch, Op, QUEUE_KEYS};
 
 use super::lsm::Options;
 use super::*;
 use partition::Value;
 
-/// Batch `n` leaves its number under one key, and two values that belong together.
+/// What keys of batches begin with: on both sides of the queues, and in them.
+const SIDES: [&[u8]; 3] = [&[1], &[QUEUE_KEYS, 7], b"right"];
+
+/// Batch `n` leaves its number under one key, and three values that belong together.
 fn batch(n: u64, value_bytes: usize) -> Batch {
     let value = Value::from(vec![n.to_be_bytes()[7]; value_bytes]);
-    Batch {
-        ops: vec![
-            Op::Put(b"applied".to_vec(), n.to_be_bytes().into()),
-            Op::Put([b"left".as_slice(), &n.to_be_bytes()].concat(), value.clone()),
-            Op::Put([b"right".as_slice(), &n.to_be_bytes()].concat(), value),
-        ],
-    }
+    let mut ops = vec![Op::Put(b"applied".to_vec(), n.to_be_bytes().into())];
+    ops.extend(SIDES.map(|side| Op::Put([side, &n.to_be_bytes()].concat(), value.clone())));
+    Batch { ops }
 }
 
 /// How many batches the storage holds. It must hold all up to there, and nothing of later ones.
@@ -29,11 +28,26 @@ fn applied(storage: &dyn Storage, batches: u64, value_bytes: usize) -> u64 {
     let applied = view.get(b"applied").unwrap();
     let applied = applied.map_or(0, |bytes| u64::from_be_bytes((*bytes).try_into().unwrap()));
     for n in 1..=batches {
-        for side in [b"left".as_slice(), b"right"] {
+        for side in SIDES {
             let found = view.get(&[side, &n.to_be_bytes()].concat()).unwrap();
             let expected =
                 (n <= applied).then(|| Value::from(vec![n.to_be_bytes()[7]; value_bytes]));
             assert!(found == expected, "batch {n} of {applied}");
+        }
+    }
+    for side in SIDES {
+        for reverse in [false, true] {
+            let mut numbers: Vec<u64> = Vec::new();
+            let visit: &mut partition::Visit<'_> = &mut |key, value| {
+                assert_eq!(value.len(), value_bytes);
+                numbers.push(u64::from_be_bytes(*key.last_chunk().unwrap()));
+                std::ops::ControlFlow::Continue(())
+            };
+            view.scan(side, &[side, &[255]].concat(), reverse, visit).unwrap();
+            if reverse {
+                numbers.reverse();
+            }
+            assert_eq!(numbers, (1..=applied).collect::<Vec<_>>());
         }
     }
     applied
@@ -136,6 +150,12 @@ fn damage_is_an_error_not_an_empty_storage() {
 /// A read that finds damage must not be the last thing that is known of it.
 #[test]
 fn damage_that_a_read_finds_keeps_the_storage_from_opening_again() {
+    for folder_name in ["tables", "queues"] {
+        damage_is_found_by_a_read(folder_name);
+    }
+}
+
+fn damage_is_found_by_a_read(folder_name: &str) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("state");
     let storage = LsmStorage::open_with(
@@ -146,7 +166,7 @@ fn damage_that_a_read_finds_keeps_the_storage_from_opening_again() {
     apply_batches(&storage, 1, 200, 2000);
     storage.persist().unwrap();
     // Blocks of tables are read, and verified, only when something in them is looked for.
-    let is_table = |file: &std::path::PathBuf| file.parent().unwrap().ends_with("tables");
+    let is_table = |file: &std::path::PathBuf| file.parent().unwrap().ends_with(folder_name);
     let finds_damage = || {
         for table in files_below(&path).into_iter().filter(is_table) {
             // It may be gone already.
@@ -156,9 +176,7 @@ fn damage_that_a_read_finds_keeps_the_storage_from_opening_again() {
         }
         let view = storage.view();
         (1..=200_u64).any(|n| {
-            [b"left".as_slice(), b"right"]
-                .iter()
-                .any(|side| view.get(&[*side, &n.to_be_bytes()].concat()).is_err())
+            SIDES.iter().any(|side| view.get(&[*side, &n.to_be_bytes()].concat()).is_err())
         })
     };
     // Tables are written and replaced by threads of the engine, whenever they get to it.
@@ -250,6 +268,7 @@ fn a_power_loss_while_a_table_is_written_leaves_what_was_persisted() {
         copy(&live, &image);
         let next = image.join("tables").join((number(&last) + 1).to_string());
         fs::write(next, &bytes[..length]).unwrap();
+        fs::write(image.join("queues/999"), &bytes[..length]).unwrap();
         fs::write(image.join("v999"), &bytes[..length.min(100)]).unwrap();
         let storage = LsmStorage::open(&image).unwrap();
         assert_eq!(applied(&storage, APPLIED, VALUE_BYTES), PERSISTED, "{length} bytes");
@@ -403,14 +422,18 @@ fn files_that_are_missing_or_empty_are_damage() {
         .map(|file| file.strip_prefix(&whole).unwrap().to_owned())
         .filter(|name| name != Path::new("lock"))
         .collect();
-    assert!(names.iter().any(|name| name.starts_with("tables")), "{names:?}");
+    for folder in ["tables", "queues"] {
+        assert!(names.iter().any(|name| name.starts_with(folder)), "{names:?}");
+    }
     assert!(names.contains(&"current".into()), "{names:?}");
     // A version that a later one has replaced may stay for a while, and counts for nothing.
     let is_version = |name: &Path| name.to_str().is_some_and(|name| name.starts_with('v'));
     let newest = names.iter().filter(|name| is_version(name)).max();
     let counts = |name: &Path| !is_version(name) || newest.is_some_and(|newest| newest == name);
     let copy = |path: &Path| {
-        fs::create_dir_all(path.join("tables")).unwrap();
+        for folder in ["tables", "queues"] {
+            fs::create_dir_all(path.join(folder)).unwrap();
+        }
         for name in &names {
             fs::copy(whole.join(name), path.join(name)).unwrap();
         }

@@ -30,6 +30,9 @@ pub const KEY_BYTES_MAX: usize = 65_535;
 /// The longest value in bytes, inclusive: the tree keeps the length in 32 bits.
 pub const VALUE_BYTES_MAX: usize = u32::MAX as usize;
 
+/// The first byte of keys that engines have for themselves; a batch has none.
+const OWN_KEYS: u8 = u8::MAX;
+
 /// An ordered engine.
 pub trait Storage: Send + Sync + 'static {
     /// Makes all changes of a batch, visible to later views together, and not synced. What a batch
@@ -65,6 +68,9 @@ fn check(batch: &Batch) -> Result<(), Error> {
             return Err(Error::Batch(format!(
                 "a key has {bytes} bytes; it must have 1 to {KEY_BYTES_MAX}"
             )));
+        }
+        if key.first() == Some(&OWN_KEYS) {
+            return Err(Error::Batch(format!("a key begins with {OWN_KEYS}, which none may")));
         }
         if value_bytes > VALUE_BYTES_MAX {
             return Err(Error::Batch(format!(

@@ -189,29 +189,47 @@ impl Memtable {
         }
     }
 
-    /// Calls a function with every version, in the order in which the tree keeps them: by key, the
-    /// newest first.
+    /// Calls a function with every version of the keys that are wanted, in the order in which the tree
+    /// keeps them: by key, the newest first.
     pub(super) fn with_versions<T>(
         &self,
+        is_wanted: impl Fn(&[u8]) -> bool,
         take: impl FnOnce(&mut dyn Iterator<Item = InternalValue>) -> T,
     ) -> T {
         let rows = self.read_in_order();
         let mut key = Vec::new();
-        let mut versions = rows.all().flat_map(|row| {
-            key.clear();
-            row.key.append_to(&mut key);
-            let user_key = Slice::from(key.as_slice());
-            let stored = move |version: &Version| {
-                let (value, kind) = match &version.value {
-                    Some(value) => (&**value, ValueType::Value),
-                    None => ([].as_slice(), ValueType::Tombstone),
+        let mut versions = rows
+            .all()
+            .filter_map(|row| {
+                key.clear();
+                row.key.append_to(&mut key);
+                is_wanted(&key).then(|| (Slice::from(key.as_slice()), row))
+            })
+            .flat_map(|(user_key, row)| {
+                let stored = move |version: &Version| {
+                    let (value, kind) = match &version.value {
+                        Some(value) => (&**value, ValueType::Value),
+                        None => ([].as_slice(), ValueType::Tombstone),
+                    };
+                    InternalValue::from_components(user_key.clone(), value, version.number, kind)
                 };
-                InternalValue::from_components(user_key.clone(), value, version.number, kind)
-            };
-            let versions = std::iter::once(&row.versions.newest);
-            versions.chain(row.versions.older.iter().rev()).map(stored)
-        });
+                let versions = std::iter::once(&row.versions.newest);
+                versions.chain(row.versions.older.iter().rev()).map(stored)
+            });
         take(&mut versions)
+    }
+
+    /// The newest value of each key from `from` (inclusive) to `to` (exclusive), or that it was deleted,
+    /// in the order of the keys.
+    pub(super) fn newest(&self, from: &[u8], to: &[u8]) -> Vec<(Box<[u8]>, Option<Value>)> {
+        let rows = self.read_in_order();
+        let range = Range::new(Bound::Included(from), Bound::Excluded(to));
+        let newest = rows.range(&range).map(|row| {
+            let mut key = Vec::new();
+            row.key.append_to(&mut key);
+            (key.into_boxed_slice(), row.versions.newest.value.clone())
+        });
+        newest.collect()
     }
 
     /// The rows when all are in order: until somebody asks for it, that can wait.

@@ -6,20 +6,31 @@ use std::mem;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use lsm_tree::{AbstractTree, Guard, Slice};
+use lsm_tree::AbstractTree;
 use partition::{ReadError, Value, View, Visit};
 
-use super::super::KEY_BYTES_MAX;
+use super::super::{KEY_BYTES_MAX, OWN_KEYS};
 use super::State;
 use super::key::Key;
 use super::memtable::{Cursor, ROWS_TOGETHER, Seen};
 use super::memtables::Memtables;
+use super::queue::Queues;
+use super::stored::Stored;
 
 /// What a view sees. Whoever holds one has a view open.
 pub(super) struct Moment {
     /// The batches with lower numbers.
     pub(super) number: u64,
     pub(super) tables: Memtables,
+    pub(super) queues: Arc<Queues>,
+}
+
+impl Moment {
+    /// The same, without having a view open.
+    pub(super) fn copy(&self) -> Self {
+        let Self { number, tables, queues } = self;
+        Self { number: *number, tables: tables.clone(), queues: Arc::clone(queues) }
+    }
 }
 
 /// What the next view sees, and what those that are open do.
@@ -31,8 +42,9 @@ pub(super) struct Moments {
 
 impl Moments {
     /// The first moment of a storage that is opened.
-    pub(super) fn new(number: u64) -> Self {
-        let now = Arc::new(Moment { number, tables: Memtables::default() });
+    pub(super) fn new(number: u64, queues: Queues) -> Self {
+        let (tables, queues) = (Memtables::default(), Arc::new(queues));
+        let now = Arc::new(Moment { number, tables, queues });
         Self { now, earlier: VecDeque::new() }
     }
 
@@ -41,8 +53,8 @@ impl Moments {
     }
 
     /// What the views that are opened from now on see.
-    pub(super) fn publish(&mut self, number: u64, tables: Memtables) {
-        let before = mem::replace(&mut self.now, Arc::new(Moment { number, tables }));
+    pub(super) fn publish(&mut self, number: u64, tables: Memtables, queues: Arc<Queues>) {
+        let before = mem::replace(&mut self.now, Arc::new(Moment { number, tables, queues }));
         self.earlier.push_back(before);
         self.earlier.retain(is_held);
     }
@@ -80,7 +92,7 @@ impl LsmView {
 }
 
 /// A lower and an upper bound.
-type KeyRange<'a> = (Bound<&'a [u8]>, Bound<&'a [u8]>);
+pub(super) type KeyRange<'a> = (Bound<&'a [u8]>, Bound<&'a [u8]>);
 
 /// The range from `from` (inclusive) to `to` (exclusive) in bounds that are no longer than a key,
 /// as the tree panics at others, or `None` if no key can be in it.
@@ -104,13 +116,16 @@ fn clamp<'a>(from: &'a [u8], to: &'a [u8]) -> Option<KeyRange<'a>> {
 impl View for LsmView {
     fn get(&self, key: &[u8]) -> Result<Option<Value>, ReadError> {
         // No key is empty, and the tree does not expect to be asked for one.
-        if key.is_empty() || key.len() > KEY_BYTES_MAX {
+        if key.is_empty() || key.len() > KEY_BYTES_MAX || key.first() == Some(&OWN_KEYS) {
             return Ok(None);
         }
         let wanted = Key::from(key);
-        let Moment { number, tables } = &*self.moment;
+        let Moment { number, tables, queues } = &*self.moment;
         if let Some(found) = tables.newest_first().find_map(|table| table.get(&wanted, *number)) {
             return Ok(found);
+        }
+        if self.state.is_in_queue(key) {
+            return queues.get(key).map_err(|error| self.fail(error.into()));
         }
         let value = self.state.tree.get(key, *number).map_err(|error| self.fail(error))?;
         Ok(value.map(|value| Value::from(&*value)))
@@ -131,19 +146,15 @@ impl View for LsmView {
         visit: &mut Visit<'_>,
     ) -> Result<(), ReadError> {
         let Some(range) = clamp(from, to) else { return Ok(()) };
-        let Moment { number, tables } = &*self.moment;
-        let mut below = self.state.tree.range::<&[u8], _>(range, *number, None);
-        let mut next_below = || -> Result<Option<(Slice, Slice)>, ReadError> {
-            let next = if reverse { below.next_back() } else { below.next() };
-            next.map(|guard| guard.into_inner().map_err(|error| self.fail(error))).transpose()
-        };
-        let mut stored = next_below()?;
+        let Moment { number, tables, .. } = &*self.moment;
+        let stored = Stored::new(&self.state, &self.moment, (from, to), range, reverse);
+        let mut stored = stored.map_err(|error| self.fail(error))?;
         let cursor = |table| Cursor::new(table, (from, to), reverse, *number);
         let mut cursors: Vec<Cursor<'_>> = tables.newest_first().map(cursor).collect();
         let mut key = Vec::new();
         loop {
             cursors.retain(|cursor| cursor.row().is_some());
-            match (&mut *cursors, &stored) {
+            match (&mut *cursors, stored.row()) {
                 ([only], None) => {
                     only.visit_all(visit);
                     return Ok(());
@@ -151,12 +162,12 @@ impl View for LsmView {
                 ([], _) => break,
                 _ => {}
             }
-            let Some(newest) = first_of(&cursors, stored.as_ref(), reverse) else {
+            let Some(newest) = first_of(&cursors, stored.row(), reverse) else {
                 // Nothing in memory comes before what is stored.
-                if stored.is_some_and(|(key, value)| visit(&key, &value).is_break()) {
+                if stored.row().is_some_and(|(key, value)| visit(key, value).is_break()) {
                     return Ok(());
                 }
-                stored = next_below()?;
+                stored.advance().map_err(|error| self.fail(error))?;
                 continue;
             };
             let Some((found, value)) = cursors.get(newest).and_then(Cursor::row) else { break };
@@ -171,15 +182,15 @@ impl View for LsmView {
                     cursor.advance();
                 }
             }
-            if stored.as_ref().is_some_and(|(other, _)| **other == *key) {
-                stored = next_below()?;
+            if stored.row().is_some_and(|(other, _)| *other == *key) {
+                stored.advance().map_err(|error| self.fail(error))?;
             }
         }
-        while let Some((key, value)) = stored {
-            if visit(&key, &value).is_break() {
+        while let Some((key, value)) = stored.row() {
+            if visit(key, value).is_break() {
                 break;
             }
-            stored = next_below()?;
+            stored.advance().map_err(|error| self.fail(error))?;
         }
         Ok(())
     }
@@ -189,7 +200,7 @@ impl View for LsmView {
 /// what is stored comes before all of them.
 fn first_of(
     cursors: &[Cursor<'_>],
-    stored: Option<&(Slice, Slice)>,
+    stored: Option<(&[u8], &[u8])>,
     reverse: bool,
 ) -> Option<usize> {
     let mut first: Option<(usize, &[u8])> = None;

@@ -1,0 +1,222 @@
+//! Files of queues next to a map: whatever is put and deleted, what they hold is the same.
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use partition::QUEUE_KEYS;
+use proptest::prelude::*;
+
+use super::renewal::QueueRow;
+use super::*;
+
+type Map = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// The files in a folder, and what the tree would list.
+struct Written {
+    folder: tempfile::TempDir,
+    queues: Queues,
+    listed: BTreeMap<u64, Listing>,
+}
+
+impl Written {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        Self { folder, queues: Queues::default(), listed: BTreeMap::new() }
+    }
+
+    fn write(&mut self, rows: &[QueueRow]) {
+        let renewal = Renewal::new(&self.queues, self.folder.path(), rows).unwrap();
+        for (number, listing) in renewal.listed() {
+            match listing {
+                Some(listing) => self.listed.insert(*number, listing.clone()),
+                None => self.listed.remove(number),
+            };
+        }
+        self.queues = renewal.finish();
+    }
+
+    fn open(&self) -> io::Result<Queues> {
+        Queues::open(self.folder.path(), self.listed.clone().into_iter().collect())
+    }
+
+    fn files(&self) -> Vec<u64> {
+        let names = fs::read_dir(self.folder.path()).unwrap();
+        let mut numbers: Vec<u64> =
+            names.map(|entry| number_in(&entry.unwrap().file_name()).unwrap()).collect();
+        numbers.sort_unstable();
+        numbers
+    }
+}
+
+fn read(queues: &Queues, from: &[u8], to: &[u8], reverse: bool) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let mut rows = queues.scan(from, to, reverse).unwrap();
+    let mut found = Vec::new();
+    while let Some((key, value)) = rows.row() {
+        found.push((key.to_vec(), value.to_vec()));
+        rows.advance().unwrap();
+    }
+    found
+}
+
+fn key() -> impl Strategy<Value = Vec<u8>> {
+    prop::collection::vec(0_u8..4, 0..4).prop_map(|rest| [vec![QUEUE_KEYS], rest].concat())
+}
+
+/// Values of which a block has some, or one.
+fn value() -> impl Strategy<Value = Option<Vec<u8>>> {
+    let bytes = (any::<u8>(), prop_oneof![0..20_usize, 9_000..40_000_usize]);
+    prop::option::weighted(0.6, bytes.prop_map(|(byte, count)| vec![byte; count]))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+    #[test]
+    fn files_of_queues_are_a_map(
+        steps in prop::collection::vec(prop::collection::btree_map(key(), value(), 1..12), 1..25),
+        (from, to) in (key(), key()),
+    ) {
+        let (mut written, mut map) = (Written::new(), Map::new());
+        let mut kept: Vec<(Queues, Map)> = Vec::new();
+        for (index, step) in steps.into_iter().enumerate() {
+            let row = |(key, value): (&Vec<u8>, &Option<Vec<u8>>)| -> QueueRow {
+                (key.as_slice().into(), value.clone().map(Value::from))
+            };
+            written.write(&step.iter().map(row).collect::<Vec<_>>());
+            for (key, value) in step {
+                match value {
+                    Some(value) => map.insert(key, value),
+                    None => map.remove(&key),
+                };
+            }
+            if index % 4 == 0 {
+                kept.push((written.queues.clone(), map.clone()));
+            }
+            if kept.len() > 2 {
+                kept.remove(0);
+            }
+        }
+        kept.push((written.queues.clone(), map.clone()));
+        // Opening removes what is not listed, which others may still read: so it comes last.
+        let opened = std::iter::once_with(|| {
+            let listed: Vec<u64> = written.listed.keys().copied().collect();
+            assert_eq!(written.files(), listed, "files that nobody reads any more");
+            (written.open().unwrap(), map)
+        });
+        for (queues, map) in kept.into_iter().chain(opened) {
+            for (from, to) in [(from.clone(), to.clone()), (vec![], vec![255])] {
+                let inside = |(key, _): &(&Vec<u8>, &Vec<u8>)| from <= **key && **key < to;
+                let expected: Vec<_> =
+                    map.iter().filter(inside).map(|(key, value)| (key.clone(), value.clone())).collect();
+                let mut found = read(&queues, &from, &to, true);
+                found.reverse();
+                prop_assert_eq!(&found, &expected);
+                prop_assert_eq!(read(&queues, &from, &to, false), expected);
+            }
+            let found = queues.get(&from).unwrap();
+            prop_assert_eq!(found.as_deref(), map.get(&from).map(Vec::as_slice));
+        }
+    }
+}
+
+/// Row `number` of one of four queues.
+fn row_key(queue: u8, number: u32) -> Box<[u8]> {
+    [[QUEUE_KEYS, queue].as_slice(), &number.to_be_bytes()].concat().into()
+}
+
+/// Four queues of which each write adds some rows and takes as many away, a hundred writes behind.
+#[test]
+fn queues_that_come_and_go_stay_small() {
+    const ROWS: u32 = 20;
+    let mut written = Written::new();
+    let (mut most_files, mut bytes_written) = (0, 0_u64);
+    for round in 0..1_000_u32 {
+        let mut rows = Vec::new();
+        for queue in 0..4 {
+            let gone = round.checked_sub(100).map_or(0..0, |old| old * ROWS..(old + 1) * ROWS);
+            rows.extend(gone.map(|number| (row_key(queue, number), None)));
+            let new = round * ROWS..(round + 1) * ROWS;
+            rows.extend(new.map(|number| (row_key(queue, number), Some([7; 200].into()))));
+        }
+        let next = written.queues.next;
+        written.write(&rows);
+        bytes_written += written.listed.get(&next).map_or(0, |listing| listing.bytes);
+        most_files = most_files.max(written.files().len());
+    }
+    // 100 writes of 17 KB are there, and at most as much again.
+    let on_disk: u64 = written.listed.values().map(|listing| listing.bytes).sum();
+    assert!(on_disk < 4_000_000, "{on_disk} bytes");
+    assert!(most_files <= 3 * FILES_MOST, "{most_files} files");
+    assert!(bytes_written < 4 * 1_000 * 17_000, "{bytes_written} bytes written");
+    let ranges: usize = written.listed.values().map(|listing| listing.gone.len()).sum();
+    assert!(ranges <= 4 * written.listed.len(), "{ranges} ranges");
+    let found = read(&written.queues, &[QUEUE_KEYS, 2], &[QUEUE_KEYS, 3], false);
+    assert_eq!(found.len(), 100 * 20);
+}
+
+/// One less than become one, and the one that they become.
+const FILES_MOST: usize = 8;
+
+/// Rows that are put in the order of their keys are written once when tables in memory are full.
+#[test]
+fn what_is_large_is_never_written_again() {
+    let mut written = Written::new();
+    for round in 0..12_u32 {
+        let new = round * 50..(round + 1) * 50;
+        let row = |number| (row_key(1, number), Some(vec![3; 100_000].into()));
+        written.write(&new.map(row).collect::<Vec<_>>());
+    }
+    assert_eq!(written.files(), (1..=12).collect::<Vec<_>>());
+    // A file goes when its rows have gone, and not before.
+    for (upto, left) in [(49, 12), (50, 11), (149, 10), (150, 9), (600, 0)] {
+        let rows: Vec<QueueRow> = (0..upto).map(|number| (row_key(1, number), None)).collect();
+        written.write(&rows);
+        assert_eq!(written.files().len(), left, "{upto} rows are gone");
+    }
+}
+
+/// A file that is not listed was never finished, whatever it has in it.
+#[test]
+fn what_is_not_listed_is_removed() {
+    let mut written = Written::new();
+    written.write(&[(row_key(1, 1), Some([1].into()))]);
+    for (name, bytes) in [("2", b"half".as_slice()), ("3", b""), ("other", b"x")] {
+        fs::write(written.folder.path().join(name), bytes).unwrap();
+    }
+    let queues = written.open().unwrap();
+    assert_eq!(written.files(), [1]);
+    assert_eq!(read(&queues, &[], &[255], false).len(), 1);
+}
+
+/// Whatever is changed in a file is noticed, at the latest when it is read, and is no row.
+#[test]
+fn damage_is_found() {
+    let mut written = Written::new();
+    let rows: Vec<QueueRow> =
+        (0..300).map(|number| (row_key(1, number), Some(vec![5; 500].into()))).collect();
+    written.write(&rows);
+    let path = written.folder.path().join("1");
+    let whole = fs::read(&path).unwrap();
+    let complains = |bytes: &[u8]| {
+        fs::write(&path, bytes).unwrap();
+        let result = written.open().and_then(|queues| {
+            let mut rows = queues.scan(&[], &[255], false)?;
+            while rows.row().is_some() {
+                rows.advance()?;
+            }
+            Ok(())
+        });
+        result.is_err_and(|error| is_damage(&error))
+    };
+    for place in (0..whole.len()).step_by(997).chain(whole.len() - 40..whole.len()) {
+        let mut bytes = whole.clone();
+        bytes[place] ^= 1;
+        assert!(complains(&bytes), "byte {place}");
+    }
+    for length in [0, 10, whole.len() / 2, whole.len() - 1] {
+        assert!(complains(&whole[..length]), "{length} bytes");
+    }
+    fs::remove_file(&path).unwrap();
+    assert!(written.open().is_err_and(|error| is_damage(&error)));
+    fs::write(&path, &whole).unwrap();
+    assert_eq!(read(&written.open().unwrap(), &[], &[255], false).len(), 300);
+}

@@ -1,0 +1,131 @@
+//! The tree and its thread, where only the inside shows what is tested.
+
+use super::*;
+
+fn put(key: u64) -> Batch {
+    Batch { ops: vec![partition::Op::Put(key.to_be_bytes().to_vec(), vec![0; 2_000].into())] }
+}
+
+fn small(path: &Path) -> LsmStorage {
+    let options = Options { memtable_bytes: 1_000, ..Options::default() };
+    LsmStorage::open_with(path, &options).unwrap()
+}
+
+/// Waits until the storage's thread has done something.
+fn wait(until: impl Fn() -> bool) {
+    let patience = Duration::from_millis(10);
+    assert!((0..6_000).any(|_| until() || (thread::sleep(patience), false).1));
+}
+
+#[test]
+fn what_is_persisted_again_and_again_is_merged() {
+    let directory = tempfile::tempdir().unwrap();
+    let storage = LsmStorage::open(&directory.path().join("state")).unwrap();
+    for key in 0..60 {
+        storage.apply(&put(key)).unwrap();
+        storage.persist().unwrap();
+    }
+    wait(|| storage.state.tree.l0_run_count() <= 10);
+}
+
+/// Goal: whatever is written in whatever order, writers never wait for ever. Keys in no order reach
+/// several levels, whose merges the strategy prefers to those that writers wait for.
+#[test]
+fn a_storage_of_many_levels_takes_writes() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = Options { memtable_bytes: 4_000, file_bytes: 1_000, ..Options::default() };
+    let path = directory.path().join("state");
+    let storage = LsmStorage::open_with(&path, &options).unwrap();
+    let (written, is_done) = std::sync::mpsc::channel();
+    thread::spawn(move || {
+        let mut random = crate::disk::SplitMix64::new(7);
+        for _ in 0..MANY_LEVELS {
+            storage.apply(&put(random.next_u64() >> 1)).unwrap();
+        }
+        written.send(storage.state.tree.level_table_count(3)).unwrap();
+    });
+    // A bound for a process that hangs, far from what it takes.
+    let third = is_done.recv_timeout(Duration::from_secs(300)).unwrap();
+    assert!(third > Some(0), "not many levels");
+}
+
+/// Rows of queues that a tree has from before are read and taken away there; without them the next
+/// ones stand in files of their own.
+#[test]
+fn a_storage_of_an_earlier_version_keeps_its_queues_in_the_tree() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("state");
+    drop(LsmStorage::open(&path).unwrap());
+    let key = |number: u8| vec![QUEUE_KEYS, number];
+    let numbers = SequenceNumberCounter::default();
+    let tree = open_tree(&path, &Options::default(), &numbers).unwrap();
+    for number in 0..3 {
+        tree.insert(key(number), b"old", numbers.next());
+    }
+    tree.flush_active_memtable(0).unwrap();
+    drop(tree);
+    let all = |storage: &LsmStorage| {
+        let mut found = Vec::new();
+        storage
+            .view()
+            .scan(&[], &[9], false, &mut |key, _| {
+                found.push(key.to_vec());
+                std::ops::ControlFlow::Continue(())
+            })
+            .unwrap();
+        found
+    };
+    let files = || fs::read_dir(path.join(queue::FOLDER)).unwrap().count();
+    for (round, first) in [(3, 0), (4, 1), (5, 5), (6, 5)] {
+        let storage = LsmStorage::open(&path).unwrap();
+        let put = partition::Op::Put(key(round), b"new".as_slice().into());
+        storage.apply(&Batch { ops: vec![put] }).unwrap();
+        storage.persist().unwrap();
+        assert_eq!(all(&storage), (first..=round).map(key).collect::<Vec<_>>());
+        assert_eq!(files(), usize::from(round.saturating_sub(4)), "round {round}");
+        // What the next round has first stays.
+        let gone = if round == 3 { first..1 } else { first..5 };
+        let ops = gone.map(|number| partition::Op::Delete(key(number))).collect();
+        storage.apply(&Batch { ops }).unwrap();
+        storage.persist().unwrap();
+    }
+}
+
+/// Batches of 2 KB.
+const MANY_LEVELS: usize = 1_500;
+
+#[test]
+fn others_go_on_while_a_writer_waits_for_room() {
+    let directory = tempfile::tempdir().unwrap();
+    let storage = Arc::new(small(&directory.path().join("state")));
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
+    let not_written = storage.state.tree.get_flush_lock();
+    let writer = Arc::clone(&storage);
+    let written =
+        runtime.spawn(async move { (0..10).for_each(|key| writer.apply(&put(key)).unwrap()) });
+    wait(|| storage.state.sealed_count() > 3);
+    let (other, is_done) = std::sync::mpsc::channel();
+    runtime.spawn(async move { other.send(()).unwrap() });
+    is_done.recv_timeout(Duration::from_secs(60)).unwrap();
+    assert!(!written.is_finished());
+    drop(not_written);
+    runtime.block_on(written).unwrap();
+}
+
+#[test]
+fn a_full_disk_says_what_to_do() {
+    let full = lsm_tree::Error::Io(io::ErrorKind::StorageFull.into());
+    let text = sort("write to", Path::new("state"), full).to_string();
+    assert!(text.contains("free some space") && text.ends_with("restart to recover"), "{text}");
+}
+
+#[test]
+fn what_is_missing_is_damage_only_where_a_tree_is_opened() {
+    use io::ErrorKind::{NotFound, PermissionDenied, UnexpectedEof};
+    for (kind, is_damage) in [(NotFound, true), (UnexpectedEof, true), (PermissionDenied, false)] {
+        let error = || lsm_tree::Error::Io(kind.into());
+        let found = sort_opening(Path::new("state"), error());
+        assert_eq!(matches!(found, Error::Corrupt { .. }), is_damage, "{found}");
+        assert!(matches!(sort("write to", Path::new("state"), error()), Error::Io { .. }));
+    }
+}
