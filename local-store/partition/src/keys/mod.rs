@@ -72,6 +72,9 @@ pub(crate) enum Family {
 /// records of each shard. An engine may keep them apart from the rest.
 pub const QUEUE_KEYS: u8 = Family::StreamRecord as u8;
 
+/// So many bytes the keys of one queue have alike: family, table and shard.
+pub const QUEUE_PREFIX_BYTES: usize = 13;
+
 impl Family {
     /// A key that begins with this family and a table's id.
     pub(crate) fn of_table(self, table: crate::TableId) -> Vec<u8> {

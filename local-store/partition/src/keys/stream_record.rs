@@ -7,7 +7,7 @@ use model::encoded_item::Difference;
 use model::{EncodedItem, EventName, Item, KeySchema};
 use serde::{Deserialize, Serialize};
 
-use super::{Family, VALUE_VERSION, decode_value, take};
+use super::{Family, QUEUE_PREFIX_BYTES, VALUE_VERSION, decode_value, take};
 use crate::TableId;
 use crate::image::damaged;
 use crate::storage::{Overlay, ReadError};
@@ -72,7 +72,7 @@ pub(crate) fn encode(table: TableId, shard: ShardNumber, sequence: Sequence) -> 
 }
 
 pub(crate) fn decode_sequence(key: &[u8]) -> Result<Sequence, ReadError> {
-    let suffix = key.get(13..).unwrap_or(&[]);
+    let suffix = key.get(QUEUE_PREFIX_BYTES..).unwrap_or(&[]);
     let parts = take::<8>(suffix).and_then(|(index, rest)| Some((index, take::<4>(rest)?.0)));
     let (index, position) =
         parts.ok_or_else(|| ReadError(format!("damaged stream record key: {key:02x?}")))?;
@@ -180,6 +180,7 @@ mod tests {
         let key = |s| encode(TableId(1), ShardNumber(2), s);
         for s in [sequence(0, 0), sequence(1, 4095), sequence(u64::MAX, u32::MAX)] {
             assert_eq!(decode_sequence(&key(s)), Ok(s));
+            assert_eq!(key(s)[..QUEUE_PREFIX_BYTES], shard_prefix(TableId(1), ShardNumber(2)));
         }
         assert!(key(sequence(1, 9)) < key(sequence(1, 10)));
         assert!(key(sequence(1, 10)) < key(sequence(2, 0)));

@@ -304,7 +304,7 @@ impl State {
                 Some(renewal) => renewal.rows(self.numbers.next())?,
                 None => Vec::new(),
             };
-            let in_tree = |key: &[u8]| !self.is_in_queue(key);
+            let in_tree = |first| !(self.keeps_queues && first == QUEUE_KEYS);
             let written = table.with_versions(in_tree, |versions| {
                 self.tree.flush_to_tables(&mut versions.chain(listed).map(Ok))
             })?;
@@ -324,11 +324,11 @@ impl State {
 
     /// Writes what a table in memory has of queues; `None` if that is nothing.
     fn renew_queues(&self, table: &Memtable) -> io::Result<Option<Renewal>> {
-        let rows = if self.keeps_queues {
-            table.newest(&[QUEUE_KEYS], &[QUEUE_KEYS + 1])
-        } else {
-            Vec::new()
-        };
+        if !self.keeps_queues {
+            return Ok(None);
+        }
+        let newest = table.newest(QUEUE_KEYS);
+        let rows = newest.rows();
         if rows.is_empty() {
             return Ok(None);
         }

@@ -189,47 +189,41 @@ impl Memtable {
         }
     }
 
-    /// Calls a function with every version of the keys that are wanted, in the order in which the tree
+    /// Calls a function with every version of the keys whose first byte is wanted, in the order in which the tree
     /// keeps them: by key, the newest first.
     pub(super) fn with_versions<T>(
         &self,
-        is_wanted: impl Fn(&[u8]) -> bool,
+        is_wanted: impl Fn(u8) -> bool,
         take: impl FnOnce(&mut dyn Iterator<Item = InternalValue>) -> T,
     ) -> T {
         let rows = self.read_in_order();
         let mut key = Vec::new();
-        let mut versions = rows
-            .all()
-            .filter_map(|row| {
-                key.clear();
-                row.key.append_to(&mut key);
-                is_wanted(&key).then(|| (Slice::from(key.as_slice()), row))
-            })
-            .flat_map(|(user_key, row)| {
-                let stored = move |version: &Version| {
-                    let (value, kind) = match &version.value {
-                        Some(value) => (&**value, ValueType::Value),
-                        None => ([].as_slice(), ValueType::Tombstone),
-                    };
-                    InternalValue::from_components(user_key.clone(), value, version.number, kind)
+        let mut versions = rows.all(is_wanted).flat_map(|row| {
+            key.clear();
+            row.key.append_to(&mut key);
+            let user_key = Slice::from(key.as_slice());
+            let stored = move |version: &Version| {
+                let (value, kind) = match &version.value {
+                    Some(value) => (&**value, ValueType::Value),
+                    None => ([].as_slice(), ValueType::Tombstone),
                 };
-                let versions = std::iter::once(&row.versions.newest);
-                versions.chain(row.versions.older.iter().rev()).map(stored)
-            });
+                InternalValue::from_components(user_key.clone(), value, version.number, kind)
+            };
+            let versions = std::iter::once(&row.versions.newest);
+            versions.chain(row.versions.older.iter().rev()).map(stored)
+        });
         take(&mut versions)
     }
 
-    /// The newest value of each key from `from` (inclusive) to `to` (exclusive), or that it was deleted,
-    /// in the order of the keys.
-    pub(super) fn newest(&self, from: &[u8], to: &[u8]) -> Vec<(Box<[u8]>, Option<Value>)> {
+    /// The newest of each key with this first byte, in the order of the keys.
+    pub(super) fn newest(&self, first: u8) -> Newest {
         let rows = self.read_in_order();
-        let range = Range::new(Bound::Included(from), Bound::Excluded(to));
-        let newest = rows.range(&range).map(|row| {
-            let mut key = Vec::new();
-            row.key.append_to(&mut key);
-            (key.into_boxed_slice(), row.versions.newest.value.clone())
-        });
-        newest.collect()
+        let mut newest = Newest { keys: Vec::new(), rows: Vec::new() };
+        for row in rows.all(|other| other == first) {
+            row.key.append_to(&mut newest.keys);
+            newest.rows.push((newest.keys.len(), row.versions.newest.value.clone()));
+        }
+        newest
     }
 
     /// The rows when all are in order: until somebody asks for it, that can wait.
@@ -248,6 +242,26 @@ impl Memtable {
 
     fn read(&self) -> RwLockReadGuard<'_, Rows> {
         self.rows.read().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The newest values of keys, or that they were deleted.
+pub(super) struct Newest {
+    keys: Vec<u8>,
+    /// Where each key ends, and its value; it begins where the key before it ends.
+    rows: Vec<(usize, Option<Value>)>,
+}
+
+impl Newest {
+    /// In the order of their keys.
+    pub(super) fn rows(&self) -> Vec<(&[u8], Option<&[u8]>)> {
+        let mut rows = Vec::with_capacity(self.rows.len());
+        let mut start = 0;
+        for (end, value) in &self.rows {
+            rows.push((self.keys.get(start..*end).unwrap_or_default(), value.as_deref()));
+            start = *end;
+        }
+        rows
     }
 }
 

@@ -343,10 +343,16 @@ impl Rows {
             .filter_map(|place| self.blocks.get(*place))
     }
 
-    /// All rows, in the order of their keys, when all are in it.
-    pub(super) fn all(&self) -> impl Iterator<Item = &Row> {
+    /// The rows whose keys begin with bytes that are wanted, in the order of their keys, when all are in
+    /// it.
+    pub(super) fn all(&self, is_wanted: impl Fn(u8) -> bool) -> impl Iterator<Item = &Row> {
         debug_assert!(self.is_in_order());
-        let mut places = self.in_order.values().flat_map(Places::as_slice);
+        let is_wanted = move |([first, ..], _): &(&Beginning, &Places)| {
+            let [first, ..] = first.to_be_bytes();
+            is_wanted(first)
+        };
+        let wanted = self.in_order.iter().filter(is_wanted);
+        let mut places = wanted.flat_map(|(_, places)| places.as_slice());
         let mut together = [None; ROWS_TOGETHER];
         let mut next = ROWS_TOGETHER;
         std::iter::from_fn(move || {
@@ -470,7 +476,7 @@ mod tests {
                 prop_assert_eq!(found.map(bytes), keys.get(key).cloned());
             }
             rows.put_in_order();
-            let all: Vec<_> = rows.all().map(bytes).collect();
+            let all: Vec<_> = rows.all(|_| true).map(bytes).collect();
             prop_assert!(all.iter().eq(&keys));
             let is_within = |key: &Vec<u8>| (from.clone(), to.clone()).contains(key);
             let is_empty = match (&from, &to) {
@@ -497,7 +503,7 @@ mod tests {
         assert_eq!(rows.unordered.len(), count - UNORDERED_MAX);
         rows.put_in_order();
         let expected: Vec<_> = (0..count).map(|number| number.to_be_bytes().to_vec()).collect();
-        assert_eq!(rows.all().map(bytes).collect::<Vec<_>>(), expected);
+        assert_eq!(rows.all(|_| true).map(bytes).collect::<Vec<_>>(), expected);
         for key in &expected {
             assert!(rows.find(&Key::from(key.as_slice())).is_some());
         }

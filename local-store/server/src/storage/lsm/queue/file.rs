@@ -17,6 +17,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use partition::QUEUE_PREFIX_BYTES;
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -30,6 +31,9 @@ const HEAD_BYTES: usize = 6;
 /// A block ends with the row that reaches this: some hundred records, which a reader mostly wants
 /// together.
 const BLOCK_BYTES: usize = 32 * 1024;
+/// One that is not smaller than this ends where its queue does: what comes to a queue is then not among
+/// the keys of a block.
+const LAST_BLOCK_BYTES: usize = 4 * 1024;
 
 /// What the list says of a block.
 #[derive(Debug, Serialize, Deserialize)]
@@ -261,6 +265,12 @@ impl FileWriter {
     /// # Errors
     /// When the file cannot be written to, or has no room for more rows.
     pub(super) fn write(&mut self, key: &[u8], value: &[u8]) -> io::Result<()> {
+        let queue = |bytes: &[u8]| bytes.len().min(QUEUE_PREFIX_BYTES);
+        if self.block.len() >= LAST_BLOCK_BYTES
+            && self.keys.1.get(..queue(&self.keys.1)) != key.get(..queue(key))
+        {
+            self.end_block()?;
+        }
         let too_long = |_| io::Error::other("a row is too long for a file of rows");
         let key_bytes = u16::try_from(key.len()).map_err(too_long)?;
         let value_bytes = u32::try_from(value.len()).map_err(too_long)?;

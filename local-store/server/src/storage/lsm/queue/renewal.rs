@@ -10,9 +10,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use lsm_tree::{InternalValue, SeqNo};
-use partition::Value;
 
-use super::file::{FileWriter, QueueFile};
+use super::file::{BlockRows, FileWriter, QueueFile};
 use super::gone::Gone;
 use super::{Listing, Queue, Queues, listing};
 
@@ -27,7 +26,7 @@ const SIZE_FACTOR: u64 = 8;
 const SIZES: u32 = 3;
 
 /// A key of a queue, and its value or that it was deleted.
-pub(super) type QueueRow = (Box<[u8]>, Option<Value>);
+pub(super) type QueueRow<'a> = (&'a [u8], Option<&'a [u8]>);
 
 /// See the module. Nothing has changed until the tree has what it lists.
 pub(in super::super) struct Renewal {
@@ -45,7 +44,7 @@ impl Renewal {
     pub(in super::super) fn new(
         before: &Queues,
         folder: &Path,
-        rows: &[QueueRow],
+        rows: &[QueueRow<'_>],
     ) -> io::Result<Self> {
         let mut marked = Vec::with_capacity(before.queues.len());
         for queue in &before.queues {
@@ -102,14 +101,18 @@ impl Renewal {
     }
 }
 
-/// Which of a file's rows are gone when these keys have other values, or none.
-fn gone_with(queue: &Queue, rows: &[QueueRow]) -> io::Result<Gone> {
+/// Which of a file's rows are gone when these keys have other values, or none. Keys of queues that are
+/// new are behind those of the file, so few of them and few blocks are looked at.
+fn gone_with(queue: &Queue, rows: &[QueueRow<'_>]) -> io::Result<Gone> {
     let (mut places, mut reader) = (Vec::new(), None);
-    let mut rest = rows;
-    for block in queue.file.blocks() {
-        let (_, behind) = rest.split_at(rest.partition_point(|(key, _)| **key < *block.first()));
-        rest = behind;
-        let (inside, _) = rest.split_at(rest.partition_point(|(key, _)| **key <= *block.last()));
+    let (mut blocks, mut rest) = (queue.file.blocks(), rows);
+    while let Some((key, _)) = rest.first() {
+        let (_, left) = blocks.split_at(blocks.partition_point(|block| block.last() < *key));
+        let Some((block, left)) = left.split_first() else { break };
+        blocks = left;
+        let (_, left) = rest.split_at(rest.partition_point(|(key, _)| *key < block.first()));
+        let (inside, left) = left.split_at(left.partition_point(|(key, _)| *key <= block.last()));
+        rest = left;
         let all = block.places();
         if inside.is_empty() || queue.gone.contains_all(all.start, all.end) {
             continue;
@@ -119,16 +122,31 @@ fn gone_with(queue: &Queue, rows: &[QueueRow]) -> io::Result<Gone> {
             None => reader.insert(queue.file.reader()?),
         };
         let found = queue.file.read(reader, block)?;
-        for (key, _) in inside {
-            let index = found.count_below(key);
-            if found.row(index).is_some_and(|(found, _)| *found == **key) {
-                places.extend(
-                    u32::try_from(index).ok().and_then(|index| all.start.checked_add(index)),
-                );
-            }
-        }
+        let in_block = indices_of(inside, &found);
+        places
+            .extend(in_block.filter_map(|index| all.start.checked_add(u32::try_from(index).ok()?)));
     }
     Ok(if places.is_empty() { queue.gone.clone() } else { queue.gone.with(places) })
+}
+
+/// Which rows of a block have one of these keys. What is between two keys of either is passed over.
+fn indices_of<'a>(
+    mut keys: &'a [QueueRow<'_>],
+    block: &'a BlockRows,
+) -> impl Iterator<Item = usize> + 'a {
+    std::iter::from_fn(move || {
+        while let Some((key, _)) = keys.first() {
+            let index = block.count_below(key);
+            let (found, _) = block.row(index)?;
+            let is_it = found == *key;
+            let next = keys.partition_point(|(key, _)| *key < found) + usize::from(is_it);
+            keys = keys.get(next..)?;
+            if is_it {
+                return Some(index);
+            }
+        }
+        None
+    })
 }
 
 /// Of which size a file is; `None` if it is never written again.
@@ -149,10 +167,10 @@ fn sizes_to_join(queues: &[Queue], new_bytes: u64) -> Vec<u32> {
 fn write(
     folder: &Path,
     number: u64,
-    rows: &[QueueRow],
+    rows: &[QueueRow<'_>],
     joined: &[Queue],
 ) -> io::Result<Option<QueueFile>> {
-    let mut put = rows.iter().filter_map(|(key, value)| Some((key, value.as_ref()?))).peekable();
+    let mut put = rows.iter().filter_map(|(key, value)| Some((*key, (*value)?))).peekable();
     let mut left = super::Rows::all(joined)?;
     if put.peek().is_none() && left.row().is_none() {
         return Ok(None);
@@ -160,7 +178,7 @@ fn write(
     let mut file = FileWriter::new(folder, number)?;
     loop {
         let is_left_first = match (left.row(), put.peek()) {
-            (Some((key, _)), Some((other, _))) => *key < ***other,
+            (Some((key, _)), Some((other, _))) => key < *other,
             (Some(_), None) => true,
             (None, _) => false,
         };

@@ -9,6 +9,7 @@ use proptest::prelude::*;
 use super::renewal::QueueRow;
 use super::*;
 
+type OwnedRow = (Box<[u8]>, Option<Value>);
 type Map = BTreeMap<Vec<u8>, Vec<u8>>;
 
 /// The files in a folder, and what the tree would list.
@@ -24,8 +25,10 @@ impl Written {
         Self { folder, queues: Queues::default(), listed: BTreeMap::new() }
     }
 
-    fn write(&mut self, rows: &[QueueRow]) {
-        let renewal = Renewal::new(&self.queues, self.folder.path(), rows).unwrap();
+    fn write(&mut self, rows: &[OwnedRow]) {
+        let rows: Vec<QueueRow<'_>> =
+            rows.iter().map(|(key, value)| (&**key, value.as_deref())).collect();
+        let renewal = Renewal::new(&self.queues, self.folder.path(), &rows).unwrap();
         for (number, listing) in renewal.listed() {
             match listing {
                 Some(listing) => self.listed.insert(*number, listing.clone()),
@@ -78,7 +81,7 @@ proptest! {
         let (mut written, mut map) = (Written::new(), Map::new());
         let mut kept: Vec<(Queues, Map)> = Vec::new();
         for (index, step) in steps.into_iter().enumerate() {
-            let row = |(key, value): (&Vec<u8>, &Option<Vec<u8>>)| -> QueueRow {
+            let row = |(key, value): (&Vec<u8>, &Option<Vec<u8>>)| -> OwnedRow {
                 (key.as_slice().into(), value.clone().map(Value::from))
             };
             written.write(&step.iter().map(row).collect::<Vec<_>>());
@@ -168,7 +171,7 @@ fn what_is_large_is_never_written_again() {
     assert_eq!(written.files(), (1..=12).collect::<Vec<_>>());
     // A file goes when its rows have gone, and not before.
     for (upto, left) in [(49, 12), (50, 11), (149, 10), (150, 9), (600, 0)] {
-        let rows: Vec<QueueRow> = (0..upto).map(|number| (row_key(1, number), None)).collect();
+        let rows: Vec<OwnedRow> = (0..upto).map(|number| (row_key(1, number), None)).collect();
         written.write(&rows);
         assert_eq!(written.files().len(), left, "{upto} rows are gone");
     }
@@ -191,7 +194,7 @@ fn what_is_not_listed_is_removed() {
 #[test]
 fn damage_is_found() {
     let mut written = Written::new();
-    let rows: Vec<QueueRow> =
+    let rows: Vec<OwnedRow> =
         (0..300).map(|number| (row_key(1, number), Some(vec![5; 500].into()))).collect();
     written.write(&rows);
     let path = written.folder.path().join("1");
