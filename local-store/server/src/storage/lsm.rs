@@ -94,9 +94,6 @@ pub struct LsmStorage {
 /// What the storage, its views and its thread share.
 struct State {
     tree: AnyTree,
-    /// Whether rows of queues go to files of their own. They do not in a storage of an earlier version,
-    /// for as long as the tree has some.
-    keeps_queues: bool,
     path: PathBuf,
     memtable_bytes: u64,
     file_bytes: u64,
@@ -154,8 +151,7 @@ impl LsmStorage {
         numbers.fetch_max(tree.get_highest_persisted_seqno().map_or(1, |highest| highest + 1));
         let queues = open_queues(path, &tree).map_err(|error| sort_opening(path, error))?;
         let state = Arc::new(State {
-            keeps_queues: queues.is_some(),
-            moments: Mutex::new(Moments::new(numbers.get(), queues.unwrap_or_default())),
+            moments: Mutex::new(Moments::new(numbers.get(), queues)),
             tree,
             path: path.to_owned(),
             memtable_bytes: options.memtable_bytes,
@@ -210,19 +206,13 @@ fn open_tree(
         .open()
 }
 
-/// The files of queues, or `None` if the tree has rows of them.
-fn open_queues(path: &Path, tree: &AnyTree) -> Result<Option<Queues>, lsm_tree::Error> {
-    let (first, behind) = ([QUEUE_KEYS], [QUEUE_KEYS + 1]);
-    let mut in_tree = tree.range(&first[..]..&behind[..], lsm_tree::SeqNo::MAX, None);
-    if in_tree.next().is_some() {
-        return Ok(None);
-    }
+fn open_queues(path: &Path, tree: &AnyTree) -> Result<Queues, lsm_tree::Error> {
     let folder = path.join(queue::FOLDER);
     if !folder.try_exists()? {
         DirBuilder::new().mode(0o700).create(&folder)?;
         File::open(path)?.sync_all()?;
     }
-    Ok(Some(Queues::open(&folder, Listing::read_all(tree, path)?)?))
+    Ok(Queues::open(&folder, Listing::read_all(tree, path)?)?)
 }
 
 /// Bytes of all files in a directory and in those in it. A file that goes meanwhile has none.
@@ -304,7 +294,7 @@ impl State {
                 Some(renewal) => renewal.rows(self.numbers.next())?,
                 None => Vec::new(),
             };
-            let in_tree = |first| !(self.keeps_queues && first == QUEUE_KEYS);
+            let in_tree = |first| first != QUEUE_KEYS;
             let written = table.with_versions(in_tree, |versions| {
                 self.tree.flush_to_tables(&mut versions.chain(listed).map(Ok))
             })?;
@@ -324,9 +314,6 @@ impl State {
 
     /// Writes what a table in memory has of queues; `None` if that is nothing.
     fn renew_queues(&self, table: &Memtable) -> io::Result<Option<Renewal>> {
-        if !self.keeps_queues {
-            return Ok(None);
-        }
         let newest = table.newest(QUEUE_KEYS);
         let rows = newest.rows();
         if rows.is_empty() {
@@ -335,11 +322,6 @@ impl State {
         // Nobody else changes them while the tree is flushed.
         let queues = Arc::clone(&self.moments().now().queues);
         Renewal::new(&queues, &self.path.join(queue::FOLDER), &rows).map(Some)
-    }
-
-    /// Whether the row of a key goes to the files of queues.
-    fn is_in_queue(&self, key: &[u8]) -> bool {
-        self.keeps_queues && key.first() == Some(&QUEUE_KEYS)
     }
 }
 

@@ -33,14 +33,14 @@ impl Stored {
     ) -> Result<Self, lsm_tree::Error> {
         let (first, behind) = ([QUEUE_KEYS].as_slice(), [QUEUE_KEYS + 1].as_slice());
         let own = [OWN_KEYS].as_slice();
-        let is_in_queues = state.keeps_queues && first <= from && to <= behind;
+        let is_in_queues = first <= from && to <= behind;
         let tree = (!is_in_queues && from < own).then(|| {
             // What the engine has for itself stands behind everything else.
             let (lower, upper) = in_tree;
             let upper = if to < own { upper } else { Bound::Excluded(own) };
             state.tree.range::<&[u8], _>((lower, upper), moment.number, None)
         });
-        let has_queues = state.keeps_queues && from < behind && first < to;
+        let has_queues = from < behind && first < to;
         let queues =
             has_queues.then(|| moment.queues.scan(from.max(first), to.min(behind), reverse));
         let queues = queues.transpose()?;

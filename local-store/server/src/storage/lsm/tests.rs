@@ -49,48 +49,6 @@ fn a_storage_of_many_levels_takes_writes() {
     assert!(third > Some(0), "not many levels");
 }
 
-/// Rows of queues that a tree has from before are read and taken away there; without them the next
-/// ones stand in files of their own.
-#[test]
-fn a_storage_of_an_earlier_version_keeps_its_queues_in_the_tree() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("state");
-    drop(LsmStorage::open(&path).unwrap());
-    let key = |number: u8| vec![QUEUE_KEYS, number];
-    let numbers = SequenceNumberCounter::default();
-    let tree = open_tree(&path, &Options::default(), &numbers).unwrap();
-    for number in 0..3 {
-        tree.insert(key(number), b"old", numbers.next());
-    }
-    tree.flush_active_memtable(0).unwrap();
-    drop(tree);
-    let all = |storage: &LsmStorage| {
-        let mut found = Vec::new();
-        storage
-            .view()
-            .scan(&[], &[9], false, &mut |key, _| {
-                found.push(key.to_vec());
-                std::ops::ControlFlow::Continue(())
-            })
-            .unwrap();
-        found
-    };
-    let files = || fs::read_dir(path.join(queue::FOLDER)).unwrap().count();
-    for (round, first) in [(3, 0), (4, 1), (5, 5), (6, 5)] {
-        let storage = LsmStorage::open(&path).unwrap();
-        let put = partition::Op::Put(key(round), b"new".as_slice().into());
-        storage.apply(&Batch { ops: vec![put] }).unwrap();
-        storage.persist().unwrap();
-        assert_eq!(all(&storage), (first..=round).map(key).collect::<Vec<_>>());
-        assert_eq!(files(), usize::from(round.saturating_sub(4)), "round {round}");
-        // What the next round has first stays.
-        let gone = if round == 3 { first..1 } else { first..5 };
-        let ops = gone.map(|number| partition::Op::Delete(key(number))).collect();
-        storage.apply(&Batch { ops }).unwrap();
-        storage.persist().unwrap();
-    }
-}
-
 /// Batches of 2 KB.
 const MANY_LEVELS: usize = 1_500;
 

@@ -7,7 +7,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use lsm_tree::AbstractTree;
-use partition::{ReadError, Value, View, Visit};
+use partition::{QUEUE_KEYS, ReadError, Value, View, Visit};
 
 use super::super::{KEY_BYTES_MAX, OWN_KEYS};
 use super::State;
@@ -124,7 +124,7 @@ impl View for LsmView {
         if let Some(found) = tables.newest_first().find_map(|table| table.get(&wanted, *number)) {
             return Ok(found);
         }
-        if self.state.is_in_queue(key) {
+        if key.first() == Some(&QUEUE_KEYS) {
             return queues.get(key).map_err(|error| self.fail(error.into()));
         }
         let value = self.state.tree.get(key, *number).map_err(|error| self.fail(error))?;
