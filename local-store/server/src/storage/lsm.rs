@@ -54,6 +54,9 @@ const LOCK_PAUSE: Duration = Duration::from_millis(5);
 /// The tree's own file that says which of its files count. A tree that was made whole has it.
 const TREE_FILE: &str = "current";
 
+/// The tree's folder of tables, once it has one.
+const TABLES_FOLDER: &str = "tables";
+
 /// How much memory the engine may use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
@@ -62,12 +65,12 @@ pub struct Options {
     /// For one table of recent writes. There are two of them, one that is filled and the last one
     /// that was written to disk, and up to four more while the disk cannot keep up.
     pub memtable_bytes: u64,
-    /// Bytes of the storage's files, inclusive, up to which the indexes and filters of all its tables
-    /// stay in memory while it is open. They are a sixtieth of the files. Those of a larger storage are
+    /// Bytes of the tree's files, inclusive, up to which the indexes and filters of all its tables
+    /// stay in memory while it is open. They are a sixtieth of the files. Those of a larger tree are
     /// read through the cache, part by part, but for the newest tables.
     pub pinned_up_to: u64,
-    /// A merge begins a new file at this size. Files whose keys nothing overlaps with, as those of
-    /// stream records, move on without being written again, so they must not be large.
+    /// A merge begins a new file at this size. Files whose keys nothing overlaps with move on without
+    /// being written again, so they must not be large.
     pub file_bytes: u64,
 }
 
@@ -194,7 +197,8 @@ fn open_tree(
     let ignored = SequenceNumberCounter::default();
     let config = Config::new(path, numbers.clone(), ignored)
         .use_cache(Arc::new(Cache::with_capacity_bytes(options.cache_bytes)));
-    if bytes_below(path)? > options.pinned_up_to {
+    let tables = path.join(TABLES_FOLDER);
+    if tables.try_exists()? && bytes_below(&tables)? > options.pinned_up_to {
         return config.open();
     }
     // Whatever is read by its key then needs one look into the cache instead of three.
@@ -274,7 +278,9 @@ impl State {
     fn seal(&self) {
         let mut moments = self.moments();
         let Moment { number, tables, queues } = moments.now().copy();
-        moments.publish(number, tables.seal(), queues);
+        let unseen = moments.publish(Moment { number, tables: tables.seal(), queues });
+        drop(moments);
+        drop(unseen);
     }
 
     /// How many sealed tables wait to be written.
@@ -307,7 +313,10 @@ impl State {
             // The tree shows a new table only to views with higher numbers than its registration
             // took; the others still have the table in memory.
             let number = number.max(self.numbers.get());
-            moments.publish(number, tables.wrote_oldest(), renewed.unwrap_or(queues));
+            let (tables, queues) = (tables.wrote_oldest(), renewed.unwrap_or(queues));
+            let unseen = moments.publish(Moment { number, tables, queues });
+            drop(moments);
+            drop(unseen);
         }
         Ok(())
     }
@@ -332,15 +341,14 @@ impl Storage for LsmStorage {
         if let Some(error) = state.failed.get() {
             return Err(error.clone());
         }
-        let bytes = {
-            let mut moments = state.moments();
-            let number = state.numbers.next();
-            let Moment { tables, queues, .. } = moments.now().copy();
-            tables.active().apply(&batch.ops, number, &moments.seen());
-            let bytes = tables.active().bytes();
-            moments.publish(number + 1, tables, queues);
-            bytes
-        };
+        let mut moments = state.moments();
+        let number = state.numbers.next();
+        let Moment { tables, queues, .. } = moments.now().copy();
+        tables.active().apply(&batch.ops, number, &moments.seen());
+        let bytes = tables.active().bytes();
+        let unseen = moments.publish(Moment { number: number + 1, tables, queues });
+        drop(moments);
+        drop(unseen);
         if bytes > state.memtable_bytes {
             state.seal();
             self.upkeep.wait_for_room()?;

@@ -52,11 +52,21 @@ impl Moments {
         &self.now
     }
 
-    /// What the views that are opened from now on see.
-    pub(super) fn publish(&mut self, number: u64, tables: Memtables, queues: Arc<Queues>) {
-        let before = mem::replace(&mut self.now, Arc::new(Moment { number, tables, queues }));
+    /// What the views that are opened from now on see. Gives what no view sees any more: with it files
+    /// may go, which takes longer than others should wait for.
+    #[must_use]
+    pub(super) fn publish(&mut self, next: Moment) -> Vec<Arc<Moment>> {
+        let before = mem::replace(&mut self.now, Arc::new(next));
         self.earlier.push_back(before);
-        self.earlier.retain(is_held);
+        let mut unseen = Vec::new();
+        self.earlier.retain(|moment| {
+            let is_held = is_held(moment);
+            if !is_held {
+                unseen.push(Arc::clone(moment));
+            }
+            is_held
+        });
+        unseen
     }
 
     /// The oldest and the newest of the views that are open. Nobody can open one meanwhile.

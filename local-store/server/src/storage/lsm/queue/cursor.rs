@@ -1,7 +1,6 @@
 //! Rows of all files in the order of their keys. A block is read only when one of its rows may come
 //! next, so a reader of a queue reads little more than it wants, however many files there are.
 
-use std::fs::File;
 use std::io;
 use std::ops::Range;
 
@@ -57,8 +56,8 @@ impl Rows {
         Ok(())
     }
 
-    /// Goes on until the last cursor is at the next row. Each turn reads a block, or drops a cursor, or
-    /// is the last one.
+    /// Goes on until the last cursor is at the next row. Each turn but the last one reads a block or
+    /// drops a cursor: one that has a row and is not the first stays where it is put.
     fn read_ahead(&mut self) -> io::Result<()> {
         loop {
             let Some(mut cursor) = self.cursors.pop() else { return Ok(()) };
@@ -68,7 +67,7 @@ impl Rows {
             let key = cursor.next_key(self.reverse);
             let place = self.cursors.partition_point(|other| {
                 let other = other.next_key(self.reverse);
-                if self.reverse { other < key } else { other > key }
+                if self.reverse { other <= key } else { other >= key }
             });
             let is_next = place == self.cursors.len();
             self.cursors.insert(place, cursor);
@@ -82,7 +81,6 @@ impl Rows {
 /// The rows of one file.
 struct Cursor {
     queue: Queue,
-    reader: Option<File>,
     /// The blocks that are not read yet.
     blocks: Range<usize>,
     block: Option<ReadBlock>,
@@ -102,12 +100,7 @@ impl Cursor {
         let blocks = queue.file.blocks();
         let start = blocks.partition_point(|block| block.last() < from);
         let end = blocks.partition_point(|block| block.first() < to);
-        (start < end).then(|| Self {
-            queue: queue.clone(),
-            reader: None,
-            blocks: start..end,
-            block: None,
-        })
+        (start < end).then(|| Self { queue: queue.clone(), blocks: start..end, block: None })
     }
 
     fn row(&self) -> Option<(&[u8], &[u8])> {
@@ -136,7 +129,7 @@ impl Cursor {
 
     /// Reads on, to the next row that is in the range and there. Whether there is one.
     fn read(&mut self, from: &[u8], to: &[u8], reverse: bool) -> io::Result<bool> {
-        let Self { queue, reader, blocks, block } = self;
+        let Self { queue, blocks, block } = self;
         let file = &queue.file;
         while let Some(index) = if reverse { blocks.next_back() } else { blocks.next() } {
             let Some(next) = file.blocks().get(index) else { break };
@@ -144,11 +137,7 @@ impl Cursor {
             if queue.gone.contains_all(places.start, places.end) {
                 continue;
             }
-            let reader = match reader {
-                Some(reader) => reader,
-                None => reader.insert(file.reader()?),
-            };
-            let rows = file.read(reader, next)?;
+            let rows = file.read(next)?;
             let left = rows.count_below(from)..rows.count_below(to);
             let mut read = ReadBlock { rows, left, first_place: places.start, reverse };
             read.pass_over_gone(&queue.gone);

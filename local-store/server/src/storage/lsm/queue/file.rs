@@ -8,7 +8,8 @@
 //! ```
 //!
 //! Numbers are little-endian, checksums are XXH3. A file never changes, and is opened anew for each
-//! reader, so that any number of files takes no more of the process than their lists of blocks.
+//! block that is read, so that any number of files takes no more of the process than their lists of
+//! blocks: some 160 bytes for each block.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
@@ -21,7 +22,7 @@ use partition::QUEUE_PREFIX_BYTES;
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::damaged;
+use super::{Listing, damaged};
 
 const MAGIC: [u8; 8] = *b"weirqf01";
 /// Bytes of a list's length, its checksum and the magic.
@@ -67,6 +68,7 @@ impl Block {
 pub(super) struct QueueFile {
     path: PathBuf,
     number: u64,
+    salt: u64,
     blocks: Box<[Block]>,
     bytes: u64,
     checksum: u64,
@@ -79,8 +81,9 @@ impl QueueFile {
     ///
     /// # Errors
     /// When it cannot be read, is missing or is not that file.
-    pub(super) fn open(folder: &Path, number: u64, bytes: u64, checksum: u64) -> io::Result<Self> {
-        let path = folder.join(number.to_string());
+    pub(super) fn open(folder: &Path, number: u64, listing: &Listing) -> io::Result<Self> {
+        let Listing { salt, bytes, checksum, .. } = *listing;
+        let path = folder.join(name_of(number, salt));
         let blocks = match File::open(&path) {
             Ok(file) => read_list(&file, &path, bytes, checksum)?,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -89,7 +92,11 @@ impl QueueFile {
             Err(error) => return Err(error),
         };
         let is_of_no_use = AtomicBool::new(false);
-        Ok(Self { path, number, blocks, bytes, checksum, is_of_no_use })
+        Ok(Self { path, number, salt, blocks, bytes, checksum, is_of_no_use })
+    }
+
+    pub(super) fn salt(&self) -> u64 {
+        self.salt
     }
 
     pub(super) fn number(&self) -> u64 {
@@ -112,21 +119,14 @@ impl QueueFile {
         self.blocks.last().map_or(0, |block| block.places().end)
     }
 
-    /// A handle to read blocks with.
-    ///
-    /// # Errors
-    /// When the file cannot be opened.
-    pub(super) fn reader(&self) -> io::Result<File> {
-        File::open(&self.path)
-    }
-
     /// Reads a block.
     ///
     /// # Errors
     /// When it cannot be read or is damaged.
-    pub(super) fn read(&self, reader: &File, block: &Block) -> io::Result<BlockRows> {
+    pub(super) fn read(&self, block: &Block) -> io::Result<BlockRows> {
         let mut bytes = vec![0; length(block.length)];
-        reader.read_exact_at(&mut bytes, block.offset).map_err(|error| self.sort(error))?;
+        let file = File::open(&self.path)?;
+        file.read_exact_at(&mut bytes, block.offset).map_err(|error| self.sort(error))?;
         if xxh3_64(&bytes) != block.checksum {
             return Err(damaged(&self.path, "a block has another checksum than its list says"));
         }
@@ -230,10 +230,17 @@ impl BlockRows {
     }
 }
 
+/// The name of a file. The salt is random: who still reads a storage that was closed, or removed, meets
+/// no file of the one that was opened or made in its place, where numbers are given again.
+pub(super) fn name_of(number: u64, salt: u64) -> String {
+    format!("{number}-{salt:016x}")
+}
+
 /// Writes a file, row by row in the order of their keys.
 pub(super) struct FileWriter {
     path: PathBuf,
     number: u64,
+    salt: u64,
     out: BufWriter<File>,
     block: Vec<u8>,
     /// The first and the last key of the block.
@@ -248,11 +255,15 @@ impl FileWriter {
     /// # Errors
     /// When the file cannot be made.
     pub(super) fn new(folder: &Path, number: u64) -> io::Result<Self> {
-        let path = folder.join(number.to_string());
+        let mut salt = [0; 8];
+        getrandom::fill(&mut salt).map_err(|error| io::Error::other(error.to_string()))?;
+        let salt = u64::from_be_bytes(salt);
+        let path = folder.join(name_of(number, salt));
         Ok(Self {
             out: BufWriter::with_capacity(8 * BLOCK_BYTES, File::create(&path)?),
             path,
             number,
+            salt,
             block: Vec::with_capacity(2 * BLOCK_BYTES),
             keys: (Vec::new(), Vec::new()),
             block_rows: 0,
@@ -338,6 +349,7 @@ impl FileWriter {
         Ok(Some(QueueFile {
             path: self.path,
             number: self.number,
+            salt: self.salt,
             blocks: self.blocks.into_boxed_slice(),
             bytes: self.offset + u64::from(list_bytes) + TRAILER_BYTES as u64,
             checksum,

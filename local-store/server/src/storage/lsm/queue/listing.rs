@@ -17,6 +17,8 @@ const VERSION: u8 = 1;
 /// See the module.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(in super::super) struct Listing {
+    /// With the number it makes the file's name.
+    pub(super) salt: u64,
     /// Of the whole file.
     pub(super) bytes: u64,
     /// Of the file's list of blocks, which has those of the blocks in it.

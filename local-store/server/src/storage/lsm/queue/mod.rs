@@ -20,7 +20,7 @@ mod renewal;
 mod tests;
 
 use std::collections::HashSet;
-use std::ffi::OsStr;
+use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::path::Path;
@@ -29,7 +29,7 @@ use std::sync::Arc;
 use partition::Value;
 
 pub(super) use self::cursor::Rows;
-use self::file::QueueFile;
+use self::file::{QueueFile, name_of};
 use self::gone::Gone;
 pub(super) use self::listing::Listing;
 pub(super) use self::renewal::Renewal;
@@ -72,6 +72,7 @@ impl Queue {
 
     fn listing(&self) -> Listing {
         Listing {
+            salt: self.file.salt(),
             bytes: self.file.bytes(),
             checksum: self.file.checksum(),
             gone: self.gone.ranges().to_vec(),
@@ -83,8 +84,7 @@ impl Queue {
 #[derive(Clone)]
 pub(super) struct Queues {
     queues: Vec<Queue>,
-    /// The number of the next file. None is given twice while somebody may still read the file that
-    /// had it.
+    /// The number of the next file.
     next: u64,
 }
 
@@ -100,19 +100,24 @@ impl Queues {
     /// # Errors
     /// When a file cannot be read, is missing or is not the one that was listed.
     pub(super) fn open(folder: &Path, listed: Vec<(u64, Listing)>) -> io::Result<Self> {
-        let numbers: HashSet<u64> = listed.iter().map(|(number, _)| *number).collect();
+        let names: HashSet<OsString> =
+            listed.iter().map(|(number, listing)| name_of(*number, listing.salt).into()).collect();
         for entry in fs::read_dir(folder)? {
             let entry = entry?;
-            let number = number_in(&entry.file_name());
-            if number.is_none_or(|number| !numbers.contains(&number)) {
-                fs::remove_file(entry.path())?;
+            if names.contains(&entry.file_name()) {
+                continue;
+            }
+            match fs::remove_file(entry.path()) {
+                // The last one who read it, in a storage that was closed, has just removed it.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                removed => removed?,
             }
         }
+        let next = listed.iter().map(|(number, _)| *number).max().map_or(1, |last| last + 1);
         let queue = |(number, listing): (u64, Listing)| {
-            let file = QueueFile::open(folder, number, listing.bytes, listing.checksum)?;
+            let file = QueueFile::open(folder, number, &listing)?;
             Ok(Queue { file: Arc::new(file), gone: Gone::from_ranges(listing.gone) })
         };
-        let next = numbers.iter().max().map_or(1, |last| last + 1);
         Ok(Self { queues: listed.into_iter().map(queue).collect::<io::Result<_>>()?, next })
     }
 
@@ -133,9 +138,4 @@ impl Queues {
     pub(super) fn scan(&self, from: &[u8], to: &[u8], reverse: bool) -> io::Result<Rows> {
         Rows::new(&self.queues, from, to, reverse)
     }
-}
-
-/// The number in a file's name.
-fn number_in(name: &OsStr) -> Option<u64> {
-    name.to_str()?.parse().ok()
 }

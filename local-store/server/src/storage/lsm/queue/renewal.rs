@@ -15,15 +15,20 @@ use super::file::{BlockRows, FileWriter, QueueFile};
 use super::gone::Gone;
 use super::{Listing, Queue, Queues, listing};
 
-/// So many files of about one size become one. With fewer a row is written again more often, with more
-/// a reader has more files to look into.
+/// So many files of about one size become one, the oldest of that size. With fewer a row is written
+/// again more often, with more a reader has more files to look into.
 const FILES_TOGETHER: usize = 8;
-/// Files of up to so many bytes are of the first size; each size is eight times the one before it.
-const FIRST_SIZE: u64 = 64 * 1024;
-const SIZE_FACTOR: u64 = 8;
-/// Files of this many sizes are written again, those that are larger (4 MB) never: they go when all of
-/// their rows have gone.
-const SIZES: u32 = 3;
+
+/// Up to so many bytes of rows that are there a file is of a size, and of how many files that have it
+/// some become one. Tables in memory that are written when they are full leave files of the last size,
+/// which mostly go before there are so many; larger ones are never written again. The longest that
+/// writing a table in memory takes for it is writing 256 MB.
+const SIZES: [(u64, usize); 4] = [
+    (64 * 1024, FILES_TOGETHER),
+    (512 * 1024, FILES_TOGETHER),
+    (4 * 1024 * 1024, FILES_TOGETHER),
+    (32 * 1024 * 1024, 64),
+];
 
 /// A key of a queue, and its value or that it was deleted.
 pub(super) type QueueRow<'a> = (&'a [u8], Option<&'a [u8]>);
@@ -54,11 +59,10 @@ impl Renewal {
         let new_bytes =
             rows.iter().filter_map(|(key, value)| Some(key.len() + value.as_ref()?.len()));
         let new_bytes = u64::try_from(new_bytes.sum::<usize>()).unwrap_or(u64::MAX);
-        let small = sizes_to_join(&marked, new_bytes);
-        let (joined, kept): (Vec<Queue>, Vec<Queue>) = marked.into_iter().partition(|queue| {
-            queue.live_rows() == 0
-                || size(queue.live_bytes()).is_some_and(|size| small.contains(&size))
-        });
+        let small = files_to_join(&marked, new_bytes);
+        let (joined, kept): (Vec<Queue>, Vec<Queue>) = marked
+            .into_iter()
+            .partition(|queue| queue.live_rows() == 0 || small.contains(&queue.file.number()));
         let new = write(folder, before.next, rows, &joined)?;
         let new = new.map(|file| Queue { file: Arc::new(file), gone: Gone::default() });
         let before_kept: HashMap<u64, &Queue> =
@@ -104,7 +108,7 @@ impl Renewal {
 /// Which of a file's rows are gone when these keys have other values, or none. Keys of queues that are
 /// new are behind those of the file, so few of them and few blocks are looked at.
 fn gone_with(queue: &Queue, rows: &[QueueRow<'_>]) -> io::Result<Gone> {
-    let (mut places, mut reader) = (Vec::new(), None);
+    let mut places = Vec::new();
     let (mut blocks, mut rest) = (queue.file.blocks(), rows);
     while let Some((key, _)) = rest.first() {
         let (_, left) = blocks.split_at(blocks.partition_point(|block| block.last() < *key));
@@ -117,11 +121,7 @@ fn gone_with(queue: &Queue, rows: &[QueueRow<'_>]) -> io::Result<Gone> {
         if inside.is_empty() || queue.gone.contains_all(all.start, all.end) {
             continue;
         }
-        let reader = match &mut reader {
-            Some(reader) => reader,
-            None => reader.insert(queue.file.reader()?),
-        };
-        let found = queue.file.read(reader, block)?;
+        let found = queue.file.read(block)?;
         let in_block = indices_of(inside, &found);
         places
             .extend(in_block.filter_map(|index| all.start.checked_add(u32::try_from(index).ok()?)));
@@ -149,18 +149,24 @@ fn indices_of<'a>(
     })
 }
 
-/// Of which size a file is; `None` if it is never written again.
-fn size(bytes: u64) -> Option<u32> {
-    (0..SIZES).find(|size| bytes <= FIRST_SIZE.saturating_mul(SIZE_FACTOR.saturating_pow(*size)))
-}
-
-/// The sizes of which there are so many files that they become one.
-fn sizes_to_join(queues: &[Queue], new_bytes: u64) -> Vec<u32> {
+/// The numbers of files that become one with the new one, or none: those of the smallest size of which
+/// there are so many.
+fn files_to_join(queues: &[Queue], new_bytes: u64) -> Vec<u64> {
+    let size = |bytes: u64| SIZES.iter().position(|(most, _)| bytes <= *most);
     let live = queues.iter().filter(|queue| queue.live_rows() > 0);
-    let bytes = live.map(Queue::live_bytes).chain((new_bytes > 0).then_some(new_bytes));
-    let sizes: Vec<u32> = bytes.filter_map(size).collect();
-    let count = |wanted: &u32| sizes.iter().filter(|size| *size == wanted).count();
-    (0..SIZES).filter(|size| count(size) >= FILES_TOGETHER).collect()
+    let sizes: Vec<(Option<usize>, u64)> =
+        live.map(|queue| (size(queue.live_bytes()), queue.file.number())).collect();
+    for (place, (_, many)) in SIZES.iter().enumerate() {
+        let of_size = sizes.iter().filter(|(size, _)| *size == Some(place));
+        let mut numbers: Vec<u64> = of_size.map(|(_, number)| *number).collect();
+        let new = usize::from(new_bytes > 0 && size(new_bytes) == Some(place));
+        if numbers.len() + new >= *many {
+            numbers.sort_unstable();
+            numbers.truncate(FILES_TOGETHER);
+            return numbers;
+        }
+    }
+    Vec::new()
 }
 
 /// Writes a file with the rows of the table in memory and those that are left of other files.
@@ -176,6 +182,7 @@ fn write(
         return Ok(None);
     }
     let mut file = FileWriter::new(folder, number)?;
+    // Each turn writes a row, or is the last one.
     loop {
         let is_left_first = match (left.row(), put.peek()) {
             (Some((key, _)), Some((other, _))) => key < *other,
