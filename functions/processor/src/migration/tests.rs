@@ -1,5 +1,7 @@
 //! The function over a scripted control table.
 
+mod unfiltered;
+
 use std::time::Duration;
 
 use serde_json::{Value, json};
