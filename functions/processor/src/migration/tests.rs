@@ -1,5 +1,6 @@
 //! The function over a scripted control table.
 
+mod touches;
 mod unfiltered;
 
 use std::time::Duration;
