@@ -3,14 +3,15 @@
 //!
 //! The mark is taken off in the same page. A worker that dies in between leaves marks in the slice
 //! that is done again; what is touched twice is stated twice, which changes nothing. An item that is
-//! gone stays gone.
+//! gone stays gone. Marks that are left all the same, such as where a writer put an item back that it
+//! had read with its mark, are taken off when the migration ends.
 
 use aws_sdk_dynamodb::error::ProvideErrorMetadata;
 use aws_sdk_dynamodb::types::AttributeValue as SdkValue;
 use futures::{StreamExt, stream};
 use model::Item;
 use model::json::item_to_string;
-use rules::migration::{TOUCH, key_of, visible};
+use rules::migration::{TOUCH, TOUCH_OF_CUTOVER, key_of, visible};
 
 use super::PLAN_TABLE;
 use super::check::unknown;
@@ -79,6 +80,33 @@ pub(super) async fn touch(
                 tally.sample("refused", &text);
             }
         }
+    }
+    Ok(())
+}
+
+/// Takes the marks of touches off the items of a page, those of this migration and those of a cut-over
+/// whose command was killed. Each goes only as it was read, so no write is lost; nobody needs it any
+/// more, as the record of the write that put it on has said all.
+pub(super) async fn clear_left(
+    worker: &Worker<'_>,
+    task: &Task,
+    items: &[Item],
+    tally: &mut Tally,
+) -> Result<(), Failure> {
+    let schema = worker.migration.schema(&task.table).ok_or_else(|| unknown(&task.table))?;
+    let marks = [worker.migration.name(), TOUCH_OF_CUTOVER];
+    let marked: Vec<_> = items
+        .iter()
+        .filter_map(|item| {
+            let mark = item.get(TOUCH)?.as_str()?;
+            let of = marks.into_iter().find(|of| *of == mark)?;
+            Some(async move { clear(worker, &task.table, &key_of(item, schema), of).await })
+        })
+        .collect();
+    let at_once = worker.control.throttling.width();
+    let mut cleared = stream::iter(marked).buffer_unordered(at_once);
+    while let Some(done) = cleared.next().await {
+        tally.count("unmarked", usize::from(matches!(done?, Touched::Done)));
     }
     Ok(())
 }

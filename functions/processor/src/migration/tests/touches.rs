@@ -70,3 +70,32 @@ async fn an_item_of_which_nothing_becomes_is_not_touched() {
     let task = task_of(&touching_plan(), "touch", "src", 0);
     assert_eq!(updated(&given_up, task, &items).await.1, ["4 REMOVE m"]);
 }
+
+#[tokio::test]
+async fn marks_that_are_left_in_the_sources_are_taken_off_at_the_end() {
+    let mark = |from: &str| {
+        let at = format!("/{}", "0".repeat(40));
+        json!({"M": {"from": {"S": from}, "at": {"S": at}}})
+    };
+    // What another migration made of a table that this one reads as well is not its own.
+    let mut of_another = item("4", "a", "4", None);
+    of_another["_weir"] = mark(r#"src|{"id":{"S":"4"}}"#);
+    let items = [
+        item("1", "b", "1", Some("m")),
+        item("2", "a", "2", Some("*")),
+        item("3", "a", "3", Some("other")),
+        of_another,
+        item("5", "a", "5", None),
+    ];
+    for (phase, way) in [("completing", "forward"), ("reverted", "reverse")] {
+        let state = json!({
+            "phase": {"S": phase}, "run": {"N": "3"}, "unswept": {"BOOL": true},
+        });
+        let mut task = task_of(&touching_plan(), "unmark", "src", 3);
+        task["direction"] = json!({"S": way});
+        task["repairs"] = json!({"BOOL": false});
+        let (task, updates) = updated(&state, task, &items).await;
+        assert_eq!(updates, ["1 REMOVE m", "2 REMOVE *"], "{way}");
+        assert_eq!(task["counts"]["M"]["unmarked"], json!({"N": "2"}), "{way}");
+    }
+}
