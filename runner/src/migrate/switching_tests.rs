@@ -168,7 +168,7 @@ async fn who_takes_a_switch_over_follows_the_sources_again() {
 }
 
 /// A plan that changes the items of `cats` where they stand, there and back.
-fn plan_in_place(name: &str) -> Plan {
+pub(super) fn plan_in_place(name: &str) -> Plan {
     let source = |transform: &str| {
         let made = Made { to: "cats".into(), transform: transform.into(), key: [].into() };
         Source { table: "cats".into(), items: vec![made], split: None, archive: false }
