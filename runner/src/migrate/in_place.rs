@@ -184,20 +184,18 @@ pub(super) async fn complete(
     // What came before a comparison that is too old may have been trimmed unread, and what a later one
     // found that nobody noted is not known.
     let is_unknown = comparing::is_not_noted(&context.state(name).await?);
-    let compares = plan.kind == Kind::Purge || is_unknown;
+    // A purge compares once more in any case. It is closed already where that has found nothing.
+    let is_closed = phase_of(state) == Phase::Completing;
+    let compares = is_unknown || (plan.kind == Kind::Purge && !is_closed);
     let compared = if compares || is_too_old(context, state).await {
-        let limit = COMPARISON_LIMIT;
-        let way = Direction::Forward;
-        let compared = verify::look_through(context, name, way, expect, false, limit).await?;
+        let compared = verify::look_on(context, name, expect, COMPARISON_LIMIT).await?;
         let Some(compared) = compared else { return Ok(Exit::TimedOut) };
         Some(compared)
     } else {
         None
     };
-    // The way back is closed, so nothing has to come back.
-    let left = compared.as_ref().map_or(0, |Compared { found, .. }| {
-        verify::differences(found).saturating_sub(found.count("not_invertible"))
-    });
+    let left =
+        compared.as_ref().map_or(0, |Compared { found, .. }| verify::in_the_way_of_an_end(found));
     if left > 0 {
         say(&format!(
             "{} not as the plan wants, nothing was changed: `weir migrate verify {name}` shows some, as long as it is not cut over",
