@@ -8,6 +8,8 @@ use rules::migration::plan::Direction;
 
 use super::Context;
 use super::control::{Entry, Progress, flag, n, number, text};
+use super::cutover::COMPARISON_SECONDS;
+use super::verify::in_the_way_of_an_end;
 use crate::output::{counted, say};
 
 /// How many segments comparisons have to go. A repair of the side that readers and writers have left
@@ -33,15 +35,52 @@ fn is_open(task: &Entry, phase: Phase, last_run: u64) -> bool {
 /// Where a state has the comparison that was begun last, as long as nobody has noted what it found.
 const NOT_NOTED: &str = "comparing";
 
+/// Where a state says when that comparison began, if it is one that may be gone on with.
+const BEGAN: &str = "comparing_since";
+
 /// Notes in a state that a comparison begins.
 pub(super) fn begin(state: &mut Entry, run: u64) {
     state.insert(NOT_NOTED.to_owned(), n(run));
+    state.remove(BEGAN);
+}
+
+/// The same of one that is gone on with by whoever says the verb again.
+pub(super) fn begin_to_go_on_with(state: &mut Entry, run: u64, began: i64) {
+    begin(state, run);
+    state.insert(BEGAN.to_owned(), n(u64::try_from(began).unwrap_or(0)));
+}
+
+/// The comparison that was begun last to be gone on with, and when it began, if it has found nothing so
+/// far. What it found may be right by now, so then it is made anew; and so it is where streams may have
+/// forgotten what was written since it began.
+///
+/// # Errors
+/// When the control table cannot be read.
+pub(super) async fn to_go_on_with(
+    context: &Context,
+    name: &str,
+    fingerprint: &str,
+) -> Result<Option<(u64, i64)>, String> {
+    let state = context.state(name).await?;
+    let run = number(&state, NOT_NOTED);
+    let began = i64::try_from(number(&state, BEGAN)).unwrap_or(0);
+    let age = context.now().await.saturating_sub(began);
+    if began == 0 || run != number(&state, "run") || age > COMPARISON_SECONDS {
+        return Ok(None);
+    }
+    let tasks = context.control.entries(name, &format!("TASK#{run}#")).await?;
+    let is_spoiled =
+        |task: &Entry| flag(task, "superseded") || text(task, "fingerprint") != Some(fingerprint);
+    let is_clean =
+        !tasks.iter().any(is_spoiled) && in_the_way_of_an_end(&Progress::of(&tasks)) == 0;
+    Ok(is_clean.then_some((run, began)))
 }
 
 /// Notes in a state that what a comparison found stands there; a later one may be under way.
 pub(super) fn end(state: &mut Entry, run: u64) {
     if number(state, NOT_NOTED) <= run {
         state.remove(NOT_NOTED);
+        state.remove(BEGAN);
     }
 }
 

@@ -1,12 +1,12 @@
 //! The end of a migration: the way back is closed, and the marks and tombstones are taken off, of the
-//! targets after a cut-over, of the sources after a way back.
+//! targets after a cut-over, of the sources after a way back; of sources that were touched in any case.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
 use rules::migration::Phase;
-use rules::migration::plan::{Direction, Kind, Plan};
+use rules::migration::plan::{Backfill, Direction, Kind, Plan};
 
 use super::control::{Expect, Move, phase_of};
 use super::cutover::SwitchArguments;
@@ -114,7 +114,7 @@ pub(super) async fn clean(
     Ok(Exit::Done)
 }
 
-/// Takes the tombstones and marks of a direction off the tables that it wrote to; gives how many
+/// Takes the tombstones and marks of a direction off the tables that have them; gives how many
 /// tombstones, none if that was not done in time.
 async fn take_off(
     context: &Context,
@@ -126,11 +126,7 @@ async fn take_off(
     let Some(swept) = sweep::after_invocations(context, name, plan, limit).await? else {
         return Ok(None);
     };
-    let tables = match way {
-        Direction::Forward => plan.target_tables(Direction::Forward),
-        Direction::Reverse => plan.source_tables(Direction::Forward),
-    };
-    for table in tables {
+    for table in marked(plan, way) {
         if !unmark(context, (plan, fingerprint, way), expect, table, limit).await? {
             return Ok(None);
         }
@@ -138,6 +134,19 @@ async fn take_off(
     // Those of an earlier run that was given up were noted only now.
     let late = sweep::sweep(context, name, limit).await?;
     Ok(late.map(|late| swept + late))
+}
+
+/// The tables on whose items a direction may have left marks: those that it wrote to, and those whose
+/// items were touched.
+fn marked(plan: &Plan, way: Direction) -> Vec<&str> {
+    let mut tables = match way {
+        Direction::Forward => plan.target_tables(Direction::Forward),
+        Direction::Reverse => Vec::new(),
+    };
+    if way == Direction::Reverse || plan.backfill == Backfill::Touch {
+        tables.extend(plan.source_tables(Direction::Forward));
+    }
+    tables
 }
 
 /// Takes the marks of a direction off a table; gives whether that was done in time.
@@ -174,6 +183,16 @@ mod tests {
     use super::super::control::{Entry, number};
     use super::super::switching_tests::{NAME, plan, serve, write_down};
     use super::*;
+
+    #[test]
+    fn sources_that_were_touched_may_have_marks_whichever_way_it_ends() {
+        let touching = Plan { backfill: Backfill::Touch, ..plan() };
+        assert_eq!(marked(&plan(), Direction::Forward), ["pets"]);
+        assert_eq!(marked(&touching, Direction::Forward), ["pets", "cats"]);
+        for plan in [plan(), touching] {
+            assert_eq!(marked(&plan, Direction::Reverse), ["cats"]);
+        }
+    }
 
     #[tokio::test]
     async fn taking_marks_off_goes_on_where_it_was_not_done_in_time() {

@@ -126,8 +126,10 @@ pub(super) async fn run(context: &Context, file: &Path, samples: u64) -> Result<
         whole.writes += ratio(all.write_units - before.1, tried) * float(count);
         whole.target_bytes += ratio(all.bytes - before.2, tried) * float(count);
         if file.plan.backfill == Backfill::Touch {
-            // Each item is written twice where it stands: its mark is put on and taken off.
-            let units: u64 = sample.iter().map(write_units).sum();
+            // An item that becomes something is written twice where it stands: its mark is put on and
+            // taken off.
+            let touched = sample.iter().filter(|item| migration.selects(table, item) == Ok(true));
+            let units: u64 = touched.map(write_units).sum();
             whole.writes += 2.0 * ratio(units, tried) * float(count);
         }
         // That of DescribeTable is as old as its count.

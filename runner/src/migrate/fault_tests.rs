@@ -15,12 +15,15 @@ use rules::migration::{Phase, note_of};
 use serde_json::json;
 use tokio::sync::Barrier;
 
+use super::beginning::begin;
 use super::control::{Entry, Expect, Move, flag, n, phase_of, s, text};
-use super::cutover::{CutoverArguments, RevertArguments, cutover, revert};
+use super::cutover::{CutoverArguments, RevertArguments, SwitchArguments, cutover, revert};
 use super::held::{CUTOVER, Hold};
-use super::switching_tests::{NAME, Served, plan, plan_with_way_back, serve, write_down};
+use super::switching_tests::{
+    NAME, Served, plan, plan_in_place, plan_with_way_back, serve, write_down,
+};
 use super::tasks::{Work, make_tasks};
-use super::{Context, comparing, problems, report, start, sweep, verify, waiting};
+use super::{Context, comparing, in_place, problems, report, start, sweep, verify, waiting};
 use crate::endpoint;
 use crate::exit::Exit;
 use crate::output::Output;
@@ -175,6 +178,43 @@ async fn a_switch_that_was_taken_goes_on_although_nobody_was_told() {
         let free = |state: &mut Entry| state.remove("holder").is_some();
         served.context.control.change(NAME, "STATE", free).await.unwrap();
     }
+}
+
+/// Goal: a way back in place whose claim was written and not answered is carried out by whoever made it.
+#[tokio::test]
+async fn items_are_changed_back_although_nobody_was_told_that_it_was_taken() {
+    let served = serve().await;
+    let plan = plan_in_place(NAME);
+    begin(&served.context, &plan, 0).await.unwrap();
+    is_in(&served.context, Phase::CutOver).await;
+    let (control, claims) = (served.context.control.clone(), Arc::new(AtomicU32::new(0)));
+    let script = move |operation: &str, body: &str| {
+        let is_claim = operation == "TransactWriteItems" && body.contains("reverting");
+        let is_first = is_claim && claims.fetch_add(1, Ordering::SeqCst) == 0;
+        let body: serde_json::Value = serde_json::from_str(body).unwrap_or_default();
+        let holder = body["TransactItems"][0]["Put"]["Item"]["holder"]["S"].clone();
+        let control = control.clone();
+        async move {
+            if is_first {
+                let expect = Expect::phases(&[Phase::CutOver]);
+                let claim = Move { expect, to: Some(Phase::Reverting), why: "", now: 1 };
+                let also = |state: &mut Entry| {
+                    state.insert("holder".to_owned(), s(holder.as_str().unwrap()));
+                };
+                control.to_phase(NAME, claim, also).await.unwrap();
+            }
+            is_claim.then(test_proxy::hang_up).flatten()
+        }
+        .boxed()
+    };
+    let url = test_proxy::before(&served.context.endpoint, script).await;
+    let context = Context::new(&url, "weir-migrations", Output::Table);
+    let arguments = SwitchArguments { name: NAME.to_owned(), timeout: 0, dry_run: false };
+    let (_, fingerprint) = context.plan(NAME).await.unwrap();
+    let ended = in_place::revert(&context, NAME, &plan, &fingerprint, &arguments).await;
+    assert_eq!(ended, Ok(Exit::TimedOut), "no worker is there");
+    let tasks = context.control.entries(NAME, "TASK#1#backfill#cats#").await.unwrap();
+    assert_eq!((phase(&served).await, tasks.len()), (Phase::Reverting, 1));
 }
 
 #[tokio::test]

@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::operation::update_item::builders::UpdateItemFluentBuilder;
-use model::Item;
+use model::{AttributeValue, Item};
 use rules::migration::plan::{Direction, NOTED_EVERY_SECONDS, Plan};
-use rules::migration::{MARK, TOUCH, key_of};
+use rules::migration::{MARK, MARK_FROM, SourceItem, TOUCH, TOUCH_OF_CUTOVER, key_of};
 
 use super::control::{Entry, number, s};
 use super::{Context, LOOK_EVERY, tables, way_back};
@@ -27,8 +27,6 @@ const FRESH_SECONDS: i64 = NOTED_EVERY_SECONDS.cast_signed() + 5;
 const PAGES_MAX: usize = 10;
 /// Items of such a page.
 const PAGE_ITEMS: i32 = 100;
-/// The value of the mark: the name of no migration.
-const TOUCHED: &str = "*";
 /// How long is waited at least, whatever somebody said: nobody is held up, and a function that was not
 /// invoked for a while takes some seconds to begin.
 const WAIT_LEAST: Duration = Duration::from_secs(10);
@@ -109,15 +107,16 @@ async fn are_seen_within(
         ));
         return Ok(true);
     };
-    let asked = ask(context, &unseen).await;
+    let asked = ask(context, plan, &unseen).await;
     answered(context, plan, asked, now, limit).await
 }
 
 /// Touches an item of each table; gives those in which that was done.
-async fn ask<'t>(context: &Context, tables: &[&'t str]) -> Vec<&'t str> {
+async fn ask<'t>(context: &Context, plan: &Plan, tables: &[&'t str]) -> Vec<&'t str> {
+    let sources = plan.source_tables(Direction::Forward);
     let mut asked = Vec::new();
     for table in tables {
-        let why = match touch(&context.control.client, table).await {
+        let why = match touch(&context.control.client, table, &sources).await {
             Ok(true) => {
                 asked.push(*table);
                 continue;
@@ -178,13 +177,13 @@ fn streams(tables: &[&str]) -> String {
     format!("{what} {}", names.join(", "))
 }
 
-/// Makes a record of a table that says nothing: an item that a migration wrote gets the mark of a touch,
+/// Makes a record of a table that says nothing: an item that was made of one of the sources gets the mark of a touch,
 /// which no transform and no comparison sees, and loses it at once. Gives whether there was such an item.
 ///
 /// # Errors
 /// When the table cannot be read or written.
-async fn touch(client: &Client, table: &str) -> Result<bool, String> {
-    let Some(key) = written(client, table).await? else { return Ok(false) };
+async fn touch(client: &Client, table: &str, sources: &[&str]) -> Result<bool, String> {
+    let Some(key) = written(client, table, sources).await? else { return Ok(false) };
     let update = || client.update_item().table_name(table).set_key(Some(to_sdk_item(&key)));
     let name = |update: UpdateItemFluentBuilder| update.expression_attribute_names("#touch", TOUCH);
     let set = name(update()).update_expression("SET #touch = :touch");
@@ -209,7 +208,7 @@ async fn touch(client: &Client, table: &str) -> Result<bool, String> {
 
 /// Sends one of both updates. An item that was changed in between has made a record by that.
 async fn sent(table: &str, update: UpdateItemFluentBuilder) -> Result<(), String> {
-    let update = update.expression_attribute_values(":touch", s(TOUCHED));
+    let update = update.expression_attribute_values(":touch", s(TOUCH_OF_CUTOVER));
     match update.send().await {
         Ok(_) => Ok(()),
         Err(error)
@@ -223,8 +222,17 @@ async fn sent(table: &str, update: UpdateItemFluentBuilder) -> Result<(), String
     }
 }
 
-/// The key of an item that a migration wrote; none if none is found soon.
-async fn written(client: &Client, table: &str) -> Result<Option<Item>, String> {
+/// Whether an item was made of an item of one of some tables. Others may write to the same target, and
+/// what they made is theirs.
+fn is_made_of(item: &Item, sources: &[&str]) -> bool {
+    let mark = item.get(MARK).and_then(AttributeValue::as_map);
+    let from = mark.and_then(|mark| mark.get(MARK_FROM)).and_then(AttributeValue::as_str);
+    let from = from.and_then(|from| from.parse::<SourceItem>().ok());
+    from.is_some_and(|from| sources.contains(&from.table.as_str()))
+}
+
+/// The key of an item of a table that was made of one of the sources; none if none is found soon.
+async fn written(client: &Client, table: &str, sources: &[&str]) -> Result<Option<Item>, String> {
     let schema = tables::schema(client, table).await?;
     let mut start = None;
     for _ in 0..PAGES_MAX {
@@ -236,8 +244,11 @@ async fn written(client: &Client, table: &str) -> Result<Option<Item>, String> {
             .send()
             .await
             .map_err(|error| format!("`{table}` cannot be read: {}", error_text(&error)))?;
-        if let Some(item) = answer.items.unwrap_or_default().first() {
-            return Ok(Some(key_of(&tables::from_sdk(item)?, &schema)));
+        for item in &answer.items.unwrap_or_default() {
+            let item = tables::from_sdk(item)?;
+            if is_made_of(&item, sources) {
+                return Ok(Some(key_of(&item, &schema)));
+            }
         }
         start = answer.last_evaluated_key;
         if start.is_none() {
@@ -277,7 +288,12 @@ mod tests {
     /// A target as a migration leaves it.
     async fn written_target(served: &Served) {
         let put = served.context.control.client.put_item().table_name("pets").item("p", s("k"));
-        put.item(MARK, Sdk::M([("from".to_owned(), s("cats"))].into())).send().await.unwrap();
+        put.item(MARK, made_of("cats")).send().await.unwrap();
+    }
+
+    /// The mark of an item that was made of one of a table.
+    fn made_of(table: &str) -> Sdk {
+        Sdk::M([("from".to_owned(), s(&format!(r#"{table}|{{"p":{{"S":"k"}}}}"#)))].into())
     }
 
     async fn is_seen(context: &Context, limit: Duration) -> bool {
@@ -301,10 +317,13 @@ mod tests {
         let key = served.context.control.client.get_item().table_name("pets").key("p", s("k"));
         let item = key.send().await.unwrap().item.unwrap();
         assert!(item.len() == 2 && item.contains_key(MARK), "{item:?}");
-        // Who writes without a mark is not touched, and nothing is known then.
-        let put = served.context.control.client.put_item().table_name("pets").item("p", s("k"));
-        put.send().await.unwrap();
-        assert!(is_seen(context, Duration::ZERO).await);
+        // Who writes without a mark, or for another migration, is not touched, and nothing is known then.
+        for mark in [None, Some(made_of("dogs"))] {
+            let put = served.context.control.client.put_item().table_name("pets");
+            let put = mark.into_iter().fold(put.item("p", s("k")), |put, it| put.item(MARK, it));
+            put.send().await.unwrap();
+            assert!(is_seen(context, Duration::ZERO).await);
+        }
     }
 
     #[tokio::test]

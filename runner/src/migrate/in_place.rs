@@ -17,7 +17,7 @@ use super::cutover::{
     COMPARISON_SECONDS, SwitchArguments, WayBack, drain, is_too_old, settle_time,
 };
 use super::drain::Counted;
-use super::held::new_holder;
+use super::held::{Hold, REVERT};
 use super::start::{After, Fence, activate, begin_run};
 use super::tasks::{Work, make_tasks, run_to_go_on_with};
 use super::verify::Compared;
@@ -39,8 +39,9 @@ pub(super) async fn revert(
     arguments: &SwitchArguments,
 ) -> Result<Exit, String> {
     let (control, limit) = (&context.control, arguments.limit());
-    let holder = take(context, name).await?;
-    let expect = Expect::held(&[Phase::Reverting], &holder);
+    // Who says it last carries it out: the steps of the one before come to nothing.
+    let hold = Hold::take(context, name, REVERT, fingerprint, 0).await?;
+    let expect = hold.expect();
     let (run, since) = match to_go_on_with(context, plan, fingerprint).await? {
         Some(known) => {
             say("what is changed back already stays so, and the rest goes on");
@@ -154,20 +155,6 @@ async fn begin_changing_back(
     Ok((begin_run(context, name, expect, with_fence).await?, since))
 }
 
-/// Begins a way back, and gives the name of who carries it out. Who says it last does: the steps of
-/// the one before come to nothing.
-async fn take(context: &Context, name: &str) -> Result<String, String> {
-    let expect = Expect::phases(&[Phase::CutOver, Phase::Reverting]);
-    let (why, now) = ("items are changed back", context.now().await);
-    let begin = Move { expect, to: Some(Phase::Reverting), why, now };
-    let holder = new_holder();
-    let hold = |state: &mut Entry| {
-        state.insert("holder".to_owned(), s(&holder));
-    };
-    context.control.to_phase(name, begin, hold).await?;
-    Ok(holder)
-}
-
 /// Stops following the tables, when all that was written before this was said is done. A purge ends
 /// with its receipt.
 pub(super) async fn complete(
@@ -197,20 +184,18 @@ pub(super) async fn complete(
     // What came before a comparison that is too old may have been trimmed unread, and what a later one
     // found that nobody noted is not known.
     let is_unknown = comparing::is_not_noted(&context.state(name).await?);
-    let compares = plan.kind == Kind::Purge || is_unknown;
+    // A purge compares once more in any case. It is closed already where that has found nothing.
+    let is_closed = phase_of(state) == Phase::Completing;
+    let compares = is_unknown || (plan.kind == Kind::Purge && !is_closed);
     let compared = if compares || is_too_old(context, state).await {
-        let limit = COMPARISON_LIMIT;
-        let way = Direction::Forward;
-        let compared = verify::look_through(context, name, way, expect, false, limit).await?;
+        let compared = verify::look_on(context, name, expect, COMPARISON_LIMIT).await?;
         let Some(compared) = compared else { return Ok(Exit::TimedOut) };
         Some(compared)
     } else {
         None
     };
-    // The way back is closed, so nothing has to come back.
-    let left = compared.as_ref().map_or(0, |Compared { found, .. }| {
-        verify::differences(found).saturating_sub(found.count("not_invertible"))
-    });
+    let left =
+        compared.as_ref().map_or(0, |Compared { found, .. }| verify::in_the_way_of_an_end(found));
     if left > 0 {
         say(&format!(
             "{} not as the plan wants, nothing was changed: `weir migrate verify {name}` shows some, as long as it is not cut over",

@@ -39,6 +39,7 @@ mod store_clock;
 mod sweep;
 mod tables;
 mod tasks;
+mod touches;
 mod verbs;
 mod verify;
 mod waiting;
@@ -285,7 +286,11 @@ impl Context {
                 },
             };
         }
-        if phase == Phase::Aborted && flag(&state, "unswept") && progress.is_done() {
+        if phase == Phase::Aborted
+            && flag(&state, "unswept")
+            && !touches::begin_clearing(self, name, &tasks).await?
+            && progress.is_done()
+        {
             let expect = Expect::phases(&[Phase::Aborted]);
             let change = |state: &mut Entry| state.remove("unswept").is_some();
             return Ok((self.control.change_state(name, expect, change).await?, progress));
@@ -524,8 +529,8 @@ async fn abort(context: &Context, name: &str, dry_run: bool) -> Result<Exit, Str
         return Ok(Exit::Done);
     }
     if touches {
-        // Each segment is read to its end once more, for marks that a worker left that died.
-        workers::wake(context, name).await?;
+        // Each segment is read once more, which is begun here.
+        context.advance(name).await?;
         say(&format!("workers take the last marks off; `weir migrate work {name}` if none run"));
     }
     say(&format!("`{name}` is aborted; {}", left_by_abort(kind)));

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use aws_sdk_dynamodb::types::StreamSpecification;
+use aws_sdk_dynamodb::types::{AttributeValue as Sdk, StreamSpecification};
 use http::Method;
 use model::json::item_from_str;
 use rules::Effect;
@@ -168,7 +168,7 @@ async fn who_takes_a_switch_over_follows_the_sources_again() {
 }
 
 /// A plan that changes the items of `cats` where they stand, there and back.
-fn plan_in_place(name: &str) -> Plan {
+pub(super) fn plan_in_place(name: &str) -> Plan {
     let source = |transform: &str| {
         let made = Made { to: "cats".into(), transform: transform.into(), key: [].into() };
         Source { table: "cats".into(), items: vec![made], split: None, archive: false }
@@ -292,6 +292,91 @@ async fn changing_back_goes_on_where_it_was_not_done_in_time() {
     control.change(NAME, "TASK#3#backfill#cats#0000", is_done).await.unwrap();
     let last = reverted().await;
     assert!(last.0 == 4 && last.1 > anew.1, "{last:?} {anew:?}");
+}
+
+/// Brings a migration to a phase, with a comparison that is new enough.
+async fn compared_in(served: &Served, phase: Phase, members: &[(&str, u64)]) {
+    let now = u64::try_from(served.context.now().await).unwrap();
+    let expect = Expect::phases(&[Phase::Copying]);
+    let step = Move { expect, to: Some(phase), why: "", now: 1 };
+    let compared = |state: &mut Entry| {
+        // Behind the making of the stream.
+        state.insert("verified_at".to_owned(), n(now + 30));
+        state.extend(members.iter().map(|(name, value)| ((*name).to_owned(), n(*value))));
+    };
+    served.context.control.to_phase(NAME, step, compared).await.unwrap();
+}
+
+#[tokio::test]
+async fn an_end_in_place_goes_on_with_the_comparison_that_it_left() {
+    let served = serve().await;
+    let (context, control) = (&served.context, &served.context.control);
+    let plan = Plan { segments: 2, ..plan_in_place(NAME) };
+    begin(context, &plan, 0).await.unwrap();
+    // What `verify` began is not what a person has asked `complete` for.
+    compared_in(&served, Phase::CutOver, &[("run", 1), ("comparing", 1)]).await;
+    let arguments = SwitchArguments { name: NAME.to_owned(), timeout: 600, dry_run: false };
+    let (_, fingerprint) = context.plan(NAME).await.unwrap();
+    let complete = async || {
+        let state = context.state(NAME).await.unwrap();
+        in_place::complete(context, &plan, &fingerprint, &state, &arguments, &[]).await
+    };
+    let entry = |run: u64, segment: u64| format!("TASK#{run}#check-source#cats#{segment:04}");
+    let is_made = async |run: u64| {
+        while control.get(NAME, &entry(run, 1)).await.unwrap().is_none() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let left_with = async |run: u64| {
+        tokio::select! {
+            ended = complete() => panic!("{ended:?}"),
+            () = is_made(run) => {}
+        }
+    };
+    let done = async |run: u64, segment: u64, different: u64| {
+        let counts = Sdk::M([("different".to_owned(), n(different))].into());
+        let done = |task: &mut Entry| {
+            task.insert("counts".to_owned(), counts.clone());
+            task.insert("done".to_owned(), true_value()).is_some()
+        };
+        control.change(NAME, &entry(run, segment), done).await.unwrap();
+    };
+    left_with(2).await;
+    // What it has found may be right by now.
+    done(2, 0, 1).await;
+    left_with(3).await;
+    done(3, 0, 0).await;
+    let rest = async {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        done(3, 1, 0).await;
+    };
+    let ended = async { tokio::join!(complete(), rest).0 };
+    let ended = tokio::time::timeout(Duration::from_secs(60), ended).await;
+    assert_eq!(ended.expect("it waits for another run"), Ok(Exit::Done));
+    let state = context.state(NAME).await.unwrap();
+    assert_eq!((phase_of(&state), number(&state, "run")), (Phase::Completed, 3));
+    assert_eq!((number(&state, "verified_run"), number(&state, "comparing_since")), (3, 0));
+}
+
+#[tokio::test]
+async fn a_purge_that_is_closed_is_not_compared_again() {
+    let served = serve().await;
+    let context = &served.context;
+    let mut plan = Plan { kind: Kind::Purge, inverse: Vec::new(), ..plan_in_place(NAME) };
+    plan.from[0].items[0].transform = ".tenant == \"7\"".into();
+    begin(context, &plan, 0).await.unwrap();
+    // Somebody said `complete`, and the archive could not be erased.
+    compared_in(&served, Phase::Completing, &[("run", 4), ("verified_compared", 7)]).await;
+    let arguments = SwitchArguments { name: NAME.to_owned(), timeout: 600, dry_run: false };
+    let (_, fingerprint) = context.plan(NAME).await.unwrap();
+    let state = context.state(NAME).await.unwrap();
+    let ended = in_place::complete(context, &plan, &fingerprint, &state, &arguments, &[]);
+    let ended = tokio::time::timeout(Duration::from_secs(60), ended).await;
+    assert_eq!(ended.expect("nothing waits for workers"), Ok(Exit::Done));
+    let state = context.state(NAME).await.unwrap();
+    assert_eq!((phase_of(&state), number(&state, "run")), (Phase::Completed, 4));
+    let receipt = context.control.get(NAME, "RECEIPT").await.unwrap().unwrap();
+    assert!(text(&receipt, "receipt").unwrap().contains("\"compared\":7"), "{receipt:?}");
 }
 
 #[tokio::test]

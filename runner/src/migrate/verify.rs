@@ -19,7 +19,7 @@ use super::steps::Standing;
 use super::tasks::{Work, make_tasks};
 use super::verbs::{Answer, Verb, answer};
 use super::way_back::{BACK_AT, BACK_DIFFERENCES};
-use super::workers::advice;
+use super::workers::{self, advice};
 use super::{ANSWER_LIMIT, Context, LOOK_EVERY, problems};
 use crate::exit::Exit;
 use crate::output::{self, Output, counted, say, show};
@@ -186,6 +186,12 @@ pub(crate) fn differences(found: &Progress) -> u64 {
     DIFFERENCES.iter().map(|kind| found.count(kind)).sum()
 }
 
+/// Differences that are in the way of an end in place: the way back is closed, so nothing has to come
+/// back.
+pub(super) fn in_the_way_of_an_end(found: &Progress) -> u64 {
+    differences(found).saturating_sub(found.count("not_invertible"))
+}
+
 /// Differences that no repair helps: items that cannot be transformed, one way or the other.
 fn not_repaired(found: &Progress) -> u64 {
     found.count("refused") + found.count("not_invertible")
@@ -326,10 +332,49 @@ pub(crate) async fn look_through(
     repairs: bool,
     limit: Duration,
 ) -> Result<Option<Compared>, String> {
-    let (plan, fingerprint) = context.plan(name).await?;
     let began = context.now().await;
     let began_by_answers = server_date::seconds(&context.control.client).await;
     let run = begin_run(context, name, expect, comparing::begin).await?;
+    let found = compared_in(context, name, (run, way, repairs), expect, limit).await?;
+    Ok(found.map(|found| Compared { found, run, began, began_by_answers }))
+}
+
+/// The same for an end, without a repair. Whoever says the end again goes on with the segments that are
+/// open, if those that are done have no difference: what was written since the comparison began has been
+/// applied, which is proved before this each time.
+pub(super) async fn look_on(
+    context: &Context,
+    name: &str,
+    expect: Expect<'_>,
+    limit: Duration,
+) -> Result<Option<Compared>, String> {
+    let (_, fingerprint) = context.plan(name).await?;
+    let (run, began) = match comparing::to_go_on_with(context, name, &fingerprint).await? {
+        Some(known) => {
+            say("the comparison goes on where it ended");
+            workers::wake(context, name).await?;
+            known
+        }
+        None => {
+            let began = context.now().await;
+            let begin = |state: &mut Entry, run| comparing::begin_to_go_on_with(state, run, began);
+            (begin_run(context, name, expect, begin).await?, began)
+        }
+    };
+    let what = (run, Direction::Forward, false);
+    let found = compared_in(context, name, what, expect, limit).await?;
+    Ok(found.map(|found| Compared { found, run, began, began_by_answers: None }))
+}
+
+/// Makes the tasks of a run that compares, as far as they are not there, and waits until all are done.
+async fn compared_in(
+    context: &Context,
+    name: &str,
+    (run, way, repairs): (u64, Direction, bool),
+    expect: Expect<'_>,
+    limit: Duration,
+) -> Result<Option<Progress>, String> {
+    let (plan, fingerprint) = context.plan(name).await?;
     let direction = match way {
         Direction::Forward => "forward",
         Direction::Reverse => "reverse",
@@ -345,8 +390,7 @@ pub(crate) async fn look_through(
             make_tasks(context, &plan, &fingerprint, work, table, expect).await?;
         }
     }
-    let found = finished(context, name, run, limit).await?;
-    Ok(found.map(|found| Compared { found, run, began, began_by_answers }))
+    finished(context, name, run, limit).await
 }
 
 /// Whether workers have ended a task without its work.

@@ -25,7 +25,7 @@ use super::control::{Tally, Task, sdk};
 use super::targets::load_items;
 use super::task::Worker;
 use super::window::Extent;
-use super::{PLAN_TABLE, documents, strangers};
+use super::{PLAN_TABLE, documents, strangers, touch};
 use crate::back_off::{Deadline, RetryPolicy};
 use crate::failure::Failure;
 use crate::tables::attribute_value::to_sdk_item;
@@ -445,7 +445,8 @@ pub(super) async fn report<S>(
     Ok(())
 }
 
-/// Takes off the marks that this migration made; those of others that write to the same table stay. A
+/// Takes off the marks that this migration made; those of others that write to the same table stay. Of a
+/// table that it reads these are those of touches alone: what else is marked there others have made. A
 /// tombstone of sources that it reads is noted for those who remove them: it is of an earlier run that
 /// was given up, as its own are removed before.
 pub(super) async fn unmark(
@@ -455,6 +456,10 @@ pub(super) async fn unmark(
     tally: &mut Tally,
 ) -> Result<(), Failure> {
     let schema = worker.migration.schema(&task.table).ok_or_else(|| unknown(&task.table))?;
+    touch::clear_left(worker, task, items, tally).await?;
+    if worker.migration.reads(&task.table) {
+        return Ok(());
+    }
     let mut marked = Vec::new();
     for item in items {
         let Ok(registers) = Registers::from_item(item) else { continue };

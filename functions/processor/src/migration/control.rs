@@ -256,7 +256,8 @@ pub(crate) enum Work {
     CheckSource,
     /// Looks in a segment of a target table for items that no source has.
     CheckTarget,
-    /// Takes the marks off the items of a segment of a target table.
+    /// Takes the marks off the items of a segment of a target table, or of a source table whose items were
+    /// touched.
     Unmark,
 }
 

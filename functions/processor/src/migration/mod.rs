@@ -98,8 +98,11 @@ impl<O: ObjectStore + Clone> Migrations<O> {
             Batch::Control => {
                 let response = self.work(batch, deadline).await;
                 self.note_throttling().await;
-                // It tells that the functions at work are such as note what they follow.
-                self.note_followed(self.control.table()).await;
+                // It tells that the functions at work are such as note what they follow. An event without
+                // the template's filter brings the notes as well, and one for each note has no end.
+                if taking::tells_of_a_task(batch) {
+                    self.note_followed(self.control.table()).await;
+                }
                 Ok(Begun::Done(response))
             }
             Batch::Sources => {

@@ -54,6 +54,14 @@ impl<'i> Told<'i> {
     }
 }
 
+/// Whether a batch of the control table's stream has a record that is work for somebody, as each has
+/// that comes through the template's filter.
+pub(super) fn tells_of_a_task(batch: &[Delivered<'_>]) -> bool {
+    batch
+        .iter()
+        .any(|delivered| delivered.record().as_ref().is_ok_and(|record| Told::of(record).is_some()))
+}
+
 fn flag(item: &Item, name: &str) -> bool {
     item.get(name) == Some(&AttributeValue::Bool(true))
 }

@@ -1,5 +1,8 @@
 //! The function over a scripted control table.
 
+mod touches;
+mod unfiltered;
+
 use std::time::Duration;
 
 use serde_json::{Value, json};

@@ -3,14 +3,15 @@
 //!
 //! The mark is taken off in the same page. A worker that dies in between leaves marks in the slice
 //! that is done again; what is touched twice is stated twice, which changes nothing. An item that is
-//! gone stays gone.
+//! gone stays gone. Marks that are left all the same, such as where a writer put an item back that it
+//! had read with its mark, are taken off when the migration ends.
 
 use aws_sdk_dynamodb::error::ProvideErrorMetadata;
 use aws_sdk_dynamodb::types::AttributeValue as SdkValue;
 use futures::{StreamExt, stream};
 use model::Item;
 use model::json::item_to_string;
-use rules::migration::{TOUCH, key_of, visible};
+use rules::migration::{TOUCH, TOUCH_OF_CUTOVER, key_of, visible};
 
 use super::PLAN_TABLE;
 use super::check::unknown;
@@ -27,13 +28,23 @@ pub(super) const ENTRIES: &str = "#touch#";
 /// What became of an item.
 enum Touched {
     Done,
-    /// It is gone, or its mark is.
+    /// It is gone, or its mark is, or nothing becomes of it.
     Gone,
-    /// DynamoDB does not take it, such as one that has no room for the mark.
+    /// It cannot be transformed, or DynamoDB does not take it, such as one that has no room for the mark.
     Refused(String),
 }
 
-/// Touches the items of a page; only takes marks off if the migration was given up.
+/// An update of the mark of one item.
+struct Update<'u> {
+    expression: &'static str,
+    condition: &'static str,
+    names: &'u [(&'u str, &'u str)],
+    /// Whose mark it is.
+    of: &'u str,
+}
+
+/// Touches the items of a page of which the plan makes something; only takes marks off if the migration
+/// was given up.
 pub(super) async fn touch(
     worker: &Worker<'_>,
     task: &Task,
@@ -41,24 +52,21 @@ pub(super) async fn touch(
     tally: &mut Tally,
 ) -> Result<(), Failure> {
     let schema = worker.migration.schema(&task.table).ok_or_else(|| unknown(&task.table))?;
-    let partition = schema.partition.name.as_str();
     // A tombstone of another migration is no item.
     let items = items.iter().filter(|item| visible(item, schema).is_some());
     let touches: Vec<_> = items
         .map(|item| async move {
             let key = key_of(item, schema);
             let is_marked = worker.migration.has_touched(item);
-            if !is_marked && worker.clears {
-                return Ok((key, Touched::Gone));
+            let put = match is_marked {
+                true => Touched::Done,
+                false if worker.clears => Touched::Gone,
+                false => mark(worker, &task.table, item, &key, &schema.partition.name).await?,
+            };
+            if matches!(put, Touched::Done) {
+                clear(worker, &task.table, &key, worker.migration.name()).await?;
             }
-            if !is_marked {
-                let put = mark(worker, &task.table, &key, partition).await?;
-                if !matches!(put, Touched::Done) {
-                    return Ok((key, put));
-                }
-            }
-            clear(worker, &task.table, &key).await?;
-            Ok((key, Touched::Done))
+            Ok((key, put))
         })
         .collect();
     let at_once = worker.control.throttling.width();
@@ -76,42 +84,84 @@ pub(super) async fn touch(
     Ok(())
 }
 
+/// Takes the marks of touches off the items of a page, those of this migration and those of a cut-over
+/// whose command was killed. Each goes only as it was read, so no write is lost; nobody needs it any
+/// more, as the record of the write that put it on has said all.
+pub(super) async fn clear_left(
+    worker: &Worker<'_>,
+    task: &Task,
+    items: &[Item],
+    tally: &mut Tally,
+) -> Result<(), Failure> {
+    let schema = worker.migration.schema(&task.table).ok_or_else(|| unknown(&task.table))?;
+    let marks = [worker.migration.name(), TOUCH_OF_CUTOVER];
+    let marked: Vec<_> = items
+        .iter()
+        .filter_map(|item| {
+            let mark = item.get(TOUCH)?.as_str()?;
+            let of = marks.into_iter().find(|of| *of == mark)?;
+            Some(async move { clear(worker, &task.table, &key_of(item, schema), of).await })
+        })
+        .collect();
+    let at_once = worker.control.throttling.width();
+    let mut cleared = stream::iter(marked).buffer_unordered(at_once);
+    while let Some(done) = cleared.next().await {
+        tally.count("unmarked", usize::from(matches!(done?, Touched::Done)));
+    }
+    Ok(())
+}
+
+/// Puts the mark on an item. One of which nothing becomes has nothing to say, whoever made it, and is
+/// left alone: a later version that has is written behind the fence, so its own record says it.
 async fn mark(
     worker: &Worker<'_>,
     table: &str,
+    item: &Item,
     key: &Item,
     partition: &str,
 ) -> Result<Touched, Failure> {
-    let names = [("#touch", TOUCH), ("#key", partition)];
-    let (update, condition) = ("SET #touch = :touch", "attribute_exists(#key)");
-    write(worker, table, key, update, condition, &names).await
+    match worker.migration.selects(table, item) {
+        Ok(true) => {}
+        Ok(false) => return Ok(Touched::Gone),
+        Err(reason) => return Ok(Touched::Refused(reason)),
+    }
+    let update = Update {
+        expression: "SET #touch = :touch",
+        condition: "attribute_exists(#key)",
+        names: &[("#touch", TOUCH), ("#key", partition)],
+        of: worker.migration.name(),
+    };
+    write(worker, table, key, &update).await
 }
 
-async fn clear(worker: &Worker<'_>, table: &str, key: &Item) -> Result<Touched, Failure> {
-    let names = [("#touch", TOUCH)];
-    write(worker, table, key, "REMOVE #touch", "#touch = :touch", &names).await
+async fn clear(worker: &Worker<'_>, table: &str, key: &Item, of: &str) -> Result<Touched, Failure> {
+    let update = Update {
+        expression: "REMOVE #touch",
+        condition: "#touch = :touch",
+        names: &[("#touch", TOUCH)],
+        of,
+    };
+    write(worker, table, key, &update).await
 }
 
 async fn write(
     worker: &Worker<'_>,
     table: &str,
     key: &Item,
-    update: &str,
-    condition: &str,
-    names: &[(&str, &str)],
+    Update { expression, condition, names, of }: &Update<'_>,
 ) -> Result<Touched, Failure> {
     let mut attempts = RetryPolicy::CONTENDED.attempts();
     let mut failure = String::new();
     while attempts.next().await {
         let names = names.iter().map(|(name, of)| ((*name).to_owned(), (*of).to_owned()));
-        let name = SdkValue::S(worker.migration.name().to_owned());
+        let of = SdkValue::S((*of).to_owned());
         let request = worker.control.client.update_item().table_name(table);
         let request = request
             .set_key(Some(to_sdk_item(key)))
-            .update_expression(update)
-            .condition_expression(condition)
+            .update_expression(*expression)
+            .condition_expression(*condition)
             .set_expression_attribute_names(Some(names.collect()))
-            .expression_attribute_values(":touch", name);
+            .expression_attribute_values(":touch", of);
         let Err(error) = request.send().await else { return Ok(Touched::Done) };
         let service = error.as_service_error();
         match service.and_then(ProvideErrorMetadata::code) {

@@ -36,7 +36,7 @@ pub use phase::Phase;
 pub use plan::{Direction, Kind, Plan};
 pub use registers::{
     ForeignItem, MARK, MARK_AT, MARK_FROM, MARK_GONE, MARK_MORE, OnlyMark, Register, Registers,
-    TOUCH, is_bare_tombstone, is_bare_tombstone_of, key_of, unmarked, visible,
+    TOUCH, TOUCH_OF_CUTOVER, is_bare_tombstone, is_bare_tombstone_of, key_of, unmarked, visible,
 };
 pub use source_item::{SourceItem, SourceItemError};
 pub use split::PARTS_MAX;
@@ -316,6 +316,14 @@ impl Migration {
             }
         }
         Ok(targets)
+    }
+
+    /// Whether anything becomes of an item of a source table.
+    ///
+    /// # Errors
+    /// As [`Migration::outputs`].
+    pub fn selects(&self, table: &str, item: &Item) -> Result<bool, String> {
+        self.outputs(table, item).map(|targets| !targets.is_empty())
     }
 
     /// Whether a target has room for its mark. It belongs to what an item becomes: an item of which one

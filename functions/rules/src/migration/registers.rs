@@ -22,6 +22,8 @@ use crate::stamp::Stamp;
 pub const MARK: &str = "_weir";
 /// The attribute that a touch puts on a source item, and takes off again: the migration's name.
 pub const TOUCH: &str = "_weir_touch";
+/// The same of an item of a target that a cut-over touches, to see who follows: the name of no migration.
+pub const TOUCH_OF_CUTOVER: &str = "*";
 /// In the mark: the source item, see [`SourceItem`](super::SourceItem).
 pub const MARK_FROM: &str = "from";
 /// In the mark: the stamp of what the source item last said.

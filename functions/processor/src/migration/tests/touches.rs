@@ -1,0 +1,101 @@
+//! Touches: which items get a mark, and which lose one that was left.
+
+use super::*;
+
+/// A plan that moves those items of `src` whose kind is `a`, by touching; one whose `v` is no number
+/// cannot be transformed.
+fn touching_plan() -> String {
+    let mut plan: Value = serde_json::from_str(&moved_plan()).unwrap();
+    plan["backfill"] = json!("touch");
+    plan["from"][0]["items"][0]["transform"] =
+        json!("select(.kind == \"a\") | {id, v: (.v | tonumber)}");
+    plan.to_string()
+}
+
+fn item(id: &str, kind: &str, v: &str, mark: Option<&str>) -> Value {
+    let mut item = json!({"id": {"S": id}, "kind": {"S": kind}, "v": {"S": v}});
+    if let Some(mark) = mark {
+        item["_weir_touch"] = json!({"S": mark});
+    }
+    item
+}
+
+/// What an update says: the item, whether its mark is put on or taken off, and whose it is.
+fn said(update: &Value) -> String {
+    let text = |place: &str| update.pointer(place).and_then(Value::as_str).unwrap();
+    let word = text("/UpdateExpression").split(' ').next().unwrap();
+    if word == "REMOVE" {
+        assert_eq!(text("/ConditionExpression"), "#touch = :touch", "{update}");
+    }
+    assert_eq!(text("/ExpressionAttributeNames/#touch"), "_weir_touch");
+    format!("{} {word} {}", text("/Key/id/S"), text("/ExpressionAttributeValues/:touch/S"))
+}
+
+/// Works on a task over these items; gives its entry then, and what the updates said.
+async fn updated(state: &Value, task: Value, items: &[Value]) -> (Value, Vec<String>) {
+    let mut updates = Vec::new();
+    let answer = |operation: &str, body: &Value| match operation {
+        "scan" => ("200 OK", json!({"Items": items})),
+        "updateitem" => {
+            updates.push(said(body));
+            ("200 OK", json!({}))
+        }
+        "describetable" => ("200 OK", json!({})),
+        _ => panic!("{operation} {body}"),
+    };
+    let (task, _, left) = worked_in(&touching_plan(), state, task, answer).await;
+    assert_eq!((&task["done"], left), (&json!({"BOOL": true}), 0), "{task}");
+    updates.sort();
+    (task, updates)
+}
+
+#[tokio::test]
+async fn an_item_of_which_nothing_becomes_is_not_touched() {
+    let items = [
+        item("1", "a", "1", None),
+        item("2", "b", "2", None),
+        item("3", "a", "bad", None),
+        // It was touched before a writer made it another one.
+        item("4", "b", "4", Some("m")),
+        item("5", "a", "5", Some("other")),
+    ];
+    let task = task_of(&touching_plan(), "touch", "src", 0);
+    let (task, updates) = updated(&tailing(0), task, &items).await;
+    assert_eq!(updates, ["1 REMOVE m", "1 SET m", "4 REMOVE m", "5 REMOVE m", "5 SET m"]);
+    let counts = &task["counts"]["M"];
+    assert_eq!((&counts["touched"]["N"], &counts["refused"]["N"]), (&json!("3"), &json!("1")));
+    // Of one that was given up marks are only taken off.
+    let mut given_up = tailing(0);
+    given_up["stopped"] = json!({"BOOL": true});
+    let task = task_of(&touching_plan(), "touch", "src", 0);
+    assert_eq!(updated(&given_up, task, &items).await.1, ["4 REMOVE m"]);
+}
+
+#[tokio::test]
+async fn marks_that_are_left_in_the_sources_are_taken_off_at_the_end() {
+    let mark = |from: &str| {
+        let at = format!("/{}", "0".repeat(40));
+        json!({"M": {"from": {"S": from}, "at": {"S": at}}})
+    };
+    // What another migration made of a table that this one reads as well is not its own.
+    let mut of_another = item("4", "a", "4", None);
+    of_another["_weir"] = mark(r#"src|{"id":{"S":"4"}}"#);
+    let items = [
+        item("1", "b", "1", Some("m")),
+        item("2", "a", "2", Some("*")),
+        item("3", "a", "3", Some("other")),
+        of_another,
+        item("5", "a", "5", None),
+    ];
+    for (phase, way) in [("completing", "forward"), ("reverted", "reverse")] {
+        let state = json!({
+            "phase": {"S": phase}, "run": {"N": "3"}, "unswept": {"BOOL": true},
+        });
+        let mut task = task_of(&touching_plan(), "unmark", "src", 3);
+        task["direction"] = json!({"S": way});
+        task["repairs"] = json!({"BOOL": false});
+        let (task, updates) = updated(&state, task, &items).await;
+        assert_eq!(updates, ["1 REMOVE m", "2 REMOVE *"], "{way}");
+        assert_eq!(task["counts"]["M"]["unmarked"], json!({"N": "2"}), "{way}");
+    }
+}
