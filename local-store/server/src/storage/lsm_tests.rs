@@ -268,7 +268,13 @@ fn a_power_loss_while_a_table_is_written_leaves_what_was_persisted() {
         copy(&live, &image);
         let next = image.join("tables").join((number(&last) + 1).to_string());
         fs::write(next, &bytes[..length]).unwrap();
-        fs::write(image.join("queues/999"), &bytes[..length]).unwrap();
+        // A file of queues with the next number, and one that has all but a listing.
+        let queue = fs::read_dir(image.join("queues")).unwrap().next().unwrap().unwrap().path();
+        let bytes = fs::read(queue).unwrap();
+        let part = &bytes[..length.min(bytes.len())];
+        for (name, bytes) in [("2-000000000000000a", part), ("1-000000000000000b", &bytes)] {
+            fs::write(image.join("queues").join(name), bytes).unwrap();
+        }
         fs::write(image.join("v999"), &bytes[..length.min(100)]).unwrap();
         let storage = LsmStorage::open(&image).unwrap();
         assert_eq!(applied(&storage, APPLIED, VALUE_BYTES), PERSISTED, "{length} bytes");

@@ -56,8 +56,8 @@ impl Rows {
         Ok(())
     }
 
-    /// Goes on until the last cursor is at the next row. Each turn but the last one reads a block or
-    /// drops a cursor: one that has a row and is not the first stays where it is put.
+    /// Goes on until the last cursor is at the next row. Each turn but the first and the last one reads
+    /// a block or drops a cursor: one that has a row and is not the first stays where it is put.
     fn read_ahead(&mut self) -> io::Result<()> {
         loop {
             let Some(mut cursor) = self.cursors.pop() else { return Ok(()) };

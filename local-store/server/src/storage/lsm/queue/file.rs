@@ -58,6 +58,10 @@ impl Block {
         &self.last
     }
 
+    pub(super) fn bytes(&self) -> u64 {
+        u64::from(self.length)
+    }
+
     /// The places of its rows.
     pub(super) fn places(&self) -> Range<u32> {
         self.first_place..self.first_place.saturating_add(self.rows)
@@ -72,7 +76,7 @@ pub(super) struct QueueFile {
     blocks: Box<[Block]>,
     bytes: u64,
     checksum: u64,
-    /// Whether it goes with the last one who reads it.
+    /// Whether it goes when nobody has it any more.
     is_of_no_use: AtomicBool,
 }
 
@@ -125,7 +129,7 @@ impl QueueFile {
     /// When it cannot be read or is damaged.
     pub(super) fn read(&self, block: &Block) -> io::Result<BlockRows> {
         let mut bytes = vec![0; length(block.length)];
-        let file = File::open(&self.path)?;
+        let file = File::open(&self.path).map_err(|error| self.sort(error))?;
         file.read_exact_at(&mut bytes, block.offset).map_err(|error| self.sort(error))?;
         if xxh3_64(&bytes) != block.checksum {
             return Err(damaged(&self.path, "a block has another checksum than its list says"));
@@ -135,15 +139,16 @@ impl QueueFile {
             .ok_or_else(|| damaged(&self.path, "the rows of a block are not those of its list"))
     }
 
-    /// A file that ends too early has become damaged since it was opened.
+    /// A file that ends too early has become damaged since it was opened. One that is not there is
+    /// none of this storage, or was removed by somebody else; the next opening tells.
     fn sort(&self, error: io::Error) -> io::Error {
         match error.kind() {
             io::ErrorKind::UnexpectedEof => damaged(&self.path, "the file ends too early"),
-            _ => error,
+            kind => io::Error::new(kind, format!("{}: {error}", self.path.display())),
         }
     }
 
-    /// Has the file removed when nobody reads it any more.
+    /// Has the file removed when nobody has it any more.
     pub(super) fn is_of_no_use(&self) {
         self.is_of_no_use.store(true, Ordering::Release);
     }
@@ -236,9 +241,25 @@ pub(super) fn name_of(number: u64, salt: u64) -> String {
     format!("{number}-{salt:016x}")
 }
 
+/// The path of a file that is being written. Without room for the rest of it, what is there of it
+/// should not take any.
+struct Unfinished(Option<PathBuf>);
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        if let Some(path) = &self.0
+            && let Err(error) = fs::remove_file(path)
+        {
+            let path = path.display();
+            tracing::warn!(%error, %path, "what is of no use stays until the next start");
+        }
+    }
+}
+
 /// Writes a file, row by row in the order of their keys.
 pub(super) struct FileWriter {
-    path: PathBuf,
+    /// Until the file is whole; it is removed otherwise.
+    unfinished: Unfinished,
     number: u64,
     salt: u64,
     out: BufWriter<File>,
@@ -261,7 +282,7 @@ impl FileWriter {
         let path = folder.join(name_of(number, salt));
         Ok(Self {
             out: BufWriter::with_capacity(8 * BLOCK_BYTES, File::create(&path)?),
-            path,
+            unfinished: Unfinished(Some(path)),
             number,
             salt,
             block: Vec::with_capacity(2 * BLOCK_BYTES),
@@ -332,7 +353,6 @@ impl FileWriter {
     pub(super) fn finish(mut self, folder: &Path) -> io::Result<Option<QueueFile>> {
         self.end_block()?;
         if self.blocks.is_empty() {
-            fs::remove_file(&self.path)?;
             return Ok(None);
         }
         let list = postcard::to_allocvec(&self.blocks).map_err(io::Error::other)?;
@@ -346,8 +366,9 @@ impl FileWriter {
         self.out.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()?;
         // Its name, too.
         File::open(folder)?.sync_all()?;
+        let Some(path) = self.unfinished.0.take() else { return Ok(None) };
         Ok(Some(QueueFile {
-            path: self.path,
+            path,
             number: self.number,
             salt: self.salt,
             blocks: self.blocks.into_boxed_slice(),

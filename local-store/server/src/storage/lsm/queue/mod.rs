@@ -1,5 +1,6 @@
 //! Rows that are only ever added behind others and taken away in front of them, as the records of a
-//! stream: they stand in files of their own, which are written once and never merged with other rows.
+//! stream: they stand in files of their own, which are never merged with other rows, and are written
+//! once, but for small ones and where there are very many (`renewal`).
 //!
 //! A table in memory that is written to disk leaves its rows of queues in one file (`file`). Which
 //! files count, and which of their rows are gone, stands in the tree (`listing`), and changes there
@@ -23,13 +24,14 @@ use std::collections::HashSet;
 use std::ffi::OsString;
 use std::fs;
 use std::io;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
 use partition::Value;
 
 pub(super) use self::cursor::Rows;
-use self::file::{QueueFile, name_of};
+use self::file::{Block, QueueFile, name_of};
 use self::gone::Gone;
 pub(super) use self::listing::Listing;
 pub(super) use self::renewal::Renewal;
@@ -64,10 +66,11 @@ impl Queue {
         self.file.rows().saturating_sub(self.gone.count())
     }
 
-    /// About the bytes of the rows that are there.
+    /// Bytes of the blocks that have rows which are there.
     fn live_bytes(&self) -> u64 {
-        let rows = u64::from(self.file.rows()).max(1);
-        self.file.bytes().saturating_mul(u64::from(self.live_rows())) / rows
+        let has_any = |places: &Range<u32>| !self.gone.contains_all(places.start, places.end);
+        let blocks = self.file.blocks().iter().filter(|block| has_any(&block.places()));
+        blocks.map(Block::bytes).sum()
     }
 
     fn listing(&self) -> Listing {

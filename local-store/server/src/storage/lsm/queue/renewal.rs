@@ -21,13 +21,13 @@ const FILES_TOGETHER: usize = 8;
 
 /// Up to so many bytes of rows that are there a file is of a size, and of how many files that have it
 /// some become one. Tables in memory that are written when they are full leave files of the last size,
-/// which mostly go before there are so many; larger ones are never written again. The longest that
-/// writing a table in memory takes for it is writing 256 MB.
+/// of some 7 MB: from 1.8 GB on, their rows are written once more. Larger files never are. The longest
+/// that writing a table in memory takes for it is writing 256 MB.
 const SIZES: [(u64, usize); 4] = [
     (64 * 1024, FILES_TOGETHER),
     (512 * 1024, FILES_TOGETHER),
     (4 * 1024 * 1024, FILES_TOGETHER),
-    (32 * 1024 * 1024, 64),
+    (32 * 1024 * 1024, 256),
 ];
 
 /// A key of a queue, and its value or that it was deleted.
@@ -59,11 +59,21 @@ impl Renewal {
         let new_bytes =
             rows.iter().filter_map(|(key, value)| Some(key.len() + value.as_ref()?.len()));
         let new_bytes = u64::try_from(new_bytes.sum::<usize>()).unwrap_or(u64::MAX);
-        let small = files_to_join(&marked, new_bytes);
-        let (joined, kept): (Vec<Queue>, Vec<Queue>) = marked
-            .into_iter()
-            .partition(|queue| queue.live_rows() == 0 || small.contains(&queue.file.number()));
-        let new = write(folder, before.next, rows, &joined)?;
+        let live = marked.iter().filter(|queue| queue.live_rows() > 0);
+        let sizes = live.map(|queue| (queue.file.number(), queue.live_bytes())).collect::<Vec<_>>();
+        let small = files_to_join(&sizes, new_bytes);
+        let is_joined =
+            |queue: &Queue| queue.live_rows() == 0 || small.contains(&queue.file.number());
+        let (joined, kept): (Vec<Queue>, Vec<Queue>) = marked.iter().cloned().partition(is_joined);
+        let (new, joined, kept) = match write(folder, before.next, rows, &joined) {
+            // Less room is needed without them, and with what is gone there will be some.
+            Err(error) if is_full(&error) && !small.is_empty() => {
+                let (gone, kept) =
+                    marked.into_iter().partition::<Vec<_>, _>(|queue| queue.live_rows() == 0);
+                (write(folder, before.next, rows, &gone)?, gone, kept)
+            }
+            new => (new?, joined, kept),
+        };
         let new = new.map(|file| Queue { file: Arc::new(file), gone: Gone::default() });
         let before_kept: HashMap<u64, &Queue> =
             before.queues.iter().map(|queue| (queue.file.number(), queue)).collect();
@@ -149,16 +159,13 @@ fn indices_of<'a>(
     })
 }
 
-/// The numbers of files that become one with the new one, or none: those of the smallest size of which
-/// there are so many.
-fn files_to_join(queues: &[Queue], new_bytes: u64) -> Vec<u64> {
+/// Of files by their numbers and bytes, those that become one with the new one, or none: some of the
+/// smallest size of which there are so many.
+pub(super) fn files_to_join(files: &[(u64, u64)], new_bytes: u64) -> Vec<u64> {
     let size = |bytes: u64| SIZES.iter().position(|(most, _)| bytes <= *most);
-    let live = queues.iter().filter(|queue| queue.live_rows() > 0);
-    let sizes: Vec<(Option<usize>, u64)> =
-        live.map(|queue| (size(queue.live_bytes()), queue.file.number())).collect();
     for (place, (_, many)) in SIZES.iter().enumerate() {
-        let of_size = sizes.iter().filter(|(size, _)| *size == Some(place));
-        let mut numbers: Vec<u64> = of_size.map(|(_, number)| *number).collect();
+        let of_size = files.iter().filter(|(_, bytes)| size(*bytes) == Some(place));
+        let mut numbers: Vec<u64> = of_size.map(|(number, _)| *number).collect();
         let new = usize::from(new_bytes > 0 && size(new_bytes) == Some(place));
         if numbers.len() + new >= *many {
             numbers.sort_unstable();
@@ -167,6 +174,10 @@ fn files_to_join(queues: &[Queue], new_bytes: u64) -> Vec<u64> {
         }
     }
     Vec::new()
+}
+
+fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
 /// Writes a file with the rows of the table in memory and those that are left of other files.

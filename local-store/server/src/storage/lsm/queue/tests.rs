@@ -7,7 +7,8 @@ use std::path::PathBuf;
 use partition::QUEUE_KEYS;
 use proptest::prelude::*;
 
-use super::renewal::QueueRow;
+use super::file::FileWriter;
+use super::renewal::{QueueRow, files_to_join};
 use super::*;
 
 type OwnedRow = (Box<[u8]>, Option<Value>);
@@ -163,9 +164,39 @@ fn queues_that_come_and_go_stay_small() {
     assert_eq!(found.len(), 100 * 20);
 }
 
+/// The oldest files become one when there are many of a size, and large ones never.
+#[test]
+fn some_of_many_files_of_a_size_become_one() {
+    let of = |count: u64, bytes: u64| -> Vec<(u64, u64)> {
+        (1..=count).rev().map(|number| (number, bytes)).collect::<Vec<_>>()
+    };
+    let (small, full, large) = (60_000, 7_000_000, 33_600_000);
+    assert_eq!(files_to_join(&of(6, small), small), Vec::<u64>::new());
+    assert_eq!(files_to_join(&of(7, small), full), Vec::<u64>::new());
+    assert_eq!(files_to_join(&of(7, small), small), (1..=7).collect::<Vec<_>>());
+    assert_eq!(files_to_join(&of(9, small), 0), (1..=8).collect::<Vec<_>>());
+    assert_eq!(files_to_join(&of(254, full), full), Vec::<u64>::new());
+    assert_eq!(files_to_join(&of(255, full), full), (1..=8).collect::<Vec<_>>());
+    assert_eq!(files_to_join(&of(5_000, large), full), Vec::<u64>::new());
+    // The smallest first, whatever else there is.
+    let both = [of(300, full), (301..309).map(|number| (number, small)).collect()].concat();
+    assert_eq!(files_to_join(&both, full), (301..=308).collect::<Vec<_>>());
+}
+
+/// What was not written to its end takes no room.
+#[test]
+fn an_unfinished_file_leaves_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut file = FileWriter::new(folder.path(), 1).unwrap();
+    file.write(&row_key(1, 1), &[7; 100_000]).unwrap();
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    drop(file);
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
 /// Rows that are put in the order of their keys are written once when tables in memory are full.
 #[test]
-fn what_is_large_is_never_written_again() {
+fn what_full_tables_leave_is_written_once() {
     let mut written = Written::new();
     for round in 0..12_u32 {
         let new = round * 50..(round + 1) * 50;
