@@ -69,8 +69,11 @@ pub(super) async fn to_go_on_with(
         return Ok(None);
     }
     let tasks = context.control.entries(name, &format!("TASK#{run}#")).await?;
-    let is_spoiled =
-        |task: &Entry| flag(task, "superseded") || text(task, "fingerprint") != Some(fingerprint);
+    let is_spoiled = |task: &Entry| {
+        flag(task, "superseded")
+            || text(task, "direction") != Some("forward")
+            || text(task, "fingerprint") != Some(fingerprint)
+    };
     let is_clean =
         !tasks.iter().any(is_spoiled) && in_the_way_of_an_end(&Progress::of(&tasks)) == 0;
     Ok(is_clean.then_some((run, began)))

@@ -13,7 +13,7 @@ use super::cutover::SwitchArguments;
 use super::start::begin_run;
 use super::tasks::{Work, make_tasks, run_to_go_on_with};
 use super::verbs::{Answer, Verb, answer};
-use super::{Context, in_place, sweep, verify, workers};
+use super::{Context, in_place, sweep, tables, verify, workers};
 use crate::exit::Exit;
 use crate::output::{counted, say, show};
 
@@ -126,7 +126,9 @@ async fn take_off(
     let Some(swept) = sweep::after_invocations(context, name, plan, limit).await? else {
         return Ok(None);
     };
-    for table in marked(plan, way) {
+    let there = tables::describe(&context.control.client, plan).await?;
+    // A table that is gone has no marks: after a switch without a way back nobody needs the sources.
+    for table in marked(plan, way).into_iter().filter(|table| there.contains_key(*table)) {
         if !unmark(context, (plan, fingerprint, way), expect, table, limit).await? {
             return Ok(None);
         }

@@ -177,8 +177,9 @@ fn streams(tables: &[&str]) -> String {
     format!("{what} {}", names.join(", "))
 }
 
-/// Makes a record of a table that says nothing: an item that was made of one of the sources gets the mark of a touch,
-/// which no transform and no comparison sees, and loses it at once. Gives whether there was such an item.
+/// Makes a record of a table that says nothing: an item that was made of one of the sources gets the
+/// mark of a touch, which no transform and no comparison sees, and loses it at once. Gives whether there
+/// was such an item.
 ///
 /// # Errors
 /// When the table cannot be read or written.

@@ -525,12 +525,14 @@ async fn abort(context: &Context, name: &str, dry_run: bool) -> Result<Exit, Str
     context.control.route(name, expect, "source", "source").await?;
     let opened = |state: &mut Entry| state.remove(held::HELD_AT).is_some();
     context.control.change_state(name, expect, opened).await?;
+    if touches {
+        // Each segment is read once more, which is begun here.
+        context.advance(name).await?;
+    }
     if is_already {
         return Ok(Exit::Done);
     }
     if touches {
-        // Each segment is read once more, which is begun here.
-        context.advance(name).await?;
         say(&format!("workers take the last marks off; `weir migrate work {name}` if none run"));
     }
     say(&format!("`{name}` is aborted; {}", left_by_abort(kind)));

@@ -97,7 +97,7 @@ impl<'s> Standing<'s> {
 
     /// Whether a switch or an end that is meant for this phase would be refused.
     pub(super) fn is_stale(&self) -> bool {
-        // The end of a purge compares once more in any case.
+        // The end of a purge compares by itself where the last comparison is older than that.
         self.stale_seconds.is_some() && self.kind() != Some(Kind::Purge)
     }
 

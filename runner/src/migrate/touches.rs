@@ -7,6 +7,7 @@
 use aws_sdk_dynamodb::types::AttributeValue as Sdk;
 
 use super::control::{Entry, flag, text};
+use super::workers::{lease_clock_ms, may_be_at_work};
 use super::{Context, true_value};
 
 /// What the entries of these tasks have in their names.
@@ -20,6 +21,9 @@ const FORGOTTEN: [&str; 7] =
 /// Begins those of the backfill's tasks anew that were not yet, for marks alone; each change is a record,
 /// which wakes a worker. Gives whether there were any: then `tasks` is not how they stand. Whoever says
 /// it again, or says it at the same time, does nothing more.
+///
+/// A task that a worker may be at is left until it is not: that one still puts marks on items, and would
+/// do so behind whoever reads the segment anew.
 ///
 /// # Errors
 /// When the control table cannot be read or written.
@@ -35,7 +39,9 @@ pub(super) async fn begin_clearing(
             continue;
         }
         is_begun = true;
-        context.control.change(name, entry, begun_anew).await?;
+        let is_free = |task: &Entry| flag(task, "done") || !may_be_at_work(task, lease_clock_ms());
+        let begin = |task: &mut Entry| is_free(task) && begun_anew(task);
+        context.control.change(name, entry, begin).await?;
     }
     Ok(is_begun)
 }
@@ -58,7 +64,7 @@ mod tests {
     use rules::migration::plan::{Backfill, Plan};
 
     use super::super::beginning::begin;
-    use super::super::control::{phase_of, s};
+    use super::super::control::{n, phase_of, s};
     use super::super::switching_tests::{NAME, plan, serve};
     use super::super::{Entry, abort};
     use super::*;
@@ -95,5 +101,33 @@ mod tests {
         assert!(!is_unswept().await);
         assert_eq!(phase_of(&context.state(NAME).await.unwrap()), Phase::Aborted);
         assert_eq!(begin_clearing(context, NAME, &tasks().await).await, Ok(false));
+    }
+
+    #[tokio::test]
+    async fn a_segment_that_a_worker_is_at_is_begun_anew_when_it_is_free() {
+        let served = serve().await;
+        let (context, control) = (&served.context, &served.context.control);
+        let plan = Plan { backfill: Backfill::Touch, segments: 1, ..plan() };
+        begin(context, &plan, 0).await.unwrap();
+        let task = async || control.entries(NAME, "TASK#0#touch#cats#").await.unwrap().remove(0);
+        let entry = text(&task().await, "entry").unwrap().to_owned();
+        let lease = async |until: u64| {
+            let leased = |task: &mut Entry| {
+                task.insert("owner".to_owned(), s("worker"));
+                task.insert("cursor".to_owned(), s("half-way"));
+                task.insert("leased_until".to_owned(), n(until)) != Some(n(until))
+            };
+            control.change(NAME, &entry, leased).await.unwrap();
+        };
+        let now = lease_clock_ms();
+        // Its lease is over, but its invocation may not be.
+        lease(now.saturating_sub(1_000)).await;
+        assert_eq!(abort(context, NAME, false).await, Ok(Exit::Done));
+        assert!(task().await.contains_key("owner"), "taken out of its hands");
+        assert!(flag(&context.advance(NAME).await.unwrap().0, "unswept"));
+        lease(now.saturating_sub(1_000_000)).await;
+        assert_eq!(abort(context, NAME, false).await, Ok(Exit::Done));
+        let begun = task().await;
+        assert!(flag(&begun, CLEARS) && !begun.contains_key("cursor"), "{begun:?}");
     }
 }

@@ -111,8 +111,7 @@ async fn wake_those(
     is_meant: impl Fn(&Entry) -> bool,
 ) -> Result<(), String> {
     let state = context.control.get(name, "STATE").await?.unwrap_or_default();
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let now = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
+    let now = lease_clock_ms();
     let is_to_be_told = |task: &Entry| {
         let is_waited_for = number(task, "run") < number(&state, "run") && may_repair(task, now);
         !flag(task, "done") && !is_waited_for && is_meant(task)
@@ -155,8 +154,20 @@ async fn wake_one(
 /// Whether a worker may be at a repair, for which a switch waits as long as the task says so. If that
 /// worker is gone, its record comes again.
 fn may_repair(task: &Entry, now_ms: u64) -> bool {
+    flag(task, "repairs") && may_be_at_work(task, now_ms)
+}
+
+/// Whether a worker may be at work on a task: one whose lease is over goes on until its slice or its
+/// invocation ends.
+pub(super) fn may_be_at_work(task: &Entry, now_ms: u64) -> bool {
     let until = number(task, "leased_until").saturating_add(INVOCATION_MS_MAX);
-    flag(task, "repairs") && task.contains_key("owner") && now_ms < until
+    task.contains_key("owner") && now_ms < until
+}
+
+/// The time by which workers lease tasks, in milliseconds since 1970.
+pub(super) fn lease_clock_ms() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]
