@@ -129,8 +129,8 @@ impl QueueFile {
     /// When it cannot be read or is damaged.
     pub(super) fn read(&self, block: &Block) -> io::Result<BlockRows> {
         let mut bytes = vec![0; length(block.length)];
-        let file = File::open(&self.path).map_err(|error| self.sort(error))?;
-        file.read_exact_at(&mut bytes, block.offset).map_err(|error| self.sort(error))?;
+        let file = File::open(&self.path).map_err(|error| self.sort(&error))?;
+        file.read_exact_at(&mut bytes, block.offset).map_err(|error| self.sort(&error))?;
         if xxh3_64(&bytes) != block.checksum {
             return Err(damaged(&self.path, "a block has another checksum than its list says"));
         }
@@ -141,7 +141,7 @@ impl QueueFile {
 
     /// A file that ends too early has become damaged since it was opened. One that is not there is
     /// none of this storage, or was removed by somebody else; the next opening tells.
-    fn sort(&self, error: io::Error) -> io::Error {
+    fn sort(&self, error: &io::Error) -> io::Error {
         match error.kind() {
             io::ErrorKind::UnexpectedEof => damaged(&self.path, "the file ends too early"),
             kind => io::Error::new(kind, format!("{}: {error}", self.path.display())),
