@@ -51,7 +51,7 @@ use crate::output::say;
 /// What to do with the archive, and which one.
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "Examples:\n  weir archive ls\n  weir archive cat movies --limit 5\n  weir archive get --key '{\"year\":2013,\"title\":\"Rush\"}' --as-of 2026-11-21T12:00:00Z\n  weir archive query --where 'year >= 2000' --where 'title = Rush'\n  weir archive ddl --engine duckdb --folder .weir/up/s3\n  weir archive check\n  weir archive restore --where 'year = 2013' --ttl 604800\n  weir archive compact\n  weir archive erase --table movies --equals '{\"title\":\"Rush\"}' --dry-run\n\n--output is for `ls`; the other actions write one JSON object on each line, whatever it says"
+    after_help = "Examples:\n  weir archive ls\n  weir archive cat movies --limit 5\n  weir archive get --key '{\"year\":2013,\"title\":\"Rush\"}' --as-of 2026-11-21T12:00:00Z\n  weir archive query --where 'year >= 2000' --where 'title = Rush'\n  weir archive ddl --engine duckdb --folder .weir/up/s3\n  weir archive check\n  weir archive restore --where 'year = 2013' --ttl 604800\n  weir archive compact\n  weir archive erase --table movies --equals '{\"title\":\"Rush\"}' --dry-run\n\n--output is for `ls`; `ddl` writes what the engine reads, the other actions one JSON object on each line, whatever it says"
 )]
 pub struct ArchiveArguments {
     #[command(subcommand)]

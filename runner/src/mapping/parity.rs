@@ -317,7 +317,7 @@ fn the_page_says_what_the_cases_and_the_probes_say() {
 const HEAD: &str = "# Parity with AWS
 
 What AWS Lambda's event source mapping and DynamoDB Streams do, rule by rule, and what local tools do.
-A test makes this page and fails when it is not true: the cases that it names are run by `cargo test -p runner`.
+A test makes this page and fails when it is not true: the cases in text files are run by `cargo test -p runner`, all that it names by `cargo test`.
 What MiniStack and moto do was seen by `tests/parity/run`, which anybody can run again; *differs* is from AWS.
 moto runs functions in Docker, which was not there: a probe that needs a function has no answer of it.
 The last column quotes what is known of others, from their sources and issues as of 2026-09; they change quickly.

@@ -44,6 +44,7 @@ pub(super) async fn start(
     }
     if files.values().all(|files| files.log.is_fresh()) {
         refuse_beside_set_aside(data, replicas)?;
+        refuse_without_logs(data, files.values())?;
     }
     let (cluster, arcs) = one_cluster(files.values(), arcs)?;
     let is_complete = (1..=replicas).all(|slot| files.contains_key(&slot));
@@ -185,6 +186,24 @@ fn refuse_beside_set_aside(data: &Path, replicas: u64) -> Result<(), String> {
         data.display(),
         aside.join(", ")
     ))
+}
+
+/// Refuses states of which nobody has a log any more: what was acknowledged last may be in none of them.
+fn refuse_without_logs<'a>(
+    data: &Path,
+    files: impl Iterator<Item = &'a NodeFiles>,
+) -> Result<(), String> {
+    for files in files {
+        if !files.has_empty_states()? {
+            return Err(format!(
+                "the log of every node of `{}` is gone, and what was acknowledged last may be there \
+                 alone: restore the folders `node-N/log` from a copy, or move `{}` away to begin anew",
+                data.display(),
+                data.display()
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// Opens the directory of the only node, which nobody could fill again: a damaged one stays where it is.

@@ -320,25 +320,53 @@ async fn a_node_that_lost_its_data_is_filled_again_under_a_new_identity() {
     assert!((0..500).all(|n| get(&strong, &format!("k{n}")).is_some()));
 }
 
+/// Goal: what was acknowledged is never silently missing, however much of a directory is gone.
+#[tokio::test(flavor = "multi_thread")]
+async fn states_whose_logs_are_all_gone_are_not_the_store() {
+    for replicas in [1, 3] {
+        let folder = tempfile::tempdir().unwrap();
+        let config = || Config { replicas, ..config(folder.path()) };
+        let store = Store::open(config(), Box::new(|reason| panic!("{reason}"))).await.unwrap();
+        store.submit(vec![create()]).await.unwrap();
+        write_a_table(&store, folder.path(), replicas).await;
+        drop(store);
+        wait_until_closed(folder.path()).await;
+        for slot in 1..=replicas {
+            std::fs::remove_dir_all(folder.path().join(format!("node-{slot}/log"))).unwrap();
+        }
+        let refused = Store::open(config(), Box::new(|reason| panic!("{reason}"))).await;
+        let error = refused.err().unwrap().to_string();
+        assert!(error.contains("the log of every node of") && error.contains("anew"), "{error}");
+        wait_until_closed(folder.path()).await;
+        // They are still there for whoever has a copy of the logs.
+        assert!(folder.path().join("node-1/arc-0/state-1/current").exists());
+    }
+}
+
+/// Writes more than stays in memory, and waits until each node has a table on disk.
+async fn write_a_table(store: &Store, folder: &Path, replicas: u64) {
+    for n in 0..50 {
+        let item = Item::new().with("v", "x".repeat(390 * 1024));
+        store.submit(vec![put(&format!("k{n}"), item)]).await.unwrap();
+    }
+    let state = |slot: u64| folder.join(format!("node-{slot}/arc-0/state-1"));
+    // The first version of a tree has no table.
+    let has_table = |slot| (1..9).any(|version| state(slot).join(format!("v{version}")).exists());
+    let deadline = std::time::Instant::now() + Duration::from_secs(60);
+    while !(1..=replicas).all(has_table) {
+        assert!(std::time::Instant::now() < deadline, "no table was written");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
 /// Goal: whatever is missing or empty in one node's state, the others fill it again.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_whose_state_lacks_files_is_filled_again() {
     let folder = tempfile::tempdir().unwrap();
     let store = open(folder.path()).await;
     store.submit(vec![create()]).await.unwrap();
-    // More than stays in memory.
-    for n in 0..50 {
-        let item = Item::new().with("v", "x".repeat(390 * 1024));
-        store.submit(vec![put(&format!("k{n}"), item)]).await.unwrap();
-    }
+    write_a_table(&store, folder.path(), 3).await;
     let state = |slot: u64| folder.path().join(format!("node-{slot}/arc-0/state-1"));
-    // The first version of a tree has no table.
-    let has_table = |slot| (1..9).any(|version| state(slot).join(format!("v{version}")).exists());
-    let deadline = std::time::Instant::now() + Duration::from_secs(60);
-    while !(1..=3).all(has_table) {
-        assert!(std::time::Instant::now() < deadline, "no table was written");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
     drop(store);
     let mut incarnations = [0, 0, 0];
     for (slot, is_damaged) in [
