@@ -210,6 +210,7 @@ fn open_tree(
         .open()
 }
 
+/// Opens the files of queues that the tree lists.
 fn open_queues(path: &Path, tree: &AnyTree) -> Result<Queues, lsm_tree::Error> {
     let folder = path.join(queue::FOLDER);
     if !folder.try_exists()? {
@@ -435,14 +436,15 @@ fn sync_parent(path: &Path) -> io::Result<()> {
 }
 
 fn io_error(operation: &'static str, path: &Path, source: &io::Error) -> Error {
-    let remedy = match source.kind() {
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-            "; free some space: the log has what was acknowledged"
-        }
-        _ => "",
-    };
+    let remedy =
+        if is_full(source) { "; free some space: the log has what was acknowledged" } else { "" };
     let reason = format!("{source}{remedy}");
     Error::Io { path: path.display().to_string(), operation, reason }
+}
+
+/// Whether there was no room on the disk.
+fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
 /// Sorts the tree's errors by what to do about them.

@@ -149,7 +149,7 @@ impl QueueFile {
     }
 
     /// Has the file removed when nobody has it any more.
-    pub(super) fn is_of_no_use(&self) {
+    pub(super) fn remove_when_unused(&self) {
         self.is_of_no_use.store(true, Ordering::Release);
     }
 }

@@ -4,13 +4,14 @@
 //! Small files are written again into the new one, so that there are never many of them: one that is
 //! read has to be looked for in each.
 
-use std::collections::HashMap;
+use std::collections::HashSet;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
 use lsm_tree::{InternalValue, SeqNo};
 
+use super::super::is_full;
 use super::file::{BlockRows, FileWriter, QueueFile};
 use super::gone::Gone;
 use super::{Listing, Queue, Queues, listing};
@@ -52,8 +53,12 @@ impl Renewal {
         rows: &[QueueRow<'_>],
     ) -> io::Result<Self> {
         let mut marked = Vec::with_capacity(before.queues.len());
+        let mut changed = HashSet::from([before.next]);
         for queue in &before.queues {
             let gone = gone_with(queue, rows)?;
+            if gone != queue.gone {
+                changed.insert(queue.file.number());
+            }
             marked.push(Queue { file: Arc::clone(&queue.file), gone });
         }
         let new_bytes =
@@ -75,13 +80,8 @@ impl Renewal {
             new => (new?, joined, kept),
         };
         let new = new.map(|file| Queue { file: Arc::new(file), gone: Gone::default() });
-        let before_kept: HashMap<u64, &Queue> =
-            before.queues.iter().map(|queue| (queue.file.number(), queue)).collect();
-        let has_changed = |queue: &&Queue| {
-            before_kept.get(&queue.file.number()).is_none_or(|known| known.gone != queue.gone)
-        };
         let queues: Vec<Queue> = kept.into_iter().chain(new).collect();
-        let changed = queues.iter().filter(has_changed);
+        let changed = queues.iter().filter(|queue| changed.contains(&queue.file.number()));
         let mut listed: Vec<(u64, Option<Listing>)> =
             changed.map(|queue| (queue.file.number(), Some(queue.listing()))).collect();
         listed.extend(joined.iter().map(|queue| (queue.file.number(), None)));
@@ -108,9 +108,9 @@ impl Renewal {
         self.listed.iter().map(row).collect()
     }
 
-    /// When the tree has that: what it no longer lists goes with its last reader.
+    /// When the tree has that: what it no longer lists goes when nobody has it any more.
     pub(in super::super) fn finish(self) -> Queues {
-        self.of_no_use.iter().for_each(|file| file.is_of_no_use());
+        self.of_no_use.iter().for_each(|file| file.remove_when_unused());
         self.queues
     }
 }
@@ -174,10 +174,6 @@ pub(super) fn files_to_join(files: &[(u64, u64)], new_bytes: u64) -> Vec<u64> {
         }
     }
     Vec::new()
-}
-
-fn is_full(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
 /// Writes a file with the rows of the table in memory and those that are left of other files.
