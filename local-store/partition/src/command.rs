@@ -145,6 +145,12 @@ impl Command {
             _ => 1,
         }
     }
+
+    /// Whether it writes or deletes an item, and does and reads nothing else.
+    #[must_use]
+    pub fn only_writes(&self) -> bool {
+        matches!(self, Self::Write(_) | Self::Expire { .. })
+    }
 }
 
 /// Several operations on different items, all made or none.

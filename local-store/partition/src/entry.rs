@@ -23,9 +23,7 @@ impl Entry {
     /// knows of tables and locks is the same behind it.
     #[must_use]
     pub fn only_writes(&self) -> bool {
-        let writes =
-            |command: &Command| matches!(command, Command::Write(_) | Command::Expire { .. });
-        self.commands.iter().all(writes)
+        self.commands.iter().all(Command::only_writes)
     }
 }
 

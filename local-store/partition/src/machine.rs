@@ -122,6 +122,9 @@ impl Machine {
                 let sequence = Sequence { index, position };
                 let positions = u32::try_from(command.positions()).unwrap_or(u32::MAX);
                 position = position.saturating_add(positions);
+                if !command.only_writes() {
+                    overlay.close_rows();
+                }
                 replies.push(self.apply_command(&mut overlay, sequence, command, stored)?);
             }
         }

@@ -2,12 +2,15 @@
 //! batch to hand back. The engines themselves are in the server.
 
 use std::hash::BuildHasher;
+use std::mem;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use foldhash::fast::RandomState;
 use hashbrown::HashTable;
 use thiserror::Error;
+
+use crate::keys::stream_record::OpenRows;
 
 /// Reading failed: the replica cannot go on and must stop. Never caused by a request.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -146,13 +149,13 @@ impl KeyChanges {
 pub(crate) struct Overlay<'a> {
     base: &'a dyn View,
     changes: KeyChanges,
-    /// Room to write values in.
-    scratch: Vec<u8>,
+    /// What no read of the overlay sees until it is closed.
+    open_rows: OpenRows,
 }
 
 impl<'a> Overlay<'a> {
     pub(crate) fn new(base: &'a dyn View) -> Self {
-        Self { base, changes: KeyChanges::default(), scratch: Vec::new() }
+        Self { base, changes: KeyChanges::default(), open_rows: OpenRows::default() }
     }
 
     pub(crate) fn put(&mut self, key: Vec<u8>, value: impl Into<Value>) {
@@ -164,19 +167,17 @@ impl<'a> Overlay<'a> {
         self.changes.insert(key, Some(value.into()), true);
     }
 
-    /// Puts what is written into a vector that other values were written into before.
-    ///
-    /// # Errors
-    /// Those of the writer; nothing is put then.
-    pub(crate) fn put_written(
-        &mut self,
-        key: Vec<u8>,
-        write: impl FnOnce(Vec<u8>) -> Result<Vec<u8>, ReadError>,
-    ) -> Result<(), ReadError> {
-        self.scratch.clear();
-        self.scratch = write(std::mem::take(&mut self.scratch))?;
-        self.changes.insert(key, Some(Value::from(self.scratch.as_slice())), false);
-        Ok(())
+    /// Rows of stream records that take further ones.
+    pub(crate) fn open_rows(&mut self) -> &mut OpenRows {
+        &mut self.open_rows
+    }
+
+    /// Puts the rows of stream records that are still open. Whatever may read them, or puts such rows
+    /// itself, does that first.
+    pub(crate) fn close_rows(&mut self) {
+        for (key, value) in mem::take(&mut self.open_rows).close() {
+            self.insert(key, value);
+        }
     }
 
     pub(crate) fn delete(&mut self, key: Vec<u8>) {
@@ -185,6 +186,7 @@ impl<'a> Overlay<'a> {
 
     /// Makes the changes of a batch that was built on top of this.
     pub(crate) fn adopt(&mut self, batch: Batch) {
+        self.close_rows();
         for op in batch.ops {
             match op {
                 Op::Put(key, value) => self.put(key, value),
@@ -194,7 +196,8 @@ impl<'a> Overlay<'a> {
         }
     }
 
-    pub(crate) fn into_batch(self) -> Batch {
+    pub(crate) fn into_batch(mut self) -> Batch {
+        self.close_rows();
         let op = |(key, KeyChange { value, is_new })| match value {
             Some(value) if is_new => Some(Op::Insert(key, value)),
             Some(value) => Some(Op::Put(key, value)),
@@ -221,6 +224,7 @@ impl View for Overlay<'_> {
         reverse: bool,
         visit: &mut Visit<'_>,
     ) -> Result<(), ReadError> {
+        debug_assert!(self.open_rows.is_empty(), "they are closed before anything is scanned");
         if from >= to {
             return Ok(());
         }

@@ -117,6 +117,19 @@ pub enum Position {
     After(Sequence),
 }
 
+impl Position {
+    /// The first place that is not before it.
+    fn first(self) -> Sequence {
+        match self {
+            Self::At(sequence) => sequence,
+            Self::After(Sequence { index, position }) => match position.checked_add(1) {
+                Some(position) => Sequence { index, position },
+                None => Sequence { index: index.saturating_add(1), position: 0 },
+            },
+        }
+    }
+}
+
 /// One change that a stream has to tell about.
 pub(crate) struct ItemChange<'a> {
     pub(crate) key: &'a PrimaryKey,
@@ -153,8 +166,8 @@ pub(crate) fn write_record(
         old_image: change.old.filter(|_| stream.view_type.has_old_image()).map(Image::encoded),
         new_image: change.new.filter(|_| stream.view_type.has_new_image()).map(Image::encoded),
     };
-    let key = stream_record::encode(table.id, shard, sequence);
-    stream_record::write(overlay, key, &record, || change.key.to_item(&table.key_schema))
+    let place = (table.id, shard, sequence);
+    stream_record::write(overlay, place, &record, || change.key.to_item(&table.key_schema))
 }
 
 /// Whether a deliberate fault loses the record.
@@ -316,8 +329,8 @@ fn close_numbered(
     Some(shard.id.clone())
 }
 
-/// Records that one trim removes at most; large ones are fewer.
-const TRIM_RECORDS_MAX: usize = 1000;
+/// Rows of records that one trim removes at most; large ones are fewer.
+const TRIM_ROWS_MAX: usize = 1000;
 
 /// Removes records older than 24 hours, then closed shards and disabled streams that have none. Gives
 /// whether more steps are needed.
@@ -326,9 +339,9 @@ pub(crate) fn trim(
     table: &mut Table,
     now: EpochMillis,
 ) -> Result<bool, ReadError> {
-    let (id, mut left) = (table.id, Allowance::of_entries(TRIM_RECORDS_MAX));
+    let (id, mut left) = (table.id, Allowance::of_entries(TRIM_ROWS_MAX));
     for shard in table.streams.iter_mut().flat_map(|stream| &mut stream.shards) {
-        let removed = old_records(overlay, id, shard, now, &mut left)?;
+        let removed = old_rows(overlay, id, shard, now, &mut left)?;
         if let Some(last) = removed.last() {
             shard.trimmed = Some(stream_record::decode_sequence(last)?);
         }
@@ -349,8 +362,8 @@ fn is_gone(closed_at: Option<EpochMillis>, now: EpochMillis) -> bool {
     closed_at.is_some_and(|at| now.since(at) > STREAM_RETENTION_MS)
 }
 
-/// The keys of a shard's next records that are to be removed, oldest first.
-fn old_records(
+/// The keys of a shard's next rows of records that are to be removed, oldest first.
+fn old_rows(
     view: &dyn View,
     table: TableId,
     shard: &Shard,
@@ -416,7 +429,7 @@ pub fn find_due_trims<'a>(
         {
             is_due = is_due || is_gone(shard.closed_at, now) || {
                 let mut one = Allowance::of_entries(1);
-                !old_records(view, table.id, shard, now, &mut one)?.is_empty()
+                !old_rows(view, table.id, shard, now, &mut one)?.is_empty()
             };
         }
         if is_due {
@@ -439,27 +452,20 @@ pub fn read_shard_records(
     from: Position,
     visit: &mut dyn FnMut(Sequence, StreamRecord<EncodedItem>) -> ControlFlow<()>,
 ) -> Result<(), ReadError> {
-    let start = match from {
-        Position::At(sequence) => stream_record::encode(table.id, shard.number, sequence),
-        Position::After(sequence) => {
-            behind(stream_record::encode(table.id, shard.number, sequence))
-        }
-    };
+    // The row that holds a record has the key of the last one in it.
+    let start = stream_record::encode(table.id, shard.number, from.first());
     let start = start.max(behind_trimmed(table.id, shard));
     let to = end_of_prefix(&stream_record::shard_prefix(table.id, shard.number));
     let mut result = Ok(());
-    view.scan(&start, &to, false, &mut |key, value| {
-        let record = stream_record::decode_sequence(key).and_then(|sequence| {
-            let stored = stream_record::decode(value, &table.key_schema)?;
-            Ok((sequence, show_record(stream, shard, sequence, stored)?))
-        });
-        match record {
-            Ok((sequence, record)) => visit(sequence, record),
-            Err(error) => {
-                result = Err(error);
-                ControlFlow::Break(())
-            }
-        }
+    view.scan(&start, &to, false, &mut |key, row| {
+        let visit = &mut |sequence, stored| {
+            Ok(visit(sequence, show_record(stream, shard, sequence, stored)?))
+        };
+        let visited = stream_record::visit_row((key, row), &table.key_schema, from.first(), visit);
+        visited.unwrap_or_else(|error| {
+            result = Err(error);
+            ControlFlow::Break(())
+        })
     })?;
     result
 }

@@ -1,24 +1,36 @@
-//! Key: `[4] table-id:u64 shard:u32 log-index:u64 position:u32`. Value: the stored record.
+//! Key: `[4] table-id:u64 shard:u32 log-index:u64 position:u32` of the last record. Value: a row, the
+//! records that an entry of the log has in a shard, or some of them, one behind the other.
 //!
 //! The sequence number of a record is its place in the log, so the order in the stream is the
-//! order in which the changes were committed.
+//! order in which the changes were committed. An entry may have thousands of records, which come
+//! together, are read together and go together: so they cost the engine what a few rows do.
+
+use std::collections::BTreeMap;
+use std::mem;
+use std::ops::ControlFlow;
 
 use model::encoded_item::Difference;
 use model::{EncodedItem, EventName, Item, KeySchema};
 use serde::{Deserialize, Serialize};
 
-use super::{Family, QUEUE_PREFIX_BYTES, VALUE_VERSION, decode_value, take};
+use super::{Family, QUEUE_PREFIX_BYTES, take};
 use crate::TableId;
 use crate::image::damaged;
 use crate::storage::{Overlay, ReadError};
 use crate::stream::{Sequence, ShardNumber};
 
-/// The version byte of records that say nothing twice. In those of version 1 the keys are always
-/// told, and both images in full.
-const TERSE_RECORD_VERSION: u8 = 2;
+/// The version byte of rows of records.
+const ROW_VERSION: u8 = 3;
+
+/// A row takes no further records when it has so many bytes: who reads one record has to read its row,
+/// and a trim removes whole rows.
+const ROW_BYTES_MAX: usize = 16 * 1024;
+
+/// What stands in front of each record: its position in the entry and its length.
+const RECORD_HEAD_BYTES: usize = 4 + 4;
 
 /// A stream record without what the table and the stream already tell.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct StoredRecord {
     pub(crate) event_name: EventName,
     pub(crate) time_to_live: bool,
@@ -43,7 +55,6 @@ pub(crate) struct NewRecord<'a> {
 struct TerseRecord<'a> {
     event_name: EventName,
     time_to_live: bool,
-    created_seconds: u64,
     #[serde(borrow)]
     content: Content<'a>,
 }
@@ -58,12 +69,15 @@ enum Content<'a> {
     Both(EncodedItem, #[serde(borrow)] Difference<'a>),
 }
 
+/// What the keys of a shard's rows begin with.
 pub(crate) fn shard_prefix(table: TableId, shard: ShardNumber) -> Vec<u8> {
     let mut key = Family::StreamRecord.of_table(table);
     key.extend_from_slice(&shard.0.to_be_bytes());
     key
 }
 
+/// The key of the row whose last record has this place. No row whose key is before it has a record of
+/// this place or of a later one.
 pub(crate) fn encode(table: TableId, shard: ShardNumber, sequence: Sequence) -> Vec<u8> {
     let mut key = shard_prefix(table, shard);
     key.extend_from_slice(&sequence.index.to_be_bytes());
@@ -71,6 +85,7 @@ pub(crate) fn encode(table: TableId, shard: ShardNumber, sequence: Sequence) -> 
     key
 }
 
+/// The place of the last record of the row with a key.
 pub(crate) fn decode_sequence(key: &[u8]) -> Result<Sequence, ReadError> {
     let suffix = key.get(QUEUE_PREFIX_BYTES..).unwrap_or(&[]);
     let parts = take::<8>(suffix).and_then(|(index, rest)| Some((index, take::<4>(rest)?.0)));
@@ -79,17 +94,66 @@ pub(crate) fn decode_sequence(key: &[u8]) -> Result<Sequence, ReadError> {
     Ok(Sequence { index: u64::from_be_bytes(index), position: u32::from_be_bytes(position) })
 }
 
-/// Writes a record; `keys` are asked for when no image tells them.
+/// A row that still takes records.
+struct OpenRow {
+    last: Sequence,
+    bytes: Vec<u8>,
+}
+
+impl OpenRow {
+    /// All records of an entry were made at one time.
+    fn new(created_seconds: u64) -> Self {
+        let mut bytes = vec![ROW_VERSION];
+        bytes.extend_from_slice(&created_seconds.to_be_bytes());
+        Self { last: Sequence::default(), bytes }
+    }
+
+    fn push(&mut self, sequence: Sequence, record: &TerseRecord<'_>) -> Result<(), ReadError> {
+        self.last = sequence;
+        self.bytes.extend_from_slice(&sequence.position.to_be_bytes());
+        let head_end = self.bytes.len() + 4;
+        self.bytes.extend_from_slice(&[0; 4]);
+        self.bytes = postcard::to_extend(record, mem::take(&mut self.bytes)).map_err(unwritable)?;
+        let length = u32::try_from(self.bytes.len() - head_end).map_err(unwritable)?;
+        if let Some(room) = self.bytes.get_mut(head_end - 4..head_end) {
+            room.copy_from_slice(&length.to_be_bytes());
+        }
+        Ok(())
+    }
+}
+
+fn unwritable(error: impl std::fmt::Display) -> ReadError {
+    ReadError(format!("cannot encode a stream record: {error}"))
+}
+
+/// The rows of an entry that still take records. Who scans does not see them: they are closed before
+/// that.
+#[derive(Default)]
+pub(crate) struct OpenRows(BTreeMap<(TableId, ShardNumber), OpenRow>);
+
+impl OpenRows {
+    /// Whether there is none.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Ends them: keys and values, in the order of the keys.
+    pub(crate) fn close(self) -> impl Iterator<Item = (Vec<u8>, Vec<u8>)> {
+        let key = |((table, shard), row): (_, OpenRow)| (encode(table, shard, row.last), row.bytes);
+        self.0.into_iter().map(key)
+    }
+}
+
+/// Writes a record behind those of its shard; `keys` are asked for when no image tells them.
 pub(crate) fn write(
     overlay: &mut Overlay<'_>,
-    key: Vec<u8>,
+    (table, shard, sequence): (TableId, ShardNumber, Sequence),
     record: &NewRecord<'_>,
     keys: impl FnOnce() -> Item,
 ) -> Result<(), ReadError> {
-    let record = TerseRecord {
+    let terse = TerseRecord {
         event_name: record.event_name,
         time_to_live: record.time_to_live,
-        created_seconds: record.created_seconds,
         content: match (record.old_image, record.new_image) {
             (None, None) => Content::Keys(keys()),
             (Some(old), None) => Content::Old(old.clone()),
@@ -99,49 +163,82 @@ pub(crate) fn write(
             }
         },
     };
-    overlay.put_written(key, |mut out| {
-        out.push(TERSE_RECORD_VERSION);
-        postcard::to_extend(&record, out)
-            .map_err(|error| ReadError(format!("cannot encode a stream record: {error}")))
-    })
+    let open = &mut overlay.open_rows().0;
+    let row = open.entry((table, shard)).or_insert_with(|| OpenRow::new(record.created_seconds));
+    row.push(sequence, &terse)?;
+    if row.bytes.len() >= ROW_BYTES_MAX
+        && let Some(row) = open.remove(&(table, shard))
+    {
+        overlay.insert(encode(table, shard, row.last), row.bytes);
+    }
+    Ok(())
 }
 
-/// Reads a record of a table with this key.
-pub(crate) fn decode(bytes: &[u8], key_schema: &KeySchema) -> Result<StoredRecord, ReadError> {
-    match bytes.split_first() {
-        Some((&TERSE_RECORD_VERSION, rest)) => read_terse(rest)?.into_stored(key_schema),
-        _ => decode_value(bytes),
-    }
-}
-
-/// When a record was made, in seconds since 1970; nothing else of it is decoded.
-pub(crate) fn decode_created_seconds(bytes: &[u8]) -> Result<u64, ReadError> {
-    /// What records of both versions begin with.
-    #[derive(Deserialize)]
-    struct Beginning {
-        _event_name: EventName,
-        _time_to_live: bool,
-        created_seconds: u64,
-    }
-    let read = match bytes.split_first() {
-        Some((&(VALUE_VERSION | TERSE_RECORD_VERSION), rest)) => {
-            postcard::take_from_bytes::<Beginning>(rest).map_err(|error| unreadable(&error))
+/// Visits the records of a row of a table with this key schema that are not before a place, until the
+/// visitor breaks.
+pub(crate) fn visit_row(
+    (key, row): (&[u8], &[u8]),
+    key_schema: &KeySchema,
+    from: Sequence,
+    visit: &mut dyn FnMut(Sequence, StoredRecord) -> Result<ControlFlow<()>, ReadError>,
+) -> Result<ControlFlow<()>, ReadError> {
+    let index = decode_sequence(key)?.index;
+    let (created_seconds, mut rest) = split_row(row)?;
+    while !rest.is_empty() {
+        let (position, record, behind) = split_record(rest)?;
+        rest = behind;
+        let sequence = Sequence { index, position };
+        if sequence < from {
+            continue;
         }
-        _ => Err(ReadError(format!("stream record of an unknown version: {:?}", bytes.first()))),
-    };
-    read.map(|(beginning, _)| beginning.created_seconds)
+        let terse: TerseRecord<'_> =
+            postcard::from_bytes(record).map_err(|error| unreadable(&error.to_string()))?;
+        if visit(sequence, terse.into_stored(key_schema, created_seconds)?)?.is_break() {
+            return Ok(ControlFlow::Break(()));
+        }
+    }
+    Ok(ControlFlow::Continue(()))
 }
 
-fn read_terse(bytes: &[u8]) -> Result<TerseRecord<'_>, ReadError> {
-    postcard::from_bytes(bytes).map_err(|error| unreadable(&error))
+/// When the records of a row were made, in seconds since 1970; nothing else of it is decoded.
+pub(crate) fn decode_created_seconds(row: &[u8]) -> Result<u64, ReadError> {
+    split_row(row).map(|(created_seconds, _)| created_seconds)
 }
 
-fn unreadable(error: &postcard::Error) -> ReadError {
-    ReadError(format!("damaged stream record: {error}"))
+/// When the records of a row were made, and the records.
+fn split_row(row: &[u8]) -> Result<(u64, &[u8]), ReadError> {
+    match row.split_first() {
+        Some((&ROW_VERSION, rest)) => take::<8>(rest)
+            .map(|(seconds, records)| (u64::from_be_bytes(seconds), records))
+            .ok_or_else(|| unreadable("its row has no time")),
+        first => Err(ReadError(format!(
+            "stream records of an unknown version: {:?}",
+            first.map(|f| f.0)
+        ))),
+    }
+}
+
+/// The position of the first record, its bytes, and what is behind it.
+fn split_record(records: &[u8]) -> Result<(u32, &[u8], &[u8]), ReadError> {
+    let head = records.split_at_checked(RECORD_HEAD_BYTES).and_then(|(head, rest)| {
+        let (position, length) = take::<4>(head)?;
+        let length = usize::try_from(u32::from_be_bytes(take::<4>(length)?.0)).ok()?;
+        let (record, behind) = rest.split_at_checked(length)?;
+        Some((u32::from_be_bytes(position), record, behind))
+    });
+    head.ok_or_else(|| unreadable("its row ends too early"))
+}
+
+fn unreadable(what: &str) -> ReadError {
+    ReadError(format!("damaged stream record: {what}"))
 }
 
 impl TerseRecord<'_> {
-    fn into_stored(self, key_schema: &KeySchema) -> Result<StoredRecord, ReadError> {
+    fn into_stored(
+        self,
+        key_schema: &KeySchema,
+        created_seconds: u64,
+    ) -> Result<StoredRecord, ReadError> {
         let keys_of = |image: &EncodedItem| -> Result<Item, ReadError> {
             let is_key = |name: &str| key_schema.attributes().any(|key| key.name == name);
             image.decode_only(is_key).map_err(damaged)
@@ -158,7 +255,7 @@ impl TerseRecord<'_> {
         Ok(StoredRecord {
             event_name: self.event_name,
             time_to_live: self.time_to_live,
-            created_seconds: self.created_seconds,
+            created_seconds,
             keys,
             old_image,
             new_image,
@@ -171,16 +268,20 @@ mod tests {
     use model::{KeyAttribute, KeyAttributeType};
 
     use super::*;
-    use crate::storage::View;
     use crate::storage::testing::MapStorage;
+
+    const SHARD: (TableId, ShardNumber) = (TableId(1), ShardNumber(2));
+
+    fn sequence(index: u64, position: u32) -> Sequence {
+        Sequence { index, position }
+    }
 
     #[test]
     fn round_trip_and_order() {
-        let sequence = |index, position| Sequence { index, position };
-        let key = |s| encode(TableId(1), ShardNumber(2), s);
+        let key = |s| encode(SHARD.0, SHARD.1, s);
         for s in [sequence(0, 0), sequence(1, 4095), sequence(u64::MAX, u32::MAX)] {
             assert_eq!(decode_sequence(&key(s)), Ok(s));
-            assert_eq!(key(s)[..QUEUE_PREFIX_BYTES], shard_prefix(TableId(1), ShardNumber(2)));
+            assert_eq!(key(s)[..QUEUE_PREFIX_BYTES], shard_prefix(SHARD.0, SHARD.1));
         }
         assert!(key(sequence(1, 9)) < key(sequence(1, 10)));
         assert!(key(sequence(1, 10)) < key(sequence(2, 0)));
@@ -191,22 +292,44 @@ mod tests {
         KeySchema { partition, sort: None }
     }
 
-    fn written(old: Option<&Item>, new: Option<&Item>) -> Vec<u8> {
-        let (old, new) = (old.map(EncodedItem::from), new.map(EncodedItem::from));
-        let record = NewRecord {
-            event_name: EventName::Modify,
-            time_to_live: false,
-            created_seconds: 5,
-            old_image: old.as_ref(),
-            new_image: new.as_ref(),
-        };
+    type Images<'a> = (Option<&'a Item>, Option<&'a Item>);
+
+    /// The rows of an entry's records with these images, at these positions.
+    fn written(records: &[(u32, Images<'_>)]) -> Vec<(Vec<u8>, Vec<u8>)> {
         let nothing = MapStorage::default();
         let mut overlay = Overlay::new(&nothing);
-        write(&mut overlay, vec![4], &record, || Item::new().with("a", "b")).unwrap();
-        overlay.get(&[4]).unwrap().unwrap().to_vec()
+        for (position, (old, new)) in records {
+            let (old, new) = (old.map(EncodedItem::from), new.map(EncodedItem::from));
+            let record = NewRecord {
+                event_name: EventName::Modify,
+                time_to_live: false,
+                created_seconds: 5,
+                old_image: old.as_ref(),
+                new_image: new.as_ref(),
+            };
+            let place = (SHARD.0, SHARD.1, sequence(7, *position));
+            write(&mut overlay, place, &record, || Item::new().with("a", "b")).unwrap();
+        }
+        let mut storage = MapStorage::default();
+        storage.apply(overlay.into_batch());
+        storage.0.into_iter().collect()
     }
 
-    fn read(old: Option<&Item>, new: Option<&Item>) -> StoredRecord {
+    fn read(
+        rows: &[(Vec<u8>, Vec<u8>)],
+        from: Sequence,
+    ) -> Result<Vec<(Sequence, StoredRecord)>, ReadError> {
+        let mut found = Vec::new();
+        for (key, row) in rows {
+            _ = visit_row((key, row), &schema(), from, &mut |sequence, record| {
+                found.push((sequence, record));
+                Ok(ControlFlow::Continue(()))
+            })?;
+        }
+        Ok(found)
+    }
+
+    fn expected((old, new): Images<'_>) -> StoredRecord {
         StoredRecord {
             event_name: EventName::Modify,
             time_to_live: false,
@@ -218,41 +341,58 @@ mod tests {
     }
 
     #[test]
-    fn a_record_is_read_as_it_was() {
+    fn records_are_read_as_they_were() {
         let old = Item::new().with("a", "b").with("c", "d").with("e", "x".repeat(200).as_str());
         let new = old.clone().with("c", "another text");
-        for (old, new) in [
+        let images = [
             (None, None),
             (Some(&old), None),
             (None, Some(&new)),
             (Some(&old), Some(&new)),
             (Some(&new), Some(&old)),
-        ] {
-            let bytes = written(old, new);
-            assert_eq!(decode(&bytes, &schema()), Ok(read(old, new)));
-            assert_eq!(decode_created_seconds(&bytes), Ok(5));
+        ];
+        // Not every command has a record.
+        let records: Vec<_> = (0..).step_by(3).zip(images).collect();
+        let rows = written(&records);
+        assert_eq!(rows.len(), 1, "they have a row together");
+        assert_eq!(decode_sequence(&rows[0].0), Ok(sequence(7, 12)));
+        assert_eq!(decode_created_seconds(&rows[0].1), Ok(5));
+        let all: Vec<_> = records.iter().map(|(p, i)| (sequence(7, *p), expected(*i))).collect();
+        for from in 0..14 {
+            let rest: Vec<_> =
+                all.iter().filter(|(s, _)| *s >= sequence(7, from)).cloned().collect();
+            assert_eq!(read(&rows, sequence(7, from)), Ok(rest), "from {from}");
         }
         // What both images have alike is there once.
-        assert!(written(Some(&old), Some(&new)).len() < written(Some(&old), None).len() + 30);
+        let length = |images| written(&[(0, images)])[0].1.len();
+        assert!(length((Some(&old), Some(&new))) < length((Some(&old), None)) + 30);
     }
 
     #[test]
-    fn records_of_version_1_can_be_read() {
-        let old = Item::new().with("a", "b").with("c", "d");
-        let record = read(Some(&old), None);
-        let bytes = super::super::encode_value(&record).unwrap();
-        assert_eq!(decode(&bytes, &schema()), Ok(record));
-        assert_eq!(decode_created_seconds(&bytes), Ok(5));
+    fn a_row_ends_when_it_is_large() {
+        let new = Item::new().with("a", "b").with("e", "x".repeat(1000).as_str());
+        let records: Vec<_> = (0..100).map(|position| (position, (None, Some(&new)))).collect();
+        let rows = written(&records);
+        let (_, full) = rows.split_last().unwrap();
+        let is_full = |row: &Vec<u8>| (ROW_BYTES_MAX..ROW_BYTES_MAX + 1100).contains(&row.len());
+        assert!(full.len() > 4 && full.iter().all(|(_, row)| is_full(row)));
+        let read = read(&rows, Sequence::default()).unwrap();
+        assert!(read.iter().map(|(sequence, _)| sequence.position).eq(0..100));
     }
 
     #[test]
     fn damage_is_an_error() {
         let old = Item::new().with("a", "b").with("c", "d");
-        let whole = written(Some(&old), Some(&old));
-        for length in 0..whole.len() {
-            assert!(decode(&whole[..length], &schema()).is_err(), "{length} bytes");
+        let whole = written(&[(0, (Some(&old), Some(&old))), (1, (Some(&old), None))]);
+        let (key, row) = &whole[0];
+        let one_record = row.len() - (written(&[(1, (Some(&old), None))])[0].1.len() - 9);
+        for length in 0..row.len() {
+            let cut = [(key.clone(), row[..length].to_vec())];
+            let is_whole = length == 9 || length == one_record;
+            assert_eq!(read(&cut, Sequence::default()).is_ok(), is_whole, "{length} bytes");
         }
-        assert!(decode(&[9, 9, 9], &schema()).is_err());
+        let of_another_version = [(key.clone(), vec![9; 30])];
+        assert!(read(&of_another_version, Sequence::default()).is_err());
         assert!(decode_created_seconds(&[9, 9, 9]).is_err());
     }
 }
