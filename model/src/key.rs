@@ -364,9 +364,16 @@ impl Token {
     /// function is part of the storage format and never changes.
     #[must_use]
     pub fn of(partition: &KeyValue) -> Self {
-        let mut bytes = Vec::with_capacity(64);
-        partition.encode_ordered(&mut bytes);
-        Self::of_ordered(&bytes)
+        // The ordered bytes of most keys are their own.
+        match partition {
+            KeyValue::S(text) => Self::of_ordered(text.as_bytes()),
+            KeyValue::B(bytes) => Self::of_ordered(bytes),
+            KeyValue::N(_) => {
+                let mut bytes = Vec::with_capacity(64);
+                partition.encode_ordered(&mut bytes);
+                Self::of_ordered(&bytes)
+            }
+        }
     }
 
     /// The same for a partition key value whose ordered bytes are there.

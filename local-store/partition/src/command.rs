@@ -146,7 +146,8 @@ impl Command {
         }
     }
 
-    /// Whether it writes or deletes an item, and does and reads nothing else.
+    /// Whether it writes or deletes an item, and does and reads nothing else. Behind those, rows of
+    /// stream records stay open for the next ones, so the answers are what they are for ever.
     #[must_use]
     pub fn only_writes(&self) -> bool {
         matches!(self, Self::Write(_) | Self::Expire { .. })

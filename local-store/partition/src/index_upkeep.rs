@@ -6,6 +6,7 @@
 
 use std::borrow::Cow;
 
+use model::encoded_item::StoredValue;
 use model::{EncodedItem, PrimaryKey};
 
 use crate::image::{Image, damaged};
@@ -66,6 +67,33 @@ impl SecondaryIndex {
     }
 }
 
+impl SecondaryIndex {
+    /// Whether two images of one item surely have the same entry here, or both none: what an entry is
+    /// made of is the same in both. Most changes are not of an index's attributes.
+    fn has_same_entry(&self, old: &EncodedItem, new: &EncodedItem) -> Result<bool, ReadError> {
+        let definition = &self.definition;
+        let included = match &definition.projection {
+            IndexProjection::All => return Ok(false),
+            IndexProjection::KeysOnly => &[],
+            IndexProjection::Include(names) => names.as_slice(),
+        };
+        let value_in = |item, name| EncodedItem::stored_value(item, name).map_err(damaged);
+        for key in definition.key_schema.attributes() {
+            // Items with a value of another type have no entry.
+            if value_in(old, &key.name)? != value_in(new, &key.name)? {
+                return Ok(false);
+            }
+        }
+        for name in included {
+            let value = value_in(old, name)?;
+            if value == StoredValue::Other || value != value_in(new, name)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}
+
 /// What a change of an item makes of its entry in one index.
 pub(crate) struct EntryChange<'t, 'i> {
     pub(crate) index: &'t SecondaryIndex,
@@ -90,6 +118,12 @@ pub(crate) fn entry_changes<'t, 'i>(
             Some(image) => index.entry_of(table, change.key, image.encoded()),
             None => Ok(None),
         };
+        if let (Some(old), Some(new)) = (change.old, change.new)
+            && index.has_same_entry(old.encoded(), new.encoded())?
+        {
+            debug_assert_eq!(entry(change.old), entry(change.new));
+            continue;
+        }
         let (before, after) = (entry(change.old)?, entry(change.new)?);
         if before != after {
             changes.push(EntryChange { index, before, after });

@@ -40,6 +40,8 @@ mod step;
 mod step_tests;
 mod storage;
 mod stream;
+#[cfg(test)]
+mod stream_tests;
 mod table;
 mod table_name;
 mod time_to_live;

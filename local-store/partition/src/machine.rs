@@ -122,6 +122,8 @@ impl Machine {
                 let sequence = Sequence { index, position };
                 let positions = u32::try_from(command.positions()).unwrap_or(u32::MAX);
                 position = position.saturating_add(positions);
+                // The others may read a range, or put rows of records themselves. Where rows end is
+                // a part of what an entry does.
                 if !command.only_writes() {
                     overlay.close_rows();
                 }

@@ -1,5 +1,5 @@
 //! What the machine needs of an ordered storage engine: a consistent view to read, and one atomic
-//! batch to hand back. The engines themselves are in the server.
+//! batch to hand back, in which the stream records of an entry are gathered into rows. The engines themselves are in the server.
 
 use std::hash::BuildHasher;
 use std::mem;
@@ -11,6 +11,7 @@ use hashbrown::HashTable;
 use thiserror::Error;
 
 use crate::keys::stream_record::OpenRows;
+use crate::mutation::{self, Mutation};
 
 /// Reading failed: the replica cannot go on and must stop. Never caused by a request.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -176,8 +177,15 @@ impl<'a> Overlay<'a> {
     /// itself, does that first.
     pub(crate) fn close_rows(&mut self) {
         for (key, value) in mem::take(&mut self.open_rows).close() {
-            self.insert(key, value);
+            self.insert_row(key, value);
         }
+    }
+
+    /// Puts a row of stream records: its place in the log is in its key, so it was not there.
+    pub(crate) fn insert_row(&mut self, key: Vec<u8>, row: Vec<u8>) {
+        // An engine that refuses it would find the fault before those do who are to find it.
+        let is_new = !mutation::is_active(Mutation::ApplyTwice);
+        self.changes.insert(key, Some(row.into()), is_new);
     }
 
     pub(crate) fn delete(&mut self, key: Vec<u8>) {

@@ -28,7 +28,8 @@ pub(crate) enum Family {
     Table = 2,
     /// Items by table, token and key. See [`item`].
     Item = 3,
-    /// Stream records by table, shard and sequence. See [`stream_record`].
+    /// Rows of stream records, by table, shard and the sequence of their last record. See
+    /// [`stream_record`].
     StreamRecord = 4,
     /// Items that expire, by table and time. See [`expiry`].
     Expiry = 5,

@@ -23,7 +23,8 @@ use crate::stream::{Sequence, ShardNumber};
 const ROW_VERSION: u8 = 3;
 
 /// A row takes no further records when it has so many bytes: who reads one record has to read its row,
-/// and a trim removes whole rows.
+/// and a trim removes whole rows. What an entry of the log does depends on it, so it is what it is for
+/// ever.
 const ROW_BYTES_MAX: usize = 16 * 1024;
 
 /// What stands in front of each record: its position in the entry and its length.
@@ -109,15 +110,15 @@ impl OpenRow {
     }
 
     fn push(&mut self, sequence: Sequence, record: &TerseRecord<'_>) -> Result<(), ReadError> {
+        debug_assert!(self.last < sequence, "who reads finds a row by its last record");
         self.last = sequence;
         self.bytes.extend_from_slice(&sequence.position.to_be_bytes());
         let head_end = self.bytes.len() + 4;
         self.bytes.extend_from_slice(&[0; 4]);
         self.bytes = postcard::to_extend(record, mem::take(&mut self.bytes)).map_err(unwritable)?;
         let length = u32::try_from(self.bytes.len() - head_end).map_err(unwritable)?;
-        if let Some(room) = self.bytes.get_mut(head_end - 4..head_end) {
-            room.copy_from_slice(&length.to_be_bytes());
-        }
+        let room = self.bytes.get_mut(head_end - 4..head_end);
+        room.ok_or_else(|| unwritable("it has no length"))?.copy_from_slice(&length.to_be_bytes());
         Ok(())
     }
 }
@@ -169,7 +170,7 @@ pub(crate) fn write(
     if row.bytes.len() >= ROW_BYTES_MAX
         && let Some(row) = open.remove(&(table, shard))
     {
-        overlay.insert(encode(table, shard, row.last), row.bytes);
+        overlay.insert_row(encode(table, shard, row.last), row.bytes);
     }
     Ok(())
 }
@@ -182,22 +183,25 @@ pub(crate) fn visit_row(
     from: Sequence,
     visit: &mut dyn FnMut(Sequence, StoredRecord) -> Result<ControlFlow<()>, ReadError>,
 ) -> Result<ControlFlow<()>, ReadError> {
-    let index = decode_sequence(key)?.index;
+    let last = decode_sequence(key)?;
     let (created_seconds, mut rest) = split_row(row)?;
-    while !rest.is_empty() {
+    loop {
         let (position, record, behind) = split_record(rest)?;
         rest = behind;
-        let sequence = Sequence { index, position };
-        if sequence < from {
-            continue;
+        let sequence = Sequence { position, ..last };
+        if sequence >= from {
+            let terse: TerseRecord<'_> =
+                postcard::from_bytes(record).map_err(|error| unreadable(&error.to_string()))?;
+            if visit(sequence, terse.into_stored(key_schema, created_seconds)?)?.is_break() {
+                return Ok(ControlFlow::Break(()));
+            }
         }
-        let terse: TerseRecord<'_> =
-            postcard::from_bytes(record).map_err(|error| unreadable(&error.to_string()))?;
-        if visit(sequence, terse.into_stored(key_schema, created_seconds)?)?.is_break() {
-            return Ok(ControlFlow::Break(()));
+        match (rest.is_empty(), sequence == last) {
+            (true, true) => return Ok(ControlFlow::Continue(())),
+            (false, false) => {}
+            _ => return Err(unreadable("its row ends with another record than its key says")),
         }
     }
-    Ok(ControlFlow::Continue(()))
 }
 
 /// When the records of a row were made, in seconds since 1970; nothing else of it is decoded.
@@ -385,12 +389,13 @@ mod tests {
         let old = Item::new().with("a", "b").with("c", "d");
         let whole = written(&[(0, (Some(&old), Some(&old))), (1, (Some(&old), None))]);
         let (key, row) = &whole[0];
-        let one_record = row.len() - (written(&[(1, (Some(&old), None))])[0].1.len() - 9);
+        assert!(read(&whole, Sequence::default()).is_ok());
         for length in 0..row.len() {
             let cut = [(key.clone(), row[..length].to_vec())];
-            let is_whole = length == 9 || length == one_record;
-            assert_eq!(read(&cut, Sequence::default()).is_ok(), is_whole, "{length} bytes");
+            assert!(read(&cut, Sequence::default()).is_err(), "{length} bytes");
         }
+        let longer = [(key.clone(), [row.as_slice(), &row[9..]].concat())];
+        assert!(read(&longer, Sequence::default()).is_err());
         let of_another_version = [(key.clone(), vec![9; 30])];
         assert!(read(&of_another_version, Sequence::default()).is_err());
         assert!(decode_created_seconds(&[9, 9, 9]).is_err());

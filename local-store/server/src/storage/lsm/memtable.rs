@@ -21,11 +21,10 @@ use super::rows::{Range, Row, Rows, VALUE_BYTES_TOGETHER};
 const VERSION_BYTES: u64 = 48;
 /// Changes that are made while readers wait for them, and rows that are fetched together.
 pub(super) const ROWS_TOGETHER: usize = 32;
-/// Rows and bytes that are copied while a writer waits for them. The first copy is smaller, as most
-/// readers want little.
-const ROWS_AT_A_TIME: usize = 128;
-const FIRST_ROWS: usize = 16;
-const BYTES_AT_A_TIME: usize = 64 * 1024;
+/// Rows and bytes behind which no further rows are copied while a writer waits for them. The first copy
+/// is smaller, as most readers want little.
+const AT_A_TIME: CopySize = CopySize { rows: 128, bytes: 64 * 1024 };
+const FIRST: CopySize = CopySize { rows: 16, bytes: 4 * 1024 };
 
 /// A value, or none for a deletion, and the number of the batch that made it so.
 #[cfg_attr(test, derive(Default))]
@@ -270,8 +269,13 @@ impl Newest {
 struct Copied {
     bytes: Vec<u8>,
     rows: Vec<CopiedRow>,
-    /// Rows that were asked for.
-    rows_max: usize,
+    size: CopySize,
+}
+
+#[derive(Clone, Copy, Default)]
+struct CopySize {
+    rows: usize,
+    bytes: usize,
 }
 
 /// Where a row's key ends and where its value does; it begins where the row before it ends.
@@ -285,7 +289,7 @@ struct CopiedRow {
 
 impl Copied {
     fn is_full(&self) -> bool {
-        self.rows.len() >= self.rows_max || self.bytes.len() >= BYTES_AT_A_TIME
+        self.rows.len() >= self.size.rows || self.bytes.len() >= self.size.bytes
     }
 
     fn push(&mut self, key: &Key, value: Option<&[u8]>) {
@@ -325,7 +329,7 @@ impl<'a> Cursor<'a> {
         below: u64,
     ) -> Self {
         let rest = Range::new(Bound::Included(from), Bound::Excluded(to));
-        let copied = Copied { rows_max: FIRST_ROWS, ..Copied::default() };
+        let copied = Copied { size: FIRST, ..Copied::default() };
         let mut cursor = Self { table, rest, reverse, below, copied, next: 0 };
         cursor.copy();
         cursor
@@ -357,7 +361,7 @@ impl<'a> Cursor<'a> {
         }
         self.copied.bytes.clear();
         self.copied.rows.clear();
-        self.copied.rows_max = ROWS_AT_A_TIME;
+        self.copied.size = AT_A_TIME;
         self.next = 0;
         self.copy();
     }

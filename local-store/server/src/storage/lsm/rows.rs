@@ -119,7 +119,8 @@ pub(super) struct Rows {
     blocks: Blocks,
     by_hash: HashTable<Slot>,
     in_order: BTreeMap<Beginning, Places>,
-    /// Rows that are not in the order yet.
+    /// Rows that wait for their place in the order. Some may have gone meanwhile, and others come in
+    /// their place.
     unordered: Vec<(Beginning, Place)>,
     /// Rows that may be let go, unless they came back.
     gone: Vec<(Beginning, Place)>,
@@ -127,10 +128,13 @@ pub(super) struct Rows {
     bytes: u64,
 }
 
-/// Rows that are put in order, or let go, at once. One by one, each would wait for other parts of the
-/// order; of so many, sorted before, the next one's place is mostly near. It takes less than a
-/// millisecond or two, for which others wait.
-const UNORDERED_MAX: usize = 4096;
+/// Rows that wait for their place in the order, unless somebody wants to go through them before. One by
+/// one, each would wait for other parts of the order; of so many, sorted before, the next one's place
+/// is mostly near, and many an index entry has gone again before it had one. It takes some
+/// milliseconds, for which others wait.
+const UNORDERED_MAX: usize = 16 * 1024;
+/// Rows that are taken out of the order at once, in less than a millisecond or two.
+const GONE_MAX: usize = 4096;
 
 /// Rows in the order in which they came. None of them ever moves.
 #[derive(Default)]
@@ -142,8 +146,16 @@ struct Blocks {
 
 struct Block {
     rows: Vec<Row>,
-    /// Which of them have keys that nothing was known of before: when they go, nobody needs to know.
-    new: [bool; ROWS_IN_BLOCK],
+    standings: [Standing; ROWS_IN_BLOCK],
+}
+
+/// What is known of a row beside its key and its versions.
+#[derive(Clone, Copy, Default)]
+struct Standing {
+    /// Nothing was known of its key before: when it goes, nobody needs to know.
+    is_new: bool,
+    /// It waits for its place in the order.
+    is_waiting: bool,
 }
 
 impl Blocks {
@@ -157,15 +169,9 @@ impl Blocks {
         self.blocks.get_mut(place / ROWS_IN_BLOCK)?.rows.get_mut(place % ROWS_IN_BLOCK)
     }
 
-    fn new_mut(&mut self, place: Place) -> Option<&mut bool> {
+    fn standing_mut(&mut self, place: Place) -> Option<&mut Standing> {
         let place = usize::try_from(place).ok()?;
-        self.blocks.get_mut(place / ROWS_IN_BLOCK)?.new.get_mut(place % ROWS_IN_BLOCK)
-    }
-
-    fn is_new(&self, place: Place) -> bool {
-        let Ok(place) = usize::try_from(place) else { return false };
-        let block = self.blocks.get(place / ROWS_IN_BLOCK);
-        block.and_then(|block| block.new.get(place % ROWS_IN_BLOCK)).is_some_and(|is_new| *is_new)
+        self.blocks.get_mut(place / ROWS_IN_BLOCK)?.standings.get_mut(place % ROWS_IN_BLOCK)
     }
 
     fn push(&mut self, row: Row, is_new: bool) -> Place {
@@ -178,8 +184,8 @@ impl Blocks {
                 }
             }
         }
-        if let Some(new) = self.new_mut(place) {
-            *new = is_new;
+        if let Some(standing) = self.standing_mut(place) {
+            *standing = Standing { is_new, is_waiting: true };
         }
         place
     }
@@ -188,7 +194,7 @@ impl Blocks {
     fn end(&mut self) -> Place {
         if self.blocks.last().is_none_or(|last| last.rows.len() == ROWS_IN_BLOCK) {
             let rows = Vec::with_capacity(ROWS_IN_BLOCK);
-            self.blocks.push(Block { rows, new: [false; ROWS_IN_BLOCK] });
+            self.blocks.push(Block { rows, standings: [Standing::default(); ROWS_IN_BLOCK] });
         }
         let full = (self.blocks.len() - 1) * ROWS_IN_BLOCK;
         let place = full + self.blocks.last().map_or(0, |last| last.rows.len());
@@ -265,16 +271,35 @@ impl Rows {
         self.bytes
     }
 
-    /// Notes that a row tells of nothing any more. Nobody needs it if its key was new.
+    /// Lets go of a row that tells of nothing any more: at once if it waits for its place in the order,
+    /// otherwise later. Nobody needs it if its key was new.
     pub(super) fn let_go(&mut self, key: &Key) {
-        if let Some(place) = self.place(key)
-            && self.blocks.is_new(place)
-        {
-            self.gone.push((key.beginning(), place));
-            if self.gone.len() == UNORDERED_MAX {
-                self.put_in_order();
+        let Some(place) = self.place(key) else { return };
+        match self.blocks.standing_mut(place).copied() {
+            Some(Standing { is_new: true, is_waiting: true }) => self.free(place),
+            Some(Standing { is_new: true, is_waiting: false }) => {
+                self.gone.push((key.beginning(), place));
+                if self.gone.len() == GONE_MAX {
+                    self.remove_gone();
+                }
             }
+            _ => {}
         }
+    }
+
+    /// Takes out a row that is not in the order, or no longer.
+    fn free(&mut self, place: Place) {
+        let Self { blocks, by_hash, bytes, .. } = self;
+        let Some(row) = blocks.get(place) else { return };
+        *bytes = bytes.saturating_sub(row_bytes(row));
+        let hash = spread(row.key.hash());
+        if let Ok(slot) = by_hash.find_entry(hash, |slot| slot.place == place) {
+            slot.remove();
+        }
+        if let Some(standing) = blocks.standing_mut(place) {
+            standing.is_waiting = false;
+        }
+        blocks.free.push(place);
     }
 
     /// Whether every row is in the order, and none may be let go.
@@ -287,6 +312,13 @@ impl Rows {
         let Self { blocks, in_order, unordered, .. } = self;
         // Its room goes with it: a table that is full needs it no more.
         let mut unordered = mem::take(unordered);
+        // Of those in one place the row there has this beginning; they may be one row more than once.
+        unordered.retain(|(beginning, place)| {
+            let is_there = blocks.get(*place).is_some_and(|row| row.key.beginning() == *beginning);
+            let standing = blocks.standing_mut(*place).filter(|standing| standing.is_waiting);
+            let waits = standing.filter(|_| is_there);
+            waits.map(|standing| standing.is_waiting = false).is_some()
+        });
         unordered.sort_unstable();
         for coming in unordered.chunk_by(|(one, _), (other, _)| one == other) {
             let Some((beginning, place)) = coming.first() else { continue };
@@ -303,7 +335,7 @@ impl Rows {
 
     /// Takes out the rows that tell of nothing. Those that came back do.
     fn remove_gone(&mut self) {
-        let Self { blocks, by_hash, in_order, gone, bytes, .. } = self;
+        let Self { blocks, in_order, gone, .. } = self;
         let mut gone = mem::take(gone);
         let is_nothing =
             |place: Place| blocks.get(place).is_some_and(|row| row.versions.is_nothing());
@@ -319,15 +351,7 @@ impl Rows {
                 found.remove();
             }
         }
-        for (_, place) in gone {
-            let Some(row) = blocks.get(place) else { continue };
-            *bytes = bytes.saturating_sub(row_bytes(row));
-            let hash = spread(row.key.hash());
-            if let Ok(slot) = by_hash.find_entry(hash, |slot| slot.place == place) {
-                slot.remove();
-            }
-            blocks.free.push(place);
-        }
+        gone.into_iter().for_each(|(_, place)| self.free(place));
     }
 
     /// The rows of a range, in the order of their keys, when all are in it. The first bound is not
@@ -438,8 +462,10 @@ mod tests {
             keys in prop::collection::btree_set(key(), 0..80).prop_map(Vec::from_iter).prop_shuffle(),
             // Behind how many rows they are put in order once before the end.
             first in 0_usize..80,
-            // Which of them are gone at the end: those that were new, if nothing is known of them.
+            // Which of them go at the end, and which as soon as they came: those that were new, if
+            // nothing is known of them.
             gone in prop::collection::vec(any::<bool>(), 80),
+            soon in prop::collection::vec(any::<bool>(), 80),
             new in prop::collection::vec(any::<bool>(), 80),
             wanted in prop::collection::vec(key(), 0..20),
             (from, to) in (bound(), bound()),
@@ -447,6 +473,13 @@ mod tests {
             let mut rows = Rows::default();
             for (position, key) in keys.iter().enumerate() {
                 insert(&mut rows, key, new[position]);
+                if gone[position] && soon[position] {
+                    rows.let_go(&Key::from(key.as_slice()));
+                    // Another row may have come, and it again.
+                    if new[position] && soon[position / 2] {
+                        insert(&mut rows, key, true);
+                    }
+                }
                 if position == first {
                     rows.put_in_order();
                 }

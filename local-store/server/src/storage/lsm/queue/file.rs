@@ -12,7 +12,7 @@
 //! blocks: some 160 bytes for each block.
 
 use std::fs::{self, File};
-use std::io::{self, BufWriter, Write};
+use std::io::{self, Write};
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -29,9 +29,11 @@ const MAGIC: [u8; 8] = *b"weirqf01";
 const TRAILER_BYTES: usize = 20;
 /// Bytes of the lengths in front of a row.
 const HEAD_BYTES: usize = 6;
-/// A block ends with the row that reaches this: some hundred records, which a reader mostly wants
-/// together.
+/// A block ends with the row that reaches this: some hundred records in two rows or three, which a
+/// reader mostly wants together.
 const BLOCK_BYTES: usize = 32 * 1024;
+/// Blocks are written to the file when there are so many bytes of them.
+const BUFFER_BYTES: usize = 8 * BLOCK_BYTES;
 /// One that is not smaller than this ends where its queue does: what comes to a queue is then not among
 /// the keys of a block.
 const LAST_BLOCK_BYTES: usize = 4 * 1024;
@@ -262,8 +264,11 @@ pub(super) struct FileWriter {
     unfinished: Unfinished,
     number: u64,
     salt: u64,
-    out: BufWriter<File>,
-    block: Vec<u8>,
+    out: File,
+    /// Blocks that are not written yet, and the one that is filled.
+    buffer: Vec<u8>,
+    /// Where in the buffer that begins.
+    block_start: usize,
     /// The first and the last key of the block.
     keys: (Vec<u8>, Vec<u8>),
     block_rows: u32,
@@ -281,11 +286,12 @@ impl FileWriter {
         let salt = u64::from_be_bytes(salt);
         let path = folder.join(name_of(number, salt));
         Ok(Self {
-            out: BufWriter::with_capacity(8 * BLOCK_BYTES, File::create(&path)?),
+            out: File::create(&path)?,
             unfinished: Unfinished(Some(path)),
             number,
             salt,
-            block: Vec::with_capacity(2 * BLOCK_BYTES),
+            buffer: Vec::with_capacity(BUFFER_BYTES + 2 * BLOCK_BYTES),
+            block_start: 0,
             keys: (Vec::new(), Vec::new()),
             block_rows: 0,
             offset: 0,
@@ -298,7 +304,7 @@ impl FileWriter {
     /// When the file cannot be written to, or has no room for more rows.
     pub(super) fn write(&mut self, key: &[u8], value: &[u8]) -> io::Result<()> {
         let queue = |bytes: &[u8]| bytes.len().min(QUEUE_PREFIX_BYTES);
-        if self.block.len() >= LAST_BLOCK_BYTES
+        if self.block().len() >= LAST_BLOCK_BYTES
             && self.keys.1.get(..queue(&self.keys.1)) != key.get(..queue(key))
         {
             self.end_block()?;
@@ -308,11 +314,11 @@ impl FileWriter {
         let value_bytes = u32::try_from(value.len()).map_err(too_long)?;
         // The length of a block has 32 bits.
         let row_bytes = HEAD_BYTES + key.len() + value.len();
-        u32::try_from(self.block.len().saturating_add(row_bytes)).map_err(too_long)?;
-        self.block.extend_from_slice(&key_bytes.to_le_bytes());
-        self.block.extend_from_slice(&value_bytes.to_le_bytes());
-        self.block.extend_from_slice(key);
-        self.block.extend_from_slice(value);
+        u32::try_from(self.block().len().saturating_add(row_bytes)).map_err(too_long)?;
+        self.buffer.extend_from_slice(&key_bytes.to_le_bytes());
+        self.buffer.extend_from_slice(&value_bytes.to_le_bytes());
+        self.buffer.extend_from_slice(key);
+        self.buffer.extend_from_slice(value);
         if self.block_rows == 0 {
             self.keys.0.clear();
             self.keys.0.extend_from_slice(key);
@@ -320,7 +326,7 @@ impl FileWriter {
         self.keys.1.clear();
         self.keys.1.extend_from_slice(key);
         self.block_rows += 1;
-        if self.block.len() >= BLOCK_BYTES { self.end_block() } else { Ok(()) }
+        if self.block().len() >= BLOCK_BYTES { self.end_block() } else { Ok(()) }
     }
 
     fn end_block(&mut self) -> io::Result<()> {
@@ -328,12 +334,11 @@ impl FileWriter {
             return Ok(());
         }
         let full = || io::Error::other("a file of rows is full");
-        let length = u32::try_from(self.block.len()).map_err(|_| full())?;
-        self.out.write_all(&self.block)?;
+        let length = u32::try_from(self.block().len()).map_err(|_| full())?;
         self.blocks.push(Block {
             offset: self.offset,
             length,
-            checksum: xxh3_64(&self.block),
+            checksum: xxh3_64(self.block()),
             first_place: self.rows,
             rows: self.block_rows,
             first: self.keys.0.as_slice().into(),
@@ -342,8 +347,17 @@ impl FileWriter {
         self.offset += u64::from(length);
         self.rows = self.rows.checked_add(self.block_rows).ok_or_else(full)?;
         self.block_rows = 0;
-        self.block.clear();
+        if self.buffer.len() >= BUFFER_BYTES {
+            self.out.write_all(&self.buffer)?;
+            self.buffer.clear();
+        }
+        self.block_start = self.buffer.len();
         Ok(())
+    }
+
+    /// What there is of the block that is filled.
+    fn block(&self) -> &[u8] {
+        self.buffer.get(self.block_start..).unwrap_or_default()
     }
 
     /// Makes the file survive a power loss, or removes it if no row was written.
@@ -359,11 +373,12 @@ impl FileWriter {
         let checksum = xxh3_64(&list);
         let full = |_| io::Error::other("a file of rows is full");
         let list_bytes = u32::try_from(list.len()).map_err(full)?;
-        self.out.write_all(&list)?;
-        self.out.write_all(&list_bytes.to_le_bytes())?;
-        self.out.write_all(&checksum.to_le_bytes())?;
-        self.out.write_all(&MAGIC)?;
-        self.out.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()?;
+        self.buffer.extend_from_slice(&list);
+        self.buffer.extend_from_slice(&list_bytes.to_le_bytes());
+        self.buffer.extend_from_slice(&checksum.to_le_bytes());
+        self.buffer.extend_from_slice(&MAGIC);
+        self.out.write_all(&self.buffer)?;
+        self.out.sync_all()?;
         // Its name, too.
         File::open(folder)?.sync_all()?;
         let Some(path) = self.unfinished.0.take() else { return Ok(None) };

@@ -22,7 +22,7 @@ const FILES_TOGETHER: usize = 8;
 
 /// Up to so many bytes of rows that are there a file is of a size, and of how many files that have it
 /// some become one. Tables in memory that are written when they are full leave files of the last size,
-/// of some 7 MB: from 1.8 GB on, their rows are written once more. Larger files never are. The longest
+/// of some 11 MB: from 2.8 GB on, their rows are written once more. Larger files never are. The longest
 /// that writing a table in memory takes for it is writing 256 MB.
 const SIZES: [(u64, usize); 4] = [
     (64 * 1024, FILES_TOGETHER),
