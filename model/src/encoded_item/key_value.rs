@@ -1,6 +1,8 @@
 //! Values that may be of keys, in an item's stored form: they are not decoded, as their stored bytes
 //! are their ordered bytes.
 
+use std::cmp::Ordering;
+
 use super::{EncodedItem, skip};
 use crate::encoding::{DEPTH_MAX, EncodingError, Reader, Tag};
 use crate::key::KeyAttributeType;
@@ -42,10 +44,12 @@ impl EncodedItem {
     pub fn stored_value(&self, name: &str) -> Result<StoredValue<'_>, EncodingError> {
         let (mut reader, _) = Reader::of_item(&self.0)?;
         for _ in 0..reader.count()? {
-            if reader.slice()? == name.as_bytes() {
-                return stored_value(&mut reader);
+            // Attributes stand in the order of their names.
+            match reader.slice()?.cmp(name.as_bytes()) {
+                Ordering::Less => skip(&mut reader, DEPTH_MAX)?,
+                Ordering::Equal => return stored_value(&mut reader),
+                Ordering::Greater => break,
             }
-            skip(&mut reader, DEPTH_MAX)?;
         }
         Ok(StoredValue::Missing)
     }

@@ -73,6 +73,11 @@ impl Key {
         (first, last, self.length)
     }
 
+    /// Gives back what it takes beside itself. It is no key any more.
+    pub(super) fn let_go_of_rest(&mut self) {
+        self.rest = Box::default();
+    }
+
     /// Bytes that it takes beside itself.
     pub(super) fn rest_bytes(&self) -> u64 {
         u64::try_from(self.rest.len()).unwrap_or(u64::MAX)

@@ -18,7 +18,7 @@ use super::memtable::{ROWS_TOGETHER, Versions};
 
 /// What a row takes beside its value and the end of a long key: itself, and its places in the order
 /// and among the hashes, which are full to two thirds.
-const ROW_BYTES: u64 = 275;
+pub(super) const ROW_BYTES: u64 = 275;
 
 /// Rows of a block: a table in memory grows by one, and what stands in the others stays there.
 const ROWS_IN_BLOCK: usize = 256;
@@ -290,8 +290,9 @@ impl Rows {
     /// Takes out a row that is not in the order, or no longer.
     fn free(&mut self, place: Place) {
         let Self { blocks, by_hash, bytes, .. } = self;
-        let Some(row) = blocks.get(place) else { return };
+        let Some(row) = blocks.get_mut(place) else { return };
         *bytes = bytes.saturating_sub(row_bytes(row));
+        row.key.let_go_of_rest();
         let hash = spread(row.key.hash());
         if let Ok(slot) = by_hash.find_entry(hash, |slot| slot.place == place) {
             slot.remove();

@@ -1,5 +1,6 @@
 //! The tree and its thread, where only the inside shows what is tested.
 
+use super::memtable::Seen;
 use super::*;
 
 fn put(key: u64) -> Batch {
@@ -85,5 +86,63 @@ fn what_is_missing_is_damage_only_where_a_tree_is_opened() {
         let found = sort_opening(Path::new("state"), error());
         assert_eq!(matches!(found, Error::Corrupt { .. }), is_damage, "{found}");
         assert!(matches!(sort("write to", Path::new("state"), error()), Error::Io { .. }));
+    }
+}
+
+/// Goal: rows that come and go and come again, whether they wait for their place in the order or have
+/// one, are there once, and what they take is counted.
+#[test]
+fn a_table_in_memory_has_what_is_left() {
+    use std::collections::BTreeMap;
+
+    use partition::Op;
+
+    let key_of = |number: u64| {
+        [&[8][..], &number.to_be_bytes(), &[1; 80][..(number % 90) as usize % 81]].concat()
+    };
+    let table = Memtable::default();
+    let nobody = Seen { oldest: u64::MAX, newest: 0 };
+    let mut random = crate::disk::SplitMix64::new(3);
+    let mut left = BTreeMap::new();
+    // Rows go more often than they come behind the place where all are put in order.
+    for (round, of_four_deleted) in
+        (0..60).map(|round| (round, 1)).chain((60..120).map(|round| (round, 3)))
+    {
+        let numbers: std::collections::BTreeSet<u64> =
+            (0..500).map(|_| random.next_u64() % 12_000).collect();
+        let mut ops = Vec::new();
+        for number in numbers {
+            let key = key_of(number);
+            let value: partition::Value = vec![7; (random.next_u64() % 40) as usize].into();
+            ops.push(match left.contains_key(&key) {
+                true if random.next_u64() % 4 < of_four_deleted => {
+                    left.remove(&key);
+                    Op::Delete(key)
+                }
+                true => {
+                    left.insert(key.clone(), value.clone());
+                    Op::Put(key, value)
+                }
+                false => {
+                    left.insert(key.clone(), value.clone());
+                    Op::Insert(key, value)
+                }
+            });
+        }
+        table.apply(&ops, round, &nobody);
+        if round == 60 || round == 119 {
+            let newest = table.newest(8);
+            let expected = left.iter().map(|(key, value)| (key.as_slice(), Some(&**value)));
+            assert!(newest.rows().into_iter().eq(expected), "round {round}");
+            let row = |(key, value): (&Vec<u8>, &partition::Value)| {
+                rows::ROW_BYTES + (key.len().saturating_sub(64) + value.len()) as u64
+            };
+            assert_eq!(table.bytes(), left.iter().map(row).sum::<u64>(), "round {round}");
+        }
+        for number in 0..20 {
+            let key = key_of(number);
+            let found = table.get(&key::Key::from(key.as_slice()), u64::MAX).flatten();
+            assert_eq!(found, left.get(&key).cloned());
+        }
     }
 }

@@ -373,11 +373,10 @@ impl FileWriter {
         let checksum = xxh3_64(&list);
         let full = |_| io::Error::other("a file of rows is full");
         let list_bytes = u32::try_from(list.len()).map_err(full)?;
-        self.buffer.extend_from_slice(&list);
-        self.buffer.extend_from_slice(&list_bytes.to_le_bytes());
-        self.buffer.extend_from_slice(&checksum.to_le_bytes());
-        self.buffer.extend_from_slice(&MAGIC);
         self.out.write_all(&self.buffer)?;
+        self.out.write_all(&list)?;
+        let trailer = [&list_bytes.to_le_bytes()[..], &checksum.to_le_bytes(), &MAGIC].concat();
+        self.out.write_all(&trailer)?;
         self.out.sync_all()?;
         // Its name, too.
         File::open(folder)?.sync_all()?;
