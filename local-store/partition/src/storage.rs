@@ -1,5 +1,6 @@
 //! What the machine needs of an ordered storage engine: a consistent view to read, and one atomic
-//! batch to hand back, in which the stream records of an entry are gathered into rows. The engines themselves are in the server.
+//! batch to hand back, in which the stream records of an entry are gathered into rows. The engines
+//! themselves are in the server.
 
 use std::hash::BuildHasher;
 use std::mem;

@@ -77,8 +77,8 @@ fn one_arc() -> u32 {
 
 /// The format of a directory with one arc. Formats 1 and 2 stored indexes with one key attribute, and
 /// writes without their item collections; in 3 and 4 the state had a journal of its own; in
-/// 5 and 6 items did not say their size; in 7 and 8 the tree held the records of streams; in 9 and 10 each
-/// record of a stream was a row.
+/// 5 and 6 items did not say their size; in 7 and 8 the tree held the records of streams; in 9 and 10
+/// each record of a stream was a row.
 const FORMAT_ONE_ARC: u32 = 11;
 /// The format of a directory with several arcs.
 const FORMAT_ARCS: u32 = 12;

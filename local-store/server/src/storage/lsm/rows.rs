@@ -316,9 +316,8 @@ impl Rows {
         // Of those in one place the row there has this beginning; they may be one row more than once.
         unordered.retain(|(beginning, place)| {
             let is_there = blocks.get(*place).is_some_and(|row| row.key.beginning() == *beginning);
-            let standing = blocks.standing_mut(*place).filter(|standing| standing.is_waiting);
-            let waits = standing.filter(|_| is_there);
-            waits.map(|standing| standing.is_waiting = false).is_some()
+            let standing = blocks.standing_mut(*place).filter(|_| is_there);
+            standing.is_some_and(|standing| mem::take(&mut standing.is_waiting))
         });
         unordered.sort_unstable();
         for coming in unordered.chunk_by(|(one, _), (other, _)| one == other) {
