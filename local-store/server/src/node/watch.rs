@@ -12,9 +12,14 @@ use crate::ring::ArcId;
 
 /// How often a node looks whether its arc holds up the log.
 const LOG_LOOK: Duration = Duration::from_secs(1);
-/// Log files beyond this size are shortened to what the state lacks, even if a peer is behind and
-/// then has to be sent a snapshot.
-const LOG_BYTES_KEPT: u64 = 256 * 1024 * 1024;
+/// Log files beyond this size are shortened to what the last durable state lacks whenever the next one
+/// is made, even if a peer is behind and then has to be sent a snapshot. So some 40 to 80 MB stay for
+/// peers: the entries that stay anyway may have 16 MB each, and files that grow are written twice, as
+/// each is filled with zeros before it is used, where those that were given back are used again.
+const LOG_BYTES_KEPT: u64 = 64 * 1024 * 1024;
+/// An arc that holds up log files beyond this size has its state made durable, however little was
+/// written to it.
+const LOG_BYTES_HELD: u64 = 256 * 1024 * 1024;
 
 /// Watches over a node until it ends: reports a consensus that ended by itself, as a node is never
 /// half alive, and has the state made durable when much of it is not.
@@ -51,7 +56,7 @@ pub(super) async fn watch_over(
             // An arc that is rarely written to must not keep the log of all from being shortened;
             // and what a log holds that is long when the node starts nothing else counts.
             _ = look.tick() => {
-                if log.usage().1 > LOG_BYTES_KEPT
+                if log.usage().1 > LOG_BYTES_HELD
                     && log.is_held_by(arc)
                     && let Err(error) = make_durable(&raft, &log).await
                 {

@@ -14,6 +14,7 @@
 //! Damage may be found long after the storage was opened, by a read. It is noted in a file beside
 //! the storage, which then never opens again.
 
+mod blocks;
 mod key;
 mod memtable;
 mod memtables;

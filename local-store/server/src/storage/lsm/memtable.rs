@@ -53,6 +53,11 @@ impl Versions {
         Self { newest, older: Box::default() }
     }
 
+    #[cfg(test)]
+    pub(super) fn of_something() -> Self {
+        Self::new(Version { number: 1, value: Some(Value::default()) })
+    }
+
     pub(super) fn number(&self) -> u64 {
         self.newest.number
     }
@@ -127,16 +132,18 @@ impl Memtable {
             let keys: Vec<Key> = ops.iter().map(|op| Key::from(op.key())).collect();
             let mut rows = self.rows.write().unwrap_or_else(PoisonError::into_inner);
             // Of a value that goes only the count of those who share it is needed.
-            rows.fetch(&keys, 1);
+            let fetched = rows.fetch(&keys, 1);
             let rows_before = rows.bytes();
             let (mut came, mut went) = (0, 0);
-            for (op, key) in ops.iter().zip(keys) {
+            for (at, (op, key)) in ops.iter().zip(keys).enumerate() {
                 let value = match op {
                     Op::Put(_, value) | Op::Insert(_, value) => Some(value.clone()),
                     Op::Delete(_) => None,
                 };
                 let version = Version { number, value };
-                let Some(row) = rows.find_mut(&key) else {
+                let place = rows.find_fetched(&key, &fetched, at);
+                let row = place.and_then(|place| rows.get_mut(place));
+                let (Some(place), Some(row)) = (place, row) else {
                     came += version.bytes();
                     let is_new = matches!(op, Op::Insert(..));
                     rows.insert(Row { key, versions: Versions::new(version) }, is_new);
@@ -146,7 +153,7 @@ impl Memtable {
                 came += more;
                 went += less;
                 if row.versions.is_nothing() {
-                    rows.let_go(&key);
+                    rows.let_go(place);
                 }
             }
             came += rows.bytes().saturating_sub(rows_before);
@@ -195,7 +202,7 @@ impl Memtable {
         is_wanted: impl Fn(u8) -> bool,
         take: impl FnOnce(&mut dyn Iterator<Item = InternalValue>) -> T,
     ) -> T {
-        let rows = self.read_in_order();
+        let rows = self.read();
         let mut key = Vec::new();
         let mut versions = rows.all(is_wanted).flat_map(|row| {
             key.clear();
@@ -216,7 +223,7 @@ impl Memtable {
 
     /// The newest of each key with this first byte, in the order of the keys.
     pub(super) fn newest(&self, first: u8) -> Newest {
-        let rows = self.read_in_order();
+        let rows = self.read();
         let mut newest = Newest { keys: Vec::new(), rows: Vec::new() };
         for row in rows.all(|other| other == first) {
             row.key.append_to(&mut newest.keys);

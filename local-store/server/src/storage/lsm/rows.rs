@@ -13,15 +13,13 @@ use std::ops::Bound;
 
 use hashbrown::HashTable;
 
+use super::blocks::{Blocks, Place, Standing};
 use super::key::{Beginning, Key};
 use super::memtable::{ROWS_TOGETHER, Versions};
 
 /// What a row takes beside its value and the end of a long key: itself, and its places in the order
 /// and among the hashes, which are full to two thirds.
 pub(super) const ROW_BYTES: u64 = 275;
-
-/// Rows of a block: a table in memory grows by one, and what stands in the others stays there.
-const ROWS_IN_BLOCK: usize = 256;
 
 /// A line of the processor's memory.
 const LINE_BYTES: usize = 64;
@@ -41,9 +39,6 @@ struct Slot {
     hash: u32,
     place: Place,
 }
-
-/// The how many-th row it is. A table is on disk long before there are so many.
-type Place = u32;
 
 /// A lower and an upper bound.
 type Bounds<T> = (Bound<T>, Bound<T>);
@@ -119,88 +114,31 @@ pub(super) struct Rows {
     blocks: Blocks,
     by_hash: HashTable<Slot>,
     in_order: BTreeMap<Beginning, Places>,
-    /// Rows that wait for their place in the order. Some may have gone meanwhile, and others come in
-    /// their place.
-    unordered: Vec<(Beginning, Place)>,
-    /// Rows that may be let go, unless they came back.
-    gone: Vec<(Beginning, Place)>,
+    /// Where rows wait for their place in the order, each place once. Some may have gone meanwhile, and
+    /// others come in their place.
+    unordered: Vec<Place>,
+    /// Rows of the order that may be let go, unless they came back.
+    gone: Vec<Place>,
     /// What they take beside their values.
     bytes: u64,
+    /// How often rows were taken out of the order.
+    removals: u64,
 }
 
-/// Rows that wait for their place in the order, unless somebody wants to go through them before. One by
-/// one, each would wait for other parts of the order; of so many, sorted before, the next one's place
-/// is mostly near, and many an index entry has gone again before it had one. It takes some
-/// milliseconds, for which others wait.
-const UNORDERED_MAX: usize = 16 * 1024;
+/// Where rows with some keys probably are, as of so many removals: [`Rows::find_fetched`] looks there
+/// first.
+pub(super) struct Fetched {
+    places: [Option<Place>; ROWS_TOGETHER],
+    removals: u64,
+}
+
+/// Rows that wait for their place in the order, unless somebody wants to go through a range of them
+/// before. One by one, each would wait for other parts of the order; of so many, sorted before, the next
+/// one's place is mostly near, and many an index entry has gone again before it had one. It takes some
+/// milliseconds, for which others wait. A table in memory is mostly full before it has so many.
+const UNORDERED_MAX: usize = 32 * 1024;
 /// Rows that are taken out of the order at once, in less than a millisecond or two.
 const GONE_MAX: usize = 4096;
-
-/// Rows in the order in which they came. None of them ever moves.
-#[derive(Default)]
-struct Blocks {
-    blocks: Vec<Block>,
-    /// Of rows that are gone, for those that come.
-    free: Vec<Place>,
-}
-
-struct Block {
-    rows: Vec<Row>,
-    standings: [Standing; ROWS_IN_BLOCK],
-}
-
-/// What is known of a row beside its key and its versions.
-#[derive(Clone, Copy, Default)]
-struct Standing {
-    /// Nothing was known of its key before: when it goes, nobody needs to know.
-    is_new: bool,
-    /// It waits for its place in the order.
-    is_waiting: bool,
-}
-
-impl Blocks {
-    fn get(&self, place: Place) -> Option<&Row> {
-        let place = usize::try_from(place).ok()?;
-        self.blocks.get(place / ROWS_IN_BLOCK)?.rows.get(place % ROWS_IN_BLOCK)
-    }
-
-    fn get_mut(&mut self, place: Place) -> Option<&mut Row> {
-        let place = usize::try_from(place).ok()?;
-        self.blocks.get_mut(place / ROWS_IN_BLOCK)?.rows.get_mut(place % ROWS_IN_BLOCK)
-    }
-
-    fn standing_mut(&mut self, place: Place) -> Option<&mut Standing> {
-        let place = usize::try_from(place).ok()?;
-        self.blocks.get_mut(place / ROWS_IN_BLOCK)?.standings.get_mut(place % ROWS_IN_BLOCK)
-    }
-
-    fn push(&mut self, row: Row, is_new: bool) -> Place {
-        let place = self.free.pop().unwrap_or_else(|| self.end());
-        match self.get_mut(place) {
-            Some(free) => *free = row,
-            None => {
-                if let Some(last) = self.blocks.last_mut() {
-                    last.rows.push(row);
-                }
-            }
-        }
-        if let Some(standing) = self.standing_mut(place) {
-            *standing = Standing { is_new, is_waiting: true };
-        }
-        place
-    }
-
-    /// The place behind the last row, in a block that has room for it.
-    fn end(&mut self) -> Place {
-        if self.blocks.last().is_none_or(|last| last.rows.len() == ROWS_IN_BLOCK) {
-            let rows = Vec::with_capacity(ROWS_IN_BLOCK);
-            self.blocks.push(Block { rows, standings: [Standing::default(); ROWS_IN_BLOCK] });
-        }
-        let full = (self.blocks.len() - 1) * ROWS_IN_BLOCK;
-        let place = full + self.blocks.last().map_or(0, |last| last.rows.len());
-        Place::try_from(place).unwrap_or(Place::MAX)
-    }
-}
 
 /// What a row takes beside its value.
 fn row_bytes(row: &Row) -> u64 {
@@ -217,8 +155,29 @@ impl Rows {
         self.blocks.get(self.place(key)?)
     }
 
-    pub(super) fn find_mut(&mut self, key: &Key) -> Option<&mut Row> {
-        self.blocks.get_mut(self.place(key)?)
+    /// Where the row is whose key was fetched as the how many-th. No other one with this key was inserted
+    /// meanwhile.
+    pub(super) fn find_fetched(
+        &self,
+        key: &Key,
+        fetched: &Fetched,
+        number: usize,
+    ) -> Option<Place> {
+        // What is taken out of the order leaves its place to others.
+        let likely = fetched.places.get(number).filter(|_| fetched.removals == self.removals);
+        let is_there = |place: Place| self.blocks.get(place).is_some_and(|row| row.key == *key);
+        match likely {
+            Some(None) => {
+                debug_assert!(self.place(key).is_none());
+                None
+            }
+            Some(Some(place)) if is_there(*place) => Some(*place),
+            _ => self.place(key),
+        }
+    }
+
+    pub(super) fn get_mut(&mut self, place: Place) -> Option<&mut Row> {
+        self.blocks.get_mut(place)
     }
 
     fn place(&self, key: &Key) -> Option<Place> {
@@ -233,13 +192,14 @@ impl Rows {
     /// processor has them at hand, with so many bytes of their values. One after the other each would
     /// keep it waiting; as none of these reads needs what another one finds, it waits for all of
     /// them at once.
-    pub(super) fn fetch(&self, keys: &[Key], value_bytes: usize) {
+    pub(super) fn fetch(&self, keys: &[Key], value_bytes: usize) -> Fetched {
         let mut places = [None; ROWS_TOGETHER];
         for (place, key) in places.iter_mut().zip(keys) {
             let is_likely = |slot: &Slot| slot.hash == key.hash();
             *place = self.by_hash.find(spread(key.hash()), is_likely).map(|slot| slot.place);
         }
         self.fetch_places(&places, value_bytes);
+        Fetched { places, removals: self.removals }
     }
 
     fn fetch_places(&self, places: &[Option<Place>], value_bytes: usize) {
@@ -256,11 +216,14 @@ impl Rows {
 
     /// Puts a row whose key is not there, and maybe was not known of before.
     pub(super) fn insert(&mut self, row: Row, is_new: bool) {
-        let (hash, beginning) = (row.key.hash(), row.key.beginning());
+        let hash = row.key.hash();
         self.bytes += row_bytes(&row);
-        let place = self.blocks.push(row, is_new);
+        let (place, is_listed) = self.blocks.push(row, is_new);
         self.by_hash.insert_unique(spread(hash), Slot { hash, place }, |slot| spread(slot.hash));
-        self.unordered.push((beginning, place));
+        if is_listed {
+            return;
+        }
+        self.unordered.push(place);
         if self.unordered.len() == UNORDERED_MAX {
             self.put_in_order();
         }
@@ -273,12 +236,11 @@ impl Rows {
 
     /// Lets go of a row that tells of nothing any more: at once if it waits for its place in the order,
     /// otherwise later. Nobody needs it if its key was new.
-    pub(super) fn let_go(&mut self, key: &Key) {
-        let Some(place) = self.place(key) else { return };
+    pub(super) fn let_go(&mut self, place: Place) {
         match self.blocks.standing_mut(place).copied() {
-            Some(Standing { is_new: true, is_waiting: true }) => self.free(place),
-            Some(Standing { is_new: true, is_waiting: false }) => {
-                self.gone.push((key.beginning(), place));
+            Some(Standing { is_new: true, is_waiting: true, .. }) => self.free(place),
+            Some(Standing { is_new: true, is_waiting: false, .. }) => {
+                self.gone.push(place);
                 if self.gone.len() == GONE_MAX {
                     self.remove_gone();
                 }
@@ -310,17 +272,18 @@ impl Rows {
 
     /// Puts the last rows in the order, and takes those out that are gone.
     pub(super) fn put_in_order(&mut self) {
-        let Self { blocks, in_order, unordered, .. } = self;
         // Its room goes with it: a table that is full needs it no more.
-        let mut unordered = mem::take(unordered);
-        // Of those in one place the row there has this beginning; they may be one row more than once.
-        unordered.retain(|(beginning, place)| {
-            let is_there = blocks.get(*place).is_some_and(|row| row.key.beginning() == *beginning);
-            let standing = blocks.standing_mut(*place).filter(|_| is_there);
-            standing.is_some_and(|standing| mem::take(&mut standing.is_waiting))
+        let mut waiting = mem::take(&mut self.unordered);
+        waiting.retain(|place| {
+            self.blocks.standing_mut(*place).is_some_and(|standing| {
+                standing.is_listed = false;
+                mem::take(&mut standing.is_waiting)
+            })
         });
-        unordered.sort_unstable();
-        for coming in unordered.chunk_by(|(one, _), (other, _)| one == other) {
+        let mut sorted = self.beginnings(&waiting);
+        sorted.sort_unstable();
+        let Self { blocks, in_order, .. } = self;
+        for coming in sorted.chunk_by(|(one, _), (other, _)| one == other) {
             let Some((beginning, place)) = coming.first() else { continue };
             let entry = in_order.entry(*beginning);
             if coming.len() == 1 && matches!(entry, Entry::Vacant(_)) {
@@ -333,25 +296,41 @@ impl Rows {
         self.remove_gone();
     }
 
+    /// How the keys of the rows in some places begin.
+    fn beginnings(&self, places: &[Place]) -> Vec<(Beginning, Place)> {
+        let mut beginnings = Vec::with_capacity(places.len());
+        for places in places.chunks(ROWS_TOGETHER) {
+            let mut together = [None; ROWS_TOGETHER];
+            together.iter_mut().zip(places).for_each(|(to, place)| *to = Some(*place));
+            self.fetch_places(&together, 0);
+            let beginning =
+                |place: &Place| Some((self.blocks.get(*place)?.key.beginning(), *place));
+            beginnings.extend(places.iter().filter_map(beginning));
+        }
+        beginnings
+    }
+
     /// Takes out the rows that tell of nothing. Those that came back do.
     fn remove_gone(&mut self) {
-        let Self { blocks, in_order, gone, .. } = self;
-        let mut gone = mem::take(gone);
+        self.removals += 1;
+        let mut gone = mem::take(&mut self.gone);
         let is_nothing =
-            |place: Place| blocks.get(place).is_some_and(|row| row.versions.is_nothing());
-        gone.retain(|(_, place)| is_nothing(*place));
+            |place: Place| self.blocks.get(place).is_some_and(|row| row.versions.is_nothing());
+        gone.retain(|place| is_nothing(*place));
         gone.sort_unstable();
         gone.dedup();
-        for going in gone.chunk_by(|(one, _), (other, _)| one == other) {
+        let mut sorted = self.beginnings(&gone);
+        sorted.sort_unstable();
+        for going in sorted.chunk_by(|(one, _), (other, _)| one == other) {
             let places: Vec<Place> = going.iter().map(|(_, place)| *place).collect();
             let beginning = going.first().map(|(beginning, _)| *beginning).unwrap_or_default();
-            if let Entry::Occupied(mut found) = in_order.entry(beginning)
+            if let Entry::Occupied(mut found) = self.in_order.entry(beginning)
                 && found.get_mut().remove(&places)
             {
                 found.remove();
             }
         }
-        gone.into_iter().for_each(|(_, place)| self.free(place));
+        gone.into_iter().for_each(|place| self.free(place));
     }
 
     /// The rows of a range, in the order of their keys, when all are in it. The first bound is not
@@ -367,21 +346,16 @@ impl Rows {
             .filter_map(|place| self.blocks.get(*place))
     }
 
-    /// The rows whose keys begin with bytes that are wanted, in the order of their keys, when all are in
-    /// it.
+    /// The rows whose first byte is wanted, in the order of their keys, without those of which nobody
+    /// needs to know.
     pub(super) fn all(&self, is_wanted: impl Fn(u8) -> bool) -> impl Iterator<Item = &Row> {
-        debug_assert!(self.is_in_order());
-        let is_wanted = move |([first, ..], _): &(&Beginning, &Places)| {
-            let [first, ..] = first.to_be_bytes();
-            is_wanted(first)
-        };
-        let wanted = self.in_order.iter().filter(is_wanted);
-        let mut places = wanted.flat_map(|(_, places)| places.as_slice());
+        let places = self.places_in_order(is_wanted).into_iter();
+        let mut places = places.map(Some).chain(std::iter::repeat(None));
         let mut together = [None; ROWS_TOGETHER];
         let mut next = ROWS_TOGETHER;
         std::iter::from_fn(move || {
             if next == ROWS_TOGETHER {
-                together.fill_with(|| places.next().copied());
+                together.fill_with(|| places.next().flatten());
                 self.fetch_places(&together, VALUE_BYTES_TOGETHER);
                 next = 0;
             }
@@ -389,6 +363,29 @@ impl Rows {
             next += 1;
             self.blocks.get(place)
         })
+    }
+
+    /// Where these rows are. Rows that wait for their place in the order are sorted in for this once, so
+    /// that nobody waits until all have one.
+    fn places_in_order(&self, is_wanted: impl Fn(u8) -> bool) -> Vec<Place> {
+        let is_wanted = |[first, ..]: &Beginning| {
+            let [first, ..] = first.to_be_bytes();
+            is_wanted(first)
+        };
+        if self.is_in_order() {
+            let wanted = self.in_order.iter().filter(|(beginning, _)| is_wanted(beginning));
+            return wanted.flat_map(|(_, places)| places.as_slice()).copied().collect();
+        }
+        let mut sorted = self.beginnings(&self.blocks.needed());
+        sorted.retain(|(beginning, _)| is_wanted(beginning));
+        sorted.sort_unstable();
+        let key_of = |(_, place): &(Beginning, Place)| self.blocks.get(*place).map(|row| &row.key);
+        for alike in sorted.chunk_by_mut(|(one, _), (other, _)| one == other) {
+            if alike.len() > 1 {
+                alike.sort_unstable_by(|one, other| key_of(one).cmp(&key_of(other)));
+            }
+        }
+        sorted.into_iter().map(|(_, place)| place).collect()
     }
 }
 
@@ -429,6 +426,7 @@ mod tests {
 
     use proptest::prelude::*;
 
+    use super::super::blocks::ROWS_IN_BLOCK;
     use super::*;
 
     /// Keys of few letters, many of which begin alike, and some of which are long.
@@ -446,8 +444,15 @@ mod tests {
         ]
     }
 
+    fn let_go(rows: &mut Rows, key: &[u8]) {
+        if let Some(place) = rows.place(&Key::from(key)) {
+            rows.get_mut(place).unwrap().versions = Versions::default();
+            rows.let_go(place);
+        }
+    }
+
     fn insert(rows: &mut Rows, key: &[u8], is_new: bool) {
-        rows.insert(Row { key: Key::from(key), versions: Versions::default() }, is_new);
+        rows.insert(Row { key: Key::from(key), versions: Versions::of_something() }, is_new);
     }
 
     fn bytes(row: &Row) -> Vec<u8> {
@@ -474,7 +479,7 @@ mod tests {
             for (position, key) in keys.iter().enumerate() {
                 insert(&mut rows, key, new[position]);
                 if gone[position] && soon[position] {
-                    rows.let_go(&Key::from(key.as_slice()));
+                    let_go(&mut rows, key);
                     // Another row may have come, and it again.
                     if new[position] && soon[position / 2] {
                         insert(&mut rows, key, true);
@@ -486,10 +491,12 @@ mod tests {
             }
             for (key, _) in keys.iter().zip(&gone).filter(|(_, gone)| **gone) {
                 // Twice is no more than once.
-                rows.let_go(&Key::from(key.as_slice()));
-                rows.let_go(&Key::from(key.as_slice()));
+                let_go(&mut rows, key);
+                let_go(&mut rows, key);
             }
+            let before: Vec<_> = rows.all(|_| true).map(bytes).collect();
             rows.put_in_order();
+            prop_assert_eq!(before, rows.all(|_| true).map(bytes).collect::<Vec<_>>());
             let is_left = |position: usize| !(gone[position] && new[position]);
             let left: Vec<_> =
                 keys.iter().enumerate().filter(|(position, _)| is_left(*position)).collect();

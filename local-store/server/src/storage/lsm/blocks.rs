@@ -1,0 +1,92 @@
+//! Where the rows of a table in memory stand: in blocks, so that none ever moves.
+//!
+//! How rows are found, and in which order they are, is in `rows`.
+
+use super::rows::Row;
+
+/// Rows of a block: a table in memory grows by one, and what stands in the others stays there.
+pub(super) const ROWS_IN_BLOCK: usize = 256;
+
+/// The how many-th row it is. A table is on disk long before there are so many.
+pub(super) type Place = u32;
+
+/// Rows in the order in which they came. None of them ever moves.
+#[derive(Default)]
+pub(super) struct Blocks {
+    blocks: Vec<Block>,
+    /// Of rows that are gone, for those that come.
+    pub(super) free: Vec<Place>,
+}
+
+struct Block {
+    rows: Vec<Row>,
+    standings: [Standing; ROWS_IN_BLOCK],
+}
+
+/// What is known of a row beside its key and its versions.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Standing {
+    /// Nothing was known of its key before: when it goes, nobody needs to know.
+    pub(super) is_new: bool,
+    /// It waits for its place in the order.
+    pub(super) is_waiting: bool,
+    /// The place is among those where rows wait, whether this one does or not.
+    pub(super) is_listed: bool,
+}
+
+impl Blocks {
+    pub(super) fn get(&self, place: Place) -> Option<&Row> {
+        let place = usize::try_from(place).ok()?;
+        self.blocks.get(place / ROWS_IN_BLOCK)?.rows.get(place % ROWS_IN_BLOCK)
+    }
+
+    pub(super) fn get_mut(&mut self, place: Place) -> Option<&mut Row> {
+        let place = usize::try_from(place).ok()?;
+        self.blocks.get_mut(place / ROWS_IN_BLOCK)?.rows.get_mut(place % ROWS_IN_BLOCK)
+    }
+
+    pub(super) fn standing_mut(&mut self, place: Place) -> Option<&mut Standing> {
+        let place = usize::try_from(place).ok()?;
+        self.blocks.get_mut(place / ROWS_IN_BLOCK)?.standings.get_mut(place % ROWS_IN_BLOCK)
+    }
+
+    /// Gives the place, and whether it is listed among those where rows wait.
+    pub(super) fn push(&mut self, row: Row, is_new: bool) -> (Place, bool) {
+        let place = self.free.pop().unwrap_or_else(|| self.end());
+        match self.get_mut(place) {
+            Some(free) => *free = row,
+            None => {
+                if let Some(last) = self.blocks.last_mut() {
+                    last.rows.push(row);
+                }
+            }
+        }
+        let Some(standing) = self.standing_mut(place) else { return (place, false) };
+        let was_listed = standing.is_listed;
+        *standing = Standing { is_new, is_waiting: true, is_listed: true };
+        (place, was_listed)
+    }
+
+    /// Where rows are of which somebody needs to know.
+    pub(super) fn needed(&self) -> Vec<Place> {
+        let mut needed = Vec::new();
+        let places = self.blocks.iter().flat_map(|block| block.rows.iter().zip(&block.standings));
+        for (place, (row, standing)) in (0..).zip(places) {
+            if !(standing.is_new && row.versions.is_nothing()) {
+                needed.push(place);
+            }
+        }
+        needed
+    }
+
+    /// The place behind the last row, in a block that has room for it.
+    fn end(&mut self) -> Place {
+        if self.blocks.last().is_none_or(|last| last.rows.len() == ROWS_IN_BLOCK) {
+            let rows = Vec::with_capacity(ROWS_IN_BLOCK);
+            self.blocks.push(Block { rows, standings: [Standing::default(); ROWS_IN_BLOCK] });
+        }
+        let full = (self.blocks.len() - 1) * ROWS_IN_BLOCK;
+        let place = full + self.blocks.last().map_or(0, |last| last.rows.len());
+        Place::try_from(place).unwrap_or(Place::MAX)
+    }
+}
