@@ -213,7 +213,7 @@ async fn running() -> Vec<Check> {
     };
     // On AWS there is no clock to ask.
     if running.dynamodb.is_empty() {
-        return Vec::new();
+        return vec![is_on_aws(&running)];
     }
     let clock = endpoint::admin(Method::GET, &running.dynamodb, "clock", &Value::Null).await;
     let clock = match clock {
@@ -242,6 +242,12 @@ async fn running() -> Vec<Check> {
 fn has_ended(ended: &Running) -> Check {
     let finding = format!("`weir up` (process {}) has ended without tidying up", ended.process);
     Check { what: "running", state: State::Warning, finding, fix: "weir up" }
+}
+
+fn is_on_aws(running: &Running) -> Check {
+    let place = running.store().unwrap_or("AWS");
+    let finding = format!("`weir up` (process {}) runs on DynamoDB at {place}", running.process);
+    Check { what: "running", state: State::Well, finding, fix: "" }
 }
 
 fn ports() -> Vec<Check> {

@@ -46,12 +46,11 @@ pub(crate) fn find(flag: Option<&str>) -> Result<String, String> {
     let look = Look::here();
     if let Ok(url) = std::env::var(VARIABLE) {
         if let Look::Running(running) = &look
-            && !running.dynamodb.is_empty()
-            && running.dynamodb != url.trim_end_matches('/')
+            && let Some(other) = running.store()
+            && !running.is_at(&url)
         {
             // A command may look for its store more than once.
             static SAID: Once = Once::new();
-            let other = &running.dynamodb;
             SAID.call_once(|| {
                 output::say(&format!(
                     "the store is {VARIABLE}={url}, not the `weir up` of this folder at {other}"
@@ -61,10 +60,10 @@ pub(crate) fn find(flag: Option<&str>) -> Result<String, String> {
         return checked(&url, VARIABLE);
     }
     match look {
-        Look::Running(running) if running.dynamodb.is_empty() => Err(
-            "the running `weir up` is on AWS: name its endpoint, such as --endpoint https://dynamodb.eu-central-1.amazonaws.com"
-                .to_owned(),
-        ),
+        Look::Running(running) if running.dynamodb.is_empty() => Err(format!(
+            "the running `weir up` is on AWS: name its endpoint, --endpoint {}",
+            running.store().unwrap_or("https://dynamodb.REGION.amazonaws.com")
+        )),
         Look::Running(running) => Ok(running.dynamodb),
         Look::Ended(ended) => {
             Err(format!("{}, or name a store with --endpoint URL", ended.has_ended()))
@@ -73,6 +72,20 @@ pub(crate) fn find(flag: Option<&str>) -> Result<String, String> {
             "no store is known: start `weir up` in this folder, or name one with --endpoint URL"
                 .to_owned(),
         ),
+    }
+}
+
+/// Finds the endpoint of the store for a command that reads alone: also that of a `weir up` on AWS,
+/// which one that writes has to be told.
+///
+/// # Errors
+/// As `find`.
+pub(crate) fn find_to_read(flag: Option<&str>) -> Result<String, String> {
+    match Look::here() {
+        Look::Running(running) if named(flag).is_none() => {
+            running.store().map_or_else(|| find(flag), |url| Ok(url.to_owned()))
+        }
+        _ => find(flag),
     }
 }
 

@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::endpoint;
+
 /// Where it says so.
 pub(crate) const RUNNING_FILE: &str = ".weir/running.json";
 /// How long a connection within this machine may take, on a busy one.
@@ -22,6 +24,10 @@ pub(crate) struct Running {
     pub(crate) process: u32,
     /// The store's endpoint; empty on AWS.
     pub(crate) dynamodb: String,
+    /// DynamoDB's endpoint where the store is on AWS, else empty. It stands apart, so that no command
+    /// writes to tables on AWS that was not told to.
+    #[serde(default)]
+    pub(crate) aws: String,
     /// The S3 endpoint.
     pub(crate) s3: String,
     /// The endpoint of Lambda's Invoke API.
@@ -139,9 +145,19 @@ impl Running {
         format!("`weir up` (process {}) has ended without tidying up; start it again", self.process)
     }
 
-    /// Whether its store is the one at this address.
+    /// Where its streams are read: also on AWS. A `weir up` there of an earlier version does not say it.
+    pub(crate) fn store(&self) -> Option<&str> {
+        [&self.dynamodb, &self.aws].into_iter().find(|url| !url.is_empty()).map(String::as_str)
+    }
+
+    /// Whether its store is the one at this address. On AWS a region's DynamoDB has several names, and
+    /// whose account is meant is in none of them.
     pub(crate) fn is_at(&self, url: &str) -> bool {
-        !self.dynamodb.is_empty() && place_of(url) == place_of(&self.dynamodb)
+        let is_same_region = |own: &str| {
+            let are_on_aws = endpoint::is_on_aws(own) && endpoint::is_on_aws(url);
+            are_on_aws && endpoint::region(own) == endpoint::region(url)
+        };
+        self.store().is_some_and(|own| place_of(url) == place_of(own) || is_same_region(own))
     }
 
     /// The values of a template's parameters for a command whose store is `store`, if a flag or the
@@ -153,9 +169,8 @@ impl Running {
     ) -> BTreeMap<String, String> {
         let is_own_store = match store {
             None => true,
-            // On AWS it does not know the store's address, which commands must name.
-            Some(url) if self.dynamodb.is_empty() => !is_local(url),
-            Some(url) => place_of(url) == place_of(&self.dynamodb),
+            Some(url) if self.store().is_none() => !is_local(url),
+            Some(url) => self.is_at(url),
         };
         let is_own = is_own_store
             && std::fs::canonicalize(template).is_ok_and(|template| template == self.template);
@@ -278,8 +293,35 @@ mod tests {
         assert_eq!(running.parameters_for(&own, Some("http://127.0.0.1:8000/")), parameters);
         assert!(running.parameters_for(&own, Some("http://127.0.0.1:9")).is_empty());
         assert!(running.parameters_for(&other, None).is_empty());
-        let on_aws = Running { dynamodb: String::new(), ..running };
-        assert_eq!(on_aws.parameters_for(&own, Some("https://dynamodb.aws")), parameters);
+        let on_aws = Running { dynamodb: String::new(), aws: AWS.to_owned(), ..running };
+        assert_eq!(on_aws.parameters_for(&own, Some(AWS)), parameters);
+        let earlier = Running { aws: String::new(), ..on_aws };
+        assert_eq!(earlier.parameters_for(&own, Some(AWS)), parameters);
+        assert!(earlier.parameters_for(&own, Some("http://127.0.0.1:8000")).is_empty());
+    }
+
+    const AWS: &str = "https://dynamodb.eu-west-1.amazonaws.com";
+
+    #[test]
+    fn a_store_is_known_by_its_address_and_one_on_aws_by_its_region() {
+        let here = "http://127.0.0.1:8000";
+        for (dynamodb, aws, url, expected) in [
+            (here, "", "http://localhost:8000/", true),
+            (here, "", "http://127.0.0.1:8001", false),
+            (here, "", AWS, false),
+            ("", AWS, AWS, true),
+            ("", AWS, "https://dynamodb.eu-west-1.api.aws/", true),
+            ("", AWS, "https://dynamodb.eu-west-2.amazonaws.com", false),
+            ("", AWS, here, false),
+            // A store that stands in for AWS.
+            ("", here, here, true),
+            ("", here, AWS, false),
+            ("", "", AWS, false),
+        ] {
+            let (dynamodb, aws) = (dynamodb.to_owned(), aws.to_owned());
+            let running = Running { dynamodb, aws, ..Running::default() };
+            assert_eq!(running.is_at(url), expected, "{:?} {url}", running.store());
+        }
     }
 
     #[test]

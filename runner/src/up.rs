@@ -351,6 +351,7 @@ fn write_running(
             StoreChoice::Local => system.dynamodb_url().unwrap_or_default().to_owned(),
             StoreChoice::Aws => String::new(),
         },
+        aws: system.aws_url().unwrap_or_default().to_owned(),
         s3: system.s3_url(),
         lambda: system.lambda_url(),
         directory: arguments.directory.clone(),

@@ -84,10 +84,24 @@ fn functions_here_follow_the_streams_of_a_store_that_stands_in_for_aws() {
     // What became of a record is known here; what would move the clock of AWS is refused.
     let explained = weir(up.folder.path(), &["streams", "explain", "--last"]);
     assert!(explained.status.success(), "{}", String::from_utf8_lossy(&explained.stderr));
+    let said = String::from_utf8_lossy(&explained.stdout).into_owned();
+    // It runs, and is asked where its streams are; this command has no keys for those.
+    assert!(said.contains("(from the journal alone: ") && said.contains("WEIR_KEYS"), "{said}");
+    assert!(!said.contains("no `weir up`"), "{said}");
+    for arguments in [&["streams", "explain", "--last", "--table", "votes"][..], &["streams", "ls"]]
+    {
+        let mut command = binary("weir");
+        command.env("WEIR_KEYS", "own").env("AWS_ACCESS_KEY_ID", KEY.0);
+        command.env("AWS_SECRET_ACCESS_KEY", KEY.1).current_dir(up.folder.path());
+        let ended = command.args(arguments).output().unwrap();
+        let said = String::from_utf8_lossy(&ended.stdout).into_owned();
+        assert!(ended.status.success() && said.contains("votes"), "{ended:?}");
+        assert!(!said.contains("from the journal alone"), "{said}");
+    }
     let clock = weir(up.folder.path(), &["clock", "show"]);
     assert_eq!(clock.status.code(), Some(1));
     let said = String::from_utf8_lossy(&clock.stderr).into_owned();
-    assert!(said.contains("is on AWS"), "{said}");
+    assert!(said.contains("is on AWS") && said.contains(&url), "{said}");
 }
 
 /// What a command ends with, and what it says, on a store with these keys.

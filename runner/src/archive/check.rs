@@ -44,7 +44,7 @@ async fn tables_to_check(
         tables.extend(source.parts(None, None).await?.into_iter().map(|part| part.table));
     }
     if let Look::Running(running) = Look::here()
-        && running.dynamodb == url.trim_end_matches('/')
+        && running.is_at(url)
     {
         tables.extend(running.archived);
     }

@@ -19,7 +19,7 @@ use crate::journal::{Attempt, History, Reader, history_of, newest_record};
 use crate::logs::data_folder;
 use crate::mapping::{Record, SequenceNumber};
 use crate::output::{self, Output};
-use crate::running::Look;
+use crate::running::{Look, Running};
 use crate::status;
 
 /// Which record.
@@ -44,20 +44,23 @@ pub struct ExplainArguments {
     #[arg(long, value_name = "DIRECTORY")]
     pub directory: Option<PathBuf>,
     #[command(flatten)]
-    pub(super) endpoint: EndpointFlag,
+    endpoint: EndpointFlag,
 }
 
 impl ExplainArguments {
     /// The store that the journal is of: that of the `weir up` which writes it, whatever the
-    /// environment says. `None` when that one does not run.
-    pub(super) fn store(&self) -> Option<String> {
-        let directory = data_folder(self.directory.as_deref());
-        let Look::Running(running) = Look::of_data(&directory) else { return None };
-        match running.dynamodb.is_empty() {
-            // On AWS the environment is all that says where the streams are.
-            true => endpoint::find(None).ok(),
-            false => Some(running.dynamodb),
+    /// environment says, unless a flag names another. `None` when that one does not run.
+    ///
+    /// # Errors
+    /// When the flag names no address.
+    fn store(&self, running: Option<&Running>) -> Result<Option<String>, String> {
+        if let Some(url) = &self.endpoint.endpoint {
+            return endpoint::checked(url, "--endpoint").map(Some);
         }
+        let Some(running) = running else { return Ok(None) };
+        let own = running.store().map(str::to_owned);
+        // An earlier version did not say where DynamoDB is, and then the environment does.
+        Ok(own.or_else(|| endpoint::find(None).ok()))
     }
 }
 
@@ -88,25 +91,26 @@ impl NotFound {
     }
 }
 
-pub(super) async fn run(
-    arguments: &ExplainArguments,
-    endpoint: Option<&str>,
-    output: Output,
-) -> Result<Exit, String> {
+pub(super) async fn run(arguments: &ExplainArguments, output: Output) -> Result<Exit, String> {
     let directory = data_folder(arguments.directory.as_deref());
+    let running = match Look::of_data(&directory) {
+        Look::Running(running) => Some(running),
+        Look::Ended(_) | Look::Nothing => None,
+    };
+    let endpoint = arguments.store(running.as_ref())?;
+    let endpoint = endpoint.as_deref();
     let journal = directory.join("journal");
     let open = || Reader::open(&journal).map_err(|error| error.to_string());
     let table = arguments.table.as_deref();
     let wanted = wanted(arguments, endpoint, open).await?;
     // Before the journal: of what is over by this state, the journal then has the end too.
-    let status = status::read(&directory).filter(|_| endpoint.is_some());
+    let is_known = running.is_some() || endpoint.is_some();
+    let status = status::read(&directory).filter(|_| is_known);
     let history = history_of(open()?, &wanted);
     let sequence = history.record.as_ref().map_or(&*wanted, |record| record.sequence()).to_owned();
     let found = match endpoint {
         Some(endpoint) => find_either(endpoint, &sequence, table, &history).await,
-        None => {
-            Err(NotFound::NotAsked("no `weir up` was found here that runs on this data folder, so no stream could be asked".to_owned()))
-        }
+        None => Err(NotFound::NotAsked(not_asked(running.is_some()).to_owned())),
     };
     if let Err(reason) = &found
         && history.record.is_none()
@@ -128,7 +132,7 @@ pub(super) async fn run(
         directory: &directory,
         redrives: &redrives::read(&directory),
         shard: history.shard.as_deref(),
-        is_running: arguments.store().is_some(),
+        is_running: running.is_some(),
     };
     let verdicts = verdicts(&history, &place, &sequence);
     if output == Output::Table {
@@ -139,6 +143,15 @@ pub(super) async fn run(
         output::show(&format!("{document}\n"));
     }
     Ok(Exit::Done)
+}
+
+/// Why no stream was asked.
+fn not_asked(is_running: bool) -> &'static str {
+    if is_running {
+        "the `weir up` here is on AWS and does not say where: name its endpoint with --endpoint, so that its streams can be asked"
+    } else {
+        "no `weir up` was found here that runs on this data folder, so no stream could be asked"
+    }
 }
 
 /// Where records were lost unread, as far as the journal says: one that nobody has may be among them.

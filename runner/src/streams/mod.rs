@@ -38,7 +38,7 @@ pub struct EndpointFlag {
 
 impl EndpointFlag {
     fn find(&self) -> Result<String, String> {
-        endpoint::find(self.endpoint.as_deref())
+        endpoint::find_to_read(self.endpoint.as_deref())
     }
 }
 
@@ -77,13 +77,7 @@ pub async fn run(arguments: &StreamsArguments, output: Output) -> Result<Exit, S
             listing::shards(&endpoint.find()?, table, output).await
         }
         StreamsAction::Tail(tail) => tail::run(tail, &tail.endpoint.find()?, output).await,
-        StreamsAction::Explain(explain) => {
-            let endpoint = match &explain.endpoint.endpoint {
-                Some(_) => Some(explain.endpoint.find()?),
-                None => explain.store(),
-            };
-            explain::run(explain, endpoint.as_deref(), output).await
-        }
+        StreamsAction::Explain(explain) => explain::run(explain, output).await,
         StreamsAction::Redrive(redrive) => redrive::run(redrive, output).await,
     }
 }

@@ -200,7 +200,10 @@ async fn from_stream(
     let (first, last) = (text("startSequenceNumber")?, text("endSequenceNumber")?);
     let count = info.get("batchSize").and_then(Value::as_u64).unwrap_or_default();
     let count = usize::try_from(count).unwrap_or(usize::MAX);
-    let client = endpoint::streams_client(&running.dynamodb);
+    let store = running.store().ok_or(
+        "the `weir up` here is on AWS and does not say where its streams are: start it again",
+    )?;
+    let client = endpoint::streams_client(store);
     let stream = shards::describe(client, text("streamArn")?).await?;
     let shard = text("shardId")?;
     let end = SequenceNumber::parse(last).map_err(|error| error.to_string())?;

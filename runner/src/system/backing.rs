@@ -14,6 +14,7 @@ use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
+use super::address::AddressHeard;
 use crate::endpoint;
 use crate::function::Credentials;
 use crate::mapping::Pace;
@@ -48,6 +49,8 @@ pub(crate) struct Backing {
     pub(crate) local: Option<Local>,
     /// The endpoint that functions are told; `None` when their SDK finds AWS by itself.
     pub(crate) url: Option<String>,
+    /// Where DynamoDB is, when it is the store.
+    pub(crate) aws_url: Option<String>,
 }
 
 /// The store in this process.
@@ -102,6 +105,7 @@ pub(crate) async fn local(
         pace: Pace::of_local_store(),
         local: Some(Local { store, server }),
         url: Some(url),
+        aws_url: None,
     })
 }
 
@@ -120,11 +124,12 @@ pub(crate) async fn aws(region: &str) -> Result<Backing, String> {
         "store      DynamoDB in {region}, with the key {}: the functions write to real tables",
         found.access_key_id()
     );
-    let told = ServerClock::default();
+    let (told, address) = (ServerClock::default(), AddressHeard::default());
     let dynamodb = aws_sdk_dynamodb::config::Builder::from(&config).interceptor(told.clone());
+    let dynamodb = dynamodb.interceptor(address.clone());
     let dynamodb = aws_sdk_dynamodb::Client::from_conf(dynamodb.build());
     let streams = aws_sdk_dynamodbstreams::config::Builder::from(&config).interceptor(told.clone());
-    // It is heard by the client.
+    // It is heard by the client, and so is where this request goes.
     let _ = tokio::time::timeout(CLOCK_TIMEOUT, server_date::seconds(&dynamodb)).await;
     let clock_margin_ms = tell_skew(told.now_ms(), wall_clock_ms());
     Ok(Backing {
@@ -136,8 +141,15 @@ pub(crate) async fn aws(region: &str) -> Result<Backing, String> {
         clock_margin_ms,
         pace: Pace::of_dynamodb(),
         local: None,
-        url: std::env::var("AWS_ENDPOINT_URL_DYNAMODB").ok(),
+        // Their environment has nothing of this process's, nor its profile.
+        url: std::env::var("AWS_ENDPOINT_URL_DYNAMODB").ok().or_else(|| elsewhere(&address)),
+        aws_url: address.url(),
     })
+}
+
+/// The endpoint that took DynamoDB's place, if one did.
+fn elsewhere(address: &AddressHeard) -> Option<String> {
+    address.url().filter(|url| !endpoint::is_on_aws(url))
 }
 
 fn wall_clock_ms() -> i64 {

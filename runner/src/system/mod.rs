@@ -5,6 +5,7 @@
 //! `checkpoints/` (mappings), `destinations/` (what queues and topics got), `logs/` (functions), `lock`
 //! (whose it is). Nothing here decides when a function runs.
 
+mod address;
 mod backing;
 mod billing;
 pub(crate) mod functions;
@@ -71,6 +72,7 @@ pub struct System {
     stack: Stack,
     store: Option<Local>,
     dynamodb_url: Option<String>,
+    aws_url: Option<String>,
     dynamodb: aws_sdk_dynamodb::Client,
     objects: ObjectStore,
     object_endpoint: Endpoint,
@@ -100,7 +102,7 @@ impl System {
             Some(listener) => backing::local(listener, &stack, &options.directory).await?,
         };
         let Backing { dynamodb, streams: clients, clock, clock_margin_ms, pace, .. } = backing;
-        let Backing { local, url, credentials, credentials_source, .. } = backing;
+        let Backing { local, url, aws_url, credentials, credentials_source, .. } = backing;
         let (objects, object_endpoint) = start_object_store(&stack, &options, object_port)?;
         let streams = match options.aws {
             true => tables::find(&dynamodb, &stack.tables).await?,
@@ -118,10 +120,7 @@ impl System {
         };
         let functions = functions::start(&stack, &binaries, &endpoints)?;
         tracing::info!("functions  {}", names(functions.keys()));
-        let invocable = functions.values().map(|found| Function::clone(found));
-        let invoke_endpoint = InvokeEndpoint::start(invocable, invoke);
-        let lambda = invoke_endpoint.url();
-        tracing::info!("lambda     {lambda}   for `aws lambda invoke --endpoint-url`");
+        let invoke_endpoint = start_invoke_endpoint(&functions, invoke);
         let chaos = options.chaos.map(Chaos::new);
         let surroundings = mappings::Surroundings {
             stack: &stack,
@@ -148,6 +147,7 @@ impl System {
             stack,
             store: local,
             dynamodb_url: url,
+            aws_url,
             dynamodb,
             objects,
             object_endpoint,
@@ -209,6 +209,12 @@ impl System {
     #[must_use]
     pub fn dynamodb_url(&self) -> Option<&str> {
         self.dynamodb_url.as_deref()
+    }
+
+    /// Where DynamoDB is, when it is the store.
+    #[must_use]
+    pub fn aws_url(&self) -> Option<&str> {
+        self.aws_url.as_deref()
     }
 
     /// The environment that each function is to be run with, by the name that it has there: for who runs it instead
@@ -376,6 +382,16 @@ fn begin_journal(folder: &Path, now_ms: i64) -> Option<Journal> {
             tracing::warn!("cannot write the journal in {}: {error}", folder.display());
         })
         .ok()
+}
+
+fn start_invoke_endpoint(
+    functions: &BTreeMap<String, Arc<Function>>,
+    port: Bound,
+) -> InvokeEndpoint {
+    let invocable = functions.values().map(|found| Function::clone(found));
+    let endpoint = InvokeEndpoint::start(invocable, port);
+    tracing::info!("lambda     {}   for `aws lambda invoke --endpoint-url`", endpoint.url());
+    endpoint
 }
 
 fn start_object_store(

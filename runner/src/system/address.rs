@@ -1,0 +1,101 @@
+//! Where a client of DynamoDB sends its requests, as its SDK has worked that out: from the region, or
+//! from what the environment or a profile says.
+//!
+//! It listens, and changes no request.
+
+use std::sync::{Arc, OnceLock};
+
+use aws_sdk_dynamodb::config::interceptors::BeforeTransmitInterceptorContextRef;
+use aws_sdk_dynamodb::config::{ConfigBag, Intercept, RuntimeComponents};
+use aws_sdk_dynamodb::error::BoxError;
+use http::Uri;
+
+/// The address of the first request. Clones hear the same.
+#[derive(Clone, Debug, Default)]
+pub(super) struct AddressHeard(Arc<OnceLock<String>>);
+
+impl AddressHeard {
+    /// It; none before a request was made.
+    pub(super) fn url(&self) -> Option<String> {
+        self.0.get().cloned()
+    }
+}
+
+impl Intercept for AddressHeard {
+    fn name(&self) -> &'static str {
+        "AddressHeard"
+    }
+
+    fn read_before_transmit(
+        &self,
+        context: &BeforeTransmitInterceptorContextRef<'_>,
+        _: &RuntimeComponents,
+        _: &mut ConfigBag,
+    ) -> Result<(), BoxError> {
+        if let Some(address) = address_of(context.request().uri()) {
+            self.0.get_or_init(|| address);
+        }
+        Ok(())
+    }
+}
+
+/// The endpoint that a request goes to. A name that is of one account becomes that of the region: the
+/// streams have no names of accounts.
+fn address_of(uri: &str) -> Option<String> {
+    let uri: Uri = uri.parse().ok()?;
+    let (scheme, authority) = (uri.scheme_str()?, uri.authority()?.as_str());
+    let of_account = authority.split_once(".ddb.").filter(|(account, _)| {
+        !account.is_empty() && account.bytes().all(|byte| byte.is_ascii_digit())
+    });
+    Some(match of_account {
+        Some((_, of_region)) => format!("{scheme}://dynamodb.{of_region}"),
+        None => format!("{scheme}://{authority}"),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use aws_sdk_dynamodb::config::{BehaviorVersion, Credentials, Region};
+
+    use super::*;
+
+    #[test]
+    fn an_address_is_that_of_the_region() {
+        for (uri, expected) in [
+            (
+                "https://dynamodb.eu-west-1.amazonaws.com/",
+                Some("https://dynamodb.eu-west-1.amazonaws.com"),
+            ),
+            (
+                "https://123456789012.ddb.eu-west-1.amazonaws.com/",
+                Some("https://dynamodb.eu-west-1.amazonaws.com"),
+            ),
+            (
+                "https://123456789012.ddb.eu-west-1.api.aws/",
+                Some("https://dynamodb.eu-west-1.api.aws"),
+            ),
+            ("http://my.ddb.example:8000/", Some("http://my.ddb.example:8000")),
+            ("http://127.0.0.1:8000", Some("http://127.0.0.1:8000")),
+            ("/", None),
+        ] {
+            assert_eq!(address_of(uri).as_deref(), expected, "{uri}");
+        }
+    }
+
+    /// It is heard also where nobody answers.
+    #[tokio::test]
+    async fn the_address_is_heard_from_the_first_request() {
+        let heard = AddressHeard::default();
+        let config = aws_sdk_dynamodb::Config::builder()
+            .behavior_version(BehaviorVersion::latest())
+            .region(Region::new("eu-west-1"))
+            .credentials_provider(Credentials::new("a", "b", None, None, "test"))
+            .endpoint_url("http://127.0.0.1:1")
+            .retry_config(aws_sdk_dynamodb::config::retry::RetryConfig::disabled())
+            .interceptor(heard.clone());
+        let client = aws_sdk_dynamodb::Client::from_conf(config.build());
+        assert_eq!(heard.url(), None);
+        assert!(client.list_tables().send().await.is_err());
+        assert_eq!(heard.url().as_deref(), Some("http://127.0.0.1:1"));
+    }
+}
