@@ -110,6 +110,14 @@ impl Look {
         }
     }
 
+    /// What the one says that runs.
+    pub(crate) fn running(self) -> Option<Running> {
+        match self {
+            Self::Running(running) => Some(running),
+            Self::Ended(_) | Self::Nothing => None,
+        }
+    }
+
     /// What was said last, whether or not it still holds.
     pub(crate) fn said(self) -> Option<Running> {
         match self {

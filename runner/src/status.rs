@@ -2,6 +2,7 @@
 //!
 //! `weir up` keeps a small file with it; this reads that file, so it costs a running system nothing.
 
+pub(crate) mod hindrance;
 mod settled;
 
 use std::collections::BTreeMap;
@@ -56,12 +57,23 @@ pub(crate) fn forget(directory: &Path) {
 pub(crate) async fn keep(system: &System, directory: &Path) {
     let path = directory.join(FILE);
     let part = path.with_extension("json.part");
+    let mut is_told = false;
     loop {
         let text = format!("{}\n", describe(system));
         // A reader sees the old file or the new one. What cannot be written now is tried again.
-        if tokio::fs::write(&part, &text).await.is_ok() {
-            let _ = tokio::fs::rename(&part, &path).await;
+        let written = match tokio::fs::write(&part, &text).await {
+            Ok(()) => tokio::fs::rename(&part, &path).await,
+            failed => failed,
+        };
+        if let Err(error) = &written
+            && !is_told
+        {
+            tracing::warn!(
+                "cannot write `{}`: {error}; `weir status` and `weir streams explain` do not know what happens meanwhile",
+                path.display()
+            );
         }
+        is_told = written.is_err();
         tokio::time::sleep(PERIOD).await;
     }
 }
@@ -116,6 +128,7 @@ fn describe(system: &System) -> Value {
         "schema": "weir.status/v1",
         "taken_ms": taken_ms,
         "tick_ms": tick_ms,
+        "journal_fault": system.journal_fault(),
         "mappings": mappings.collect::<Vec<_>>(),
         "disabled": disabled.collect::<Vec<_>>(),
         "not_run": not_run.collect::<Vec<_>>(),
@@ -182,15 +195,18 @@ pub fn run(arguments: &StatusArguments, output: Output) -> Result<Exit, String> 
         false => show(&last(&running.directory)?, output),
     };
     output::rows(output, &HEADINGS, &shown.rows);
-    for line in &shown.remarks {
+    let hindrance = hindrance::now(&running.directory);
+    for line in shown.remarks.iter().chain(&hindrance) {
         output::say(line);
     }
     Ok(if arguments.exit_code && !shown.is_well { Exit::Differences } else { Exit::Done })
 }
 
 fn last(directory: &Path) -> Result<Value, String> {
-    let mut status =
-        read(directory).ok_or_else(|| "`weir up` has not written its status yet".to_owned())?;
+    let mut status = read(directory).ok_or_else(|| {
+        let why = hindrance::now(directory);
+        why.unwrap_or_else(|| "`weir up` has not written its status yet".to_owned())
+    })?;
     note_redrives(&mut status, || redrives::since_the_start(directory));
     Ok(status)
 }

@@ -214,7 +214,7 @@ pub enum Entry {
         /// What the stream said.
         reason: String,
     },
-    /// The journal could not keep up, and these reports are missing here.
+    /// The journal could not keep up or not be written, and these reports are missing here.
     Missed {
         /// The mapping.
         mapping: String,
@@ -226,6 +226,22 @@ pub enum Entry {
 }
 
 impl Entry {
+    /// When it happened, in the store's time, if it says so.
+    #[must_use]
+    pub fn at_ms(&self) -> Option<i64> {
+        match self {
+            Self::Run { at_ms, .. }
+            | Self::PassedOver { at_ms, .. }
+            | Self::PassedOverMore { at_ms, .. }
+            | Self::Invoked { at_ms, .. }
+            | Self::GaveUp { at_ms, .. }
+            | Self::DestinationUnavailable { at_ms, .. }
+            | Self::Gap { at_ms, .. }
+            | Self::Missed { at_ms, .. } => Some(*at_ms),
+            Self::Mapping { .. } | Self::Succeeded { .. } | Self::Failed { .. } => None,
+        }
+    }
+
     /// The mapping that it is about; `None` for a run.
     #[must_use]
     pub fn mapping(&self) -> Option<&str> {

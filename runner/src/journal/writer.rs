@@ -2,6 +2,7 @@
 //!
 //! What is written is decided by the caller.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -33,8 +34,14 @@ struct Writer {
     file: File,
     bytes: u64,
     bytes_max: u64,
-    /// A failure is said once, not for each line.
-    has_failed: bool,
+    /// Why the last write failed, if it did. It is said once, not for each line.
+    fault: Option<String>,
+    /// How many reports of each mapping could not be written since the last one that was.
+    lost: BTreeMap<String, u64>,
+    /// When what was reported last happened, as far as it says so.
+    last_ms: i64,
+    /// The segment does not have all heads, because a write of one failed.
+    lacks_heads: bool,
     /// The segment may end within a line, because a write of it failed.
     is_torn: bool,
 }
@@ -64,7 +71,10 @@ impl Journal {
             file: create(folder, segment)?,
             bytes: 0,
             bytes_max,
-            has_failed: false,
+            fault: None,
+            lost: BTreeMap::new(),
+            last_ms: at_ms,
+            lacks_heads: false,
             is_torn: false,
         };
         writer.head(Entry::Run { format: FORMAT, at_ms })?;
@@ -77,29 +87,36 @@ impl Journal {
         self.with_writer(|writer| writer.head(mapping));
     }
 
-    /// Appends what happened. A failure is logged once and else has no effect.
+    /// Appends what happened. A failure is logged once; what it lost is counted, and the count is
+    /// written as soon as that works again.
     pub fn write(&self, entries: impl IntoIterator<Item = Entry>) {
-        self.with_writer(|writer| {
-            let mut text = Vec::new();
-            for entry in entries {
-                writer.line(&mut text, entry)?;
-            }
-            writer.append(&text)
-        });
+        let entries = entries.into_iter().collect();
+        self.with_writer(|writer| writer.report(entries));
+    }
+
+    /// Why nothing can be written now, and what to do about it; none if something can.
+    #[must_use]
+    pub fn fault(&self) -> Option<String> {
+        let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        let why = writer.fault.as_ref()?;
+        Some(format!(
+            "the journal in `{}` cannot be written ({why}): make room there, or let the user of `weir up` write there; it then goes on by itself",
+            writer.folder.display()
+        ))
     }
 
     fn with_writer(&self, action: impl FnOnce(&mut Writer) -> io::Result<()>) {
         let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
         match action(&mut writer) {
-            Ok(()) => writer.has_failed = false,
+            Ok(()) => writer.fault = None,
             Err(error) => {
-                if !writer.has_failed {
+                if writer.fault.is_none() {
                     let folder = writer.folder.display();
                     tracing::warn!(
                         "cannot write the journal in {folder}: {error}; `weir streams explain` will not know what happens now"
                     );
                 }
-                writer.has_failed = true;
+                writer.fault = Some(error.to_string());
             }
         }
     }
@@ -116,7 +133,41 @@ impl Writer {
         let mut text = Vec::new();
         self.line(&mut text, entry)?;
         self.heads.extend_from_slice(&text);
-        self.append(&text)
+        let written = self.append(&text);
+        self.lacks_heads |= written.is_err();
+        written
+    }
+
+    /// Appends what happened, behind what could not be written before.
+    fn report(&mut self, entries: Vec<Entry>) -> io::Result<()> {
+        let names: Vec<String> =
+            entries.iter().filter_map(|entry| entry.mapping().map(str::to_owned)).collect();
+        self.last_ms = entries.iter().filter_map(Entry::at_ms).next_back().unwrap_or(self.last_ms);
+        let written = self.try_report(entries);
+        match &written {
+            Ok(()) => self.lost.clear(),
+            Err(_) => names.into_iter().for_each(|name| *self.lost.entry(name).or_default() += 1),
+        }
+        written
+    }
+
+    fn try_report(&mut self, entries: Vec<Entry>) -> io::Result<()> {
+        let mut text = Vec::new();
+        if self.lacks_heads {
+            text.extend_from_slice(&self.heads);
+        }
+        let at_ms = self.last_ms;
+        let lost = self.lost.iter().map(|(mapping, count)| Entry::Missed {
+            mapping: mapping.clone(),
+            at_ms,
+            count: *count,
+        });
+        for entry in lost.chain(entries) {
+            self.line(&mut text, entry)?;
+        }
+        self.append(&text)?;
+        self.lacks_heads = false;
+        Ok(())
     }
 
     fn append(&mut self, text: &[u8]) -> io::Result<()> {
@@ -155,6 +206,22 @@ fn create(folder: &Path, segment: u64) -> io::Result<File> {
 mod tests {
     use super::*;
 
+    fn mapping(name: &str) -> Entry {
+        Entry::Mapping {
+            mapping: name.to_owned(),
+            function: "f".to_owned(),
+            table: "t".to_owned(),
+            stream: "arn".to_owned(),
+            filters: Vec::new(),
+            bucket: None,
+            messages: None,
+            report_batch_item_failures: false,
+            starting_position: None,
+        }
+    }
+
+    /// Goal: what could not be written is counted, so that nobody waits for it, and what the mappings
+    /// are is known all the same.
     #[test]
     fn the_first_line_after_a_write_that_failed_stands_by_itself() {
         let folder = tempfile::tempdir().unwrap();
@@ -168,12 +235,25 @@ mod tests {
         };
         let read_only = File::open(&path).unwrap();
         let file = std::mem::replace(&mut journal.writer.lock().unwrap().file, read_only);
+        assert_eq!(journal.fault(), None);
+        journal.introduce(mapping("m"));
         journal.write([gap("lost")]);
+        journal.write([gap("lost"), gap("lost")]);
+        let fault = journal.fault().unwrap();
+        assert!(fault.contains("cannot be written (Bad file descriptor"), "{fault}");
         // As much of it as the disk still took.
         (&file).write_all(b"{\"run\":1,\"kind\":\"ga").unwrap();
         journal.writer.lock().unwrap().file = file;
         journal.write([gap("a")]);
         journal.write([gap("b")]);
+        assert_eq!(journal.fault(), None);
+        let of_kind = |wanted: fn(&Entry) -> bool| {
+            let lines = reader::Reader::open(folder.path()).unwrap();
+            lines.map(|line| line.entry).filter(wanted).collect::<Vec<_>>()
+        };
+        let missed = Entry::Missed { mapping: "m".to_owned(), at_ms: 5, count: 3 };
+        assert_eq!(of_kind(|entry| matches!(entry, Entry::Missed { .. })), [missed], "once");
+        assert_eq!(of_kind(|entry| matches!(entry, Entry::Mapping { .. })), [mapping("m")]);
         let shards: Vec<String> = reader::Reader::open(folder.path())
             .unwrap()
             .filter_map(|line| match line.entry {
@@ -183,6 +263,6 @@ mod tests {
             .collect();
         assert_eq!(shards, ["a", "b"]);
         let text = fs::read_to_string(&path).unwrap();
-        assert_eq!(text.lines().count(), 4, "{text}");
+        assert_eq!(text.lines().count(), 7, "{text}");
     }
 }

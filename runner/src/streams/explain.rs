@@ -20,7 +20,7 @@ use crate::logs::data_folder;
 use crate::mapping::{Record, SequenceNumber};
 use crate::output::{self, Output};
 use crate::running::{Look, Running};
-use crate::status;
+use crate::status::{self, hindrance};
 
 /// Which record.
 #[derive(Clone, Debug, Args)]
@@ -93,13 +93,14 @@ impl NotFound {
 
 pub(super) async fn run(arguments: &ExplainArguments, output: Output) -> Result<Exit, String> {
     let directory = data_folder(arguments.directory.as_deref());
-    let running = match Look::of_data(&directory) {
-        Look::Running(running) => Some(running),
-        Look::Ended(_) | Look::Nothing => None,
-    };
+    let running = Look::of_data(&directory).running();
     let endpoint = arguments.store(running.as_ref())?;
     let endpoint = endpoint.as_deref();
     let journal = directory.join("journal");
+    let hindered = running.as_ref().and_then(|_| hindrance::now(&directory));
+    if let Some(why) = &hindered {
+        output::say(&format!("NOTE: {why}"));
+    }
     let open = || Reader::open(&journal).map_err(|error| error.to_string());
     let table = arguments.table.as_deref();
     let wanted = wanted(arguments, endpoint, open).await?;
@@ -133,6 +134,7 @@ pub(super) async fn run(arguments: &ExplainArguments, output: Output) -> Result<
         redrives: &redrives::read(&directory),
         shard: history.shard.as_deref(),
         is_running: running.is_some(),
+        hindered: hindered.as_deref(),
     };
     let verdicts = verdicts(&history, &place, &sequence);
     if output == Output::Table {

@@ -80,6 +80,8 @@ pub struct System {
     invoke_endpoint: InvokeEndpoint,
     mappings: Vec<RunningMapping>,
     schedules: RunningSchedules,
+    /// Where what the mappings do is written down, or why that cannot be.
+    journal: Result<Journal, String>,
     chaos: Option<Arc<Chaos>>,
     /// Splits partitions while everything runs, when there is chaos.
     splits: Option<JoinHandle<()>>,
@@ -122,6 +124,7 @@ impl System {
         tracing::info!("functions  {}", names(functions.keys()));
         let invoke_endpoint = start_invoke_endpoint(&functions, invoke);
         let chaos = options.chaos.map(Chaos::new);
+        let journal = begin_journal(&options.directory.join("journal"), clock());
         let surroundings = mappings::Surroundings {
             stack: &stack,
             streams: &streams,
@@ -131,7 +134,7 @@ impl System {
             pace,
             s3_url: &object_endpoint.url(),
             checkpoint_folder: &options.directory.join("checkpoints"),
-            journal: begin_journal(&options.directory.join("journal"), clock()),
+            journal: journal.as_ref().ok().cloned(),
             data_folder: &options.directory,
             duplicate_deliveries: options.duplicate_deliveries,
             chaos: chaos.as_ref(),
@@ -155,6 +158,7 @@ impl System {
             invoke_endpoint,
             mappings,
             schedules,
+            journal,
             chaos,
             splits,
             _lock: lock,
@@ -249,6 +253,12 @@ impl System {
             (name, function, mapping.end(), mapping.status())
         };
         self.mappings.iter().map(of).collect()
+    }
+
+    /// Why what the mappings do cannot be written down now, and what to do about it.
+    #[must_use]
+    pub fn journal_fault(&self) -> Option<String> {
+        self.journal.as_ref().map_or_else(|fault| Some(fault.clone()), Journal::fault)
     }
 
     /// The folder in which a bucket's objects are plain files.
@@ -355,7 +365,6 @@ async fn build(stack: &Stack, options: &Options) -> Result<BTreeMap<String, Path
     }
 }
 
-/// Begins the journal. Without one everything runs all the same, and only `explain` knows less.
 /// Takes the data folder for this process alone: two that follow its checkpoints would both deliver, and
 /// overwrite what the other one did. The system frees it when the process ends, however that is.
 fn lock(directory: &Path) -> Result<File, String> {
@@ -376,12 +385,16 @@ fn lock(directory: &Path) -> Result<File, String> {
     }
 }
 
-fn begin_journal(folder: &Path, now_ms: i64) -> Option<Journal> {
-    Journal::begin(folder, now_ms)
-        .inspect_err(|error| {
-            tracing::warn!("cannot write the journal in {}: {error}", folder.display());
-        })
-        .ok()
+/// Begins the journal. Without one everything runs all the same, and only `explain` knows less.
+fn begin_journal(folder: &Path, now_ms: i64) -> Result<Journal, String> {
+    Journal::begin(folder, now_ms).map_err(|error| {
+        let fault = format!(
+            "the journal in `{}` cannot be begun ({error}): correct that and start `weir up` again",
+            folder.display()
+        );
+        tracing::warn!("{fault}; `weir streams explain` does not know what happens meanwhile");
+        fault
+    })
 }
 
 fn start_invoke_endpoint(

@@ -98,6 +98,7 @@ fn explain_with(
         redrives,
         shard: history.shard.as_deref(),
         is_running: true,
+        hindered: None,
     };
     let verdicts = verdicts(&history, &place, sequence);
     let object = verdicts[0].failure_object.clone();
@@ -233,6 +234,11 @@ fn what_was_redriven_is_said_to_be() {
     }
 }
 
+fn waiting<'a>(mapping: &'a str, sequence: &'a str, shard: Option<&'a str>) -> Waiting<'a> {
+    let (missed, starts_at, is_running, hindered) = (0, None, true, None);
+    Waiting { mapping, sequence, shard, missed, starts_at, is_running, hindered }
+}
+
 /// Goal: what another shard has done is not said of a record of this one.
 #[test]
 fn a_record_waits_as_its_own_shard_says() {
@@ -258,7 +264,7 @@ fn a_record_waits_as_its_own_shard_says() {
         ("over", Some("a"), 0, "the mapping runs no more: its stream is disabled"),
         ("other", Some("a"), 0, "the mapping is not running"),
     ] {
-        let waiting = Waiting { mapping, sequence: "41", shard: of, missed, starts_at: None };
+        let waiting = Waiting { missed, ..waiting(mapping, "41", of) };
         let said = waiting.text(Some(&status));
         assert!(said.starts_with(expected), "{mapping} {of:?}: {said}");
     }
@@ -280,7 +286,7 @@ fn a_record_waits_as_its_own_shard_says() {
         ("c", "51", latest, "it has not been read yet"),
     ] {
         let of = Some(of);
-        let waiting = Waiting { mapping: "votes", sequence, shard: of, missed: 0, starts_at };
+        let waiting = Waiting { starts_at, ..waiting("votes", sequence, of) };
         let said = waiting.text(Some(&status));
         assert!(said.starts_with(expected), "{of:?} {sequence}: {said}");
     }
@@ -314,6 +320,7 @@ fn mappings_that_do_not_run_are_said_to_be() {
         redrives: &[],
         shard: None,
         is_running: true,
+        hindered: None,
     };
     let verdicts = verdicts(&History::default(), &place, "41");
     let said = text("41", &History::default(), Ok(&found), &verdicts);
@@ -369,6 +376,7 @@ fn an_attempt_without_an_end_is_said_to_be_over_once_its_run_is() {
             redrives: &[],
             shard: history.shard.as_deref(),
             is_running,
+            hindered: None,
         };
         let said = text("41", &history, Err(&NotFound::Gone), &verdicts(&history, &place, "41"));
         for expected in [outcome, detail, end] {
@@ -376,4 +384,43 @@ fn an_attempt_without_an_end_is_said_to_be_over_once_its_run_is() {
         }
         assert_eq!(said.contains("killed"), end == missed, "{said}");
     }
+}
+
+/// Goal: whoever asks is not told to ask again for what will never be written.
+#[test]
+fn what_cannot_be_written_is_said_and_not_waited_for() {
+    let shard = |checkpoint: &str| json!({"id": "s", "state": "working", "checkpoint": checkpoint});
+    let status = |checkpoint: &str| json!({"mappings": [{"mapping": "votes", "shards": [shard(checkpoint)]}]});
+    let (before, past) = (status("40"), status("41"));
+    let full = Some("the journal cannot be written: make room");
+    for (status, is_running, hindered, expected) in [
+        (Some(&past), true, full, "does not have it: the journal cannot be written: make room"),
+        (Some(&past), true, None, "it is done or was given up, and the journal has it no more"),
+        (Some(&before), true, full, "it has not been read yet"),
+        (None, true, full, "`weir up` runs, and its state is not known here"),
+        (None, false, None, "`weir up` does not run"),
+    ] {
+        let waiting = Waiting { is_running, hindered, ..waiting("votes", "41", Some("s")) };
+        let said = waiting.text(status);
+        assert!(said.contains(expected), "{said}");
+    }
+
+    let folder = tempfile::tempdir().unwrap();
+    let journal = Journal::begin(folder.path(), 1).unwrap();
+    journal.introduce(introduction(None, None));
+    journal.write(std::iter::once(entry("invoked 1 1 41")));
+    let history = history_of(Reader::open(folder.path()).unwrap(), "41");
+    let place = Surroundings {
+        found: None,
+        status: Some(&past),
+        directory: Path::new("up"),
+        redrives: &[],
+        shard: Some("s"),
+        is_running: true,
+        hindered: full,
+    };
+    let said = text("41", &history, Err(&NotFound::Gone), &verdicts(&history, &place, "41"));
+    assert!(said.contains("end unknown") && said.contains("not say which: the journal"), "{said}");
+    assert!(said.contains("· its end is not in the journal\n"), "{said}");
+    assert!(!said.contains("ask again") && !said.contains("killed"), "{said}");
 }

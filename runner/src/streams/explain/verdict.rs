@@ -25,6 +25,8 @@ pub(super) struct Verdict {
     pub(super) missed: u64,
     /// Whether the mapping is past the record, so that no attempt with it runs any more.
     is_over: bool,
+    /// Whether its `weir up` is kept from writing the journal.
+    is_hindered: bool,
 }
 
 impl Verdict {
@@ -32,7 +34,10 @@ impl Verdict {
     pub(super) fn end(&self, attempt: &Attempt) -> String {
         match &attempt.end {
             // A report that the journal misses does not come any more.
-            None if self.is_over && attempt.place.is_some() && self.missed > 0 => {
+            None if self.is_over
+                && attempt.place.is_some()
+                && (self.missed > 0 || self.is_hindered) =>
+            {
                 "its end is not in the journal".to_owned()
             }
             None if self.is_over && attempt.place.is_some() => {
@@ -70,6 +75,8 @@ pub(super) struct Surroundings<'a> {
     pub(super) shard: Option<&'a str>,
     /// Whether the `weir up` runs that writes the journal.
     pub(super) is_running: bool,
+    /// What keeps it from writing, if something does.
+    pub(super) hindered: Option<&'a str>,
 }
 
 pub(super) fn verdicts(
@@ -116,6 +123,7 @@ fn idle(status: &Value, table: Option<&str>) -> Vec<Verdict> {
         filter: Vec::new(),
         missed: 0,
         is_over: false,
+        is_hindered: false,
     };
     let disabled = of_table("disabled").map(|entry| verdict(entry, DISABLED.to_owned()));
     let absent = of_table("not_run").map(|entry| {
@@ -154,6 +162,8 @@ fn verdict(
         shard: found.map(|found| found.shard.as_str()).or(place.shard),
         missed: mapping.missed,
         starts_at: mapping.facts.starting_position.as_deref(),
+        is_running: place.is_running,
+        hindered: place.hindered,
     };
     let attempts = attempts(mapping, place.is_running);
     let is_over = waiting.is_over(status);
@@ -188,6 +198,7 @@ fn verdict(
         filter: why,
         missed: mapping.missed,
         is_over,
+        is_hindered: place.hindered.is_some(),
     }
 }
 
@@ -291,6 +302,10 @@ pub(super) struct Waiting<'a> {
     pub(super) missed: u64,
     /// The mapping's `StartingPosition`; older journals do not say it.
     pub(super) starts_at: Option<&'a str>,
+    /// Whether its `weir up` runs.
+    pub(super) is_running: bool,
+    /// What keeps that one from writing what it does, if something does.
+    pub(super) hindered: Option<&'a str>,
 }
 
 impl Waiting<'_> {
@@ -298,6 +313,9 @@ impl Waiting<'_> {
     /// other shards than the record's own.
     pub(super) fn text(&self, status: Option<&Value>) -> String {
         let Some(status) = status else {
+            if self.is_running {
+                return "`weir up` runs, and its state is not known here".to_owned();
+            }
             return "`weir up` does not run; it goes on from its checkpoint when it is started"
                 .to_owned();
         };
@@ -329,12 +347,13 @@ impl Waiting<'_> {
     /// last attempt of a run that is over was cut off.
     fn over(&self, attempts: &[Attempt]) -> String {
         let last = attempts.iter().rfind(|attempt| attempt.place.is_some());
-        let why = match self.missed {
-            0 if last.is_some_and(|last| last.end == Some(End::Missed)) => {
+        let why = match (self.missed, self.hindered) {
+            (0, _) if last.is_some_and(|last| last.end == Some(End::Missed)) => {
                 ": `weir up` was killed meanwhile".to_owned()
             }
-            0 => " yet; ask again in a moment".to_owned(),
-            missed => format!(": it misses {}", reports(missed)),
+            (_, Some(why)) => format!(": {why}"),
+            (0, None) => " yet; ask again in a moment".to_owned(),
+            (missed, None) => format!(": it misses {}", reports(missed)),
         };
         format!(
             "it is done or was given up, as the checkpoint is past it; the journal does not say which{why}"
@@ -367,12 +386,17 @@ impl Waiting<'_> {
     fn in_shard(&self, shard: &Value) -> String {
         let text = |name: &str| shard.get(name).and_then(Value::as_str);
         if self.is_past(shard) {
-            return match self.missed {
-                0 if self.starts_at == Some(LATEST) => {
+            return match (self.missed, self.hindered) {
+                (_, Some(why)) => {
+                    format!("it is done or was given up, and the journal does not have it: {why}")
+                }
+                (0, None) if self.starts_at == Some(LATEST) => {
                     format!("{BEFORE_THE_START}, or it is done and the journal has it no more")
                 }
-                0 => "it is done or was given up, and the journal has it no more".to_owned(),
-                missed => {
+                (0, None) => {
+                    "it is done or was given up, and the journal has it no more".to_owned()
+                }
+                (missed, None) => {
                     format!("it is done or was given up; the journal misses {}", reports(missed))
                 }
             };
