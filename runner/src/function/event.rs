@@ -46,6 +46,12 @@ pub enum Event<'a> {
         /// How, in Lambda's words.
         exit: &'a str,
     },
+    /// The program was built anew: what is invoked from now on is run by the new one, and idle
+    /// instances of the one before end.
+    ProgramChanged {
+        /// The function.
+        function: &'a str,
+    },
     /// An instance took an invocation.
     InvocationStarted {
         /// The function.

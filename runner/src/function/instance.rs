@@ -26,6 +26,7 @@ use super::{
     memory::{self, Peak},
     orphans::Orphans,
     outcome::{self, exit_text},
+    program::{self, Build},
     runtime_api::{self, Delivery, Mailbox},
 };
 use crate::listener::{self, Listener};
@@ -61,6 +62,11 @@ pub(super) enum StartError {
 }
 
 impl StartError {
+    /// Whether somebody is just writing the program.
+    pub(super) fn is_busy(&self) -> bool {
+        matches!(self, Self::Spawn { source, .. } if source.kind() == ErrorKind::ExecutableFileBusy)
+    }
+
     /// Why no process can ever be started from what is there, in the words of Lambda. What may pass is
     /// none of it: a machine without room for one more process, a program that is just being built.
     pub(super) fn invalid_entrypoint(&self) -> Option<String> {
@@ -91,6 +97,8 @@ pub(super) struct Instance {
     started: Instant,
     /// What it was started with.
     keys: Credentials,
+    /// What it was started from.
+    build: Option<Build>,
     mailbox: Arc<Mailbox>,
     tail: Arc<Tail>,
     peak: Arc<Peak>,
@@ -172,6 +180,8 @@ impl Instance {
         // Ctrl-C in a terminal goes to this process, which then ends its children in order.
         #[cfg(unix)]
         command.process_group(0);
+        // One that takes its place in this moment is seen before the next invocation.
+        let build = program::look(&settings.binary);
         let child = command
             .spawn()
             .map_err(|source| StartError::Spawn { binary: settings.binary.clone(), source })?;
@@ -189,6 +199,7 @@ impl Instance {
             pid,
             started,
             keys,
+            build,
             mailbox,
             tail,
             peak,
@@ -214,6 +225,11 @@ impl Instance {
     /// keys that are to be used.
     pub(super) fn is_fit(&self, keys: &Credentials) -> bool {
         !self.has_exited() && !self.mailbox.is_closed() && self.keys == *keys
+    }
+
+    /// Whether it was started from a build.
+    pub(super) fn is_of(&self, build: &Build) -> bool {
+        self.build.as_ref() == Some(build)
     }
 
     pub(super) fn handle(&self) -> Handle {

@@ -3,7 +3,7 @@
 //! A function has up to `concurrency` instances. An instance is a child process with a listener of
 //! its own, so that who asks for an invocation, who answered it and who died over it is never
 //! a guess. Instances are started when an invocation finds all others busy, kept for the next one,
-//! and replaced when they exit or run out of time.
+//! and replaced when they exit, run out of time, or their program was built anew.
 //!
 //! When this process dies without a chance to clean up (`kill -9`), its sockets close, the call for
 //! the next invocation that each instance has open breaks, and `lambda_runtime` ends the child; an
@@ -23,6 +23,7 @@ mod memory;
 mod orphans;
 mod outcome;
 mod pool;
+mod program;
 mod remote;
 mod runtime_api;
 mod signing;

@@ -18,16 +18,17 @@ use bytes::Bytes;
 use serde_json::json;
 use tokio::{
     sync::Semaphore,
-    time::{Instant, sleep_until, timeout},
+    time::{Instant, sleep, sleep_until, timeout},
 };
 
 use super::{
-    Error, InvokeOutcome, REQUEST_BYTES_MAX, Settings, environment,
+    Credentials, Error, InvokeOutcome, REQUEST_BYTES_MAX, Settings, environment,
     event::{Event, Observer},
-    instance::{Attempt, Handle, Instance, Shared},
+    instance::{Attempt, Handle, Instance, Shared, StartError},
     log::LogFile,
     orphans::Orphans,
     outcome,
+    program::{self, Build},
     remote::{self, Remote},
     signing::Signing,
 };
@@ -70,6 +71,8 @@ struct Pool {
 struct Instances {
     idle: Vec<Instance>,
     live: BTreeMap<u64, Handle>,
+    /// The program as the last invocation found it.
+    build: Option<Build>,
     closed: bool,
     failed_starts: u32,
     next_start: Option<Instant>,
@@ -310,14 +313,18 @@ impl Pool {
             InvokeOutcome::NotInvoked(format!("function=`{name}`: {reason}"))
         };
         let keys = self.signing.keys().await.map_err(|reason| not_invoked(&reason))?;
+        self.follow_program().await;
         let pause = {
             let mut instances = self.instances();
             if instances.closed {
                 return Err(self.ended());
             }
+            let build = instances.build.clone();
             // One that is not fit is dropped, which ends it.
             while let Some(instance) = instances.idle.pop() {
-                if instance.is_fit(&keys) {
+                if instance.is_fit(&keys)
+                    && build.as_ref().is_none_or(|build| instance.is_of(build))
+                {
                     return Ok(instance);
                 }
             }
@@ -326,8 +333,7 @@ impl Pool {
         if let Some(pause) = pause {
             sleep_until(pause).await;
         }
-        let number = self.numbers.fetch_add(1, Ordering::Relaxed);
-        let started = Instance::start(self.shared.clone(), number, keys).await;
+        let started = self.start(keys).await;
         let instance = started.map_err(|error| match error.invalid_entrypoint() {
             Some(why) => {
                 let outcome = outcome::invalid_entrypoint(request_id, &why);
@@ -346,6 +352,49 @@ impl Pool {
         instances.live.retain(|_, handle| !handle.has_exited());
         instances.live.insert(instance.number(), instance.handle());
         Ok(instance)
+    }
+
+    /// Looks whether the program was built anew. Instances that are idle go with the old one; one that
+    /// is busy goes when it would be taken next.
+    async fn follow_program(&self) {
+        let binary = &self.shared.settings.binary;
+        let (known, is_warm) = {
+            let instances = self.instances();
+            (instances.build.clone(), !instances.idle.is_empty())
+        };
+        let found = match &known {
+            None => program::look(binary),
+            Some(known) => program::current(binary, known, is_warm).await,
+        };
+        let Some(found) = found.filter(|found| known.as_ref() != Some(found)) else { return };
+        let mut instances = self.instances();
+        // Another invocation may have seen it meanwhile.
+        if instances.build.as_ref() == Some(&found) {
+            return;
+        }
+        instances.idle.retain(|instance| instance.is_of(&found));
+        instances.build = Some(found);
+        // It is not the new one that did not start.
+        (instances.failed_starts, instances.next_start) = (0, None);
+        drop(instances);
+        if known.is_some() {
+            let function = &self.shared.settings.name;
+            (self.shared.observer)(&Event::ProgramChanged { function });
+        }
+    }
+
+    /// Starts an instance. A program that somebody still writes is tried again for a while.
+    async fn start(&self, keys: Credentials) -> Result<Instance, StartError> {
+        let mut looks = 1;
+        loop {
+            let number = self.numbers.fetch_add(1, Ordering::Relaxed);
+            let started = Instance::start(self.shared.clone(), number, keys.clone()).await;
+            match started {
+                Err(error) if error.is_busy() && looks < program::LOOKS_MAX => looks += 1,
+                started => return started,
+            }
+            sleep(program::SETTLED).await;
+        }
     }
 
     /// Puts an instance aside for the next invocation.

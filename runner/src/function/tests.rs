@@ -53,6 +53,7 @@ impl Fixture {
                 Event::InstanceStarted { .. } => "started".to_owned(),
                 Event::InstanceReady { .. } => "ready".to_owned(),
                 Event::InstanceExited { exit, .. } => format!("exited: {exit}"),
+                Event::ProgramChanged { .. } => "built anew".to_owned(),
                 Event::InvocationStarted { cold, .. } => format!("invoked, cold {cold}"),
                 Event::InvocationEnded { .. } => "ended".to_owned(),
                 Event::Line { request_id, line, .. } => {
@@ -485,6 +486,32 @@ async fn an_instance_is_followed_by_one_with_newer_keys() {
     }
     // The one with the first key is gone, and the other one was kept.
     wait(|| fixture.function.instances().len() == 1).await;
+}
+
+/// Goal: what is built anew while `weir up` runs is what is invoked next, also where warm instances of
+/// the one before are left; and a build that is under way takes nothing away.
+#[tokio::test]
+async fn a_program_that_is_built_anew_runs_from_the_next_invocation_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("bootstrap");
+    fs::copy(binary(), &program).unwrap();
+    let fixture = Fixture::start(|settings| settings.binary.clone_from(&program));
+    let echo = json!({ "do": "echo" });
+    let sleep = json!({ "do": "sleep", "ms": 500 });
+    join_all([fixture.process(sleep.clone()), fixture.process(sleep)]).await;
+    let warm = fixture.function.instances();
+    assert_eq!(warm.len(), 2);
+    let is_warm = |process: u64| warm.iter().any(|pid| u64::from(*pid) == process);
+    fs::remove_file(&program).unwrap();
+    assert!(is_warm(fixture.process(echo.clone()).await), "while nothing else is there");
+    assert!(!fixture.seen("built anew"));
+    fs::copy(binary(), &program).unwrap();
+    let process = fixture.process(echo.clone()).await;
+    assert!(!is_warm(process));
+    wait(|| fixture.function.instances().len() == 1).await;
+    assert_eq!(fixture.process(echo).await, process);
+    let events = fixture.events.lock().unwrap();
+    assert_eq!(events.iter().filter(|seen| *seen == "built anew").count(), 1);
 }
 
 #[tokio::test]

@@ -158,7 +158,12 @@ fn instances(stack: &Stack, described: &template::Function) -> usize {
 
 /// What happens to processes is for who looks closely; what a person must know of it, a mapping says.
 fn observer() -> Observer {
-    Arc::new(|event: &Event<'_>| tracing::debug!("{event:?}"))
+    Arc::new(|event: &Event<'_>| match event {
+        Event::ProgramChanged { function } => tracing::info!(
+            "function   {function}: its program was built anew and runs from the next invocation on"
+        ),
+        event => tracing::debug!("{event:?}"),
+    })
 }
 
 #[cfg(test)]
