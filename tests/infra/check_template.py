@@ -240,6 +240,29 @@ class Expansion(unittest.TestCase):
         for function in self.functions():
             self.assertIn("${%s}" % function, body)
 
+    def test_the_dashboard_shows_what_functions_write(self):
+        source = (ROOT / "functions/processor/src/metrics.rs").read_text()
+        written = set(re.findall(r'(?:count|milliseconds)\("(\w+)"', source))
+        [dashboard] = self.of_type("AWS::CloudWatch::Dashboard").values()
+        widgets = json.loads(dashboard["DashboardBody"]["Fn::Sub"])["widgets"]
+        places = {(widget["x"], widget["y"]) for widget in widgets}
+        self.assertEqual(len(places), len(widgets), "no widget lies on another")
+        shown = set()
+        for widget in widgets:
+            for namespace, metric, dimension, subject, _ in widget["properties"]["metrics"]:
+                if namespace == "Weir":
+                    self.assertIn(metric, written)
+                    self.assertEqual(dimension, "FunctionName")
+                    shown.add((metric, subject))
+        followers = [function for function in self.functions() if self.has_mapping(function)]
+        for metric, functions in {
+            "RecordsApplied": followers, "RecordsRefused": followers,
+            "TotalsDamaged": ["CountersFunction"], "CopiesRepaired": ["FanOutFunction"],
+            "HoursPostponed": ["ArchiveMaintenanceFunction"], "CompactionDuration": ["ArchiveMaintenanceFunction"],
+        }.items():
+            for function in functions:
+                self.assertIn((metric, "${%s}" % function), shown)
+
     def test_every_parameter_is_described_and_limited(self):
         for name, parameter in self.template["Parameters"].items():
             self.assertIn("Description", parameter, name)
