@@ -20,6 +20,7 @@ mod payload;
 mod proposer;
 mod reader;
 mod receiver;
+mod recent;
 mod replica;
 pub mod status;
 #[cfg(test)]
@@ -31,7 +32,7 @@ pub mod worker;
 
 use std::collections::BTreeSet;
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -231,12 +232,14 @@ impl Node {
             log.cut_replaced(arc, applied).map_err(describe)?;
         }
         let persist_due = replica.persist_due();
-        let transfers = Arc::new(AtomicU64::new(0));
+        let before_recent = replica.before_recent();
+        let (transfers, sending) = (Arc::default(), Arc::default());
         let network = network::Network {
             id,
             arc,
             transport: Arc::clone(&transport),
             transfers,
+            sending: Arc::clone(&sending),
             snapshot_part: settings.snapshot_part,
         };
         let config = Arc::new(settings.config()?);
@@ -246,7 +249,15 @@ impl Node {
             .map_err(|error| error.to_string())?;
         // Who answers a question has said before how it does: until then nobody would vote.
         raft.is_initialized().await.map_err(|error| error.to_string())?;
-        tokio::spawn(watch::watch_over(raft.clone(), arc, persist_due, log.clone(), on_fatal));
+        let watched = watch::Watched {
+            raft: raft.clone(),
+            arc,
+            due: persist_due,
+            log: log.clone(),
+            before_recent,
+            sending,
+        };
+        tokio::spawn(watch::watch_over(watched, on_fatal));
         let inner = Inner {
             id,
             arc,

@@ -19,6 +19,7 @@ use tokio::sync::{Notify, watch};
 
 use super::home::{Begun, StorageHome};
 use super::payload::{Outcome, Payload};
+use super::recent::{Before, Recent};
 use super::types::{Entry, LogId, Replies, SnapshotMeta, StoredMembership, TypeConfig};
 use super::worker::{Worker, run_on};
 use super::{NodeLog, OnFatal, bytes_of};
@@ -35,8 +36,9 @@ pub(super) const PART_BYTES: usize = 512 * 1024;
 /// Bytes of entries after which the state is made durable, so that the log does not grow without bound:
 /// somewhat less than two of its segments, which it then uses again.
 const PERSIST_BYTES: usize = 40 * 1024 * 1024;
-/// What entries changed counts by this part: a node that starts makes it again, which takes a second or
-/// two for 160 MB. Items with some indexes and a stream change about so many times their own bytes.
+/// What the entries of an arc changed counts by this part: a node that starts makes it again, which takes
+/// a second or two for 160 MB. Items with some indexes and a stream change about so many times their own
+/// bytes.
 const CHANGED_PART: usize = 4;
 
 /// Keys and values.
@@ -105,6 +107,7 @@ pub struct Replica {
     shared: Arc<Shared>,
     unpersisted_bytes: usize,
     persist_due: Arc<Notify>,
+    recent: Recent,
     /// Whether what it works out is kept for other replicas.
     has_neighbours: bool,
     on_fatal: OnFatal,
@@ -150,6 +153,7 @@ impl Replica {
             shared,
             unpersisted_bytes,
             persist_due,
+            recent: Recent::default(),
             has_neighbours,
             on_fatal,
         })
@@ -161,6 +165,10 @@ impl Replica {
     }
 
     /// Notified when much of the state is not durable by itself.
+    pub(super) fn before_recent(&self) -> Before {
+        self.recent.before()
+    }
+
     pub(super) fn persist_due(&self) -> Arc<Notify> {
         Arc::clone(&self.persist_due)
     }
@@ -178,6 +186,7 @@ impl Replica {
     fn apply_entry(&mut self, entry: Entry, is_asked: bool) -> Result<Replies, io::Error> {
         let at = entry.log_id;
         let log_bytes = bytes_of(&entry);
+        self.recent.note(at.index, log_bytes);
         let applied = Op::Put(APPLIED_KEY.to_vec(), encode(&at)?.into());
         let (batch, replies) = match entry.payload {
             EntryPayload::Normal(payload) => self.outcome_of(at, &payload, applied, is_asked)?,

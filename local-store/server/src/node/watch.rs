@@ -1,35 +1,39 @@
 //! What a replica does beside its requests: it notices its own end, and keeps the log short.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use openraft::async_runtime::watch::WatchReceiver;
 use openraft::errors::Fatal;
 
+use super::recent::Before;
 use super::types::TypeConfig;
 use super::{NodeLog, OnFatal, Raft};
 use crate::ring::ArcId;
 
 /// How often a node looks whether its arc holds up the log.
 const LOG_LOOK: Duration = Duration::from_secs(1);
-/// Log files beyond this size are shortened to what the last durable state lacks whenever the next one
-/// is made, even if a peer is behind and then has to be sent a snapshot. So some 40 to 80 MB stay for
-/// peers: the entries that stay anyway may have 16 MB each, and files that grow are written twice, as
-/// each is filled with zeros before it is used, where those that were given back are used again.
-const LOG_BYTES_KEPT: u64 = 64 * 1024 * 1024;
-/// An arc that holds up log files beyond this size has its state made durable, however little was
-/// written to it.
-const LOG_BYTES_HELD: u64 = 256 * 1024 * 1024;
+/// Log files beyond this size are shortened to what the state lacks, even if a peer is behind and
+/// then has to be sent a snapshot.
+const LOG_BYTES_KEPT: u64 = 256 * 1024 * 1024;
+
+/// What is watched of a replica.
+pub(super) struct Watched {
+    pub(super) raft: Raft,
+    pub(super) arc: ArcId,
+    /// Told when the state is to be made durable.
+    pub(super) due: Arc<tokio::sync::Notify>,
+    pub(super) log: NodeLog,
+    pub(super) before_recent: Before,
+    /// Snapshots that are being sent.
+    pub(super) sending: Arc<AtomicU64>,
+}
 
 /// Watches over a node until it ends: reports a consensus that ended by itself, as a node is never
 /// half alive, and has the state made durable when much of it is not.
-pub(super) async fn watch_over(
-    raft: Raft,
-    arc: ArcId,
-    due: Arc<tokio::sync::Notify>,
-    log: NodeLog,
-    on_fatal: OnFatal,
-) {
+pub(super) async fn watch_over(watched: Watched, on_fatal: OnFatal) {
+    let Watched { raft, arc, due, log, .. } = &watched;
     let mut metrics = raft.metrics();
     let mut look = tokio::time::interval(LOG_LOOK);
     look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -49,16 +53,16 @@ pub(super) async fn watch_over(
                 }
             }
             () = due.notified() => {
-                if let Err(error) = make_durable(&raft, &log).await {
+                if let Err(error) = make_durable(&watched).await {
                     tracing::debug!(%error, "a node ended before its state was made durable");
                 }
             }
             // An arc that is rarely written to must not keep the log of all from being shortened;
             // and what a log holds that is long when the node starts nothing else counts.
             _ = look.tick() => {
-                if log.usage().1 > LOG_BYTES_HELD
-                    && log.is_held_by(arc)
-                    && let Err(error) = make_durable(&raft, &log).await
+                if log.usage().1 > LOG_BYTES_KEPT
+                    && log.is_held_by(*arc)
+                    && let Err(error) = make_durable(&watched).await
                 {
                     tracing::debug!(%error, "a node ended before its state was made durable");
                 }
@@ -67,12 +71,23 @@ pub(super) async fn watch_over(
     }
 }
 
-/// Has the state made durable, and the log shortened further than usual when it is large.
-async fn make_durable(raft: &Raft, log: &NodeLog) -> Result<(), Fatal<TypeConfig>> {
-    let snapshot = raft.metrics().borrow_watched().snapshot;
+/// Has the state made durable, and the log shortened further than by the number of its entries when
+/// they are large, or when it is: files that are given back are used again, and others have to be filled
+/// with zeros first.
+async fn make_durable(watched: &Watched) -> Result<(), Fatal<TypeConfig>> {
+    let Watched { raft, log, before_recent, sending, .. } = watched;
+    let snapshot = raft.metrics().borrow_watched().snapshot.map_or(0, |at| at.index);
     let (_, log_bytes) = log.usage();
-    if let Some(at) = snapshot.filter(|_| log_bytes > LOG_BYTES_KEPT) {
-        raft.trigger().purge_log(at.index).await?;
+    let before = if log_bytes > LOG_BYTES_KEPT {
+        snapshot
+    } else if sending.load(Ordering::Relaxed) == 0 {
+        before_recent.index().min(snapshot)
+    } else {
+        // Who is sent one needs what comes behind it.
+        0
+    };
+    if before > 0 {
+        raft.trigger().purge_log(before).await?;
     }
     raft.trigger().snapshot().await
 }

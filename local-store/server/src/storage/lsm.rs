@@ -303,9 +303,8 @@ impl State {
                 None => Vec::new(),
             };
             let in_tree = |first| first != QUEUE_KEYS;
-            let written = table.with_versions(in_tree, |versions| {
-                self.tree.flush_to_tables(&mut versions.chain(listed).map(Ok))
-            })?;
+            let versions = table.versions(in_tree).chain(listed);
+            let written = self.tree.flush_to_tables(&mut versions.map(Ok))?;
             if let Some((tables, _)) = written {
                 self.tree.register_tables(&tables, None, None, &[], oldest)?;
             }

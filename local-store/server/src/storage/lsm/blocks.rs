@@ -2,6 +2,7 @@
 //!
 //! How rows are found, and in which order they are, is in `rows`.
 
+use super::key::Beginning;
 use super::rows::Row;
 
 /// Rows of a block: a table in memory grows by one, and what stands in the others stays there.
@@ -67,16 +68,17 @@ impl Blocks {
         (place, was_listed)
     }
 
-    /// Where rows are of which somebody needs to know.
-    pub(super) fn needed(&self) -> Vec<Place> {
-        let mut needed = Vec::new();
-        let places = self.blocks.iter().flat_map(|block| block.rows.iter().zip(&block.standings));
-        for (place, (row, standing)) in (0..).zip(places) {
-            if !(standing.is_new && row.versions.is_nothing()) {
-                needed.push(place);
-            }
-        }
-        needed
+    /// Where rows are whose beginning is wanted, and of which somebody needs to know.
+    pub(super) fn needed(
+        &self,
+        is_wanted: impl Fn(&Beginning) -> bool,
+    ) -> impl Iterator<Item = (Beginning, Place)> {
+        let rows = self.blocks.iter().flat_map(|block| block.rows.iter().zip(&block.standings));
+        (0..).zip(rows).filter_map(move |(place, (row, standing))| {
+            let beginning = row.key.beginning();
+            let is_nothing = standing.is_new && row.versions.is_nothing();
+            (is_wanted(&beginning) && !is_nothing).then_some((beginning, place))
+        })
     }
 
     /// The place behind the last row, in a block that has room for it.

@@ -14,6 +14,7 @@ use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use lsm_tree::{InternalValue, Slice, ValueType};
 use partition::{Op, Value, Visit};
 
+use super::blocks::Place;
 use super::key::Key;
 use super::rows::{Range, Row, Rows, VALUE_BYTES_TOGETHER};
 
@@ -195,16 +196,33 @@ impl Memtable {
         }
     }
 
-    /// Calls a function with every version of the keys whose first byte is wanted, in the order in which the tree
-    /// keeps them: by key, the newest first.
-    pub(super) fn with_versions<T>(
+    /// Every version of the keys whose first byte is wanted, in the order in which the tree keeps them: by
+    /// key, the newest first. Nothing is written to the table any more. Whoever reads it waits for some
+    /// rows at most, however long it takes until all are asked for.
+    pub(super) fn versions(
         &self,
         is_wanted: impl Fn(u8) -> bool,
-        take: impl FnOnce(&mut dyn Iterator<Item = InternalValue>) -> T,
-    ) -> T {
+    ) -> impl Iterator<Item = InternalValue> {
+        let places = self.read().places(is_wanted);
+        let mut next = 0;
+        let mut some = Vec::new().into_iter();
+        std::iter::from_fn(move || {
+            loop {
+                if let Some(version) = some.next() {
+                    return Some(version);
+                }
+                let together = places.get(next..)?.chunks(ROWS_TOGETHER).next()?;
+                next += together.len();
+                some = self.stored_versions(together).into_iter();
+            }
+        })
+    }
+
+    /// Every version of the rows in some places.
+    fn stored_versions(&self, places: &[Place]) -> Vec<InternalValue> {
         let rows = self.read();
         let mut key = Vec::new();
-        let mut versions = rows.all(is_wanted).flat_map(|row| {
+        let versions = rows.in_places(places).flat_map(|row| {
             key.clear();
             row.key.append_to(&mut key);
             let user_key = Slice::from(key.as_slice());
@@ -218,16 +236,18 @@ impl Memtable {
             let versions = std::iter::once(&row.versions.newest);
             versions.chain(row.versions.older.iter().rev()).map(stored)
         });
-        take(&mut versions)
+        versions.collect()
     }
 
     /// The newest of each key with this first byte, in the order of the keys.
     pub(super) fn newest(&self, first: u8) -> Newest {
         let rows = self.read();
         let mut newest = Newest { keys: Vec::new(), rows: Vec::new() };
-        for row in rows.all(|other| other == first) {
-            row.key.append_to(&mut newest.keys);
-            newest.rows.push((newest.keys.len(), row.versions.newest.value.clone()));
+        for places in rows.places(|other| other == first).chunks(ROWS_TOGETHER) {
+            for row in rows.in_places(places) {
+                row.key.append_to(&mut newest.keys);
+                newest.rows.push((newest.keys.len(), row.versions.newest.value.clone()));
+            }
         }
         newest
     }

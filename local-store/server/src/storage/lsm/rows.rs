@@ -346,28 +346,10 @@ impl Rows {
             .filter_map(|place| self.blocks.get(*place))
     }
 
-    /// The rows whose first byte is wanted, in the order of their keys, without those of which nobody
-    /// needs to know.
-    pub(super) fn all(&self, is_wanted: impl Fn(u8) -> bool) -> impl Iterator<Item = &Row> {
-        let places = self.places_in_order(is_wanted).into_iter();
-        let mut places = places.map(Some).chain(std::iter::repeat(None));
-        let mut together = [None; ROWS_TOGETHER];
-        let mut next = ROWS_TOGETHER;
-        std::iter::from_fn(move || {
-            if next == ROWS_TOGETHER {
-                together.fill_with(|| places.next().flatten());
-                self.fetch_places(&together, VALUE_BYTES_TOGETHER);
-                next = 0;
-            }
-            let place = together.get(next).copied().flatten()?;
-            next += 1;
-            self.blocks.get(place)
-        })
-    }
-
-    /// Where these rows are. Rows that wait for their place in the order are sorted in for this once, so
+    /// Where the rows are whose first byte is wanted, in the order of their keys, without those of which
+    /// nobody needs to know. Rows that wait for their place in the order are sorted in for this once, so
     /// that nobody waits until all have one.
-    fn places_in_order(&self, is_wanted: impl Fn(u8) -> bool) -> Vec<Place> {
+    pub(super) fn places(&self, is_wanted: impl Fn(u8) -> bool) -> Vec<Place> {
         let is_wanted = |[first, ..]: &Beginning| {
             let [first, ..] = first.to_be_bytes();
             is_wanted(first)
@@ -376,8 +358,7 @@ impl Rows {
             let wanted = self.in_order.iter().filter(|(beginning, _)| is_wanted(beginning));
             return wanted.flat_map(|(_, places)| places.as_slice()).copied().collect();
         }
-        let mut sorted = self.beginnings(&self.blocks.needed());
-        sorted.retain(|(beginning, _)| is_wanted(beginning));
+        let mut sorted: Vec<_> = self.blocks.needed(is_wanted).collect();
         sorted.sort_unstable();
         let key_of = |(_, place): &(Beginning, Place)| self.blocks.get(*place).map(|row| &row.key);
         for alike in sorted.chunk_by_mut(|(one, _), (other, _)| one == other) {
@@ -386,6 +367,14 @@ impl Rows {
             }
         }
         sorted.into_iter().map(|(_, place)| place).collect()
+    }
+
+    /// The rows in these places, at most [`ROWS_TOGETHER`] of them, which are fetched together.
+    pub(super) fn in_places(&self, places: &[Place]) -> impl Iterator<Item = &Row> {
+        let mut together = [None; ROWS_TOGETHER];
+        together.iter_mut().zip(places).for_each(|(to, place)| *to = Some(*place));
+        self.fetch_places(&together, VALUE_BYTES_TOGETHER);
+        together.into_iter().flatten().filter_map(|place| self.blocks.get(place))
     }
 }
 
@@ -461,6 +450,11 @@ mod tests {
         out
     }
 
+    fn all(rows: &Rows) -> Vec<Vec<u8>> {
+        let places = rows.places(|_| true);
+        places.chunks(ROWS_TOGETHER).flat_map(|places| rows.in_places(places)).map(bytes).collect()
+    }
+
     proptest! {
         #[test]
         fn rows_are_found_and_in_order(
@@ -494,9 +488,9 @@ mod tests {
                 let_go(&mut rows, key);
                 let_go(&mut rows, key);
             }
-            let before: Vec<_> = rows.all(|_| true).map(bytes).collect();
+            let before = all(&rows);
             rows.put_in_order();
-            prop_assert_eq!(before, rows.all(|_| true).map(bytes).collect::<Vec<_>>());
+            prop_assert_eq!(before, all(&rows));
             let is_left = |position: usize| !(gone[position] && new[position]);
             let left: Vec<_> =
                 keys.iter().enumerate().filter(|(position, _)| is_left(*position)).collect();
@@ -516,8 +510,7 @@ mod tests {
                 prop_assert_eq!(found.map(bytes), keys.get(key).cloned());
             }
             rows.put_in_order();
-            let all: Vec<_> = rows.all(|_| true).map(bytes).collect();
-            prop_assert!(all.iter().eq(&keys));
+            prop_assert!(all(&rows).iter().eq(&keys));
             let is_within = |key: &Vec<u8>| (from.clone(), to.clone()).contains(key);
             let is_empty = match (&from, &to) {
                 (Bound::Unbounded, _) | (_, Bound::Unbounded) => false,
@@ -543,7 +536,7 @@ mod tests {
         assert_eq!(rows.unordered.len(), count - UNORDERED_MAX);
         rows.put_in_order();
         let expected: Vec<_> = (0..count).map(|number| number.to_be_bytes().to_vec()).collect();
-        assert_eq!(rows.all(|_| true).map(bytes).collect::<Vec<_>>(), expected);
+        assert_eq!(all(&rows), expected);
         for key in &expected {
             assert!(rows.find(&Key::from(key.as_slice())).is_some());
         }

@@ -1,6 +1,6 @@
 //! The tree and its thread, where only the inside shows what is tested.
 
-use super::memtable::Seen;
+use super::memtable::{Cursor, Seen};
 use super::*;
 
 fn put(key: u64) -> Batch {
@@ -16,6 +16,29 @@ fn small(path: &Path) -> LsmStorage {
 fn wait(until: impl Fn() -> bool) {
     let patience = Duration::from_millis(10);
     assert!((0..6_000).any(|_| until() || (thread::sleep(patience), false).1));
+}
+
+/// Goal: writing a table to disk takes as long as the disk does, and nobody who reads it waits for that,
+/// whether its rows are in order or not; what is written is the same.
+#[test]
+fn who_reads_a_table_does_not_wait_until_it_is_on_disk() {
+    let table = Memtable::default();
+    let nobody = Seen { oldest: u64::MAX, newest: 0 };
+    for number in 0..200 {
+        // In another order than that of the keys.
+        let key = number * 77 % 200;
+        table.apply(&put(key).ops, number, &nobody);
+    }
+    let mut written = table.versions(|_| true);
+    let first = written.next().unwrap();
+    let from = 3_u64.to_be_bytes();
+    let cursor = Cursor::new(&table, (&from, &[0xff]), false, u64::MAX);
+    assert_eq!(cursor.row().unwrap().0, from);
+    let keys: Vec<_> = [first].into_iter().chain(written).map(|row| row.key.user_key).collect();
+    let expected: Vec<_> = (0..200_u64).map(|key| key.to_be_bytes().to_vec()).collect();
+    assert!(keys.iter().map(|key| &**key).eq(&expected));
+    let again = table.versions(|_| true).map(|row| row.key.user_key);
+    assert!(again.eq(keys), "when the rows are in order");
 }
 
 #[test]
