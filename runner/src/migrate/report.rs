@@ -39,8 +39,7 @@ struct Known {
     route: Entry,
     problems: Problems,
     streams: Streams,
-    /// A document that cannot go back.
-    document: Option<String>,
+    documents: Documents,
     /// The comparisons that are at work.
     compared: Option<Progress>,
     throttled: Option<String>,
@@ -72,9 +71,9 @@ pub(super) async fn describe(
     if let (Some(watcher), Some(plan)) = (watcher, &plan) {
         streams = watcher.look(context, &state, plan, now).await;
         let asked = documents_in_the_way(context, plan, phase);
-        // What is not known in time is not said.
-        let asked = tokio::time::timeout(watcher.limit(), asked).await;
-        documents = asked.unwrap_or(Ok(Documents::NotAsked))?;
+        // What is not known in time is not said, but that it is not.
+        let unknown = Documents::Unknown { seconds: watcher.limit().as_secs() };
+        documents = tokio::time::timeout(watcher.limit(), asked).await.unwrap_or(Ok(unknown))?;
     }
     // After a cut-over a look may have noted what it proved.
     let state = if phase == Phase::CutOver { context.state(name).await? } else { state };
@@ -95,10 +94,6 @@ pub(super) async fn describe(
         true => last_heard(context, name).await?.map(|at| now.saturating_sub(at)),
         false => None,
     };
-    let document = match documents {
-        Documents::Refused(line) => Some(line),
-        Documents::NotAsked | Documents::AllWhole => None,
-    };
     let known = Known {
         state,
         plan,
@@ -107,7 +102,7 @@ pub(super) async fn describe(
         route,
         problems,
         streams,
-        document,
+        documents,
         compared,
         throttled,
         failing,
@@ -129,7 +124,7 @@ impl Known {
         standing.is_unfit = self.streams.is_unfit;
         let stream = self.note_stream(&mut standing);
         let hopeless = at(&stream, "/hopeless").as_str();
-        let hopeless = self.document.as_deref().or(hopeless);
+        let hopeless = self.documents.refused().or(hopeless);
         standing.is_hopeless = hopeless.is_some();
         let measure = backfill.measure(self.counted.as_ref().unwrap_or(&BTreeMap::new()));
         // Workers begin while tasks are still being made.
@@ -176,6 +171,7 @@ impl Known {
             "stream_horizon_seconds": at(&stream, "/horizon_seconds"),
             "hopeless": hopeless,
             "stream_unread_seconds": self.streams.unread_seconds,
+            "documents_unread_seconds": self.documents.unread_seconds(),
             "stream_problem": self.streams.problem,
             "way_back": way_back::describe(state, self.plan.as_ref(), *now),
             "has_way_back": self.plan.as_ref().map(|plan| !plan.inverse.is_empty()),
@@ -202,7 +198,9 @@ impl Known {
         {
             *percent = Value::Null;
         }
-        if let (Some(line), Some(hopeless)) = (&self.document, stream.pointer_mut("/hopeless")) {
+        if let (Some(line), Some(hopeless)) =
+            (self.documents.refused(), stream.pointer_mut("/hopeless"))
+        {
             *hopeless = json!(line);
         }
         stream
@@ -213,8 +211,27 @@ impl Known {
 enum Documents {
     NotAsked,
     AllWhole,
+    /// They were not all looked at in so many seconds.
+    Unknown { seconds: u64 },
     /// One that would make a way back refused, in words.
     Refused(String),
+}
+
+impl Documents {
+    /// A document that cannot go back.
+    fn refused(&self) -> Option<&str> {
+        match self {
+            Self::Refused(line) => Some(line),
+            Self::NotAsked | Self::AllWhole | Self::Unknown { .. } => None,
+        }
+    }
+
+    fn unread_seconds(&self) -> Option<u64> {
+        match self {
+            Self::Unknown { seconds } => Some(*seconds),
+            Self::NotAsked | Self::AllWhole | Self::Refused(_) => None,
+        }
+    }
 }
 
 /// Looks whether a document stands in the way of a way back, as `revert` does.
@@ -305,12 +322,17 @@ pub(super) async fn status(
 /// The exit code that says how far a migration is.
 pub(super) fn exit_of(status: &Value) -> Exit {
     let is = |flag: &str| at(status, flag) == &json!(true);
+    let is_unread = |what: &str| at(status, what).is_u64();
     match at(status, "/phase").as_str() {
         Some("reverted" | "aborted") if is("/unswept") => Exit::Differences,
         _ if is("/still_followed") => Exit::Differences,
         Some("ready") if is("/stale") => Exit::Differences,
-        // What is in the way of a cut-over stands in the streams.
-        Some("ready") if at(status, "/stream_unread_seconds").is_u64() => Exit::Differences,
+        // What is in the way of a cut-over, or of a way back, may stand in what was not looked at.
+        Some("ready" | "cut-over")
+            if is_unread("/stream_unread_seconds") || is_unread("/documents_unread_seconds") =>
+        {
+            Exit::Differences
+        }
         Some("ready" | "cut-over") if is("/comparison_not_noted") => Exit::Differences,
         // The next switch would refuse. A way back that is too old is known as such.
         Some("ready" | "cut-over") if at(status, "/hopeless").is_string() && !is("/stale") => {

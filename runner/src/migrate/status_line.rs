@@ -103,11 +103,16 @@ fn left_half_way(status: &Value, phase: &str) -> String {
 /// What is in the way, or at work: of the streams, and of comparisons.
 fn in_the_way(status: &Value, name: &str) -> String {
     let mut line = String::new();
-    if let Some(seconds) = at(status, "/stream_unread_seconds").as_u64() {
-        let more = seconds.max(1).saturating_mul(6);
-        line.push_str(&format!(
-            "  the streams were not read to their end in {seconds} s: `weir migrate status {name} --look {more}`"
-        ));
+    for (place, what) in [
+        ("/stream_unread_seconds", "the streams were not read to their end"),
+        ("/documents_unread_seconds", "the documents that could not be assembled were not all read"),
+    ] {
+        if let Some(seconds) = at(status, place).as_u64() {
+            let more = seconds.max(1).saturating_mul(6);
+            line.push_str(&format!(
+                "  {what} in {seconds} s: `weir migrate status {name} --look {more}`"
+            ));
+        }
     }
     if let Some(problem) = at(status, "/stream_problem").as_str() {
         line.push_str(&format!("  the streams cannot be looked at: {problem}"));
@@ -249,6 +254,7 @@ mod tests {
             "migration": "shop", "phase": "tailing", "source_items": 7,
             "backfill": { "counts": { "read": 9 } },
             "stream_unread_seconds": 10, "stream_problem": "there is no table `b`",
+            "documents_unread_seconds": 20,
             "comparison": { "segments": 16, "done": 3, "read": 120 },
             "problems_gone": { "collision": 9 },
             "switching_seconds": 90, "next_steps": [{ "command": "weir migrate cutover shop" }],
@@ -257,6 +263,7 @@ mod tests {
         for words in [
             "(9 items read",
             "not read to their end in 10 s: `weir migrate status shop --look 60`",
+            "assembled were not all read in 20 s: `weir migrate status shop --look 120`",
             "the streams cannot be looked at: there is no table `b`",
             "a comparison is at work: 3 of 16 segments done, 120 items read",
             "collision, seen earlier and gone: 9",

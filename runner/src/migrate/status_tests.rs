@@ -330,6 +330,17 @@ async fn a_look_that_is_not_done_in_time_is_told() {
     // What was not read may be in the way of a cut-over.
     assert_eq!(exit(Duration::ZERO).await, Exit::Differences);
     assert_eq!(exit(LONG).await, Exit::Done);
+    // And of a way back.
+    for (limit, expected) in [(Duration::ZERO, Exit::Differences), (LONG, Exit::Done)] {
+        let (now, _) = times().await;
+        let since = |state: &mut super::Entry| {
+            state.insert("back_since".to_owned(), n(now));
+            true
+        };
+        served.context.control.change(NAME, "STATE", since).await.unwrap();
+        let status = looked(&served, "cut-over", limit).await;
+        assert_eq!(report::exit_of(&status), expected, "{status}");
+    }
     let status = looked(&served, "tailing", LONG).await;
     assert_eq!(status["stream_unread_seconds"], Value::Null);
     assert!(status["stream"].is_object(), "{status}");
@@ -436,7 +447,13 @@ async fn a_document_that_cannot_go_back_is_in_the_way_of_a_way_back() {
     let since = |state: &mut super::Entry| state.insert("back_since".to_owned(), n(now)).is_none();
     control.change(NAME, "STATE", since).await.unwrap();
 
+    // Whether it can is not known.
+    let status = looked(&served, "cut-over", Duration::ZERO).await;
+    let unread = [&status["documents_unread_seconds"], &status["hopeless"]];
+    assert_eq!(unread, [&json!(0), &Value::Null], "{status}");
+    assert_eq!(report::exit_of(&status), Exit::Differences);
     let status = looked(&served, "cut-over", LONG).await;
+    assert_eq!(status["documents_unread_seconds"], Value::Null);
     let hopeless = status["hopeless"].as_str().unwrap();
     assert!(hopeless.starts_with("a document cannot go back, parts"), "{status}");
     assert_eq!(offers(&status), ["weir migrate verify move", "weir migrate complete move"]);
