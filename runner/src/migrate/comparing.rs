@@ -52,23 +52,22 @@ pub(super) fn begin_to_go_on_with(state: &mut Entry, run: u64, began: i64) {
 
 /// The comparison that was begun last to be gone on with, and when it began, if it has found nothing so
 /// far. What it found may be right by now, so then it is made anew; and so it is where streams may have
-/// forgotten what was written since it began.
-///
-/// # Errors
-/// When the control table cannot be read.
-pub(super) async fn to_go_on_with(
-    context: &Context,
-    name: &str,
+/// forgotten what was written since it began. `tasks` are those of the migration, `now` is the store's
+/// time.
+pub(super) fn to_go_on_with(
+    state: &Entry,
+    tasks: &[Entry],
     fingerprint: &str,
-) -> Result<Option<(u64, i64)>, String> {
-    let state = context.state(name).await?;
-    let run = number(&state, NOT_NOTED);
-    let began = i64::try_from(number(&state, BEGAN)).unwrap_or(0);
-    let age = context.now().await.saturating_sub(began);
-    if began == 0 || run != number(&state, "run") || age > COMPARISON_SECONDS {
-        return Ok(None);
+    now: i64,
+) -> Option<(u64, i64)> {
+    let run = number(state, NOT_NOTED);
+    let began = i64::try_from(number(state, BEGAN)).unwrap_or(0);
+    let age = now.saturating_sub(began);
+    if began == 0 || run != number(state, "run") || age > COMPARISON_SECONDS {
+        return None;
     }
-    let tasks = context.control.entries(name, &format!("TASK#{run}#")).await?;
+    let of_run = tasks.iter().filter(|task| number(task, "run") == run);
+    let tasks: Vec<Entry> = of_run.cloned().collect();
     let is_spoiled = |task: &Entry| {
         flag(task, "superseded")
             || text(task, "direction") != Some("forward")
@@ -76,7 +75,7 @@ pub(super) async fn to_go_on_with(
     };
     let is_clean =
         !tasks.iter().any(is_spoiled) && in_the_way_of_an_end(&Progress::of(&tasks)) == 0;
-    Ok(is_clean.then_some((run, began)))
+    is_clean.then_some((run, began))
 }
 
 /// Notes in a state that what a comparison found stands there; a later one may be under way.

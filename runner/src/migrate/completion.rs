@@ -72,9 +72,42 @@ pub(super) async fn complete(
     if !context.hooks.before(context, "complete", name).await? {
         return Ok(Exit::Refused);
     }
-    if plan.kind.is_in_place() {
-        return in_place::complete(context, &plan, &fingerprint, &state, arguments, erased).await;
+    let ended = match plan.kind.is_in_place() {
+        true => {
+            in_place::complete(context, &plan, &fingerprint, &state, arguments, erased).await
+        }
+        false => close(context, &plan, &fingerprint, arguments.limit()).await,
+    };
+    or_by_another(context, name, ended).await
+}
+
+/// How an end ended: where it did not come through because somebody else did who said it at the same
+/// time, all is as it was asked for.
+async fn or_by_another(
+    context: &Context,
+    name: &str,
+    ended: Result<Exit, String>,
+) -> Result<Exit, String> {
+    if ended == Ok(Exit::Done) {
+        return ended;
     }
+    match context.state(name).await {
+        Ok(state) if phase_of(&state) == Phase::Completed => {}
+        _ => return ended,
+    }
+    say(&format!("`{name}` is completed: somebody else who completes it was first"));
+    in_place::show_receipt(context, name).await?;
+    Ok(Exit::Done)
+}
+
+/// Takes the marks off the targets of a migration whose items were moved.
+async fn close(
+    context: &Context,
+    plan: &Plan,
+    fingerprint: &str,
+    limit: Duration,
+) -> Result<Exit, String> {
+    let name = plan.migration.as_str();
     let now = context.now().await;
     let expect = Expect::phases(&[Phase::CutOver, Phase::Completing]);
     let why = "the way back is closed";
@@ -82,8 +115,8 @@ pub(super) async fn complete(
     context.control.to_phase(name, close, |_| {}).await?;
     let expect = Expect::phases(&[Phase::Completing]);
     context.control.set_active(name, expect, None).await?;
-    let of = (&plan, fingerprint.as_str(), Direction::Forward);
-    if take_off(context, of, expect, arguments.limit()).await?.is_none() {
+    let of = (plan, fingerprint, Direction::Forward);
+    if take_off(context, of, expect, limit).await?.is_none() {
         return Ok(Exit::TimedOut);
     }
     let now = context.now().await;
@@ -180,11 +213,19 @@ async fn unmark(
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
     use aws_sdk_dynamodb::types::AttributeValue as Sdk;
 
-    use super::super::control::{Entry, number};
-    use super::super::switching_tests::{NAME, plan, serve, write_down};
+    use clap::{Args as _, FromArgMatches as _};
+    use futures::FutureExt as _;
+
+    use super::super::beginning::begin;
+    use super::super::control::{Entry, n, number, s};
+    use super::super::switching_tests::{NAME, plan, plan_in_place, serve, write_down};
     use super::*;
+    use crate::output::Output;
+    use crate::test_proxy;
 
     #[test]
     fn sources_that_were_touched_may_have_marks_whichever_way_it_ends() {
@@ -193,6 +234,56 @@ mod tests {
         assert_eq!(marked(&touching, Direction::Forward), ["pets", "cats"]);
         for plan in [plan(), touching] {
             assert_eq!(marked(&plan, Direction::Reverse), ["cats"]);
+        }
+    }
+
+    /// Goal: of two who complete a migration at the same time, the slower one finds it completed, wherever
+    /// it is when the other one comes to the end, and a receipt is there for both.
+    #[tokio::test]
+    async fn the_slower_of_two_who_complete_finds_it_completed() {
+        let arguments = CompleteArguments::augment_args(clap::Command::new("complete"));
+        let arguments = arguments.try_get_matches_from(["complete", NAME]).unwrap();
+        let arguments = CompleteArguments::from_arg_matches(&arguments).unwrap();
+        // Just before the write that has this, the other one ends it, or gives it up.
+        for (before, other_end, expected) in [
+            ("\"S\":\"completing\"", Phase::Completed, Ok(Exit::Done)),
+            ("\"S\":\"completed\"", Phase::Completed, Ok(Exit::Done)),
+            ("\"S\":\"completing\"", Phase::Aborted, Err("it is aborted now")),
+        ] {
+            let served = serve().await;
+            begin(&served.context, &plan_in_place(NAME), 0).await.unwrap();
+            let now = u64::try_from(served.context.now().await).unwrap();
+            let expect = Expect::phases(&[Phase::Copying]);
+            let step = Move { expect, to: Some(Phase::Ready), why: "", now: 1 };
+            let compared = |state: &mut Entry| {
+                state.insert("verified_at".to_owned(), n(now + 30));
+            };
+            served.context.control.to_phase(NAME, step, compared).await.unwrap();
+            let (control, is_first) = (served.context.control.clone(), AtomicBool::new(true));
+            let script = move |operation: &str, body: &str| {
+                let is_meant = operation == "TransactWriteItems" && body.contains(before);
+                let is_now = is_meant && is_first.swap(false, Ordering::SeqCst);
+                let control = control.clone();
+                async move {
+                    if is_now {
+                        let expect = Expect::phases(&Phase::ALL);
+                        let end = Move { expect, to: Some(other_end), why: "", now: 1 };
+                        control.to_phase(NAME, end, |_| ()).await.unwrap();
+                        let kept = |entry: &mut Entry| {
+                            entry.insert("receipt".to_owned(), s("{}")).is_none()
+                        };
+                        control.change(NAME, "RECEIPT", kept).await.unwrap();
+                    }
+                    None
+                }
+                .boxed()
+            };
+            let url = test_proxy::before(&served.context.endpoint, script).await;
+            let slower = Context::new(&url, "weir-migrations", Output::Table);
+            match (complete(&slower, &arguments).await, expected) {
+                (Err(problem), Err(words)) => assert!(problem.contains(words), "{problem}"),
+                (ended, expected) => assert_eq!(ended, expected.map_err(str::to_owned)),
+            }
         }
     }
 

@@ -228,6 +228,7 @@ async fn end(context: &Context, plan: &Plan) -> Result<Exit, String> {
     let (why, now) = ("completed by a person", context.now().await);
     let end = Move { expect, to: Some(Phase::Completed), why, now };
     control.to_phase(name, end, |_| {}).await?;
+    show_receipt(context, name).await?;
     say(&format!(
         "`{name}` is completed; what is written from now on is left as it is, once invocations under way have ended, within {} s",
         plan.function_seconds
@@ -353,12 +354,8 @@ async fn receipt(
         ("entry".to_owned(), s("RECEIPT")),
         ("receipt".to_owned(), s(&receipt)),
     ]);
-    // Whoever died after this has written it, and it is not written anew.
-    if context.control.replace(entry).await? {
-        show(&format!("{receipt}\n"));
-        return Ok(());
-    }
-    show_receipt(context, name).await
+    // Whoever died after this has written it, and it is not written anew. It is shown with the end.
+    context.control.replace(entry).await.map(drop)
 }
 
 /// Shows the receipt that was kept of a purge, if it has one.

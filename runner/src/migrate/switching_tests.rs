@@ -1,9 +1,11 @@
 //! What moves a migration on, said by two at the same time or after somebody died, on a store in this
 //! process.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use aws_sdk_dynamodb::types::{AttributeValue as Sdk, StreamSpecification};
+use futures::FutureExt as _;
 use http::Method;
 use model::json::item_from_str;
 use rules::Effect;
@@ -17,11 +19,13 @@ use super::cutover::SwitchArguments;
 use super::held::{CUTOVER, HELD_AT, Hold};
 use super::start::{Wrong, check};
 use super::{
-    Context, abort, estimate, in_place, lost, neighbours, report, tables, true_value, verify,
+    Context, abort, comparing, estimate, in_place, lost, neighbours, report, tables, true_value,
+    verify,
 };
 use crate::endpoint;
 use crate::exit::Exit;
 use crate::output::Output;
+use crate::test_proxy;
 use crate::test_store::TestStore;
 
 pub(super) const NAME: &str = "move";
@@ -356,6 +360,45 @@ async fn an_end_in_place_goes_on_with_the_comparison_that_it_left() {
     let state = context.state(NAME).await.unwrap();
     assert_eq!((phase_of(&state), number(&state, "run")), (Phase::Completed, 3));
     assert_eq!((number(&state, "verified_run"), number(&state, "comparing_since")), (3, 0));
+}
+
+/// Goal: of two who end a migration in place at the same time one begins the comparison, and the other goes
+/// on with it.
+#[tokio::test]
+async fn two_who_complete_at_the_same_time_wait_for_one_comparison() {
+    let served = serve().await;
+    let (context, control) = (&served.context, &served.context.control);
+    begin(context, &plan_in_place(NAME), 0).await.unwrap();
+    compared_in(&served, Phase::CutOver, &[("run", 1)]).await;
+    // Just before the slower one begins a comparison, the other one does.
+    let (of_script, is_first) = (control.clone(), AtomicBool::new(true));
+    let now = context.now().await;
+    let script = move |operation: &str, body: &str| {
+        let is_meant = operation == "PutItem" && body.contains("comparing_since");
+        let is_now = is_meant && is_first.swap(false, Ordering::SeqCst);
+        let control = of_script.clone();
+        async move {
+            if is_now {
+                let others = |state: &mut Entry| {
+                    state.insert("run".to_owned(), n(2));
+                    comparing::begin_to_go_on_with(state, 2, now);
+                    true
+                };
+                control.change(NAME, "STATE", others).await.unwrap();
+            }
+            None
+        }
+        .boxed()
+    };
+    let url = test_proxy::before(&context.endpoint, script).await;
+    let slower = Context::new(&url, "weir-migrations", Output::Table);
+    let expect = Expect::phases(&[Phase::CutOver]);
+    // No worker is there.
+    let looked = verify::look_on(&slower, NAME, expect, Duration::ZERO).await.unwrap();
+    assert!(looked.is_none());
+    let state = context.state(NAME).await.unwrap();
+    assert_eq!((number(&state, "run"), number(&state, "comparing")), (2, 2));
+    assert_eq!(control.entries(NAME, "TASK#2#check-source#cats#").await.unwrap().len(), 1);
 }
 
 #[tokio::test]

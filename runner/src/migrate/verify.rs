@@ -49,6 +49,9 @@ pub(super) const COMPARED: [Phase; 2] = [Phase::Tailing, Phase::Ready];
 
 /// How often it is said how far it is.
 const SAID_EVERY: Duration = Duration::from_secs(2);
+/// How often it is looked whether another comparison has begun meanwhile, before whoever ends a migration
+/// gives up.
+const BEGUN_MAX: u32 = 5;
 /// Whoever sees no progress for so long may have no workers.
 const WITHOUT_WORKERS: Duration = Duration::from_secs(10);
 
@@ -348,22 +351,43 @@ pub(super) async fn look_on(
     expect: Expect<'_>,
     limit: Duration,
 ) -> Result<Option<Compared>, String> {
-    let (_, fingerprint) = context.plan(name).await?;
-    let (run, began) = match comparing::to_go_on_with(context, name, &fingerprint).await? {
-        Some(known) => {
-            say("the comparison goes on where it ended");
-            workers::wake(context, name).await?;
-            known
-        }
-        None => {
-            let began = context.now().await;
-            let begin = |state: &mut Entry, run| comparing::begin_to_go_on_with(state, run, began);
-            (begin_run(context, name, expect, begin).await?, began)
-        }
-    };
+    let (run, began) = begun_for_an_end(context, name, expect).await?;
     let what = (run, Direction::Forward, false);
     let found = compared_in(context, name, what, expect, limit).await?;
     Ok(found.map(|found| Compared { found, run, began, began_by_answers: None }))
+}
+
+/// The comparison of an end that goes on, or one that begins, and when it began. Of two who say the end at
+/// the same time one begins it, and the other goes on with it.
+async fn begun_for_an_end(
+    context: &Context,
+    name: &str,
+    expect: Expect<'_>,
+) -> Result<(u64, i64), String> {
+    let (_, fingerprint) = context.plan(name).await?;
+    let mut attempts = 1;
+    loop {
+        let (state, now) = (context.state(name).await?, context.now().await);
+        let tasks = context.control.entries(name, "TASK#").await?;
+        if let Some(known) = comparing::to_go_on_with(&state, &tasks, &fingerprint, now) {
+            say("the comparison goes on where it ended");
+            workers::wake(context, name).await?;
+            return Ok(known);
+        }
+        let last = number(&state, "run");
+        let only = Expect { run: Some(last), ..expect };
+        let begin = |state: &mut Entry, run| comparing::begin_to_go_on_with(state, run, now);
+        match begin_run(context, name, only, begin).await {
+            Ok(run) => return Ok((run, now)),
+            Err(problem) => {
+                let is_of_others = number(&context.state(name).await?, "run") != last;
+                if !is_of_others || attempts == BEGUN_MAX {
+                    return Err(problem);
+                }
+                attempts += 1;
+            }
+        }
+    }
 }
 
 /// Makes the tasks of a run that compares, as far as they are not there, and waits until all are done.
