@@ -42,6 +42,8 @@ struct Known {
     documents: Documents,
     /// The comparisons that are at work.
     compared: Option<Progress>,
+    /// The last one is one that an end goes on with.
+    is_left: bool,
     throttled: Option<String>,
     /// Segments that nobody could work on lately.
     failing: Value,
@@ -63,7 +65,7 @@ pub(super) async fn describe(
     let notes = context.control.entries(name, "PROBLEM#").await?;
     let route = context.control.get(name, "ROUTE").await?.unwrap_or_default();
     let phase = phase_of(&state);
-    let plan = context.plan(name).await.ok().map(|(plan, _)| plan);
+    let (plan, fingerprint) = context.plan(name).await.ok().unzip();
     let is_copying = matches!(phase, Phase::Preparing | Phase::Copying);
     let counted = if is_copying { counted(&state) } else { None };
     let now = context.now().await;
@@ -89,6 +91,7 @@ pub(super) async fn describe(
     };
     let tasks = context.control.entries(name, "TASK#").await?;
     let compared = comparing::at_work(&tasks, &state, phase);
+    let left = fingerprint.and_then(|of| comparing::to_go_on_with(&state, &tasks, &of, now));
     let failing = workers::failing(&tasks, &state);
     let in_phase = match is_in_hands(phase) {
         true => last_heard(context, name).await?.map(|at| now.saturating_sub(at)),
@@ -104,6 +107,7 @@ pub(super) async fn describe(
         streams,
         documents,
         compared,
+        is_left: left.is_some(),
         throttled,
         failing,
         in_phase,
@@ -119,6 +123,7 @@ impl Known {
         let mut standing = Standing::of(name, state, self.plan.as_ref(), *now);
         standing.is_held_up = text(route, "write") == Some("none");
         standing.is_compared = self.compared.is_some();
+        standing.is_of_end = self.is_left && standing.may_end_in_place();
         standing.is_still_followed = is_still_followed;
         standing.is_beginning = self.in_phase.is_some_and(|for_s| for_s <= BEGINNING_SECONDS);
         standing.is_unfit = self.streams.is_unfit;

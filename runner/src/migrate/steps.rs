@@ -44,6 +44,8 @@ pub(super) struct Standing<'s> {
     pub(super) is_compared: bool,
     /// A comparison was begun, and nobody has noted what it found, so a switch is refused.
     pub(super) is_not_noted: bool,
+    /// That comparison is one of an end in place, which goes on with it when it is said again.
+    pub(super) is_of_end: bool,
     /// A change waits that perhaps nobody applies.
     pub(super) is_unfollowed: bool,
     /// A change or a document waits that nobody ever can apply as it is, so a switch is refused.
@@ -72,6 +74,7 @@ impl<'s> Standing<'s> {
             stale_seconds: None,
             is_compared: false,
             is_not_noted: false,
+            is_of_end: false,
             is_unfollowed: false,
             is_hopeless: false,
             back_differences: 0,
@@ -105,6 +108,12 @@ impl<'s> Standing<'s> {
         self.plan.map(|plan| plan.kind)
     }
 
+    /// Whether an end in place may be said, which makes a comparison of its own.
+    pub(super) fn may_end_in_place(&self) -> bool {
+        matches!(self.phase, Phase::Ready | Phase::CutOver)
+            && self.kind().is_some_and(Kind::is_in_place)
+    }
+
     /// Whether the next switch would be refused, because nobody knows what the last comparison found.
     pub(super) fn lacks_comparison(&self) -> bool {
         self.is_not_noted
@@ -136,6 +145,13 @@ impl<'s> Standing<'s> {
             self.leave_out(&mut steps, &COMPARISONS);
             let why = "the last comparison was not brought to its end, compare again";
             steps.insert(0, (self.verb("verify"), why));
+        }
+        if self.is_of_end && !self.is_hopeless {
+            // It tells workers of that comparison as well, and needs no other.
+            self.leave_out(&mut steps, &["complete", "resume"]);
+            self.leave_out(&mut steps, &COMPARISONS);
+            let why = "go on with the comparison that it began, if nobody else does";
+            steps.insert(0, (self.verb("complete"), why));
         }
         if self.is_unfit {
             self.leave_out(&mut steps, &SWITCHES);
@@ -371,6 +387,18 @@ pub(super) mod tests {
         assert_eq!(hopeless(of(Phase::CutOver, &in_place)), expected);
         let unfit = Standing { is_unfit: true, ..of(Phase::Ready, &split) };
         assert_eq!(commands(&unfit), ["weir migrate abort shop"]);
+        // An end goes on with its own comparison, but not past what is in its way.
+        let ended = |standing| Standing { is_of_end: true, is_not_noted: true, ..standing };
+        let left = ended(of(Phase::Ready, &in_place));
+        let complete = ["weir migrate complete shop"];
+        assert_eq!(commands(&left), complete);
+        assert_eq!(commands(&Standing { is_compared: true, ..left }), complete);
+        assert_eq!(commands(&ended(of(Phase::Ready, &purge))), complete);
+        let is_late = Some(COMPARISON_SECONDS + 1);
+        assert_eq!(commands(&Standing { stale_seconds: is_late, ..left }), complete);
+        assert_eq!(hopeless(left), ["weir migrate verify shop"]);
+        let expected = ["weir migrate complete shop", "weir migrate revert shop"];
+        assert_eq!(commands(&ended(of(Phase::CutOver, &in_place))), expected);
         // A comparison is at work: one more is not the way on.
         let tailing = Standing { is_compared: true, ..of(Phase::Tailing, &split) };
         assert_eq!(commands(&tailing), ["weir migrate resume shop"]);
@@ -429,6 +457,7 @@ pub(super) mod tests {
                 let plain = Standing::new("shop", phase, Some(plan));
                 let age = Some(COMPARISON_SECONDS + 1);
                 let may_be_stale = phase != Phase::CutOver || way_back::has_one(plan);
+                let is_of_end = plain.may_end_in_place();
                 let others = [
                     Standing { is_paused: true, ..plain },
                     Standing { is_unswept: true, ..plain },
@@ -436,6 +465,8 @@ pub(super) mod tests {
                     Standing { differences: 2, ..plain },
                     Standing { is_compared: true, ..plain },
                     Standing { is_compared: true, differences: 2, ..plain },
+                    Standing { is_compared: true, is_not_noted: true, is_of_end, ..plain },
+                    Standing { is_not_noted: true, is_of_end, ..plain },
                     Standing { is_beginning: true, ..plain },
                     Standing { is_unfit: true, ..plain },
                     // Nothing comes back where nothing is to go back.

@@ -345,11 +345,19 @@ async fn an_end_in_place_goes_on_with_the_comparison_that_it_left() {
         };
         control.change(NAME, &entry(run, segment), done).await.unwrap();
     };
+    // What is said to go on with it.
+    let offered = async || {
+        let status = report::describe(context, NAME, None).await.unwrap();
+        status["next_steps"][0]["command"].as_str().unwrap().to_owned()
+    };
     left_with(2).await;
+    assert_eq!(offered().await, "weir migrate complete move");
     // What it has found may be right by now.
     done(2, 0, 1).await;
+    assert_eq!(offered().await, "weir migrate resume move");
     left_with(3).await;
     done(3, 0, 0).await;
+    assert_eq!(offered().await, "weir migrate complete move");
     let rest = async {
         tokio::time::sleep(Duration::from_millis(50)).await;
         done(3, 1, 0).await;
