@@ -5,19 +5,25 @@
 //! the same measure.
 //!
 //! What is told never goes back: the counts are those from when the backfill began, each segment is its
-//! share of its table's count, and more than its share is told of none.
+//! share of its table's count, more than its share is told of none, and a segment that is read once more
+//! for something else stays as far as it was copied.
 
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
 use super::control::{Entry, flag, text};
+use super::touches::{CLEARS, COPIED, COPIED_COUNTS};
 
 /// What the tasks of a run have done together.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Progress {
     pub(crate) tasks: usize,
     pub(crate) done: usize,
+    /// Tasks whose segment was read to its end, also where it is read once more by now.
+    copied: usize,
+    /// What is read once more, to take marks off; none if nothing is.
+    anew: Option<Anew>,
     /// Tasks that a worker has had.
     pub(crate) taken: usize,
     /// Tasks that nobody takes up until a person has them taken up again.
@@ -28,6 +34,14 @@ pub(crate) struct Progress {
     pub(crate) samples: Vec<String>,
     /// By table, its segments.
     tables: BTreeMap<String, Vec<Segment>>,
+}
+
+/// What was read once more.
+#[derive(Clone, Copy, Debug, Default)]
+struct Anew {
+    done: usize,
+    /// Items.
+    read: u64,
 }
 
 /// What the task of a segment has done.
@@ -43,18 +57,17 @@ impl Progress {
     pub(crate) fn of(tasks: &[Entry]) -> Self {
         let mut progress = Self { tasks: tasks.len(), ..Self::default() };
         for task in tasks {
-            let is_done = flag(task, "done");
-            progress.done += usize::from(is_done);
+            progress.done += usize::from(flag(task, "done"));
             progress.note_worker(task);
             let table = text(task, "table").unwrap_or_default().to_owned();
-            let mut segment = Segment { is_done, read: 0 };
-            let counts = task.get("counts").and_then(|counts| counts.as_m().ok());
-            for (name, count) in counts.into_iter().flatten() {
-                let count = count.as_n().ok().and_then(|count| count.parse().ok()).unwrap_or(0);
+            let (done, counts) = progress.note_anew(task);
+            let mut segment = Segment { is_done: flag(task, done), read: 0 };
+            progress.copied += usize::from(segment.is_done);
+            for (name, count) in counts_in(task, counts) {
                 if name == "read" {
                     segment.read = count;
                 }
-                *progress.counts.entry(name.clone()).or_default() += count;
+                *progress.counts.entry(name.to_owned()).or_default() += count;
             }
             progress.tables.entry(table).or_default().push(segment);
             let samples = task.get("samples").and_then(|samples| samples.as_l().ok());
@@ -64,6 +77,19 @@ impl Progress {
         }
         progress.samples.truncate(10);
         progress
+    }
+
+    /// Notes what a task has read once more, if it was begun anew; gives the names of the members that
+    /// say how far it was copied.
+    fn note_anew(&mut self, task: &Entry) -> (&'static str, &'static str) {
+        if !flag(task, CLEARS) {
+            return ("done", "counts");
+        }
+        let anew = self.anew.get_or_insert_default();
+        anew.done += usize::from(flag(task, "done"));
+        let read = counts_in(task, "counts").filter(|(name, _)| *name == "read");
+        anew.read += read.map(|(_, count)| count).sum::<u64>();
+        (COPIED, COPIED_COUNTS)
     }
 
     fn note_worker(&mut self, task: &Entry) {
@@ -92,15 +118,18 @@ impl Progress {
 
     pub(crate) fn json(&self) -> Value {
         json!({
-            "tasks": self.tasks, "done": self.done, "taken": self.taken,
+            "tasks": self.tasks, "done": self.copied, "taken": self.taken,
             "counts": self.counts, "samples": self.samples,
+            "anew": self.anew.map(|anew| json!({
+                "segments": self.tasks, "done": anew.done, "read": anew.read,
+            })),
         })
     }
 
     /// How much of a backfill is done, where `counted` says how many items a table had when it began, as
     /// far as that is known.
     pub(crate) fn measure(&self, counted: &BTreeMap<String, u64>) -> Measure {
-        if self.tasks > 0 && self.is_done() {
+        if self.tasks > 0 && self.copied == self.tasks {
             let read = self.count("read");
             return Measure { done: read, whole: read, is_all: true, is_guess: false };
         }
@@ -116,10 +145,19 @@ impl Progress {
     }
 
     fn in_segments(&self) -> Measure {
-        let [done, whole] = [self.done, self.tasks].map(|n| u64::try_from(n).unwrap_or(0));
+        let [done, whole] = [self.copied, self.tasks].map(|n| u64::try_from(n).unwrap_or(0));
         // Segments of several tables differ in size by nobody knows how much.
         Measure { done, whole, is_guess: self.tables.len() > 1, ..Measure::default() }
     }
+}
+
+/// The counts in a member of a task.
+fn counts_in<'t>(task: &'t Entry, member: &str) -> impl Iterator<Item = (&'t str, u64)> {
+    let counts = task.get(member).and_then(|counts| counts.as_m().ok());
+    counts.into_iter().flatten().map(|(name, count)| {
+        let count = count.as_n().ok().and_then(|count| count.parse().ok());
+        (name.as_str(), count.unwrap_or(0))
+    })
 }
 
 /// How much of a backfill is done, in items or in segments.

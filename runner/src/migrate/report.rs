@@ -66,8 +66,9 @@ pub(super) async fn describe(
     let route = context.control.get(name, "ROUTE").await?.unwrap_or_default();
     let phase = phase_of(&state);
     let (plan, fingerprint) = context.plan(name).await.ok().unzip();
-    let is_copying = matches!(phase, Phase::Preparing | Phase::Copying);
-    let counted = if is_copying { counted(&state) } else { None };
+    // What was given up is told as far as it had come.
+    let is_told = matches!(phase, Phase::Preparing | Phase::Copying | Phase::Aborted);
+    let counted = if is_told { counted(&state) } else { None };
     let now = context.now().await;
     let (mut streams, mut documents) = (Streams::default(), Documents::NotAsked);
     if let (Some(watcher), Some(plan)) = (watcher, &plan) {
@@ -137,7 +138,8 @@ impl Known {
         let copied = measure.percent().min(most);
         let seconds = seconds_of_copying(state, u64::try_from(*now).unwrap_or(0));
         let is_paused = is_paused(state);
-        let is_going_on = !is_paused && copied > 0 && copied < 100;
+        let is_given_up = standing.phase == Phase::Aborted;
+        let is_going_on = !is_paused && !is_given_up && copied > 0 && copied < 100;
         let left = measure.seconds_left(seconds).filter(|_| is_going_on);
         json!({
             "schema": "weir.migration.status/v1",

@@ -38,6 +38,7 @@ pub(super) fn line(status: &Value) -> String {
     if let Some(seconds) = at(status, "/copying_seconds_left").as_u64() {
         line.push_str(&format!(", about {} left", HumanDuration(Duration::from_secs(seconds))));
     }
+    line.push_str(&read_anew(status));
     if at(status, "/writers_held_up") == &json!(true) {
         let since = at(status, "/writers_held_up_since").as_i64();
         let since = since.and_then(|seconds| Timestamp::from_second(seconds).ok());
@@ -82,6 +83,18 @@ pub(super) fn line(status: &Value) -> String {
         }
     }
     line
+}
+
+/// How far it is that segments are read once more, to take marks off; nothing if all are, or none is.
+fn read_anew(status: &Value) -> String {
+    let of = |name: &str| at(status, &format!("/backfill/anew/{name}")).as_u64().unwrap_or(0);
+    match (of("done"), of("segments")) {
+        (done, segments) if done < segments => format!(
+            "  reading anew, to take marks off: {done} of {}",
+            counted(segments, "segment", "segments")
+        ),
+        _ => String::new(),
+    }
 }
 
 /// What goes on with a switch that perhaps nobody is at any more.
@@ -252,7 +265,9 @@ mod tests {
     fn what_was_not_looked_at_is_said() {
         let status = json!({
             "migration": "shop", "phase": "tailing", "source_items": 7,
-            "backfill": { "counts": { "read": 9 } },
+            "backfill": {
+                "counts": { "read": 9 }, "anew": { "segments": 4, "done": 1, "read": 2 },
+            },
             "stream_unread_seconds": 10, "stream_problem": "there is no table `b`",
             "documents_unread_seconds": 20,
             "comparison": { "segments": 16, "done": 3, "read": 120 },
@@ -262,6 +277,7 @@ mod tests {
         let said = line(&status);
         for words in [
             "(9 items read",
+            "  reading anew, to take marks off: 1 of 4 segments",
             "not read to their end in 10 s: `weir migrate status shop --look 60`",
             "assembled were not all read in 20 s: `weir migrate status shop --look 120`",
             "the streams cannot be looked at: there is no table `b`",

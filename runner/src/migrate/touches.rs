@@ -13,7 +13,11 @@ use super::{Context, true_value};
 /// What the entries of these tasks have in their names.
 const ENTRIES: &str = "#touch#";
 /// In a task: it was begun anew, to take marks off.
-const CLEARS: &str = "clears";
+pub(super) const CLEARS: &str = "clears";
+/// In such a task: its segment was read to its end by then.
+pub(super) const COPIED: &str = "copied";
+/// In such a task: what was counted by then. What is read anew is counted from nothing.
+pub(super) const COPIED_COUNTS: &str = "copied_counts";
 /// What a task forgets that is begun anew. Whoever works on it notes nothing of that any more.
 const FORGOTTEN: [&str; 7] =
     ["cursor", "owner", "leased_until", "aside", "failing", "failed", "superseded"];
@@ -52,6 +56,13 @@ fn begun_anew(task: &mut Entry) -> bool {
         return false;
     }
     task.retain(|member, _| !FORGOTTEN.contains(&member.as_str()));
+    // How much was copied is told as before: nothing of it is undone.
+    if flag(task, "done") {
+        task.insert(COPIED.to_owned(), true_value());
+    }
+    if let Some(counts) = task.remove("counts") {
+        task.insert(COPIED_COUNTS.to_owned(), counts);
+    }
     task.insert("done".to_owned(), Sdk::Bool(false));
     task.insert(CLEARS.to_owned(), true_value());
     true
@@ -62,11 +73,12 @@ mod tests {
     use aws_sdk_dynamodb::types::AttributeValue as Sdk;
     use rules::migration::Phase;
     use rules::migration::plan::{Backfill, Plan};
+    use serde_json::{Value, json};
 
     use super::super::beginning::begin;
     use super::super::control::{n, phase_of, s};
     use super::super::switching_tests::{NAME, plan, serve};
-    use super::super::{Entry, abort};
+    use super::super::{Entry, abort, report};
     use super::*;
     use crate::exit::Exit;
 
@@ -81,24 +93,39 @@ mod tests {
             for task in tasks().await.into_iter().take(done) {
                 let worked = |task: &mut Entry| {
                     task.insert("cursor".to_owned(), s("half-way"));
+                    let read = Sdk::M([("read".to_owned(), n(7))].into());
+                    task.insert("counts".to_owned(), read);
                     task.insert("done".to_owned(), Sdk::Bool(true)).is_some()
                 };
                 control.change(NAME, text(&task, "entry").unwrap(), worked).await.unwrap();
             }
         };
         let is_unswept = async || flag(&context.advance(NAME).await.unwrap().0, "unswept");
+        // What is told of the backfill: percents, segments that are read, and those that are read anew.
+        let told = async || {
+            let status = report::describe(context, NAME, None).await.unwrap();
+            let of = |place: &str| status.pointer(place).unwrap().as_u64();
+            let backfill = ["/copied_percent", "/backfill/done", "/backfill/counts/read"].map(of);
+            (backfill.map(Option::unwrap), status["backfill"]["anew"].clone())
+        };
         // One segment is done, of which marks may be left as well.
         work(1).await;
+        let before = told().await;
+        assert_eq!(before, ([50, 1, 7], Value::Null));
         assert_eq!(abort(context, NAME, false).await, Ok(Exit::Done));
+        let anew = |done: u64| json!({ "segments": 2, "done": done, "read": 7 * done });
+        assert_eq!(told().await, (before.0, anew(0)));
         for task in tasks().await {
             assert!(!flag(&task, "done") && !task.contains_key("cursor"), "{task:?}");
         }
         assert!(is_unswept().await);
         work(1).await;
         assert!(is_unswept().await, "a segment is not read yet");
+        assert_eq!(told().await, (before.0, anew(1)));
         assert_eq!(abort(context, NAME, false).await, Ok(Exit::Done));
         work(2).await;
         assert!(!is_unswept().await);
+        assert_eq!(told().await, (before.0, anew(2)));
         assert_eq!(phase_of(&context.state(NAME).await.unwrap()), Phase::Aborted);
         assert_eq!(begin_clearing(context, NAME, &tasks().await).await, Ok(false));
     }
