@@ -11,6 +11,7 @@ mod dry_run;
 mod form;
 mod key_check;
 mod newest;
+mod part_key;
 mod rows;
 mod selection;
 mod unchanged;
@@ -57,6 +58,10 @@ pub(super) struct RestoreArguments {
     /// The table that the items are put into, if it is another one
     #[arg(long, value_name = "TABLE")]
     into: Option<String>,
+    /// The key of that table has every attribute that the key of the items had, where the archived
+    /// table is gone and the archive does not say so
+    #[arg(long, requires = "into")]
+    whole_key: bool,
     /// Only this key, in plain JSON or DynamoDB JSON
     #[arg(long, value_name = "JSON")]
     key: Option<String>,
@@ -132,7 +137,7 @@ pub(super) async fn restore(
     };
     let wanted = of_days(wanted, conditions);
     let target = target(source, arguments, &first.table).await?;
-    key_check::check(&target, source, &wanted).await?;
+    key_check::check(&target, source, &wanted, arguments.whole_key).await?;
     let counts = Counts::default();
     let progress = progress(&wanted);
     let (mut reading, mut seen) = (Reading::newest_first(source, wanted), Seen::default());

@@ -151,6 +151,11 @@ impl Union {
 
 /// The attribute's path by column. A part that does not tell it has none.
 fn paths_of(footer: &ArrowReaderMetadata) -> BTreeMap<String, String> {
+    told_columns(footer).into_iter().map(|(name, (path, _))| (name, path)).collect()
+}
+
+/// The attribute's path and the declared type by column, as a part tells them.
+pub(super) fn told_columns(footer: &ArrowReaderMetadata) -> BTreeMap<String, (String, String)> {
     let pairs = footer.metadata().file_metadata().key_value_metadata();
     let text = pairs
         .and_then(|pairs| pairs.iter().find(|pair| pair.key == COLUMNS_METADATA))
@@ -161,7 +166,8 @@ fn paths_of(footer: &ArrowReaderMetadata) -> BTreeMap<String, String> {
     let members = tree.as_object().unwrap_or_default().iter();
     members
         .filter_map(|(name, column)| {
-            Some((name.to_string(), column.get("path")?.as_str()?.to_owned()))
+            let text = |member: &str| Some(column.get(member)?.as_str()?.to_owned());
+            Some((name.to_string(), (text("path")?, text("type").unwrap_or_default())))
         })
         .collect()
 }

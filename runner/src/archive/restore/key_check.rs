@@ -6,12 +6,12 @@
 use aws_sdk_dynamodb::Client;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
-use model::{Item, KeyAttributeType, json};
+use model::{KeyAttributeType, json};
 
 use super::super::cell::{Cell, Row, rows_of};
 use super::super::reading::Reading;
 use super::super::source::{Part, Source};
-use super::Target;
+use super::{Target, part_key};
 use crate::load::key_attributes;
 
 /// The attributes of a key with their types, the partition key first.
@@ -22,7 +22,12 @@ type Key = [(String, KeyAttributeType)];
 ///
 /// # Errors
 /// Both keys, and what to do instead.
-pub(super) async fn check(target: &Target, source: &Source, wanted: &[Part]) -> Result<(), String> {
+pub(super) async fn check(
+    target: &Target,
+    source: &Source,
+    wanted: &[Part],
+    is_whole: bool,
+) -> Result<(), String> {
     let Target { client, table, archived, .. } = target;
     if table == archived {
         return Ok(());
@@ -39,7 +44,10 @@ pub(super) async fn check(target: &Target, source: &Source, wanted: &[Part]) -> 
             };
             let other = format!("{of}, and that of `{archived}` is {}", words(&key));
             match before {
-                Before::All => return Ok(()),
+                Before::All => match part_key::joined(source, wanted, &into, is_whole).await? {
+                    Some(why) => format!("{of}, and {why}"),
+                    None => return Ok(()),
+                },
                 Before::UpTo(condition) => format!(
                     "{other}: what was deleted since `{archived}` was made has another key; leave it out with --where \"{condition}\""
                 ),
@@ -47,7 +55,10 @@ pub(super) async fn check(target: &Target, source: &Source, wanted: &[Part]) -> 
             }
         }
         Err(_) if has_item_with(&into, source, wanted, |_| true).await? != Some(false) => {
-            return Ok(());
+            match part_key::joined(source, wanted, &into, is_whole).await? {
+                Some(why) => format!("{of}, and {why}"),
+                None => return Ok(()),
+            }
         }
         Err(_) => format!("{of}, and no wanted archived item of `{archived}` has such a key"),
     };
@@ -121,11 +132,6 @@ async fn has_item_with(
     parts: &[Part],
     is_meant: impl Fn(&Row) -> bool,
 ) -> Result<Option<bool>, String> {
-    let has = |item: &Item| {
-        key.iter().all(|(name, key_type)| {
-            item.get(name).map(|value| value.attribute_type()) == Some(key_type.attribute_type())
-        })
-    };
     let mut reading = Reading::newest_first(source, parts.to_vec());
     let mut found = None;
     while let Some((part, batches)) = reading.next(Some(&["_item", "_deleted_at"])).await? {
@@ -134,7 +140,8 @@ async fn has_item_with(
             let rows = rows_of(&batch).map_err(|reason| part.failed(reason))?;
             for row in rows.iter().filter(|row| is_meant(row)) {
                 let item = json::item_from_str(row.text("_item"));
-                if has(&item.map_err(|error| part.failed(format!("`_item`: {error}")))?) {
+                let item = item.map_err(|error| part.failed(format!("`_item`: {error}")))?;
+                if part_key::has(&item, key) {
                     return Ok(Some(true));
                 }
                 found = Some(false);
