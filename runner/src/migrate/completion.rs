@@ -73,9 +73,7 @@ pub(super) async fn complete(
         return Ok(Exit::Refused);
     }
     let ended = match plan.kind.is_in_place() {
-        true => {
-            in_place::complete(context, &plan, &fingerprint, &state, arguments, erased).await
-        }
+        true => in_place::complete(context, &plan, &fingerprint, &state, arguments, erased).await,
         false => close(context, &plan, &fingerprint, arguments.limit()).await,
     };
     or_by_another(context, name, ended).await

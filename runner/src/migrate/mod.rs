@@ -115,7 +115,8 @@ enum MigrateVerb {
     Status {
         /// The migration
         name: String,
-        /// End with 0 when it is ready or done, 3 when it is under way, 1 when it was aborted
+        /// End with 0 when it is ready or done, 3 when it is under way or something is in its way or not
+        /// known, 1 when it was aborted
         #[arg(long)]
         exit_code: bool,
         /// Seconds that a look at the streams may take; what is not known by then is not said

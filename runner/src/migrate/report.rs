@@ -219,7 +219,9 @@ enum Documents {
     NotAsked,
     AllWhole,
     /// They were not all looked at in so many seconds.
-    Unknown { seconds: u64 },
+    Unknown {
+        seconds: u64,
+    },
     /// One that would make a way back refused, in words.
     Refused(String),
 }

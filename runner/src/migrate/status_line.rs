@@ -118,7 +118,10 @@ fn in_the_way(status: &Value, name: &str) -> String {
     let mut line = String::new();
     for (place, what) in [
         ("/stream_unread_seconds", "the streams were not read to their end"),
-        ("/documents_unread_seconds", "the documents that could not be assembled were not all read"),
+        (
+            "/documents_unread_seconds",
+            "the documents that could not be assembled were not all read",
+        ),
     ] {
         if let Some(seconds) = at(status, place).as_u64() {
             let more = seconds.max(1).saturating_mul(6);

@@ -84,7 +84,8 @@ pub(super) async fn joined(
         parts.retain(|part| days.contains(part.date.as_str()));
         Ok(parts)
     };
-    while_parts_change(list, async |parts: &[Part]| joined_in(source, parts, key, is_whole).await).await
+    while_parts_change(list, async |parts: &[Part]| joined_in(source, parts, key, is_whole).await)
+        .await
 }
 
 async fn joined_in(
@@ -149,7 +150,9 @@ pub(super) fn has(item: &Item, key: &Key) -> bool {
 fn told(PartKey { first, second }: &PartKey, key: &Key) -> String {
     let second = second.as_deref().unwrap_or_default();
     match key.iter().any(|(name, _)| name == first) {
-        false => format!("`{first}`, which is not in it, was in the key of archived items that have it"),
+        false => {
+            format!("`{first}`, which is not in it, was in the key of archived items that have it")
+        }
         true => format!(
             "the archive does not say whether `{second}` was in the key of its items as well: those that differ in that alone would become one. If it was not, say --whole-key"
         ),
@@ -196,7 +199,8 @@ mod tests {
             ("_sequence_number", text(&format!("{:040}", 1))),
         ];
         let batch = RecordBatch::try_from_iter(columns).unwrap();
-        let told = r#"{"title":{"path":"title","type":"string"},"year":{"path":"year","type":"bigint"}}"#;
+        let told =
+            r#"{"title":{"path":"title","type":"string"},"year":{"path":"year","type":"bigint"}}"#;
         let told = KeyValue::new("weir.columns".to_owned(), told.to_owned());
         let properties = WriterProperties::builder().set_key_value_metadata(Some(vec![told]));
         let file = File::create(file).unwrap();
@@ -262,7 +266,8 @@ mod tests {
             ("rating", ("info.rating", "decimal(4,1)")),
             ("price_n", ("price", "decimal(38,10)")),
         ];
-        let told = told.map(|(name, (path, of))| (name.to_owned(), (path.to_owned(), of.to_owned())));
+        let told =
+            told.map(|(name, (path, of))| (name.to_owned(), (path.to_owned(), of.to_owned())));
         let told = BTreeMap::from(told);
         for (first, second, expected) in [
             ("title", Some("year"), Some(("title", Some("year")))),
