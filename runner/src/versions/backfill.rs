@@ -7,11 +7,15 @@
 //! change came before that, and that change is in the stream and corrects the base.
 //! An item that no version can hold is named and left out; the others have their histories.
 
+use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
+use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
 use aws_sdk_dynamodb::types::{AttributeValue as SdkValue, Put, TransactWriteItem};
 use futures::{TryStreamExt, stream};
 use indicatif::{ProgressBar, ProgressStyle};
 use model::{Item, KeyAttributeType};
-use rules::versions::{Head, ITEM_ATTRIBUTE, Version, fits_into_a_version, history_key};
+use rules::versions::{
+    Head, ITEM_ATTRIBUTE, Version, fits_into_a_version, history_key, is_refused_for_size,
+};
 use serde_json::json;
 
 use super::reading::failed;
@@ -198,10 +202,26 @@ async fn begin(place: &Place, text: String, item: Item, now: u64) -> Result<Outc
         if matches!(why, Undone::Changed | Undone::Otherwise) && has_head(place, &text).await? {
             return Ok(Outcome::WasThere);
         }
+        if let Some(reason) = refused_for_size(&error) {
+            return Ok(Outcome::LeftOut(format!("{text}: {reason}")));
+        }
         if !attempts.after(why).await {
             return Err(failed(error_text(&error)));
         }
     }
+}
+
+/// The words with which DynamoDB refuses a base for its size, of which it may count more bytes than we do.
+fn refused_for_size(error: &SdkError<TransactWriteItemsError>) -> Option<String> {
+    let failed = error.as_service_error()?;
+    let TransactWriteItemsError::TransactionCanceledException(cancelled) = failed else {
+        let message = failed.message().filter(|message| is_refused_for_size(message));
+        return message.map(str::to_owned);
+    };
+    let reasons = cancelled.cancellation_reasons().iter();
+    let mut refused = reasons.filter(|reason| reason.code() == Some("ValidationError"));
+    let message = refused.next()?.message()?;
+    is_refused_for_size(message).then(|| message.to_owned())
 }
 
 async fn has_head(place: &Place, item: &str) -> Result<bool, String> {

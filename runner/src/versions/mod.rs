@@ -15,7 +15,7 @@ use aws_sdk_dynamodb::Client;
 use clap::{Args, Subcommand};
 use model::{Item, json};
 use rules::versions::{
-    NotKnown, Version, as_of, fits_into_a_version, has_known_begin, history_key,
+    NotKnown, Version, as_of, fingerprint, fits_into_a_version, has_known_begin, history_key,
 };
 use serde_json::{Value, json};
 
@@ -28,6 +28,8 @@ use crate::output::{self, Output, say, show};
 
 /// Histories that `ls` shows at most when no key is named.
 const HISTORIES_SHOWN_MAX: usize = 100;
+/// Places of one history at which something is missing that `ls` names at most.
+const MISSING_SAID_MAX: usize = 10;
 
 /// What to do with versions, and whose.
 #[derive(Clone, Debug, Args)]
@@ -94,7 +96,8 @@ enum VersionsVerb {
         #[arg(long)]
         dry_run: bool,
     },
-    /// Compare every history with its item: no gaps, and the current version is the item
+    /// Compare every history with its item: no gaps, no change that is in no version, and the current
+    /// version is the item
     Check {
         /// Seconds that the function may be behind before a difference counts
         #[arg(long, default_value_t = 5, value_name = "SECONDS")]
@@ -140,6 +143,7 @@ pub async fn run(arguments: VersionsArguments, output: Output) -> Result<Exit, S
                 &["version", "event", "at", "by", "bytes", "stamp"],
                 &versions.iter().map(row).collect::<Vec<_>>(),
             );
+            missing(&versions).iter().take(MISSING_SAID_MAX).for_each(|line| say(line));
         }
         VersionsVerb::Get { key, which } => {
             let versions = kept(&place, &item_key::parse(&key)?).await?;
@@ -270,6 +274,25 @@ fn row(version: &Version) -> Vec<Value> {
     ]
 }
 
+/// Where versions, ordered by number, tell that something is in none of them.
+fn missing(versions: &[Version]) -> Vec<String> {
+    let base = versions.first().filter(|version| version.lacks_base());
+    let base = base.map(|_| {
+        "what the item was before version 1 is in no version: none could hold it".to_owned()
+    });
+    let pairs = versions.iter().zip(versions.iter().skip(1)).filter(|(before, version)| {
+        version.number == before.number + 1
+            && !version.is_next_to(before.image.as_ref().map(fingerprint))
+    });
+    let between = pairs.map(|(before, version)| {
+        format!(
+            "between versions {} and {} a change is in no version: the failures bucket has what was put aside",
+            before.number, version.number
+        )
+    });
+    base.into_iter().chain(between).collect()
+}
+
 /// Shows the histories that there are, also those whose heads cannot be read.
 async fn list_histories(place: &Place, output: Output) -> Result<Exit, String> {
     let mut damaged = 0;
@@ -312,6 +335,23 @@ mod tests {
             ..Version::base(Item::new())
         };
         (3..6).map(version).collect()
+    }
+
+    #[test]
+    fn what_is_in_no_version_is_told_with_its_place() {
+        let item = |value: u64| Item::new().with("v", model::Number::from(value));
+        let version = |number: u64, before: u64, value: u64| Version {
+            number,
+            event: rules::versions::VersionEvent::Modify,
+            follows: Some(fingerprint(&item(before))),
+            ..Version::base(item(value))
+        };
+        assert!(missing(&[Version::base(item(1)), version(2, 1, 2)]).is_empty());
+        let said =
+            missing(&[version(1, 1, 2), version(2, 2, 3), version(3, 4, 5), version(5, 1, 1)]);
+        assert_eq!(said.len(), 2, "{said:?}");
+        assert!(said[0].starts_with("what the item was before version 1"), "{said:?}");
+        assert!(said[1].starts_with("between versions 2 and 3 a change"), "{said:?}");
     }
 
     #[test]

@@ -245,6 +245,7 @@ mod tests {
             by_ttl: false,
             event_id: String::new(),
             expires_at: None,
+            follows: None,
         };
         // The older one was made by a migration that has ended, the item is touched by one now.
         let versions = [version(1, film(2013).with(TOUCH, "old")), version(2, film(2014))];

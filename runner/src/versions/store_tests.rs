@@ -3,11 +3,16 @@
 use std::time::Duration;
 
 use aws_sdk_dynamodb::types::AttributeValue as SdkValue;
+use bytes::Bytes;
+use futures::FutureExt as _;
+use http::Response;
+use http_body_util::Full;
 use model::Number;
 use rules::versions::Head;
 
 use super::*;
 use crate::load::to_sdk_item;
+use crate::test_proxy;
 use crate::test_store::TestStore;
 
 const KEY: &str = r#"{"p":"Rush"}"#;
@@ -19,6 +24,10 @@ async fn films(store: &TestStore) -> Place {
     let put = store.client.put_item().table_name("films");
     let put = put.item("p", SdkValue::S("Rush".to_owned()));
     put.item("year", SdkValue::N("2013".to_owned())).send().await.unwrap();
+    films_of(store)
+}
+
+fn films_of(store: &TestStore) -> Place {
     Place {
         client: store.client.clone(),
         endpoint: store.url.clone(),
@@ -130,6 +139,39 @@ async fn a_back_fill_leaves_the_histories_that_there_are() {
         assert!(backfill::run(&place, false).await.unwrap().is_whole());
         assert_eq!(versions(&place).await.len(), 1);
     }
+}
+
+/// DynamoDB may count more bytes than we do: what it refuses is left out like what we know to be too large,
+/// and the others have their histories.
+#[tokio::test]
+async fn a_base_that_is_refused_for_its_size_is_named_and_left_out() {
+    let store = TestStore::open().await;
+    let place = films(&store).await;
+    let put = store.client.put_item().table_name("films");
+    put.item("p", SdkValue::S("Large".to_owned())).send().await.unwrap();
+    let script = |operation: &str, body: &str| {
+        let is_meant = operation == "TransactWriteItems" && body.contains("Large");
+        let refused = json!({
+            "__type": "com.amazonaws.dynamodb.v20120810#TransactionCanceledException",
+            "Message": "no", "CancellationReasons": [
+                { "Code": "None" },
+                { "Code": "ValidationError", "Message": "Item size has exceeded the maximum allowed size" },
+            ],
+        });
+        let body = Full::new(Bytes::from(refused.to_string()));
+        let answer = Response::builder().status(400).body(body);
+        futures::future::ready(is_meant.then(|| answer.unwrap())).boxed()
+    };
+    let url = test_proxy::before(&store.url, script).await;
+    let through = Place { client: endpoint::client(&url), endpoint: url, ..films_of(&store) };
+    let report = backfill::run(&through, false).await.unwrap();
+    assert!(!report.is_whole());
+    let said = report.text(Output::Table, false);
+    assert!(said.contains("2 items, 1 history begun, 0 there before"), "{said}");
+    assert!(said.contains("Item size has exceeded"), "{said}");
+    let wrong = check::run(&place, 0).await.unwrap().wrong;
+    let large = history_key(&Item::new().with("p", "Large"));
+    assert_eq!(wrong, [(large, "has no history")].into());
 }
 
 /// Neither keeps the others from being compared.

@@ -12,7 +12,8 @@ use aws_sdk_dynamodb::types::{
 };
 use model::{AttributeValue, Item};
 use rules::versions::{
-    HEAD_VERSION, ITEM_ATTRIBUTE, Plan, REVISION_ATTRIBUTE, VERSION_ATTRIBUTE, Write, version_text,
+    HEAD_VERSION, ITEM_ATTRIBUTE, Plan, REVISION_ATTRIBUTE, VERSION_ATTRIBUTE, Write,
+    is_refused_for_size, version_text,
 };
 
 use super::{HistoryTable, PAGE_VERSIONS, PlanOutcome};
@@ -36,15 +37,6 @@ const NONE: &str = "None";
 pub struct DynamoDbHistories {
     client: Client,
     table: TableName,
-}
-
-/// Whether DynamoDB refuses an item for what is in it, which no retry and no other deployment helps: it
-/// may count more bytes than we do.
-fn is_too_large(message: &str) -> bool {
-    let message = message.to_ascii_lowercase();
-    ["item size has exceeded", "item size to update has exceeded", "nesting levels have exceeded"]
-        .iter()
-        .any(|text| message.contains(text))
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "it is used as a function for map_err")]
@@ -127,7 +119,7 @@ impl DynamoDbHistories {
             let message = service.and_then(ProvideErrorMetadata::message).unwrap_or_default();
             let is_refused =
                 service.and_then(ProvideErrorMetadata::code) == Some("ValidationException");
-            if is_refused && is_too_large(message) {
+            if is_refused && is_refused_for_size(message) {
                 return Ok(PlanOutcome::TooLarge(message.to_owned()));
             }
             return Err(self.failure("TransactWriteItems", error));
@@ -139,7 +131,7 @@ impl DynamoDbHistories {
         }
         let mut refused = reasons.iter().filter(|r| r.code() == Some(REFUSED)).peekable();
         if let Some(message) = refused.peek().and_then(|reason| reason.message())
-            && refused.all(|reason| reason.message().is_some_and(is_too_large))
+            && refused.all(|reason| reason.message().is_some_and(is_refused_for_size))
         {
             return Ok(PlanOutcome::TooLarge(message.to_owned()));
         }

@@ -244,9 +244,23 @@ async fn a_change_that_the_table_takes_no_version_of_is_put_aside_alone() {
     let values: Vec<u64> = versions.values().map(|v| value(v).to_u64().unwrap()).collect();
     assert_eq!(values, expected);
     assert!(versions.keys().copied().eq(1..=expected.len() as u64));
+    // Where they are missing, and that there is no base, is told by the versions themselves.
+    assert!(versions[&1].lacks_base());
+    assert_eq!(lacking(&versions), [9, 21]);
     assert_eq!(head.unwrap().latest, expected.len() as u64);
     let names: Vec<String> = store.objects().into_keys().collect();
     assert_eq!(names, ["q/versions/movies/2026/20-e20.json", "q/versions/movies/2026/8-e8.json"]);
+}
+
+/// The values of the versions between which and the one before them a change is missing.
+fn lacking(versions: &BTreeMap<u64, Version>) -> Vec<u64> {
+    let pairs = versions.values().zip(versions.values().skip(1));
+    let lacking = pairs.filter(|(before, version)| {
+        !version.is_next_to(before.image.as_ref().map(rules::versions::fingerprint))
+    });
+    let value =
+        |version: &Version| version.image.as_ref().unwrap()["v"].as_number().unwrap().to_u64();
+    lacking.map(|(_, version)| value(version).unwrap()).collect()
 }
 
 /// Goal: changes that come too late for their history are put aside, all of them, and those of their
@@ -282,6 +296,7 @@ async fn changes_that_come_too_late_are_put_aside_together() {
     let values: Vec<u64> = versions.values().map(|v| value(v).to_u64().unwrap()).collect();
     let expected: Vec<u64> = (99..120).chain(121..153).collect();
     assert_eq!(values, expected);
+    assert_eq!(lacking(&versions), [121]);
     assert_eq!(store.objects().len(), 40);
     // The versions behind them are some 17 pages, which are not read for each of them.
     assert!(table.pages() < 120, "{}", table.pages());

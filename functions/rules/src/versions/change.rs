@@ -19,6 +19,8 @@ pub struct Change {
     pub image: Option<Item>,
     /// The item before it; `None` when it was not there.
     pub before: Option<Item>,
+    /// The fingerprint of what it was before, whether or not a version can hold that.
+    pub follows: Option<u128>,
     /// When, in epoch seconds, if the record says so.
     pub at_seconds: Option<u64>,
     /// Whether TTL deleted it.

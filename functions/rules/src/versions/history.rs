@@ -4,9 +4,11 @@
 
 use std::collections::BTreeMap;
 
-use model::{AttributeValue, EventName, Item, Number};
+use model::{AttributeValue, EventName, Item, Number, json};
 use thiserror::Error;
+use xxhash_rust::xxh3::xxh3_128;
 
+use crate::migration::unmarked;
 use crate::stamp::Stamp;
 
 /// The partition key attribute of a table of histories: the item's key as text.
@@ -31,6 +33,7 @@ const AT: &str = "at";
 const BY: &str = "by";
 const EVENT_ID: &str = "event_id";
 const EXPIRES_AT: &str = "expires_at";
+const FOLLOWS: &str = "follows";
 const TTL: &str = "ttl";
 
 /// How a version came to be.
@@ -96,6 +99,9 @@ pub struct Version {
     pub event_id: String,
     /// When it is no longer kept, in epoch seconds; TTL deletes it after that.
     pub expires_at: Option<u64>,
+    /// What it was made from: the [`fingerprint`] of the item before the change. `None` of what was
+    /// created, of a base, and of a version that an earlier build wrote.
+    pub follows: Option<u128>,
 }
 
 /// What a history says about itself.
@@ -184,6 +190,13 @@ pub fn has_known_begin(versions: &[Version], chosen: &Version) -> bool {
     until_then.any(|version| version.at_seconds.is_some())
 }
 
+/// A number that is the same for items that are the same but for the marks of migrations, and for no
+/// others. It stands in tables, so it is the same in every build.
+#[must_use]
+pub fn fingerprint(item: &Item) -> u128 {
+    xxh3_128(json::item_to_string(&unmarked(item)).as_bytes())
+}
+
 fn number(item: &BTreeMap<String, AttributeValue>, name: &str) -> Result<u64, DamagedHistory> {
     let number = item.get(name).and_then(AttributeValue::as_number);
     let number = number.and_then(|number| number.to_u64());
@@ -264,7 +277,29 @@ impl Version {
             by_ttl: false,
             event_id: String::new(),
             expires_at: None,
+            follows: None,
         }
+    }
+
+    /// Whether it was made from what the version before it says of the item: the fingerprint of its
+    /// image, none where the item was deleted. If it was not, a change between the two is missing. Of
+    /// one that does not tell what it was made from nobody can say that.
+    #[must_use]
+    pub fn is_next_to(&self, before: Option<u128>) -> bool {
+        match self.event {
+            VersionEvent::Base => true,
+            VersionEvent::Insert => before.is_none(),
+            VersionEvent::Modify | VersionEvent::Remove => {
+                self.follows.is_none_or(|follows| before == Some(follows))
+            }
+        }
+    }
+
+    /// Whether it is the first one of its item, and the item was there before: what it was then is in
+    /// no version.
+    #[must_use]
+    pub fn lacks_base(&self) -> bool {
+        self.number == 1 && matches!(self.event, VersionEvent::Modify | VersionEvent::Remove)
     }
 
     /// The version's item in the history of `item`.
@@ -286,6 +321,10 @@ impl Version {
         }
         if !self.event_id.is_empty() {
             written.insert(EVENT_ID.to_owned(), AttributeValue::from(self.event_id.as_str()));
+        }
+        if let Some(follows) = self.follows {
+            let text = AttributeValue::S(format!("{follows:032x}"));
+            written.insert(FOLLOWS.to_owned(), text);
         }
         if let Some(at) = self.expires_at {
             written.insert(EXPIRES_AT.to_owned(), AttributeValue::N(Number::from(at)));
@@ -320,6 +359,10 @@ impl Version {
             by_ttl: text(BY) == Some(TTL),
             event_id: text(EVENT_ID).unwrap_or_default().to_owned(),
             expires_at: seconds(item, EXPIRES_AT)?,
+            follows: text(FOLLOWS)
+                .map(|text| u128::from_str_radix(text, 16))
+                .transpose()
+                .map_err(|_| damaged("`follows` is not a number of 32 hexadecimal digits"))?,
         })
     }
 }
@@ -344,7 +387,37 @@ mod tests {
         version.at_seconds = Some(7);
         version.expires_at = Some(8);
         version.event_id = "e".to_owned();
-        assert_eq!(Version::from_item(&version.to_item("k")), Ok(version));
+        version.follows = Some(7);
+        assert_eq!(Version::from_item(&version.to_item("k")), Ok(version.clone()));
+        let unreadable = version.to_item("k").with(FOLLOWS, "seven");
+        assert!(Version::from_item(&unreadable).is_err());
+    }
+
+    /// The fingerprint stands in tables.
+    #[test]
+    fn a_version_tells_whether_the_one_before_it_is_missing() {
+        let (one, other) = (Item::new().with("a", "1"), Item::new().with("a", "2"));
+        let touched = one.clone().with(crate::migration::TOUCH, "shop");
+        assert_eq!(fingerprint(&one), fingerprint(&touched));
+        let [one, other] = [one, other].map(|item| fingerprint(&item));
+        assert_eq!(format!("{one:032x}"), "4abb6b8e574bf68569657fc9a497d4c6");
+        let version = |event, follows| Version { event, follows, ..Version::base(Item::new()) };
+        for (event, follows, before, expected) in [
+            (VersionEvent::Modify, Some(one), Some(one), true),
+            (VersionEvent::Modify, Some(one), Some(other), false),
+            (VersionEvent::Remove, Some(one), None, false),
+            // As an earlier build wrote it.
+            (VersionEvent::Modify, None, Some(other), true),
+            (VersionEvent::Insert, None, None, true),
+            (VersionEvent::Insert, None, Some(one), false),
+            (VersionEvent::Base, None, None, true),
+        ] {
+            let version = version(event, follows);
+            assert_eq!(version.is_next_to(before), expected, "{version:?} {before:?}");
+            let lacks = matches!(event, VersionEvent::Modify | VersionEvent::Remove);
+            assert_eq!(version.lacks_base(), lacks, "{version:?}");
+            assert!(!Version { number: 2, ..version }.lacks_base());
+        }
     }
 
     #[test]

@@ -14,8 +14,8 @@ pub use change::{Change, Changes};
 use history::image_bytes;
 pub use history::{
     DamagedHistory, HEAD_VERSION, Head, ITEM_ATTRIBUTE, NotKnown, REVISION_ATTRIBUTE,
-    VERSION_ATTRIBUTE, VERSION_NUMBER_MAX, Version, VersionEvent, as_of, has_known_begin,
-    number_of_version, version_text,
+    VERSION_ATTRIBUTE, VERSION_NUMBER_MAX, Version, VersionEvent, as_of, fingerprint,
+    has_known_begin, number_of_version, version_text,
 };
 pub use plan::{
     CHANGES_MAX, IMAGE_BYTES_MAX, Plan, RENUMBERED_MAX, Retention, TooLate, Write, missing, plan,
@@ -80,6 +80,7 @@ fn change_of(key: &str, record: &LambdaRecord) -> Result<Change, Refusal> {
     };
     fits_into_a_version(key, image)?;
     let before = change.old_image.as_ref().filter(|_| change.event_name != EventName::Insert);
+    let follows = before.map(fingerprint);
     // What does not fit cannot be a base. The history then begins with the change itself, and says
     // nothing of the time before, which is better than to lose the change.
     let before = before.filter(|before| fits_into_a_version(key, Some(before)).is_ok());
@@ -87,6 +88,7 @@ fn change_of(key: &str, record: &LambdaRecord) -> Result<Change, Refusal> {
         event: VersionEvent::of_record(change.event_name),
         image: image.cloned(),
         before: before.cloned(),
+        follows,
         // Some senders write 0 where they do not know the time.
         at_seconds: change.approximate_creation_seconds.filter(|seconds| *seconds > 0),
         by_ttl: change.is_time_to_live(),
@@ -122,6 +124,16 @@ pub fn fits_into_a_version(key: &str, image: Option<&Item>) -> Result<(), Refusa
         )));
     }
     Ok(())
+}
+
+/// Whether DynamoDB refuses an item with these words because of what is in it, which no retry and no
+/// other deployment helps: it may count more bytes than [`fits_into_a_version`] does.
+#[must_use]
+pub fn is_refused_for_size(message: &str) -> bool {
+    let message = message.to_ascii_lowercase();
+    ["item size has exceeded", "item size to update has exceeded", "nesting levels have exceeded"]
+        .iter()
+        .any(|text| message.contains(text))
 }
 
 /// Whether a migration only put its mark on an item or took it off: that is no version.

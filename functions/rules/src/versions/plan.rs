@@ -200,6 +200,7 @@ fn merged(tail: &[Version], changes: &Changes) -> BTreeMap<Stamp, Place> {
                 by_ttl: change.by_ttl,
                 event_id: change.event_id.clone(),
                 expires_at: None,
+                follows: change.follows,
             },
             change: Some(change.clone()),
         });

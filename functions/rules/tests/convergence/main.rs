@@ -271,6 +271,10 @@ fn check_histories(tables: &Tables, records: &[LambdaRecord]) {
             assert_eq!(version.event_id, record.event_id, "{item}");
             assert_eq!(version.by_ttl, record.user_identity.is_some(), "{item}");
         }
+        for (before, version) in versions.iter().zip(versions.iter().skip(1)) {
+            let before = before.image.as_ref().map(rules::versions::fingerprint);
+            assert!(version.is_next_to(before), "{item}: {version:?}");
+        }
         assert_eq!(history.head.as_ref().unwrap().latest, records.len() as u64, "{item}");
     }
 }

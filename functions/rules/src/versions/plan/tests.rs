@@ -4,7 +4,7 @@ use model::{Item, Number};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use super::super::history::VersionEvent;
+use super::super::history::{VersionEvent, fingerprint};
 use super::*;
 
 fn stamp(sequence: u64) -> Stamp {
@@ -21,6 +21,7 @@ fn change(sequence: u64) -> (Stamp, Change) {
         event: if sequence == 1 { VersionEvent::Insert } else { VersionEvent::Modify },
         image: Some(image(sequence)),
         before: (sequence > 1).then(|| image(sequence - 1)),
+        follows: (sequence > 1).then(|| fingerprint(&image(sequence - 1))),
         at_seconds: Some(1000 + sequence),
         by_ttl: false,
         event_id: format!("e{sequence}"),
@@ -156,6 +157,28 @@ fn versions_are_numbered_by_the_order_of_their_changes() {
         assert_eq!(batches.iter().map(|batch| table.add(batch, ALL)).sum::<usize>(), 0);
         assert_eq!((table.head, before), (Some(head), expected.to_owned()));
     }
+}
+
+/// Goal: what is missing is seen between the versions of what was there before and after it, until it
+/// comes to its place.
+#[test]
+fn a_change_that_is_missing_leaves_a_trace() {
+    let mut table = Table::default();
+    let lacking = |table: &Table| -> Vec<u64> {
+        let versions: Vec<&Version> = table.versions.values().collect();
+        let pairs = versions
+            .windows(2)
+            .filter(|pair| !pair[1].is_next_to(pair[0].image.as_ref().map(fingerprint)));
+        pairs.map(|pair| pair[1].number).collect()
+    };
+    table.add(&[5, 6, 8, 9], ALL);
+    table.add(&[12], ALL);
+    assert_eq!((table.text().as_str(), lacking(&table)), ("1=~4 2=5 3=6 4=8 5=9 6=12", vec![4, 6]));
+    table.add(&[7], ALL);
+    assert_eq!(lacking(&table), [7]);
+    table.add(&[10, 11], ALL);
+    assert_eq!(lacking(&table), [0; 0]);
+    assert!(!table.versions[&1].lacks_base());
 }
 
 #[test]
