@@ -35,6 +35,12 @@ impl Stamp {
         Self(format!("{stream_label}/{}", sequence_number.padded()))
     }
 
+    /// The label of the stream that the record was in.
+    #[must_use]
+    pub fn stream_label(&self) -> &str {
+        self.0.split_once('/').map_or("", |(label, _)| label)
+    }
+
     /// A stamp before every record's.
     #[must_use]
     pub fn lowest() -> Self {

@@ -400,7 +400,9 @@ impl Pool {
     /// Puts an instance aside for the next invocation.
     fn keep(&self, instance: Instance) {
         let mut instances = self.instances();
-        if !instances.closed {
+        // One of a program that was built anew meanwhile ends here.
+        let is_old = instances.build.as_ref().is_some_and(|build| !instance.is_of(build));
+        if !instances.closed && !is_old {
             instances.idle.push(instance);
         }
     }

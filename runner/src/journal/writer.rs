@@ -97,12 +97,24 @@ impl Journal {
     /// Why nothing can be written now, and what to do about it; none if something can.
     #[must_use]
     pub fn fault(&self) -> Option<String> {
+        self.try_again();
         let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
         let why = writer.fault.as_ref()?;
         Some(format!(
             "the journal in `{}` cannot be written ({why}): make room there, or let the user of `weir up` write there; it then goes on by itself",
             writer.folder.display()
         ))
+    }
+
+    /// Writes what was lost, where nobody reports anything by which it would be seen that this works.
+    fn try_again(&self) {
+        let has_fault = {
+            let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+            writer.fault.is_some()
+        };
+        if has_fault {
+            self.write([]);
+        }
     }
 
     fn with_writer(&self, action: impl FnOnce(&mut Writer) -> io::Result<()>) {
@@ -140,13 +152,21 @@ impl Writer {
 
     /// Appends what happened, behind what could not be written before.
     fn report(&mut self, entries: Vec<Entry>) -> io::Result<()> {
-        let names: Vec<String> =
-            entries.iter().filter_map(|entry| entry.mapping().map(str::to_owned)).collect();
+        let count = |entry: &Entry| match entry {
+            Entry::Missed { count, .. } => *count,
+            _ => 1,
+        };
+        let reports: Vec<(String, u64)> = entries
+            .iter()
+            .filter_map(|entry| Some((entry.mapping()?.to_owned(), count(entry))))
+            .collect();
         self.last_ms = entries.iter().filter_map(Entry::at_ms).next_back().unwrap_or(self.last_ms);
         let written = self.try_report(entries);
         match &written {
             Ok(()) => self.lost.clear(),
-            Err(_) => names.into_iter().for_each(|name| *self.lost.entry(name).or_default() += 1),
+            Err(_) => reports
+                .into_iter()
+                .for_each(|(mapping, count)| *self.lost.entry(mapping).or_default() += count),
         }
         written
     }
@@ -174,9 +194,10 @@ impl Writer {
         if self.bytes > 0 && self.bytes.saturating_add(text.len() as u64) > self.bytes_max {
             self.segment += 1;
             self.file = create(&self.folder, self.segment)?;
-            self.is_torn = true;
+            // A disk that is full still takes an empty file, and then this is the one to go on with.
+            (self.bytes, self.is_torn, self.lacks_heads) = (0, true, true);
             self.file.write_all(&self.heads)?;
-            self.is_torn = false;
+            (self.is_torn, self.lacks_heads) = (false, false);
             self.bytes = self.heads.len() as u64;
             self.prune()?;
         }
@@ -264,5 +285,29 @@ mod tests {
         assert_eq!(shards, ["a", "b"]);
         let text = fs::read_to_string(&path).unwrap();
         assert_eq!(text.lines().count(), 7, "{text}");
+    }
+
+    /// Goal: a disk that is full when a segment is begun does not have one begun for each report, which
+    /// would push out those that hold something.
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_segment_that_is_begun_on_a_full_disk_is_gone_on_with() {
+        let folder = tempfile::tempdir().unwrap();
+        let journal = Journal::with_limit(folder.path(), 1, 200).unwrap();
+        std::os::unix::fs::symlink("/dev/full", reader::segment_path(folder.path(), 2)).unwrap();
+        let invoked = || Entry::Missed { mapping: "m".to_owned(), at_ms: 5, count: 2 };
+        (0..50).for_each(|_| journal.write([invoked()]));
+        assert!(journal.fault().is_some());
+        assert_eq!(reader::segments(folder.path()).unwrap().len(), 2);
+        // The disk has room again.
+        let path = folder.path().join("room");
+        journal.writer.lock().unwrap().file = File::create(&path).unwrap();
+        assert_eq!(journal.fault(), None, "without a further report");
+        let text = fs::read_to_string(path).unwrap();
+        let missed = text.lines().last().unwrap_or_default();
+        let written = fs::read_to_string(reader::segment_path(folder.path(), 1)).unwrap();
+        let count = 100 - 2 * (written.lines().count() - 1);
+        assert!(missed.contains(&format!("\"count\":{count}")), "{count}: {text}");
+        assert!(text.contains("\"kind\":\"run\"") || text.contains("\"format\""), "{text}");
     }
 }

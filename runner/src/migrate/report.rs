@@ -338,7 +338,9 @@ pub(super) fn exit_of(status: &Value) -> Exit {
         Some("ready") if is("/stale") => Exit::Differences,
         // What is in the way of a cut-over, or of a way back, may stand in what was not looked at.
         Some("ready" | "cut-over")
-            if is_unread("/stream_unread_seconds") || is_unread("/documents_unread_seconds") =>
+            if !is("/stale")
+                && (is_unread("/stream_unread_seconds")
+                    || is_unread("/documents_unread_seconds")) =>
         {
             Exit::Differences
         }

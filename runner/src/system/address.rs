@@ -43,13 +43,17 @@ impl Intercept for AddressHeard {
 /// streams have no names of accounts.
 fn address_of(uri: &str) -> Option<String> {
     let uri: Uri = uri.parse().ok()?;
-    let (scheme, authority) = (uri.scheme_str()?, uri.authority()?.as_str());
+    // Who is named before the host is nobody else's business.
+    let authority = uri.authority()?;
+    let port = authority.port().map(|port| format!(":{port}")).unwrap_or_default();
+    let (scheme, authority) = (uri.scheme_str()?, format!("{}{port}", authority.host()));
+    let path = uri.path().trim_end_matches('/');
     let of_account = authority.split_once(".ddb.").filter(|(account, _)| {
         !account.is_empty() && account.bytes().all(|byte| byte.is_ascii_digit())
     });
     Some(match of_account {
         Some((_, of_region)) => format!("{scheme}://dynamodb.{of_region}"),
-        None => format!("{scheme}://{authority}"),
+        None => format!("{scheme}://{authority}{path}"),
     })
 }
 
@@ -76,6 +80,7 @@ mod tests {
             ),
             ("http://my.ddb.example:8000/", Some("http://my.ddb.example:8000")),
             ("http://127.0.0.1:8000", Some("http://127.0.0.1:8000")),
+            ("http://me:secret@gateway:80/dynamo/", Some("http://gateway:80/dynamo")),
             ("/", None),
         ] {
             assert_eq!(address_of(uri).as_deref(), expected, "{uri}");

@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use model::Item;
+use rules::Stamp;
 use rules::versions::{Head, Version, fingerprint, fits_into_a_version};
 use serde_json::json;
 
@@ -83,6 +84,8 @@ pub(super) struct History {
     pub(super) count: u64,
     /// The fingerprint of the image of the highest version; `None` when it says deleted.
     image: Option<u128>,
+    /// The stamp of the highest version.
+    stamp: Option<Stamp>,
     /// What its versions say of changes that are in none.
     lacks: Option<&'static str>,
     /// What of it cannot be read.
@@ -112,13 +115,15 @@ impl History {
         if version.lacks_base() {
             self.lacks.get_or_insert(LACKS_BASE);
         }
-        if is_behind && !version.is_next_to(self.image) {
+        let begins_anew = self.stamp.as_ref().is_some_and(|stamp| version.begins_anew(stamp));
+        if is_behind && !begins_anew && !version.is_next_to(self.image) {
             self.lacks.get_or_insert(LACKS_CHANGE);
         }
         self.lowest = if is_first { version.number } else { self.lowest.min(version.number) };
         if version.number > self.highest {
             self.highest = version.number;
             self.image = version.image.as_ref().map(fingerprint);
+            self.stamp = Some(version.stamp.clone());
         }
     }
 }

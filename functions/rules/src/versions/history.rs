@@ -295,6 +295,13 @@ impl Version {
         }
     }
 
+    /// Whether its item was created in another stream than that in which what was `before` stands: with
+    /// its table, which was made anew and says of no item that it went, or after a time without a stream.
+    #[must_use]
+    pub fn begins_anew(&self, before: &Stamp) -> bool {
+        self.event == VersionEvent::Insert && self.stamp.stream_label() != before.stream_label()
+    }
+
     /// Whether it is the first one of its item, and the item was there before: what it was then is in
     /// no version.
     #[must_use]
@@ -417,6 +424,16 @@ mod tests {
             let lacks = matches!(event, VersionEvent::Modify | VersionEvent::Remove);
             assert_eq!(version.lacks_base(), lacks, "{version:?}");
             assert!(!Version { number: 2, ..version }.lacks_base());
+        }
+        // In the stream of a table that was made anew.
+        let stamp = |label: &str| Stamp::of_record(label, &"7".parse().unwrap());
+        for (event, label, expected) in [
+            (VersionEvent::Insert, "2", true),
+            (VersionEvent::Insert, "1", false),
+            (VersionEvent::Modify, "2", false),
+        ] {
+            let version = Version { stamp: stamp(label), ..version(event, None) };
+            assert_eq!(version.begins_anew(&stamp("1")), expected, "{version:?}");
         }
     }
 

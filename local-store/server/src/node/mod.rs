@@ -233,13 +233,12 @@ impl Node {
         }
         let persist_due = replica.persist_due();
         let before_recent = replica.before_recent();
-        let (transfers, sending) = (Arc::default(), Arc::default());
+        let transfers = Arc::default();
         let network = network::Network {
             id,
             arc,
             transport: Arc::clone(&transport),
             transfers,
-            sending: Arc::clone(&sending),
             snapshot_part: settings.snapshot_part,
         };
         let config = Arc::new(settings.config()?);
@@ -255,7 +254,6 @@ impl Node {
             due: persist_due,
             log: log.clone(),
             before_recent,
-            sending,
         };
         tokio::spawn(watch::watch_over(watched, on_fatal));
         let inner = Inner {

@@ -35,8 +35,6 @@ pub(super) struct Network {
     pub(super) transport: Arc<dyn Transport>,
     /// Numbers the snapshots that this node sends.
     pub(super) transfers: Arc<AtomicU64>,
-    /// How many it is sending.
-    pub(super) sending: Arc<AtomicU64>,
     /// See [`super::Settings::snapshot_part`].
     pub(super) snapshot_part: Duration,
 }
@@ -69,7 +67,6 @@ impl Connection {
         snapshot: Snapshot,
     ) -> Result<SnapshotResponse<TypeConfig>, StreamingError<TypeConfig>> {
         let transfer = self.network.transfers.fetch_add(1, Ordering::Relaxed);
-        let _sending = Sending::begin(&self.network.sending);
         let SnapshotData::View(view) = snapshot.snapshot else {
             return Err(unexpected("a snapshot that was received is not sent on").into());
         };
@@ -96,22 +93,6 @@ impl Connection {
             from = next.unwrap_or_default();
         }
         Err(unexpected("the snapshot has no end").into())
-    }
-}
-
-/// Counts a snapshot that is being sent, until it is dropped.
-struct Sending<'a>(&'a AtomicU64);
-
-impl<'a> Sending<'a> {
-    fn begin(count: &'a AtomicU64) -> Self {
-        count.fetch_add(1, Ordering::Relaxed);
-        Self(count)
-    }
-}
-
-impl Drop for Sending<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

@@ -74,9 +74,9 @@ mod tests {
             for index in 1..=400_000_000 / bytes {
                 recent.note(index as u64, bytes);
                 let kept = (index - usize::try_from(before.index()).unwrap()) * bytes;
-                let behind = if before.index() == 0 { kept } else { RECENT_BYTES.max(kept) };
                 assert!(kept >= RECENT_BYTES || before.index() == 0, "{kept} at {index}");
-                assert!(behind < RECENT_BYTES + 2 * STEP_BYTES.max(bytes) * PLACES, "{kept}");
+                let most = RECENT_BYTES.max(bytes * PLACES) + 2 * (STEP_BYTES + bytes);
+                assert!(kept < most, "{kept} at {index}");
             }
             assert!(before.index() > 0);
         }

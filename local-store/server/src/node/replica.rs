@@ -164,11 +164,12 @@ impl Replica {
         self.applied
     }
 
-    /// Notified when much of the state is not durable by itself.
+    /// The last entry that is not recent.
     pub(super) fn before_recent(&self) -> Before {
         self.recent.before()
     }
 
+    /// Notified when much of the state is not durable by itself.
     pub(super) fn persist_due(&self) -> Arc<Notify> {
         Arc::clone(&self.persist_due)
     }

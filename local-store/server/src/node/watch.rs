@@ -1,7 +1,7 @@
 //! What a replica does beside its requests: it notices its own end, and keeps the log short.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use openraft::async_runtime::watch::WatchReceiver;
@@ -26,8 +26,6 @@ pub(super) struct Watched {
     pub(super) due: Arc<tokio::sync::Notify>,
     pub(super) log: NodeLog,
     pub(super) before_recent: Before,
-    /// Snapshots that are being sent.
-    pub(super) sending: Arc<AtomicU64>,
 }
 
 /// Watches over a node until it ends: reports a consensus that ended by itself, as a node is never
@@ -75,16 +73,19 @@ pub(super) async fn watch_over(watched: Watched, on_fatal: OnFatal) {
 /// they are large, or when it is: files that are given back are used again, and others have to be filled
 /// with zeros first.
 async fn make_durable(watched: &Watched) -> Result<(), Fatal<TypeConfig>> {
-    let Watched { raft, log, before_recent, sending, .. } = watched;
-    let snapshot = raft.metrics().borrow_watched().snapshot.map_or(0, |at| at.index);
+    let Watched { raft, log, before_recent, .. } = watched;
+    let (snapshot, matched) = {
+        let metrics = raft.metrics();
+        let metrics = metrics.borrow_watched();
+        // What a peer lacks it would need a snapshot for, and one more when that has come.
+        let peers = metrics.replication.iter().flat_map(BTreeMap::values);
+        let matched = peers.map(|matched| matched.as_ref().map_or(0, |at| at.index)).min();
+        (metrics.snapshot.as_ref().map_or(0, |at| at.index), matched.unwrap_or(u64::MAX))
+    };
     let (_, log_bytes) = log.usage();
-    let before = if log_bytes > LOG_BYTES_KEPT {
-        snapshot
-    } else if sending.load(Ordering::Relaxed) == 0 {
-        before_recent.index().min(snapshot)
-    } else {
-        // Who is sent one needs what comes behind it.
-        0
+    let before = match log_bytes > LOG_BYTES_KEPT {
+        true => snapshot,
+        false => snapshot.min(before_recent.index()).min(matched),
     };
     if before > 0 {
         raft.trigger().purge_log(before).await?;

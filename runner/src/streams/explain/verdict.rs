@@ -387,11 +387,11 @@ impl Waiting<'_> {
         let text = |name: &str| shard.get(name).and_then(Value::as_str);
         if self.is_past(shard) {
             return match (self.missed, self.hindered) {
+                (0, _) if self.starts_at == Some(LATEST) => {
+                    format!("{BEFORE_THE_START}, or it is done and the journal has it no more")
+                }
                 (_, Some(why)) => {
                     format!("it is done or was given up, and the journal does not have it: {why}")
-                }
-                (0, None) if self.starts_at == Some(LATEST) => {
-                    format!("{BEFORE_THE_START}, or it is done and the journal has it no more")
                 }
                 (0, None) => {
                     "it is done or was given up, and the journal has it no more".to_owned()
