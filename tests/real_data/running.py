@@ -13,7 +13,7 @@ import boto3
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 DATA = ROOT.parent / "shared" / "data"
-WEIR = pathlib.Path(os.environ.get("WEIR_BINARY", ROOT / "target" / "debug" / "weir"))
+WEIR = pathlib.Path(os.environ.get("WEIR_BINARY", ROOT / "target" / "debug" / "weir")).absolute()
 
 
 def template_text(folder):
