@@ -93,7 +93,7 @@ async fn or_by_another(
         Ok(state) if phase_of(&state) == Phase::Completed => {}
         _ => return ended,
     }
-    say(&format!("`{name}` is completed: somebody else who completes it was first"));
+    say(&format!("`{name}` is completed already"));
     in_place::show_receipt(context, name).await?;
     Ok(Exit::Done)
 }

@@ -2,10 +2,11 @@
 //!
 //! A history is right when its versions have no gap, begin where its head says, its head names the
 //! last one, and that one is the item, or says that it was deleted. A change that was put aside leaves no
-//! gap: then the version behind it was made from something else than the one before it says. One that cannot be read is named,
-//! and the others are compared. What has expired does not count, because TTL deletes in no
-//! promised order; neither do the marks that a migration puts on items. What differs is looked at
-//! again after a grace, one by one, because the function may be a moment behind. Nothing is written.
+//! gap: then the version behind it was made from something else than the one before it says. One that
+//! cannot be read is named, and the others are compared. What has expired does not count, because TTL
+//! deletes in no promised order; neither do the marks that a migration puts on items. What differs is
+//! looked at again after a grace, one by one, because the function may be a moment behind. Nothing is
+//! written.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
