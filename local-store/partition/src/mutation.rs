@@ -43,6 +43,8 @@ pub enum Mutation {
     ForgetVote,
     /// A strong read is answered from the state that a node happens to have.
     ReadWithoutIndex,
+    /// A node that sees the votes of others takes its own for those of a majority.
+    TrustOwnVote,
     /// A node that led when it ended leads again when it starts.
     LeaderRestore,
     /// A write whose answer was lost is said not to have been made.
@@ -67,7 +69,7 @@ pub enum Mutation {
 
 impl Mutation {
     /// All of them.
-    pub const ALL: [Self; 28] = [
+    pub const ALL: [Self; 29] = [
         Self::ReplyBeforeSync,
         Self::IgnoreSyncError,
         Self::SkipDirectorySync,
@@ -86,6 +88,7 @@ impl Mutation {
         Self::LoseTimeToLiveIdentity,
         Self::ForgetVote,
         Self::ReadWithoutIndex,
+        Self::TrustOwnVote,
         Self::LeaderRestore,
         Self::FalseFailure,
         Self::RepeatLostWrite,

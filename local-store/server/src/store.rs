@@ -527,7 +527,8 @@ impl Store {
         arcs: impl Iterator<Item = ArcId>,
     ) -> Result<Self, Unavailable> {
         let pinned = self.pin();
-        let reads = arcs.map(|arc| pinned.replica(arc).read_index());
+        let asked = arcs.map(|arc| pinned.replica(arc)).filter(|replica| !replica.shows_all());
+        let reads = asked.map(Node::read_index);
         futures::future::try_join_all(reads).await?;
         Ok(pinned)
     }

@@ -17,15 +17,18 @@ mod tests;
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
+use tokio::time::sleep;
 
 pub use self::cors::Origins;
 use self::routes::Routes;
@@ -36,9 +39,11 @@ use crate::store::Store;
 /// Connections that are served at once; for one more, the oldest is closed after its answer. Enough
 /// for any number of clients on one machine, few enough for their buffers and file descriptors.
 const CONNECTIONS_MAX: u32 = 1024;
-/// Time that a client has to send a request's head, from the end of the request before it: so
-/// also the time after which an idle connection is closed.
+/// Time that a client has at least to send a request's head, from the end of the answer before it: so
+/// also the time after which an idle connection is closed. It is looked at a few times in that time, and
+/// no clock is set for each request.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(60);
+const HEAD_LOOKS: u32 = 4;
 /// Time that requests under way have to end after the shutdown began.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time that a connection has to end whose place is wanted: for the request under way, and for its
@@ -134,6 +139,9 @@ impl Room {
 #[derive(Default)]
 struct Progress {
     is_arrived: AtomicBool,
+    is_under_way: AtomicBool,
+    /// Counts requests that begin, and parts of answers that were taken.
+    steps: AtomicU64,
 }
 
 impl Progress {
@@ -145,6 +153,37 @@ impl Progress {
     fn is_arrived(&self) -> bool {
         self.is_arrived.load(Ordering::Relaxed)
     }
+
+    /// Notes that a request has begun, or that its answer is made.
+    fn set_under_way(&self, is_under_way: bool) {
+        self.is_under_way.store(is_under_way, Ordering::Relaxed);
+        self.step();
+    }
+
+    /// Notes that something happened.
+    fn step(&self) {
+        self.steps.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Returns when no request began for [`HEAD_TIMEOUT`], and none was under way.
+    async fn silence(&self) {
+        let (mut quiet, mut seen) = (0, self.steps.load(Ordering::Relaxed));
+        while quiet < HEAD_LOOKS {
+            sleep(HEAD_TIMEOUT / HEAD_LOOKS).await;
+            let steps = self.steps.load(Ordering::Relaxed);
+            let is_quiet = steps == seen && !self.is_under_way.load(Ordering::Relaxed);
+            quiet = if is_quiet { quiet + 1 } else { 0 };
+            seen = steps;
+        }
+    }
+}
+
+/// Why a connection ends although its client has not ended it.
+enum Leave {
+    /// No request came for long.
+    Silence,
+    /// After the request under way, which has so long to come.
+    Wanted(Duration),
 }
 
 /// Answers the requests of a connection until the client or the shutdown ends it, or its place is
@@ -161,21 +200,27 @@ async fn serve_connection(
         async move { routes.answer(request, &progress).await }
     });
     let connection = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_TIMEOUT)
-        .serve_connection(TokioIo::new(Taken::new(stream)), service);
+        .serve_connection(TokioIo::new(Taken::new(stream, Arc::clone(&progress))), service);
     let mut connection = pin!(connection);
     // The value that `wait_for` lends must not live on into the next await.
     let stop = async { stopped.wait_for(|stop| *stop).await.is_ok() };
     let leave = async {
         tokio::select! {
-            _ = stop => LEAVE_TIMEOUT,
-            () = room.wanted.notified() => ARRIVE_TIMEOUT,
+            _ = stop => Leave::Wanted(LEAVE_TIMEOUT),
+            () = room.wanted.notified() => Leave::Wanted(ARRIVE_TIMEOUT),
+            () = progress.silence() => Leave::Silence,
         }
     };
+    // Of itself it is looked at only when something of it has happened, not at every request.
+    let mut leave = pin!(FuturesUnordered::from_iter([leave]));
     let ended = tokio::select! {
+        biased;
         ended = connection.as_mut() => ended,
-        time_to_arrive = leave => {
+        Some(leave) = leave.next() => {
+            let Leave::Wanted(time_to_arrive) = leave else {
+                tracing::debug!("a connection on which no request came was closed");
+                return;
+            };
             connection.as_mut().graceful_shutdown();
             let mut ended = tokio::time::timeout(time_to_arrive, connection.as_mut()).await;
             if ended.is_err() && progress.is_arrived() {
@@ -205,7 +250,7 @@ async fn accept(listener: &TcpListener, room: &Room) -> Option<(TcpStream, Owned
         }
         Err(error) => {
             tracing::warn!(%error, "a connection could not be accepted");
-            tokio::time::sleep(ACCEPT_PAUSE).await;
+            sleep(ACCEPT_PAUSE).await;
             None
         }
     }

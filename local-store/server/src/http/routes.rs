@@ -5,8 +5,10 @@
 
 use std::borrow::Cow;
 use std::convert::Infallible;
-use std::pin::pin;
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -16,7 +18,7 @@ use http::header::{
 use http::request::Parts;
 use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
-use hyper::body::{Body, Incoming};
+use hyper::body::{Body, Frame, Incoming};
 use jiff::Timestamp;
 use jiff::fmt::rfc2822::DateTimePrinter;
 use model::EpochMillis;
@@ -94,6 +96,7 @@ impl Routes {
         progress: &Progress,
     ) -> Result<Response<Full<Bytes>>, Infallible> {
         progress.set_arrived(false);
+        progress.set_under_way(true);
         let origin = self.access.origins.allowed(request.headers());
         let is_preflight = origin.is_some() && request.method() == Method::OPTIONS;
         let mut response = if is_preflight {
@@ -110,6 +113,7 @@ impl Routes {
         response.headers_mut().extend(self.date().map(|date| (DATE, date)));
         let id = HeaderValue::from_bytes(&self.request_ids.next());
         response.headers_mut().extend(id.ok().map(|id| (REQUEST_ID, id)));
+        progress.set_under_way(false);
         Ok(response)
     }
 
@@ -235,7 +239,7 @@ fn timestamp(time: EpochMillis) -> Option<Timestamp> {
 
 /// Reads a body and notes that the request has come whole; `is_large` says that memory is kept for it.
 async fn read_body(
-    body: Incoming,
+    mut body: Incoming,
     is_large: bool,
     progress: &Progress,
 ) -> Result<Bytes, BodyError> {
@@ -243,7 +247,19 @@ async fn read_body(
     if body.size_hint().lower() > max {
         return Err(BodyError::TooLarge);
     }
-    match tokio::time::timeout(BODY_TIMEOUT, read_frames(body, is_large)).await {
+    let first = match come_with_head(&mut body).await {
+        Some(Some(Err(_))) => return Err(BodyError::Broken),
+        Some(Some(Ok(frame))) => frame.into_data().ok(),
+        Some(None) | None => None,
+    };
+    if let Some(whole) = &first
+        && body.is_end_stream()
+        && whole.len() <= BODY_BYTES_MAX
+    {
+        progress.set_arrived(true);
+        return Ok(whole.clone());
+    }
+    match tokio::time::timeout(BODY_TIMEOUT, read_frames(body, first, is_large)).await {
         Ok(outcome) => {
             progress.set_arrived(outcome.is_ok());
             outcome
@@ -252,10 +268,31 @@ async fn read_body(
     }
 }
 
-/// Reads a body piece by piece. Most bodies are one piece, which is not copied.
-async fn read_frames(body: Incoming, is_large: bool) -> Result<Bytes, BodyError> {
+/// The first piece of a body, or its end, if it came with the head, as most do: nothing has to be waited
+/// for then, and no clock be set. The HTTP library hands it over when it was asked twice.
+async fn come_with_head(body: &mut Incoming) -> Option<Option<Result<Frame<Bytes>, hyper::Error>>> {
+    let mut was_asked = false;
+    poll_fn(|context| match Pin::new(&mut *body).poll_frame(context) {
+        Poll::Ready(frame) => Poll::Ready(Some(frame)),
+        Poll::Pending if was_asked => Poll::Ready(None),
+        Poll::Pending => {
+            was_asked = true;
+            context.waker().wake_by_ref();
+            Poll::Pending
+        }
+    })
+    .await
+}
+
+/// Reads a body piece by piece, of which the first may have come. Most bodies are one piece, which is not
+/// copied.
+async fn read_frames(
+    body: Incoming,
+    mut first: Option<Bytes>,
+    is_large: bool,
+) -> Result<Bytes, BodyError> {
     let mut body = pin!(body);
-    let (mut first, mut whole) = (None, Vec::new());
+    let mut whole = Vec::new();
     let begun = Instant::now();
     loop {
         let come = whole.len() + first.as_ref().map_or(0, Bytes::len);

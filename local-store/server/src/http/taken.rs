@@ -5,26 +5,43 @@
 
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
+use super::Progress;
+
 /// Time that a client has to take any part of what it is sent. An answer may have several megabytes,
 /// and stays in memory until then.
 const TAKE_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// A head and a body of this size together go to the system as one piece: it takes two for two only after
+/// looking at both, which costs more than to copy them.
+const ONE_PIECE_BYTES: usize = 2048;
+
 /// A stream that fails when nothing could be written to it for so long.
 pub(super) struct Taken<S> {
     stream: S,
+    progress: Arc<Progress>,
+    /// What was last written as one piece.
+    piece: Vec<u8>,
     /// Runs while something waits to be written.
     waiting: Option<Pin<Box<Sleep>>>,
 }
 
 impl<S> Taken<S> {
-    pub(super) fn new(stream: S) -> Self {
-        Self { stream, waiting: None }
+    pub(super) fn new(stream: S, progress: Arc<Progress>) -> Self {
+        Self { stream, progress, piece: Vec::new(), waiting: None }
+    }
+
+    /// Notes that the client took a part of an answer.
+    fn note(&self, written: &Poll<io::Result<usize>>) {
+        if matches!(written, Poll::Ready(Ok(1..))) {
+            self.progress.step();
+        }
     }
 
     /// What a write came to; one that waits fails in the end.
@@ -62,6 +79,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Taken<S> {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write(context, bytes);
+        self.note(&written);
         self.limited(context, written)
     }
 
@@ -70,7 +88,15 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Taken<S> {
         context: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.stream).poll_write_vectored(context, slices);
+        let Self { stream, piece, .. } = &mut *self;
+        let written = if slices.iter().map(|slice| slice.len()).sum::<usize>() > ONE_PIECE_BYTES {
+            Pin::new(stream).poll_write_vectored(context, slices)
+        } else {
+            piece.clear();
+            slices.iter().for_each(|slice| piece.extend_from_slice(slice));
+            Pin::new(stream).poll_write(context, piece)
+        };
+        self.note(&written);
         self.limited(context, written)
     }
 

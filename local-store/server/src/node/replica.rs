@@ -18,6 +18,7 @@ use partition::{Batch, Catalogue, Machine, Op, Reply, Seat, View};
 use tokio::sync::{Notify, watch};
 
 use super::home::{Begun, StorageHome};
+use super::leadership::Standing;
 use super::payload::{Outcome, Payload};
 use super::recent::{Before, Recent};
 use super::types::{Entry, LogId, Replies, SnapshotMeta, StoredMembership, TypeConfig};
@@ -45,14 +46,16 @@ const CHANGED_PART: usize = 4;
 pub(super) type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
 
 /// Each node of a process works out every so many entries for itself, and compares: states that have
-/// come to differ are noticed soon, for a sixteenth of the time that it takes to work out all.
-pub(super) const COMPARED_EVERY: u64 = 16;
+/// come to differ are noticed soon, for a small part of the time that it takes to work out all.
+pub(super) const COMPARED_EVERY: u64 = 64;
 
 /// What readers see: always the state as of some entry.
 pub(super) struct Shared {
     storage: RwLock<Arc<dyn Storage>>,
     catalogue: RwLock<Arc<Catalogue>>,
     applied: watch::Sender<Option<u64>>,
+    /// Never newer than the storage.
+    standing: RwLock<Standing>,
     /// The latest time that an applied entry carried.
     now: AtomicU64,
 }
@@ -73,6 +76,10 @@ impl Shared {
     /// The index of the last applied entry, now and later.
     pub(super) fn applied(&self) -> watch::Receiver<Option<u64>> {
         self.applied.subscribe()
+    }
+
+    pub(super) fn with_standing<T>(&self, ask: impl FnOnce(&Standing) -> T) -> T {
+        ask(&self.standing.read().unwrap_or_else(PoisonError::into_inner))
     }
 
     fn storage(&self) -> Arc<dyn Storage> {
@@ -140,6 +147,8 @@ impl Replica {
             storage: RwLock::new(storage),
             catalogue: RwLock::new(Arc::clone(machine.catalogue())),
             applied: watch::Sender::new(applied.map(|at| at.index)),
+            // Leadership of an earlier life proves nothing.
+            standing: RwLock::default(),
             now: AtomicU64::new(machine.now().0),
         });
         let (unpersisted_bytes, persist_due) = (0, Arc::new(Notify::new()));
@@ -189,6 +198,7 @@ impl Replica {
         let log_bytes = bytes_of(&entry);
         self.recent.note(at.index, log_bytes);
         let applied = Op::Put(APPLIED_KEY.to_vec(), encode(&at)?.into());
+        let is_membership = matches!(entry.payload, EntryPayload::Membership(_));
         let (batch, replies) = match entry.payload {
             EntryPayload::Normal(payload) => self.outcome_of(at, &payload, applied, is_asked)?,
             EntryPayload::Membership(membership) => {
@@ -206,7 +216,11 @@ impl Replica {
             self.persist_due.notify_one();
         }
         self.shared.storage().apply(&batch).map_err(io::Error::other)?;
+        let is_first_of_term = self.applied.is_none_or(|before| before.leader_id != at.leader_id);
         self.applied = Some(at);
+        if is_first_of_term || is_membership {
+            self.set_standing();
+        }
         self.shared.set_catalogue(self.machine.catalogue());
         self.shared.now.store(self.machine.now().0, Ordering::Relaxed);
         Ok(Replies(replies))
@@ -258,6 +272,13 @@ impl Replica {
         Ok((batch, given))
     }
 
+    /// Tells who could lead, as of the last entry.
+    fn set_standing(&self) {
+        let term = self.applied.map_or(0, |at| at.leader_id.term);
+        let standing = Standing::new(term, self.membership.membership());
+        *self.shared.standing.write().unwrap_or_else(PoisonError::into_inner) = standing;
+    }
+
     fn fail<T>(&self, what: &str, error: io::Error) -> Result<T, io::Error> {
         (self.on_fatal)(&format!("{what}: {error}"));
         Err(error)
@@ -297,6 +318,7 @@ impl Replica {
         *self.shared.storage.write().unwrap_or_else(PoisonError::into_inner) = storage;
         self.shared.set_catalogue(self.machine.catalogue());
         self.shared.now.store(self.machine.now().0, Ordering::Relaxed);
+        self.set_standing();
         self.shared.applied.send_replace(self.applied.map(|at| at.index));
         Ok(())
     }

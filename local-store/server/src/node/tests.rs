@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -59,6 +59,7 @@ impl Worker for TaskWorker {
 #[derive(Clone, Default)]
 struct Wires {
     inner: LocalTransport,
+    hides_votes: Arc<AtomicBool>,
     cut_off: Arc<Mutex<BTreeSet<NodeId>>>,
 }
 
@@ -76,6 +77,13 @@ impl Transport for Wires {
             tokio::time::sleep(Duration::from_micros(200)).await;
             call.await
         })
+    }
+
+    fn ballot_of(&self, node: NodeId, arc: ArcId) -> Option<Ballot> {
+        if self.hides_votes.load(Ordering::SeqCst) {
+            return None;
+        }
+        self.inner.ballot_of(node, arc)
     }
 }
 
@@ -320,6 +328,60 @@ async fn another_node_leads_within_two_seconds_and_the_old_leader_serves_nothing
     cluster.wires.cut_off.lock().unwrap().clear();
     cluster.nodes[&old].read_index().await.unwrap();
     assert!(has(&cluster.nodes[&old], "new"));
+}
+
+/// Goal: votes that can be seen spare a strong read its messages for exactly as long as they say enough.
+#[tokio::test(start_paused = true)]
+async fn a_leader_that_sees_the_votes_of_others_asks_nobody() {
+    let mut cluster = Cluster::start(Settings::default()).await;
+    cluster.nodes[&1].submit(vec![create(), put("old")]).await.unwrap();
+    let old = cluster.leader();
+    let shows_all = |cluster: &Cluster| -> Vec<NodeId> {
+        cluster.nodes.values().filter(|node| node.shows_all()).map(Node::id).collect()
+    };
+    assert_eq!(shows_all(&cluster), [old]);
+    cluster.wires.hides_votes.store(true, Ordering::SeqCst);
+    assert!(shows_all(&cluster).is_empty());
+    cluster.wires.hides_votes.store(false, Ordering::SeqCst);
+
+    // Nobody else leads yet, whether messages arrive or not.
+    cluster.wires.cut_off.lock().unwrap().insert(old);
+    assert_eq!(shows_all(&cluster), [old]);
+    let others: Vec<NodeId> = cluster.nodes.keys().copied().filter(|id| *id != old).collect();
+    while cluster.nodes[&others[0]].submit(vec![put("new")]).await.is_err() {}
+    assert!(cluster.nodes[&old].leads(), "it has not heard of another");
+    assert!(!shows_all(&cluster).contains(&old));
+    assert_eq!(shows_all(&cluster), [cluster.leader()]);
+
+    // One vote besides its own is a majority; its own alone is none.
+    let leader = cluster.leader();
+    cluster.crash(old, 1).await;
+    assert_eq!(shows_all(&cluster), [leader]);
+    let follower = *others.iter().find(|id| **id != leader).unwrap();
+    cluster.crash(follower, 2).await;
+    assert!(shows_all(&cluster).is_empty());
+}
+
+/// Goal: a node that led before it ended, and whose peers have voted for nobody since, may lack what it
+/// had applied.
+#[tokio::test(start_paused = true)]
+async fn a_leader_of_an_earlier_life_has_to_be_elected_anew() {
+    let mut cluster = Cluster::start(Settings::default()).await;
+    cluster.nodes[&1].submit(vec![create(), put("k")]).await.unwrap();
+    let leader = cluster.leader();
+    let before = cluster.nodes[&leader].ballot().unwrap();
+    cluster.crash(leader, 3).await;
+    cluster.start_node(leader).await;
+    let of_all = cluster.nodes.values().map(|node| node.ballot().unwrap());
+    assert!(of_all.into_iter().all(|ballot| ballot == before), "nobody has voted since");
+    assert!(!cluster.nodes[&leader].shows_all());
+    cluster.nodes[&leader].read_index().await.unwrap();
+    let [leader] = cluster.nodes.values().filter(|node| node.shows_all()).collect::<Vec<_>>()[..]
+    else {
+        panic!("one of them leads");
+    };
+    assert!(leader.ballot().unwrap().term > before.term);
+    assert!(has(leader, "k"));
 }
 
 #[tokio::test(start_paused = true)]

@@ -19,6 +19,7 @@ use openraft::raft::{
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use super::leadership::Ballot;
 use super::status::Status;
 use super::types::{NodeId, SnapshotMeta, TypeConfig, Vote};
 use super::{Node, WeakNode};
@@ -131,6 +132,12 @@ pub enum CallError {
 pub trait Transport: Send + Sync + 'static {
     /// Sends a message and waits for its response, at most for `timeout`.
     fn call(&self, message: Envelope, timeout: Duration) -> BoxFuture<Result<Response, CallError>>;
+
+    /// The last vote that another node has noted, as of this moment; `None` where that can only be
+    /// asked by a message.
+    fn ballot_of(&self, _node: NodeId, _arc: ArcId) -> Option<Ballot> {
+        None
+    }
 }
 
 /// The transport between nodes of one process: function calls.
@@ -167,5 +174,9 @@ impl Transport for LocalTransport {
             let timed_out = |_| CallError::Lost(format!("none within {timeout:?}"));
             tokio::time::timeout(timeout, node.handle(message)).await.map_err(timed_out)
         })
+    }
+
+    fn ballot_of(&self, node: NodeId, arc: ArcId) -> Option<Ballot> {
+        self.find(node, arc)?.ballot()
     }
 }

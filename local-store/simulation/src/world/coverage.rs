@@ -29,7 +29,7 @@ pub const ONE_NODE: [&str; 19] = [
     "records trimmed",
 ];
 /// What has to happen besides in every batch of runs with several nodes.
-pub const SEVERAL_NODES: [&str; 7] = [
+pub const SEVERAL_NODES: [&str; 8] = [
     "kill all",
     "power cut of all",
     "duplication",
@@ -37,6 +37,7 @@ pub const SEVERAL_NODES: [&str; 7] = [
     "wiped disk",
     "damaged disk",
     "node rebuilt",
+    "votes seen",
 ];
 
 /// What has to happen besides in every batch of runs with several arcs.

@@ -16,7 +16,7 @@ use server::log::Log;
 use server::node::status::Role;
 use server::node::transport::{CallError, Envelope, Request, Response, Transport};
 use server::node::worker::{Job, Worker};
-use server::node::{Begun, Node, NodeLog, Parts, Settings, StorageHome, WeakNode, slot_of};
+use server::node::{Ballot, Begun, Node, NodeLog, Parts, Settings, StorageHome, WeakNode, slot_of};
 use server::ring::ArcId;
 use server::storage::{Error, Storage};
 use server::store::{Assembly, Store, Unavailable};
@@ -224,6 +224,17 @@ impl Transport for SimulatedTransport {
                 Err(_) => Err(lost()),
             }
         })
+    }
+
+    /// In every second world the nodes see each other's votes, as those of one process do.
+    fn ballot_of(&self, node: u64, arc: ArcId) -> Option<Ballot> {
+        let environment = &self.cluster.environment;
+        if environment.seed.is_multiple_of(2) || !self.alive.load(Ordering::SeqCst) {
+            return None;
+        }
+        let ballot = self.directory.nodes().get(&(node, arc))?.upgrade()?.ballot();
+        environment.coverage.hit("votes seen");
+        ballot
     }
 }
 

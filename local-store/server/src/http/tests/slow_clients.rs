@@ -42,6 +42,33 @@ async fn converse(mut client: DuplexStream, pieces: &[(u64, &str)]) -> (String, 
     }
 }
 
+/// Goal: a connection is closed when no request came for a minute, and not while they come.
+#[tokio::test]
+async fn a_connection_that_has_become_silent_is_closed() {
+    let server = Server::start().await;
+    let routes = Arc::new(Routes::new(server.store.clone(), Access::default()));
+    let room = Room { places: Arc::new(Semaphore::new(1)), wanted: Notify::new() };
+    let (_stop, stopped) = watch::channel(false);
+    tokio::time::pause();
+    let (mut client, stream) = duplex(64 * 1024);
+    let begun = Instant::now();
+    let talk = async {
+        for pause in [0, 50, 59, 40] {
+            sleep(Duration::from_secs(pause)).await;
+            client.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
+            assert!(client.read(&mut [0; 1024]).await.unwrap() > 0);
+        }
+        // Half a head is no request.
+        sleep(Duration::from_secs(30)).await;
+        client.write_all(b"GET / HT").await.unwrap();
+        client.read(&mut [0; 1024]).await.unwrap()
+    };
+    let (rest, ()) = tokio::join!(talk, serve_connection(stream, routes, &room, stopped));
+    let silent = begun.elapsed().as_secs() - (50 + 59 + 40);
+    assert_eq!(rest, 0);
+    assert!((60..=75).contains(&silent), "{silent} s");
+}
+
 /// The same of one that says that it will be large.
 const LARGE_HEAD: &str = "POST / HTTP/1.1\r\nHost: x\r\nX-Amz-Target: DynamoDB_20120810.ListTables\r\nContent-Length: 1000000\r\n\r\n";
 

@@ -31,6 +31,7 @@ use self::group::{Found, Group};
 pub(super) use self::record::HEAD_BYTES as RECORD_HEAD_BYTES;
 use self::record::Record;
 use super::OnFatal;
+use super::leadership::Ballot;
 use super::types::{Entry, TypeConfig};
 use super::worker::{Worker, run_on};
 use crate::log::{self, Log};
@@ -148,6 +149,12 @@ impl NodeLog {
         let group = state.groups.get(&arc);
         let term = group.and_then(|group| group.vote).map_or(0, |vote| vote.leader_id.term);
         (term, group.and_then(Group::last_log_id).map(|at| at.index))
+    }
+
+    /// The last vote of a group that is queued here or durable: what is given is durable before.
+    pub(super) fn ballot(&self, arc: ArcId) -> Option<Ballot> {
+        let vote = self.shared.lock().groups.get(&arc)?.vote?;
+        Some(Ballot { term: vote.leader_id.term, node: vote.leader_id.voted_for })
     }
 
     /// The index of the last entry of a group that was let go of.
