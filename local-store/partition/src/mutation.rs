@@ -43,7 +43,7 @@ pub enum Mutation {
     ForgetVote,
     /// A strong read is answered from the state that a node happens to have.
     ReadWithoutIndex,
-    /// A node that sees the votes of others takes its own for those of a majority.
+    /// A node takes its own vote for those of a majority.
     TrustOwnVote,
     /// A node that led when it ended leads again when it starts.
     LeaderRestore,

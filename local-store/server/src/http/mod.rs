@@ -140,7 +140,7 @@ impl Room {
 struct Progress {
     is_arrived: AtomicBool,
     is_under_way: AtomicBool,
-    /// Counts requests that begin, and parts of answers that were taken.
+    /// Counts requests that begin, answers that are made, and parts of them that were taken.
     steps: AtomicU64,
 }
 
@@ -200,6 +200,7 @@ async fn serve_connection(
         async move { routes.answer(request, &progress).await }
     });
     let connection = http1::Builder::new()
+        .header_read_timeout(None)
         .serve_connection(TokioIo::new(Taken::new(stream, Arc::clone(&progress))), service);
     let mut connection = pin!(connection);
     // The value that `wait_for` lends must not live on into the next await.

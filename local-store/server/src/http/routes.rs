@@ -268,8 +268,8 @@ async fn read_body(
     }
 }
 
-/// The first piece of a body, or its end, if it came with the head, as most do: nothing has to be waited
-/// for then, and no clock be set. The HTTP library hands it over when it was asked twice.
+/// The first piece of a body, or its end, if it came with the head. Most bodies are one such piece, and no
+/// clock has to be set for them. The HTTP library hands it over when it was asked twice.
 async fn come_with_head(body: &mut Incoming) -> Option<Option<Result<Frame<Bytes>, hyper::Error>>> {
     let mut was_asked = false;
     poll_fn(|context| match Pin::new(&mut *body).poll_frame(context) {

@@ -33,7 +33,7 @@ pub mod worker;
 
 use std::collections::BTreeSet;
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -192,6 +192,8 @@ struct Inner {
     settings: Settings,
     /// The last term of an earlier life: its leader may lack now what it had applied then.
     earlier_term: u64,
+    /// See [`network::Network::told`].
+    told: Arc<AtomicU64>,
     /// Whether a leader was heard of since the start.
     heard_of_leader: AtomicBool,
 }
@@ -238,12 +240,13 @@ impl Node {
         let (earlier_term, _) = log.position(arc);
         let persist_due = replica.persist_due();
         let before_recent = replica.before_recent();
-        let transfers = Arc::default();
+        let (transfers, told) = (Arc::default(), Arc::<AtomicU64>::default());
         let network = network::Network {
             id,
             arc,
             transport: Arc::clone(&transport),
             transfers,
+            told: Arc::clone(&told),
             snapshot_part: settings.snapshot_part,
         };
         let config = Arc::new(settings.config()?);
@@ -274,6 +277,7 @@ impl Node {
             transport,
             settings,
             earlier_term,
+            told,
             heard_of_leader: AtomicBool::new(false),
         };
         Ok(Self { inner: Arc::new(inner) })
@@ -411,6 +415,9 @@ impl Node {
     }
 
     async fn read_index_inner(&self) {
+        if let Some(told) = self.index_to_show() {
+            return self.applied(told).await;
+        }
         loop {
             let index = match self.leader() {
                 Some(leader) if leader == self.inner.id => {

@@ -35,6 +35,9 @@ pub(super) struct Network {
     pub(super) transport: Arc<dyn Transport>,
     /// Numbers the snapshots that this node sends.
     pub(super) transfers: Arc<AtomicU64>,
+    /// The last entry of which this node told others that it is committed: they may show it before
+    /// this node does.
+    pub(super) told: Arc<AtomicU64>,
     /// See [`super::Settings::snapshot_part`].
     pub(super) snapshot_part: Duration,
 }
@@ -130,6 +133,9 @@ impl RaftNetworkV2<TypeConfig> for Connection {
         request: AppendEntriesRequest<TypeConfig>,
         option: RPCOption,
     ) -> Result<AppendEntriesResponse<TypeConfig>, RPCError<TypeConfig>> {
+        if let Some(committed) = &request.leader_commit {
+            self.network.told.fetch_max(committed.index, Ordering::SeqCst);
+        }
         let heartbeat = request.entries.is_empty();
         let timeout = if heartbeat { option.hard_ttl() } else { APPEND_TIMEOUT };
         match self.call(Request::Append(request), timeout).await.map_err(sort)? {

@@ -78,6 +78,11 @@ impl Shared {
         self.applied.subscribe()
     }
 
+    /// Whether this entry is applied.
+    pub(super) fn has_applied(&self, index: u64) -> bool {
+        *self.applied.borrow() >= Some(index)
+    }
+
     pub(super) fn with_standing<T>(&self, ask: impl FnOnce(&Standing) -> T) -> T {
         ask(&self.standing.read().unwrap_or_else(PoisonError::into_inner))
     }

@@ -362,6 +362,28 @@ async fn a_leader_that_sees_the_votes_of_others_asks_nobody() {
     assert!(shows_all(&cluster).is_empty());
 }
 
+/// Goal: what another node has shown, the leader shows too. Method: the others are told of an entry that
+/// the leader has not applied.
+#[tokio::test(start_paused = true)]
+async fn a_leader_waits_for_what_it_told_others() {
+    let cluster = Cluster::start(Settings::default()).await;
+    cluster.nodes[&1].submit(vec![create()]).await.unwrap();
+    let leader = &cluster.nodes[&cluster.leader()];
+    let applied = leader.status().applied.unwrap();
+    assert_eq!(leader.index_to_show(), Some(applied));
+    leader.inner.told.fetch_max(applied + 1, Ordering::SeqCst);
+    assert!(!leader.shows_all());
+    let (read, written) = tokio::join!(
+        async {
+            leader.read_index().await.unwrap();
+            has(leader, "k")
+        },
+        leader.submit(vec![put("k")]),
+    );
+    written.unwrap();
+    assert!(read);
+}
+
 /// Goal: a node that led before it ended, and whose peers have voted for nobody since, may lack what it
 /// had applied.
 #[tokio::test(start_paused = true)]
