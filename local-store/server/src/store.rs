@@ -34,6 +34,7 @@ use thiserror::Error;
 
 pub use self::assembly::Assembly;
 use self::assembly::Ids;
+use self::directory::Host;
 pub use self::member::Member;
 use self::member::Membership;
 use self::owner::Owner;
@@ -226,7 +227,7 @@ impl Store {
             settings: format!("Region {} and account {}", config.region, config.account),
             arcs: config.arcs,
             clock: &clock,
-            on_fatal: &Arc::from(on_fatal),
+            host: &Host::new(Arc::from(on_fatal), config.arcs.into()),
         })
         .await?;
         let shared = Shared {
@@ -259,12 +260,12 @@ impl Store {
     async fn open_inner(config: Config, on_fatal: OnFatal) -> Result<Self, String> {
         let lock = lock(&config)?;
         let clock = Arc::new(Clock::starting_at(EpochMillis(0)));
-        let on_fatal: crate::node::OnFatal = Arc::from(on_fatal);
         let Config { replicas, arcs, .. } = config;
         if !(1..=ARCS_MAX).contains(&arcs) {
             return Err(format!("a ring has 1 to {ARCS_MAX} arcs, not {arcs}"));
         }
-        let nodes = cluster::start(&config.directory, replicas, arcs, &clock, &on_fatal).await?;
+        let host = Host::new(Arc::from(on_fatal), replicas.saturating_mul(arcs.into()));
+        let nodes = cluster::start(&config.directory, replicas, arcs, &clock, &host).await?;
         let shared = Shared {
             nodes,
             catalogue: MergedCatalogue::default(),

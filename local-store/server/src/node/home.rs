@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use crate::storage::{Error, LsmStorage, MemoryStorage, Storage};
+use crate::storage::{BlockCache, Error, LsmOptions, LsmStorage, MemoryStorage, Storage};
 
 /// An empty storage beside the state, to be filled and adopted. Several can be begun at the same
 /// time: the number says which one it is.
@@ -52,6 +52,7 @@ const CURRENT: &str = "current";
 #[derive(Debug)]
 pub struct DirectoryHome {
     directory: PathBuf,
+    cache: BlockCache,
     storages: Mutex<Storages>,
 }
 
@@ -65,8 +66,13 @@ struct Storages {
 }
 
 impl Storages {
-    fn open(&mut self, path: &Path, number: u64) -> Result<Arc<dyn Storage>, Error> {
-        let storage = LsmStorage::open(path)?;
+    fn open(
+        &mut self,
+        path: &Path,
+        number: u64,
+        cache: &BlockCache,
+    ) -> Result<Arc<dyn Storage>, Error> {
+        let storage = LsmStorage::open_with(path, &LsmOptions::with_cache(cache.clone()))?;
         let is_temporary = storage.is_temporary();
         is_temporary.store(number != self.state, Ordering::Release);
         self.temporary.retain(|_, is_temporary| is_temporary.strong_count() > 0);
@@ -82,12 +88,13 @@ impl Storages {
 }
 
 impl DirectoryHome {
-    /// The home in this directory, which is made if it is not there. The caller holds its lock.
+    /// The home in this directory, which is made if it is not there. The caller holds its lock. What is
+    /// read of it is kept in `cache`.
     ///
     /// # Errors
     /// When the directory cannot be read.
-    pub fn new(directory: PathBuf) -> Result<Self, Error> {
-        let mut home = Self { directory, storages: Mutex::default() };
+    pub fn new(directory: PathBuf, cache: BlockCache) -> Result<Self, Error> {
+        let mut home = Self { directory, cache, storages: Mutex::default() };
         let number = home.read_current().map_err(|error| home.fail("open", &error))?;
         let temporary = BTreeMap::new();
         home.storages = Mutex::new(Storages { state: number, last_begun: number, temporary });
@@ -194,7 +201,7 @@ impl StorageHome for DirectoryHome {
         let mut storages = self.lock();
         let number = storages.state;
         self.remove_others(number).map_err(|error| self.fail("open", &error))?;
-        storages.open(&self.path(number), number)
+        storages.open(&self.path(number), number, &self.cache)
     }
 
     fn begin(&self) -> Result<Begun, Error> {
@@ -203,7 +210,7 @@ impl StorageHome for DirectoryHome {
         let number = storages.last_begun;
         let path = self.path(number);
         LsmStorage::remove(&path).map_err(|error| self.fail("write to", &error))?;
-        Ok(Begun { storage: storages.open(&path, number)?, number })
+        Ok(Begun { storage: storages.open(&path, number, &self.cache)?, number })
     }
 
     fn adopt(&self, begun: &Begun) -> Result<(), Error> {
@@ -277,6 +284,10 @@ mod tests {
 
     use super::*;
 
+    fn cache() -> BlockCache {
+        BlockCache::with_bytes(1 << 20)
+    }
+
     fn keys(storage: &dyn Storage) -> Vec<Vec<u8>> {
         let mut keys = Vec::new();
         let view = storage.view();
@@ -296,16 +307,16 @@ mod tests {
     #[test]
     fn a_pointer_to_what_is_not_there_is_damage() {
         let folder = tempfile::tempdir().unwrap();
-        let home = DirectoryHome::new(folder.path().to_owned()).unwrap();
+        let home = DirectoryHome::new(folder.path().to_owned(), cache()).unwrap();
         let state = home.open().unwrap();
         put(&*state, b"kept");
         state.persist().unwrap();
         drop((state, home));
         fs::write(folder.path().join(CURRENT), "3\n").unwrap();
-        let home = DirectoryHome::new(folder.path().to_owned()).unwrap();
+        let home = DirectoryHome::new(folder.path().to_owned(), cache()).unwrap();
         assert!(matches!(home.open(), Err(Error::Corrupt { .. })));
         fs::write(folder.path().join(CURRENT), "1\n").unwrap();
-        let home = DirectoryHome::new(folder.path().to_owned()).unwrap();
+        let home = DirectoryHome::new(folder.path().to_owned(), cache()).unwrap();
         assert_eq!(keys(&*home.open().unwrap()), [b"kept"]);
     }
 
@@ -314,7 +325,7 @@ mod tests {
     #[test]
     fn a_storage_that_is_half_made_is_none() {
         let folder = tempfile::tempdir().unwrap();
-        let open = || DirectoryHome::new(folder.path().to_owned()).unwrap();
+        let open = || DirectoryHome::new(folder.path().to_owned(), cache()).unwrap();
         drop(open());
         let half = |number: u64| {
             let path = folder.path().join(format!("state-{number}.new"));
@@ -336,7 +347,7 @@ mod tests {
     #[test]
     fn what_is_begun_counts_only_when_it_is_adopted() {
         let folder = tempfile::tempdir().unwrap();
-        let open = || DirectoryHome::new(folder.path().to_owned()).unwrap();
+        let open = || DirectoryHome::new(folder.path().to_owned(), cache()).unwrap();
         let home = open();
         let state = home.open().unwrap();
         put(&*state, b"old");
@@ -361,7 +372,7 @@ mod tests {
     fn what_nobody_uses_any_more_is_removed() {
         let folder = tempfile::tempdir().unwrap();
         let is_there = |number: u64| folder.path().join(format!("state-{number}")).is_dir();
-        let home = DirectoryHome::new(folder.path().to_owned()).unwrap();
+        let home = DirectoryHome::new(folder.path().to_owned(), cache()).unwrap();
         let state = home.open().unwrap();
         put(&*state, b"old");
         state.persist().unwrap();
@@ -385,7 +396,7 @@ mod tests {
     #[test]
     fn a_storage_of_an_earlier_life_takes_no_other_with_it() {
         let folder = tempfile::tempdir().unwrap();
-        let open = || DirectoryHome::new(folder.path().to_owned()).unwrap();
+        let open = || DirectoryHome::new(folder.path().to_owned(), cache()).unwrap();
         let earlier = open();
         drop(earlier.open().unwrap());
         let earlier = earlier.begin().unwrap();
@@ -405,7 +416,7 @@ mod tests {
     fn a_pointer_that_is_gone_is_found() {
         let folder = tempfile::tempdir().unwrap();
         let directory = folder.path().join("arc-0");
-        let open = || DirectoryHome::new(directory.clone());
+        let open = || DirectoryHome::new(directory.clone(), cache());
         let state = open().unwrap().open().unwrap();
         put(&*state, b"old");
         state.persist().unwrap();
@@ -431,7 +442,7 @@ mod tests {
             drop((meant, later));
         }
         let folder = tempfile::tempdir().unwrap();
-        let open = || DirectoryHome::new(folder.path().to_owned()).unwrap();
+        let open = || DirectoryHome::new(folder.path().to_owned(), cache()).unwrap();
         check(&open());
         assert_eq!(keys(&*open().open().unwrap()), [b"meant"]);
         let home = MemoryHome::default();
@@ -443,7 +454,7 @@ mod tests {
     fn a_damaged_pointer_is_found() {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join(CURRENT), "seven").unwrap();
-        let error = DirectoryHome::new(folder.path().to_owned()).unwrap_err();
+        let error = DirectoryHome::new(folder.path().to_owned(), cache()).unwrap_err();
         assert!(matches!(error, Error::Corrupt { .. }), "{error}");
     }
 }

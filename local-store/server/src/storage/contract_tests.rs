@@ -22,7 +22,11 @@ fn open_memory() -> Opened {
 
 fn open_lsm(memtable_bytes: u64) -> Opened {
     let directory = tempfile::tempdir().unwrap();
-    let options = LsmOptions { cache_bytes: 1 << 20, memtable_bytes, ..LsmOptions::default() };
+    let options = LsmOptions {
+        cache: BlockCache::with_bytes(1 << 20),
+        memtable_bytes,
+        ..LsmOptions::default()
+    };
     let storage = LsmStorage::open_with(&directory.path().join("state"), &options).unwrap();
     Opened { storage: Box::new(storage), _directory: Some(directory) }
 }

@@ -26,6 +26,7 @@ mod tests;
 mod upkeep;
 mod view;
 
+use std::fmt;
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
@@ -58,11 +59,30 @@ const TREE_FILE: &str = "current";
 /// The tree's folder of tables, once it has one.
 const TABLES_FOLDER: &str = "tables";
 
+/// Blocks that were read from disk. Several trees may share one: those of a process do, as the replicas
+/// that follow read little, and the one that leads much.
+#[derive(Clone)]
+pub struct BlockCache(Arc<Cache>);
+
+impl BlockCache {
+    /// A cache of so many bytes.
+    #[must_use]
+    pub fn with_bytes(bytes: u64) -> Self {
+        Self(Arc::new(Cache::with_capacity_bytes(bytes)))
+    }
+}
+
+impl fmt::Debug for BlockCache {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "BlockCache of {} bytes", self.0.capacity())
+    }
+}
+
 /// How much memory the engine may use.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct Options {
     /// For blocks that were read from disk.
-    pub cache_bytes: u64,
+    pub cache: BlockCache,
     /// For one table of recent writes. There are two of them, one that is filled and the last one
     /// that was written to disk, and up to four more while the disk cannot keep up.
     pub memtable_bytes: u64,
@@ -75,15 +95,25 @@ pub struct Options {
     pub file_bytes: u64,
 }
 
-impl Default for Options {
+const MEBIBYTE: u64 = 1024 * 1024;
+/// What a cache has for each tree that uses it.
+pub(crate) const CACHE_BYTES_PER_TREE: u64 = 12 * MEBIBYTE;
+
+impl Options {
     /// So that three replicas in one process stay below 100 MB each, of which items that they share
     /// are a part. Data that does not fit is read through the page cache.
-    fn default() -> Self {
-        let mebibyte = 1024 * 1024;
-        let (cache_bytes, memtable_bytes) = (12 * mebibyte, 16 * mebibyte);
+    #[must_use]
+    pub fn with_cache(cache: BlockCache) -> Self {
         // 17 MB of indexes and filters.
-        let (pinned_up_to, file_bytes) = (1024 * mebibyte, 8 * mebibyte);
-        Options { cache_bytes, memtable_bytes, pinned_up_to, file_bytes }
+        let (pinned_up_to, file_bytes) = (1024 * MEBIBYTE, 8 * MEBIBYTE);
+        Options { cache, memtable_bytes: 16 * MEBIBYTE, pinned_up_to, file_bytes }
+    }
+}
+
+impl Default for Options {
+    /// With a cache of its own.
+    fn default() -> Self {
+        Self::with_cache(BlockCache::with_bytes(CACHE_BYTES_PER_TREE))
     }
 }
 
@@ -196,8 +226,8 @@ fn open_tree(
 ) -> Result<AnyTree, lsm_tree::Error> {
     // What views may see is ours to say: a batch may be half applied while a table is registered.
     let ignored = SequenceNumberCounter::default();
-    let config = Config::new(path, numbers.clone(), ignored)
-        .use_cache(Arc::new(Cache::with_capacity_bytes(options.cache_bytes)));
+    let config =
+        Config::new(path, numbers.clone(), ignored).use_cache(Arc::clone(&options.cache.0));
     let tables = path.join(TABLES_FOLDER);
     if tables.try_exists()? && bytes_below(&tables)? > options.pinned_up_to {
         return config.open();

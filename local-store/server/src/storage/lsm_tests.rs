@@ -81,8 +81,11 @@ fn everything_is_there_after_a_clean_end() {
 fn many_flushes_and_compactions_keep_everything() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("state");
-    let options =
-        LsmOptions { cache_bytes: 1 << 20, memtable_bytes: 1 << 18, ..LsmOptions::default() };
+    let options = LsmOptions {
+        cache: BlockCache::with_bytes(1 << 20),
+        memtable_bytes: 1 << 18,
+        ..LsmOptions::default()
+    };
     for round in 0..3 {
         let storage = LsmStorage::open_with(&path, &options).unwrap();
         assert_eq!(applied(&storage, round * 1_000, 1_000), round * 1_000);
@@ -99,7 +102,7 @@ fn a_storage_that_became_large_or_small_is_read_as_before() {
     let path = directory.path().join("state");
     for (round, pinned_up_to) in (0..).zip([u64::MAX, 0, u64::MAX, 1 << 16, 0, 1 << 30]) {
         let options = LsmOptions {
-            cache_bytes: 1 << 20,
+            cache: BlockCache::with_bytes(1 << 20),
             memtable_bytes: 1 << 18,
             pinned_up_to,
             ..LsmOptions::default()
@@ -160,7 +163,11 @@ fn damage_is_found_by_a_read(folder_name: &str) {
     let path = folder.path().join("state");
     let storage = LsmStorage::open_with(
         &path,
-        &Options { cache_bytes: 0, memtable_bytes: 64 * 1024, ..Options::default() },
+        &Options {
+            cache: BlockCache::with_bytes(0),
+            memtable_bytes: 64 * 1024,
+            ..Options::default()
+        },
     )
     .unwrap();
     apply_batches(&storage, 1, 200, 2000);
@@ -222,18 +229,20 @@ const APPLIED: u64 = 1_190;
 const VALUE_BYTES: usize = 300;
 
 /// Tables this small are written about every 30 batches.
-const SMALL: Options = Options {
-    cache_bytes: 1 << 20,
-    memtable_bytes: 1 << 15,
-    pinned_up_to: 1 << 30,
-    file_bytes: 1 << 23,
-};
+fn small() -> Options {
+    Options {
+        cache: BlockCache::with_bytes(1 << 20),
+        memtable_bytes: 1 << 15,
+        pinned_up_to: 1 << 30,
+        file_bytes: 1 << 23,
+    }
+}
 
 #[test]
 fn what_was_not_persisted_is_a_first_part_of_the_batches() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("state");
-    let storage = LsmStorage::open_with(&path, &SMALL).unwrap();
+    let storage = LsmStorage::open_with(&path, &small()).unwrap();
     apply_batches(&storage, 1, PERSISTED + 1, VALUE_BYTES);
     storage.persist().unwrap();
     apply_batches(&storage, PERSISTED + 1, APPLIED + 1, VALUE_BYTES);
@@ -289,7 +298,7 @@ fn a_power_loss_while_a_table_is_written_leaves_what_was_persisted() {
 #[test]
 fn a_view_keeps_what_it_sees_while_everything_is_rewritten() {
     let directory = tempfile::tempdir().unwrap();
-    let storage = LsmStorage::open_with(&directory.path().join("state"), &SMALL).unwrap();
+    let storage = LsmStorage::open_with(&directory.path().join("state"), &small()).unwrap();
     let key = |n: u64| [b"key".as_slice(), &n.to_be_bytes()].concat();
     let rewrite = |round: u8| {
         let ops = (0..200).map(|n| Op::Put(key(n), vec![round; 300].into())).collect();
@@ -331,7 +340,7 @@ fn views_that_are_opened_while_batches_are_made_see_whole_batches() {
     const KEYS: u64 = 70;
     const ROUNDS: u64 = 1_500;
     let directory = tempfile::tempdir().unwrap();
-    let options = SMALL;
+    let options = small();
     let storage = LsmStorage::open_with(&directory.path().join("state"), &options).unwrap();
     let key = |n: u64| [b"key".as_slice(), &n.to_be_bytes()].concat();
     let values = |view: &dyn View, reverse: bool| {
@@ -457,6 +466,32 @@ fn files_that_are_missing_or_empty_are_damage() {
             damage(&path.join(name)).unwrap();
             let Err(error) = LsmStorage::open(&path) else { panic!("{how} {}", name.display()) };
             assert!(matches!(error, Error::Corrupt { .. }), "{how} {}: {error}", name.display());
+        }
+    }
+}
+
+/// Goal: trees that share a cache of blocks do not read each other's. Method: the same keys in both, in
+/// blocks that have the same places in their files.
+#[test]
+fn trees_that_share_a_cache_keep_their_own_values() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = small();
+    let trees = ["a", "b"]
+        .map(|name| LsmStorage::open_with(&directory.path().join(name), &options).unwrap());
+    let key = |n: u32| [b"k", &n.to_be_bytes()[..]].concat();
+    for (tree, mark) in trees.iter().zip([1_u8, 2]) {
+        for n in 0..2_000 {
+            let ops = vec![Op::Put(key(n), Value::from(vec![mark; 100]))];
+            tree.apply(&Batch { ops }).unwrap();
+        }
+        tree.persist().unwrap();
+    }
+    for _ in 0..2 {
+        for (tree, mark) in trees.iter().zip([1_u8, 2]) {
+            let view = tree.view();
+            for n in 0..2_000 {
+                assert_eq!(view.get(&key(n)).unwrap().unwrap()[..], [mark; 100], "{n}");
+            }
         }
     }
 }

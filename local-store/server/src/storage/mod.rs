@@ -20,7 +20,8 @@ mod memory;
 use partition::{Batch, Op, View};
 
 pub use self::error::Error;
-pub use self::lsm::{LsmStorage, Options as LsmOptions};
+pub(crate) use self::lsm::CACHE_BYTES_PER_TREE;
+pub use self::lsm::{BlockCache, LsmStorage, Options as LsmOptions};
 pub use self::memory::MemoryStorage;
 
 /// The longest key in bytes, inclusive: the tree keeps the length in 16 bits. The longest key that a

@@ -6,13 +6,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::directory::{self, Identity, NodeFiles, Problem};
+use super::directory::{self, Host, Identity, NodeFiles, Problem};
 use crate::clock::Clock;
 use crate::disk::{ErrorKind, FileDisk};
 use crate::node::transport::{LocalTransport, Transport};
-use crate::node::{
-    Node, NodeId, OnFatal, Parts, Settings, incarnation_of, node_id, random_seed, slot_of,
-};
+use crate::node::{Node, NodeId, Parts, Settings, incarnation_of, node_id, random_seed, slot_of};
 use crate::ring::{ArcId, holders};
 
 /// Time for a node that was rebuilt to be filled and take its vote, before it is tried again.
@@ -32,13 +30,13 @@ pub(super) async fn start(
     replicas: u64,
     arcs: u32,
     clock: &Arc<Clock>,
-    on_fatal: &OnFatal,
+    host: &Host,
 ) -> Result<Vec<Replicas>, String> {
     let mut files = BTreeMap::new();
     for slot in 1..=replicas {
         let opened = match replicas {
-            1 => open_only(data, slot, on_fatal).await?,
-            _ => open_slot(data, slot, on_fatal).await?,
+            1 => open_only(data, slot, host).await?,
+            _ => open_slot(data, slot, host).await?,
         };
         files.extend(opened.map(|opened| (slot, opened)));
     }
@@ -54,7 +52,7 @@ pub(super) async fn start(
     let (fresh, used): (Vec<_>, Vec<_>) =
         files.into_iter().partition(|(_, files)| files.log.is_fresh());
     for (_, files) in used {
-        nodes.push(start_node(files, &transport, replicas, clock, on_fatal).await?);
+        nodes.push(start_node(files, &transport, replicas, clock, host).await?);
     }
     let voters: BTreeSet<NodeId> =
         nodes.iter().flatten().flat_map(|node| node.status().voters).collect();
@@ -76,14 +74,14 @@ pub(super) async fn start(
             set_aside(data, slot, "its log is gone")?;
         } else {
             missing.remove(&slot);
-            nodes.push(start_node(files, &transport, replicas, clock, on_fatal).await?);
+            nodes.push(start_node(files, &transport, replicas, clock, host).await?);
         }
     }
     for slot in missing {
         let incarnation = if begun { next_incarnation(&nodes, slot) } else { 0 };
         let identity = Identity::new(cluster.clone(), node_id(slot, incarnation), arcs);
-        let opened = create_slot(data, slot, identity, on_fatal)?;
-        nodes.push(start_node(opened, &transport, replicas, clock, on_fatal).await?);
+        let opened = create_slot(data, slot, identity, host)?;
+        nodes.push(start_node(opened, &transport, replicas, clock, host).await?);
     }
     nodes.sort_by_key(|node| node.first().map(|replica| slot_of(replica.id())));
     let ids: Vec<NodeId> = nodes.iter().filter_map(|node| node.first()).map(Node::id).collect();
@@ -207,13 +205,9 @@ fn refuse_without_logs<'a>(
 }
 
 /// Opens the directory of the only node, which nobody could fill again: a damaged one stays where it is.
-async fn open_only(
-    data: &Path,
-    slot: u64,
-    on_fatal: &OnFatal,
-) -> Result<Option<NodeFiles>, String> {
+async fn open_only(data: &Path, slot: u64, host: &Host) -> Result<Option<NodeFiles>, String> {
     let path = directory::path(data, slot);
-    open_existing(&path, slot, on_fatal).await.map_err(|problem| match problem {
+    open_existing(&path, slot, host).await.map_err(|problem| match problem {
         Problem::Other(reason) | Problem::InUse(reason) => reason,
         Problem::Damaged(reason) => format!(
             "the only node is damaged, and nobody can fill it again: {reason}; restore `{}` from a copy, \
@@ -227,10 +221,10 @@ async fn open_only(
 pub(super) async fn open_slot(
     data: &Path,
     slot: u64,
-    on_fatal: &OnFatal,
+    host: &Host,
 ) -> Result<Option<NodeFiles>, String> {
     let path = directory::path(data, slot);
-    let reason = match open_existing(&path, slot, on_fatal).await {
+    let reason = match open_existing(&path, slot, host).await {
         Ok(opened) => return Ok(opened),
         Err(Problem::Other(reason) | Problem::InUse(reason)) => return Err(reason),
         Err(Problem::Damaged(reason)) => reason,
@@ -249,11 +243,7 @@ pub(super) fn set_aside(data: &Path, slot: u64, reason: &str) -> Result<(), Stri
     Ok(())
 }
 
-async fn open_existing(
-    path: &Path,
-    slot: u64,
-    on_fatal: &OnFatal,
-) -> Result<Option<NodeFiles>, Problem> {
+async fn open_existing(path: &Path, slot: u64, host: &Host) -> Result<Option<NodeFiles>, Problem> {
     let Some(identity) = directory::read_identity(path)? else { return Ok(None) };
     // Two nodes of one identity would both give its vote.
     if slot_of(identity.node) != slot {
@@ -266,7 +256,7 @@ async fn open_existing(
     }
     let mut tries = CLOSING_TRIES;
     loop {
-        let opened = lock(path).and_then(|disk| directory::open(&disk, identity.clone(), on_fatal));
+        let opened = lock(path).and_then(|disk| directory::open(&disk, identity.clone(), host));
         match opened {
             Err(Problem::InUse(_)) if tries > 0 => tries -= 1,
             other => return other.map(Some),
@@ -286,7 +276,7 @@ pub(super) fn create_slot(
     data: &Path,
     slot: u64,
     identity: Identity,
-    on_fatal: &OnFatal,
+    host: &Host,
 ) -> Result<NodeFiles, String> {
     let path = directory::path(data, slot);
     let describe = |problem| match problem {
@@ -295,7 +285,7 @@ pub(super) fn create_slot(
     let disk = FileDisk::open(&path).map_err(|error| error.to_string())?;
     directory::write_identity(&path, &identity)
         .map_err(|error| format!("cannot write to `{}`: {error}", path.display()))?;
-    directory::open(&disk, identity, on_fatal).map_err(describe)
+    directory::open(&disk, identity, host).map_err(describe)
 }
 
 /// One more than every incarnation of the slot that the others know of.
@@ -311,10 +301,10 @@ async fn start_node(
     transport: &LocalTransport,
     nodes: u64,
     clock: &Arc<Clock>,
-    on_fatal: &OnFatal,
+    host: &Host,
 ) -> Result<Replicas, String> {
     let own = Arc::new(transport.clone());
-    let replicas = start_replicas(files, own, nodes > 1, clock, on_fatal).await?;
+    let replicas = start_replicas(files, own, nodes > 1, clock, host).await?;
     replicas.iter().for_each(|replica| transport.add(replica));
     Ok(replicas)
 }
@@ -326,7 +316,7 @@ pub(super) async fn start_replicas(
     transport: Arc<dyn Transport>,
     has_neighbours: bool,
     clock: &Arc<Clock>,
-    on_fatal: &OnFatal,
+    host: &Host,
 ) -> Result<Replicas, String> {
     let (id, arcs) = (files.identity.node, files.identity.arcs);
     let mut replicas = Replicas::new();
@@ -341,7 +331,7 @@ pub(super) async fn start_replicas(
             clock: Arc::clone(clock),
             settings: Settings { arcs, has_neighbours, ..Settings::default() },
             seed: random_seed() ^ id ^ u64::from(arc.0),
-            on_fatal: Arc::clone(on_fatal),
+            on_fatal: Arc::clone(&host.on_fatal),
         };
         replicas.push(Node::start(parts).await?);
     }

@@ -26,7 +26,7 @@ use crate::node::{
     DirectoryHome, NodeId, NodeLog, OnFatal, RECORD_BYTES_MAX, StorageHome, check_continuity,
 };
 use crate::ring::ArcId;
-use crate::storage;
+use crate::storage::{self, BlockCache, CACHE_BYTES_PER_TREE};
 
 /// Three nodes of one process keep three logs: smaller segments than one log alone would have, and
 /// still larger than the largest entry.
@@ -40,6 +40,22 @@ const REASON: &str = "reason";
 
 /// The reason of a directory that nothing was written to.
 pub(crate) const HOLDS_NOTHING: &str = "it holds nothing";
+
+/// What the nodes of a process share.
+pub(crate) struct Host {
+    /// Ends the process.
+    pub(crate) on_fatal: OnFatal,
+    /// Of what is read of the states.
+    pub(crate) cache: BlockCache,
+}
+
+impl Host {
+    /// With a cache for so many replicas.
+    pub(crate) fn new(on_fatal: OnFatal, replicas: u64) -> Self {
+        let bytes = CACHE_BYTES_PER_TREE.saturating_mul(replicas);
+        Self { on_fatal, cache: BlockCache::with_bytes(bytes) }
+    }
+}
 
 /// Who a data directory belongs to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -208,11 +224,7 @@ pub(crate) fn write_identity(directory: &Path, identity: &Identity) -> io::Resul
 }
 
 /// Opens what a directory holds. The caller holds its lock.
-pub(crate) fn open(
-    disk: &FileDisk,
-    identity: Identity,
-    on_fatal: &OnFatal,
-) -> Result<NodeFiles, Problem> {
+pub(crate) fn open(disk: &FileDisk, identity: Identity, host: &Host) -> Result<NodeFiles, Problem> {
     let other = |error: &dyn std::fmt::Display| Problem::Other(error.to_string());
     let log_disk: Arc<dyn Disk> = Arc::new(disk.subdirectory("log").map_err(|e| other(&e))?);
     // A shortening gives back two segments, while one is there for the next switch already.
@@ -223,10 +235,10 @@ pub(crate) fn open(
         let name = format!("{name}-{node}");
         Ok(Arc::new(ThreadWorker::start(&name).map_err(|e| other(&e))?))
     };
-    let log = NodeLog::open(log, start("log")?, Arc::clone(on_fatal))?;
+    let log = NodeLog::open(log, start("log")?, Arc::clone(&host.on_fatal))?;
     let mut homes: Vec<Arc<dyn StorageHome>> = Vec::new();
     for arc in (0..identity.arcs).map(ArcId) {
-        let home = DirectoryHome::new(disk.path().join(arc.to_string()))?;
+        let home = DirectoryHome::new(disk.path().join(arc.to_string()), host.cache.clone())?;
         // Opened once to see whether it can be: the node opens it for good.
         let state = home.open()?;
         check_continuity(&log, arc, &*state.view()).map_err(Problem::Damaged)?;

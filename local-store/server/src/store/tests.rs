@@ -16,12 +16,12 @@ use partition::{
     WriteAction, read_item,
 };
 
-use super::directory::Identity;
+use super::directory::{Host, Identity};
 use super::{Config, Store, cluster};
 use crate::clock::Clock;
 use crate::node::status::Status;
 use crate::node::transport::LocalTransport;
-use crate::node::{OnFatal, node_id, slot_of};
+use crate::node::{node_id, slot_of};
 
 fn config(directory: &Path) -> Config {
     Config {
@@ -116,18 +116,17 @@ async fn writes_survive_a_restart_and_the_directory_is_locked() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cluster_that_died_while_it_was_begun_is_begun_again() {
     let folder = tempfile::tempdir().unwrap();
-    let on_fatal: OnFatal = Arc::new(|reason| panic!("{reason}"));
+    let host = Host::new(Arc::new(|reason| panic!("{reason}")), 3);
     let mut files = (1..=3).map(|slot| {
         let identity = Identity::new("c".to_owned(), node_id(slot, 0), 1);
-        cluster::create_slot(folder.path(), slot, identity, &on_fatal).unwrap()
+        cluster::create_slot(folder.path(), slot, identity, &host).unwrap()
     });
     let (first, others) = (files.next().unwrap(), files.collect::<Vec<_>>());
     drop(others);
     // The first has made its members durable, and no other has heard of it.
     let clock = Arc::new(Clock::starting_at(EpochMillis(0)));
     let transport = Arc::new(LocalTransport::default());
-    let replicas =
-        cluster::start_replicas(first, transport, true, &clock, &on_fatal).await.unwrap();
+    let replicas = cluster::start_replicas(first, transport, true, &clock, &host).await.unwrap();
     replicas[0].initialize((1..=3).map(|slot| node_id(slot, 0)).collect()).await.unwrap();
     assert!(replicas[0].holds_data());
     replicas[0].shutdown().await;

@@ -25,10 +25,10 @@ use tokio::task::JoinSet;
 
 use self::attendant::{Attendant, Invited};
 use super::cluster::{self, Replicas};
-use super::directory::{self, HOLDS_NOTHING, Identity, NodeFiles};
+use super::directory::{self, HOLDS_NOTHING, Host, Identity, NodeFiles};
 use crate::clock::Clock;
 use crate::node::status::{Role, Status};
-use crate::node::{Node, NodeId, OnFatal, incarnation_of, node_id, slot_of};
+use crate::node::{Node, NodeId, incarnation_of, node_id, slot_of};
 use crate::peer::{
     self, Answer, ClockState, ClusterSecret, Invitation, Local, PeerIdentity, Peers, Question, Who,
 };
@@ -100,13 +100,13 @@ pub(super) struct Start<'a> {
     /// Arcs of the ring, if the cluster is made now.
     pub(super) arcs: u32,
     pub(super) clock: &'a Arc<Clock>,
-    pub(super) on_fatal: &'a OnFatal,
+    pub(super) host: &'a Host,
 }
 
 /// Starts the node, as soon as it is known who it is, and waits for a leader.
 pub(super) async fn start(start: Start<'_>) -> Result<(Replicas, TokenKey, Membership), String> {
-    let Start { data, member, settings, arcs, clock, on_fatal } = start;
-    let files = open_files(data, member.slot, on_fatal).await?;
+    let Start { data, member, settings, arcs, clock, host } = start;
+    let files = open_files(data, member.slot, host).await?;
     let has_data = files.as_ref().is_some_and(|files| !files.log.is_fresh());
     let identity = files.as_ref().map(|files| identity_of(&files.identity));
     let local = Arc::new(Local {
@@ -126,7 +126,7 @@ pub(super) async fn start(start: Start<'_>) -> Result<(Replicas, TokenKey, Membe
     );
     let mut tasks = JoinSet::new();
     tasks.spawn(peer::serve(member.listener, Arc::clone(&local), attendant.clone()));
-    let begin = Begin { data: data.to_owned(), local, peers, attendant, arcs, clock, on_fatal };
+    let begin = Begin { data: data.to_owned(), local, peers, attendant, arcs, clock, host };
     let replicas = match files {
         Some(files) if has_data => begin.start_member(files).await?,
         files => begin.join(files, invited).await?,
@@ -153,12 +153,8 @@ fn identity_of(identity: &Identity) -> PeerIdentity {
 }
 
 /// Opens the node's directory; `None` if it holds nothing. A damaged one is set aside.
-async fn open_files(
-    data: &Path,
-    slot: u64,
-    on_fatal: &OnFatal,
-) -> Result<Option<NodeFiles>, String> {
-    let Some(files) = cluster::open_slot(data, slot, on_fatal).await? else {
+async fn open_files(data: &Path, slot: u64, host: &Host) -> Result<Option<NodeFiles>, String> {
+    let Some(files) = cluster::open_slot(data, slot, host).await? else {
         return match directory::find_node_beside(data, slot) {
             None => Ok(None),
             Some(other) => Err(format!(
@@ -185,7 +181,7 @@ struct Begin<'a> {
     attendant: Arc<Attendant>,
     arcs: u32,
     clock: &'a Arc<Clock>,
-    on_fatal: &'a OnFatal,
+    host: &'a Host,
 }
 
 /// What the peers say of themselves, by slot.
@@ -196,7 +192,7 @@ impl Begin<'_> {
         let identity = identity_of(&files.identity);
         let transport = Arc::new(Arc::clone(&self.peers));
         let replicas =
-            cluster::start_replicas(files, transport, false, self.clock, self.on_fatal).await?;
+            cluster::start_replicas(files, transport, false, self.clock, self.host).await?;
         self.attendant.attend(&replicas);
         self.local.identity.send_if_modified(|known| {
             let is_new = known.as_ref() != Some(&identity);
@@ -344,7 +340,7 @@ impl Begin<'_> {
         TokenKey::open(&self.data)?;
         let node = node_id(self.local.slot, 0);
         let identity = Identity::new(new_cluster()?, node, self.arcs);
-        cluster::create_slot(&self.data, self.local.slot, identity, self.on_fatal)
+        cluster::create_slot(&self.data, self.local.slot, identity, self.host)
     }
 
     /// Invites those peers that are not yet nodes of the new cluster. Gives whether all are.
@@ -414,7 +410,7 @@ impl Begin<'_> {
         }
         let PeerIdentity { cluster, node } = invitation.identity.clone();
         let identity = Identity::new(cluster, node, invitation.arcs);
-        cluster::create_slot(&self.data, self.local.slot, identity, self.on_fatal)
+        cluster::create_slot(&self.data, self.local.slot, identity, self.host)
     }
 
     /// Waits until each arc has a leader, for a while.

@@ -175,12 +175,12 @@ impl Trio {
 async fn a_cluster_that_died_while_it_was_made_is_made_again() {
     for arcs in [1, 3] {
         let trio = Trio::new(arcs);
-        let on_fatal: OnFatal = Arc::new(|reason| panic!("{reason}"));
+        let host = Host::new(Arc::new(|reason| panic!("{reason}")), 1);
         let mut files = (1..=3).map(|slot| {
             std::fs::create_dir_all(trio.data(slot)).unwrap();
             TokenKey::adopt(&trio.data(slot), &[7; 32]).unwrap();
             let identity = Identity::new("c".to_owned(), node_id(slot, 0), arcs);
-            cluster::create_slot(&trio.data(slot), slot, identity, &on_fatal).unwrap()
+            cluster::create_slot(&trio.data(slot), slot, identity, &host).unwrap()
         });
         let (first, others) = (files.next().unwrap(), files.collect::<Vec<_>>());
         drop(others);
@@ -188,7 +188,7 @@ async fn a_cluster_that_died_while_it_was_made_is_made_again() {
         let clock = Arc::new(Clock::starting_at(EpochMillis(0)));
         let transport = Arc::new(LocalTransport::default());
         let replicas =
-            cluster::start_replicas(first, transport, false, &clock, &on_fatal).await.unwrap();
+            cluster::start_replicas(first, transport, false, &clock, &host).await.unwrap();
         replicas[0].initialize((1..=3).map(|slot| node_id(slot, 0)).collect()).await.unwrap();
         assert!(replicas[0].holds_data());
         for replica in &replicas {
