@@ -29,7 +29,7 @@ pub const ONE_NODE: [&str; 19] = [
     "records trimmed",
 ];
 /// What has to happen besides in every batch of runs with several nodes.
-pub const SEVERAL_NODES: [&str; 8] = [
+pub const SEVERAL_NODES: [&str; 9] = [
     "kill all",
     "power cut of all",
     "duplication",
@@ -38,6 +38,7 @@ pub const SEVERAL_NODES: [&str; 8] = [
     "damaged disk",
     "node rebuilt",
     "votes seen",
+    "cut off from peers",
 ];
 
 /// What has to happen besides in every batch of runs with several arcs.

@@ -121,6 +121,10 @@ async fn happen(cluster: &Cluster, fault: Fault, lasting: Duration) {
             }
             disturb(cluster, Fault::Partition { node }, lasting).await;
         }
+        Fault::CutFromPeers { .. } => {
+            coverage.hit(fault.class());
+            disturb(cluster, fault, lasting).await;
+        }
         Fault::Split { place } => split(cluster, place).await,
         Fault::MakeIndex => make_index(cluster).await,
         Fault::Advance { .. } => {}
@@ -303,8 +307,10 @@ async fn wait_for_writes(cluster: &Cluster, node: usize) {
 async fn disturb(cluster: &Cluster, fault: Fault, lasting: Duration) {
     let network = &cluster.network;
     let change = |on: bool| match fault {
-        Fault::Partition { node } => {
-            for other in (CLIENTS..=cluster.nodes().count()).filter(|other| *other != node) {
+        Fault::Partition { node } | Fault::CutFromPeers { node } => {
+            let is_whole = matches!(fault, Fault::Partition { .. });
+            let first = if is_whole { CLIENTS } else { CLIENTS + 1 };
+            for other in (first..=cluster.nodes().count()).filter(|other| *other != node) {
                 network.block(node, other, on);
                 network.block(other, node, on);
             }

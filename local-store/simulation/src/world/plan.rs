@@ -59,7 +59,13 @@ pub enum Fault {
         /// Which node.
         node: usize,
     },
-    /// The same of a node that leads an arc whose index entries are on their way to another.
+    /// A node and its peers do not reach each other, and clients reach all of them, until others have
+    /// been elected if it leads: then it does not know that it leads no more.
+    CutFromPeers {
+        /// Which node.
+        node: usize,
+    },
+    /// As a partition, of a node that leads an arc whose index entries are on their way to another.
     CutSender {
         /// Which node.
         node: usize,
@@ -133,6 +139,7 @@ impl Fault {
             Self::FullDisk { .. } => "full disk",
             Self::SlowDisk { .. } => "slow disk",
             Self::Partition { .. } => "partition",
+            Self::CutFromPeers { .. } => "cut off from peers",
             Self::CutSender { .. } => "sender cut off",
             Self::OneWay { .. } => "one-way partition",
             Self::Loss { .. } => "loss",
@@ -300,6 +307,9 @@ fn draw(random: &mut SplitMix64, nodes: usize) -> (Fault, u64) {
         40..45 => (Fault::SyncError { node }, down_ms),
         45..51 => (Fault::FullDisk { node }, while_ms),
         51..57 => (Fault::SlowDisk { node, millis: 50 + random.next_u64() % 600 }, while_ms),
+        57..65 if nodes > 1 && while_ms.is_multiple_of(2) => {
+            (Fault::CutFromPeers { node }, while_ms + ELECTION_MS)
+        }
         57..65 => (Fault::Partition { node }, while_ms),
         65..72 => {
             let others = nodes;
