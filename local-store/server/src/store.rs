@@ -227,7 +227,7 @@ impl Store {
             settings: format!("Region {} and account {}", config.region, config.account),
             arcs: config.arcs,
             clock: &clock,
-            host: &Host::new(Arc::from(on_fatal), config.arcs.into()),
+            host: &Host::new(Arc::from(on_fatal), 1),
         })
         .await?;
         let shared = Shared {
@@ -264,7 +264,7 @@ impl Store {
         if !(1..=ARCS_MAX).contains(&arcs) {
             return Err(format!("a ring has 1 to {ARCS_MAX} arcs, not {arcs}"));
         }
-        let host = Host::new(Arc::from(on_fatal), replicas.saturating_mul(arcs.into()));
+        let host = Host::new(Arc::from(on_fatal), replicas);
         let nodes = cluster::start(&config.directory, replicas, arcs, &clock, &host).await?;
         let shared = Shared {
             nodes,

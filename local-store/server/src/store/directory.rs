@@ -15,7 +15,7 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use serde::{Deserialize, Serialize};
 
@@ -45,15 +45,22 @@ pub(crate) const HOLDS_NOTHING: &str = "it holds nothing";
 pub(crate) struct Host {
     /// Ends the process.
     pub(crate) on_fatal: OnFatal,
-    /// Of what is read of the states.
-    pub(crate) cache: BlockCache,
+    /// Nodes in the process.
+    nodes: u64,
+    /// Of what is read of the states. Made with the first of them, as that says how many there are.
+    cache: OnceLock<BlockCache>,
 }
 
 impl Host {
-    /// With a cache for so many replicas.
-    pub(crate) fn new(on_fatal: OnFatal, replicas: u64) -> Self {
-        let bytes = CACHE_BYTES_PER_TREE.saturating_mul(replicas);
-        Self { on_fatal, cache: BlockCache::with_bytes(bytes) }
+    pub(crate) fn new(on_fatal: OnFatal, nodes: u64) -> Self {
+        Self { on_fatal, nodes, cache: OnceLock::new() }
+    }
+
+    /// The cache of all states in a ring of so many arcs.
+    fn cache(&self, arcs: u32) -> &BlockCache {
+        let trees = self.nodes.saturating_mul(arcs.into());
+        self.cache
+            .get_or_init(|| BlockCache::with_bytes(CACHE_BYTES_PER_TREE.saturating_mul(trees)))
     }
 }
 
@@ -238,7 +245,10 @@ pub(crate) fn open(disk: &FileDisk, identity: Identity, host: &Host) -> Result<N
     let log = NodeLog::open(log, start("log")?, Arc::clone(&host.on_fatal))?;
     let mut homes: Vec<Arc<dyn StorageHome>> = Vec::new();
     for arc in (0..identity.arcs).map(ArcId) {
-        let home = DirectoryHome::new(disk.path().join(arc.to_string()), host.cache.clone())?;
+        let home = DirectoryHome::new(
+            disk.path().join(arc.to_string()),
+            host.cache(identity.arcs).clone(),
+        )?;
         // Opened once to see whether it can be: the node opens it for good.
         let state = home.open()?;
         check_continuity(&log, arc, &*state.view()).map_err(Problem::Damaged)?;

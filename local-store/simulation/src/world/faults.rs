@@ -121,8 +121,10 @@ async fn happen(cluster: &Cluster, fault: Fault, lasting: Duration) {
             }
             disturb(cluster, Fault::Partition { node }, lasting).await;
         }
-        Fault::CutFromPeers { .. } => {
-            coverage.hit(fault.class());
+        Fault::CutFromPeers { node } => {
+            if leads(cluster, node) {
+                coverage.hit(fault.class());
+            }
             disturb(cluster, fault, lasting).await;
         }
         Fault::Split { place } => split(cluster, place).await,
@@ -269,6 +271,15 @@ async fn wait_for_outbox(cluster: &Cluster) -> bool {
         tokio::time::sleep(COORDINATION_WAIT).await;
     }
     false
+}
+
+/// Whether a node leads any arc.
+fn leads(cluster: &Cluster, node: usize) -> bool {
+    let (replica, machinery) = (cluster.replica(node), cluster.machinery(node));
+    replica.zip(machinery).is_some_and(|(replica, machinery)| {
+        let mut arcs = machinery.arcs();
+        arcs.any(|arc| replica.leads(arc))
+    })
 }
 
 /// Waits a moment until a node leads an arc whose index entries are on their way to another. Gives

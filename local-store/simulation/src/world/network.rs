@@ -94,7 +94,11 @@ impl Network {
         let mut state = self.state();
         if state.blocked.get(&(from, to)).is_some_and(|count| *count > 0) {
             let one_way = state.one_way.contains(&(from, to));
-            coverage.hit(if one_way { "one-way partition" } else { "partition" });
+            if one_way {
+                coverage.hit("one-way partition");
+            } else if from == CLIENTS || to == CLIENTS {
+                coverage.hit("partition");
+            }
             return Vec::new();
         }
         let loss = state.loss_percent;
