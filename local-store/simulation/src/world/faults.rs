@@ -115,23 +115,29 @@ async fn happen(cluster: &Cluster, fault: Fault, lasting: Duration) {
         Fault::Wipe { node } | Fault::Rot { node } => {
             lose_data(cluster, node, matches!(fault, Fault::Wipe { .. }), lasting).await;
         }
-        Fault::CutSender { node } => {
-            if wait_for_sender(cluster, node).await {
-                coverage.hit(fault.class());
-            }
-            disturb(cluster, Fault::Partition { node }, lasting).await;
-        }
-        Fault::CutFromPeers { node } => {
-            if leads(cluster, node) {
-                coverage.hit(fault.class());
-            }
-            disturb(cluster, fault, lasting).await;
+        Fault::CutSender { .. } | Fault::CutFromPeers { .. } => {
+            cut_off(cluster, fault, lasting).await;
         }
         Fault::Split { place } => split(cluster, place).await,
         Fault::MakeIndex => make_index(cluster).await,
         Fault::Advance { .. } => {}
         network => disturb(cluster, network, lasting).await,
     }
+}
+
+/// Cuts a node off that others are to replace; counted only if there is something to replace.
+async fn cut_off(cluster: &Cluster, fault: Fault, lasting: Duration) {
+    let (is_hit, fault_of_links) = match fault {
+        Fault::CutSender { node } => {
+            (wait_for_sender(cluster, node).await, Fault::Partition { node })
+        }
+        Fault::CutFromPeers { node } => (leads(cluster, node), fault),
+        other => (false, other),
+    };
+    if is_hit {
+        cluster.environment.coverage.hit(fault.class());
+    }
+    disturb(cluster, fault_of_links, lasting).await;
 }
 
 /// A node loses its data, or some of it rots. Only while every other node has all of its own: a
