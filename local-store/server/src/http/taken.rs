@@ -1,7 +1,8 @@
 //! A connection whose client has to take what it is sent: one that reads nothing for a while is let
 //! go, with its place and the answer that waits for it.
 //!
-//! How long requests may take is decided elsewhere.
+//! It notes each part that was taken, and hands small answers to the system as one piece. How long
+//! requests may take is decided elsewhere.
 
 use std::io;
 use std::pin::Pin;

@@ -46,8 +46,8 @@ const CHANGED_PART: usize = 4;
 pub(super) type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
 
 /// Each node of a process works out every so many entries for itself, and compares: states that have
-/// come to differ are noticed soon, for a small part of the time that it takes to work out all.
-pub(super) const COMPARED_EVERY: u64 = 64;
+/// come to differ are noticed soon, for a sixteenth of the time that it takes to work out all.
+pub(super) const COMPARED_EVERY: u64 = 16;
 
 /// What readers see: always the state as of some entry.
 pub(super) struct Shared {

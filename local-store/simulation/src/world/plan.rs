@@ -279,7 +279,7 @@ fn draw_index(seed: u64, end: u64) -> u64 {
 }
 
 /// Where there are several arcs, what kills a node kills a coordinator, mostly; and what cuts one off
-/// cuts off one that sends to another arc, until after others have been elected.
+/// from everybody cuts off one that sends to another arc, mostly, until after others have been elected.
 fn aim(planned: &mut Planned) {
     let at_ms = planned.at_ms;
     match planned.fault {
