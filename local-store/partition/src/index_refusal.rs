@@ -94,8 +94,21 @@ pub fn check_put_encoded(
     table: &Table,
     item: &EncodedItem,
 ) -> Result<Result<(), ItemRefusal>, EncodingError> {
+    check_put_beside(table, item, |_| false)
+}
+
+/// The same where some indexes have an entry of the item already, for which its values have been found
+/// to be such as they may be.
+///
+/// # Errors
+/// When the bytes are damaged.
+pub(crate) fn check_put_beside(
+    table: &Table,
+    item: &EncodedItem,
+    has_entry: impl Fn(&SecondaryIndex) -> bool,
+) -> Result<Result<(), ItemRefusal>, EncodingError> {
     for index in &table.indexes {
-        if index.definition.key_schema.surely_takes(item)? {
+        if has_entry(index) || index.definition.key_schema.surely_takes(item)? {
             continue;
         }
         let item = item.decode()?;

@@ -106,10 +106,10 @@ pub(crate) fn entry_changes<'t, 'i>(
     table: &'t Table,
     change: &ItemChange<'i>,
 ) -> Result<Vec<EntryChange<'t, 'i>>, ReadError> {
-    let mut changes = Vec::new();
     if table.indexes.is_empty() || change.old == change.new {
-        return Ok(changes);
+        return Ok(Vec::new());
     }
+    let mut changes = Vec::with_capacity(table.indexes.len());
     if change.new.is_none() && mutation::is_active(Mutation::SkipIndexEntries) {
         return Ok(changes);
     }
@@ -139,7 +139,7 @@ pub(crate) fn update_entries(
     primary: &PrimaryKey,
     changes: Vec<EntryChange<'_, '_>>,
 ) -> Result<Vec<IndexWrite>, ReadError> {
-    let mut writes = Vec::new();
+    let mut writes = Vec::with_capacity(2 * changes.len());
     // An item and its entries in local indexes are always in one arc.
     let here = table.placement.arc_of(primary.token());
     for EntryChange { index, mut before, after } in changes {
@@ -151,7 +151,8 @@ pub(crate) fn update_entries(
         {
             before = None;
         }
-        writes.extend(replace_entry(overlay, table, index, here, before, after)?);
+        describe_change(&mut writes, index, before.as_ref(), after.as_ref());
+        replace_entry(overlay, table, index, here, before, after)?;
     }
     Ok(writes)
 }
@@ -165,8 +166,7 @@ pub(crate) fn replace_entry<'i>(
     here: ArcId,
     before: Option<IndexEntry<'i>>,
     after: Option<IndexEntry<'i>>,
-) -> Result<Vec<IndexWrite>, ReadError> {
-    let writes = describe_change(index, before.as_ref(), after.as_ref());
+) -> Result<(), ReadError> {
     let is_same_place = before.as_ref().map(|entry| &entry.key) == after.as_ref().map(|e| &e.key);
     let apart = |entry: Option<IndexEntry<'i>>| match entry {
         Some(entry) if entry.arc == here => (Some(entry), None),
@@ -184,15 +184,16 @@ pub(crate) fn replace_entry<'i>(
         let value = new_there.item.as_bytes().to_vec();
         outbox::push(overlay, new_there.arc, &delivery(new_there.key, Some(value)))?;
     }
-    Ok(writes)
+    Ok(())
 }
 
-/// The entries that a change puts, replaces or removes.
+/// Notes the entries that a change puts, replaces or removes.
 fn describe_change(
+    writes: &mut Vec<IndexWrite>,
     index: &SecondaryIndex,
     before: Option<&IndexEntry<'_>>,
     after: Option<&IndexEntry<'_>>,
-) -> Vec<IndexWrite> {
+) {
     let write = |entry: &IndexEntry<'_>, old_bytes, new_bytes| IndexWrite {
         index: index.number,
         token: index_entry::token_of(&entry.key),
@@ -201,11 +202,11 @@ fn describe_change(
     };
     match (before, after) {
         (Some(before), Some(after)) if before.key == after.key => {
-            vec![write(after, before.size, after.size)]
+            writes.push(write(after, before.size, after.size));
         }
         (before, after) => {
-            let removed = before.map(|entry| write(entry, entry.size, 0));
-            removed.into_iter().chain(after.map(|entry| write(entry, 0, entry.size))).collect()
+            writes.extend(before.map(|entry| write(entry, entry.size, 0)));
+            writes.extend(after.map(|entry| write(entry, 0, entry.size)));
         }
     }
 }

@@ -40,6 +40,9 @@ const DELETION_PROTECTED: &str = "Resource cannot be deleted as it is currently 
 /// that the first of them are still at hand when they are needed.
 const COMMANDS_TOGETHER: usize = 32;
 
+/// Changes for which there is room before they are made, for each command.
+const CHANGES_EXPECTED_MAX: usize = 8;
+
 /// One replica's state beside its storage.
 #[derive(Debug)]
 pub struct Machine {
@@ -48,6 +51,8 @@ pub struct Machine {
     catalogue: Arc<Catalogue>,
     /// What the state says about it, in a form that is quick to ask.
     locks: Locks,
+    /// How many changes there were for each command of the last entry.
+    changes_of_a_command: usize,
 }
 
 impl Machine {
@@ -71,7 +76,7 @@ impl Machine {
             state.applied_index = state.applied_index.saturating_sub(1);
         }
         let locks = Locks::read(view)?;
-        Ok(Self { seat, state, catalogue: Arc::new(catalogue), locks })
+        Ok(Self { seat, state, catalogue: Arc::new(catalogue), locks, changes_of_a_command: 1 })
     }
 
     /// The last log index whose entry the storage contains; 0 before the first.
@@ -107,7 +112,9 @@ impl Machine {
         if index <= self.state.applied_index {
             return Ok((Batch::default(), Vec::new()));
         }
-        let mut overlay = Overlay::new(view);
+        // As many for each command as in the last entry: most entries are like the one before.
+        let changes = self.changes_of_a_command * entry.commands.len();
+        let mut overlay = Overlay::with_room(view, changes);
         self.state.applied_index = index;
         self.state.now = self.state.now.max(entry.now);
         let mut replies = Vec::with_capacity(entry.commands.len());
@@ -131,7 +138,10 @@ impl Machine {
             }
         }
         machine_state::write(&mut overlay, &self.state)?;
-        Ok((overlay.into_batch(), replies))
+        let batch = overlay.into_batch();
+        self.changes_of_a_command =
+            batch.ops.len().div_ceil(entry.commands.len().max(1)).min(CHANGES_EXPECTED_MAX);
+        Ok((batch, replies))
     }
 
     /// Moves on past the entry at `index`, whose batch another machine has worked out that was in

@@ -112,6 +112,12 @@ struct KeyChanges {
 }
 
 impl KeyChanges {
+    /// With room for so many.
+    fn with_capacity(count: usize) -> Self {
+        let (in_order, places) = (Vec::with_capacity(count), HashTable::with_capacity(count));
+        Self { in_order, places, hashing: RandomState::default() }
+    }
+
     fn get(&self, key: &[u8]) -> Option<&Option<Value>> {
         let place = self.place(self.hashing.hash_one(key), key)?;
         self.in_order.get(place).map(|(_, change)| &change.value)
@@ -158,6 +164,11 @@ pub(crate) struct Overlay<'a> {
 impl<'a> Overlay<'a> {
     pub(crate) fn new(base: &'a dyn View) -> Self {
         Self { base, changes: KeyChanges::default(), open_rows: OpenRows::default() }
+    }
+
+    /// With room for so many changes.
+    pub(crate) fn with_room(base: &'a dyn View, changes: usize) -> Self {
+        Self { changes: KeyChanges::with_capacity(changes), ..Self::new(base) }
     }
 
     pub(crate) fn put(&mut self, key: Vec<u8>, value: impl Into<Value>) {

@@ -9,6 +9,7 @@ use model::{EncodedItem, EpochMillis, Item, PrimaryKey};
 
 use crate::command::{Write, WriteAction};
 use crate::image::{Image, damaged, item_of};
+use crate::index::SecondaryIndex;
 use crate::index_refusal::{self, ItemRefusal};
 use crate::index_upkeep::{self, EntryChange};
 use crate::item_collection::{self, Collection};
@@ -46,13 +47,7 @@ pub(crate) fn apply_write(
         return Ok(Reply::ConditionFailed { item, bytes });
     }
     let new = match &write.action {
-        WriteAction::Put(encoded) => {
-            let image = Image::stored(encoded.clone())?;
-            match index_refusal::check_put_encoded(table, image.encoded()).map_err(damaged)? {
-                Ok(()) => Some(image),
-                Err(refusal) => return Ok(refused(refusal)),
-            }
-        }
+        WriteAction::Put(encoded) => Some(Image::stored(encoded.clone())?),
         WriteAction::Delete => None,
         WriteAction::Check => old.clone(),
         WriteAction::Update(update) => {
@@ -65,6 +60,11 @@ pub(crate) fn apply_write(
     let change =
         ItemChange { key: &write.key, old: old.as_ref(), new: new.as_ref(), time_to_live: false };
     let entries = index_upkeep::entry_changes(table, &change)?;
+    if let (WriteAction::Put(_), Some(image)) = (&write.action, &new)
+        && let Err(refusal) = check_put(table, image, &entries)?
+    {
+        return Ok(refused(refusal));
+    }
     let collection = match item_collection::count(overlay, table, &change, &entries, true)? {
         Collection::None => None,
         Collection::Bytes(bytes) => {
@@ -130,6 +130,20 @@ pub(crate) fn replace_with(
     // Whether it fits was decided when it was prepared; what came in between is not undone.
     item_collection::count(overlay, table, &change, &entries, false)?;
     replace(overlay, table, sequence, now, stored, &change, entries)
+}
+
+/// Whether the indexes of a table take an item that is to be put. Those that would have another entry
+/// of it have taken its values for that, which are not looked for again.
+fn check_put(
+    table: &Table,
+    image: &Image,
+    entries: &[EntryChange<'_, '_>],
+) -> Result<Result<(), ItemRefusal>, ReadError> {
+    let has_entry = |index: &SecondaryIndex| {
+        let is_its = |change: &EntryChange<'_, '_>| change.index.number == index.number;
+        entries.iter().any(|change| is_its(change) && change.after.is_some())
+    };
+    index_refusal::check_put_beside(table, image.encoded(), has_entry).map_err(damaged)
 }
 
 fn refused(refusal: ItemRefusal) -> Reply {

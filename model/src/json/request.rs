@@ -6,7 +6,7 @@
 use std::cell::Cell;
 
 use super::scan::Scanner;
-use super::stored::read_encoded_item;
+use super::stored::{ItemRoom, read_encoded_item};
 use super::tree::{self, Json, JsonError};
 
 /// Longer texts are read by `tree`, which takes less memory for what is nested.
@@ -38,27 +38,27 @@ fn read<'t>(text: &'t str, path: &[&str]) -> Option<Json<'t>> {
 }
 
 /// What there is room for.
-struct Room {
+struct Room<'t> {
     /// How many more values there may be.
     values: Cell<usize>,
-    /// Where an item is written before it is known how long it gets.
-    item: Cell<Vec<u8>>,
+    /// Where an item is read, and written before it is known how long it gets.
+    item: Cell<ItemRoom<'t>>,
 }
 
 /// `path` is what is left of it, if it leads here.
 fn value<'t>(
     scanner: &mut Scanner<'t>,
     path: Option<&[&str]>,
-    room: &Room,
+    room: &Room<'t>,
     depth: usize,
 ) -> Option<Json<'t>> {
     let depth = depth.checked_sub(1)?;
     room.values.set(room.values.get().checked_sub(1)?);
     Some(match scanner.peek()? {
         b'{' if path.is_some_and(<[&str]>::is_empty) => {
-            let mut written = room.item.take();
-            let item = read_encoded_item(scanner, &mut written)?;
-            room.item.set(written);
+            let mut used = room.item.take();
+            let item = read_encoded_item(scanner, &mut used)?;
+            room.item.set(used);
             Json::Item(item)
         }
         b'{' => {

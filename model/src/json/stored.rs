@@ -3,25 +3,36 @@
 //!
 //! What is not plainly right answers `None`, as in `view`, and is to be read by `decode`.
 
+use std::mem;
+
 use super::scan::Scanner;
-use super::view::{ItemView, ValueView};
+use super::view::{ItemView, MemberRoom, ValueView};
 use crate::attribute_value::{CONTAINER_OVERHEAD, MEMBER_OVERHEAD};
 use crate::encoded_item::EncodedItem;
 use crate::encoding::{Tag, begin_item, finish_item, put_bytes, put_length};
 use crate::limits::ATTRIBUTE_NAME_BYTES_MAX;
 use crate::number::Number;
 
-/// Reads an item from the next value. Names that DynamoDB refuses answer `None`, too. `room` is what
-/// others were written in before.
-pub(super) fn read_encoded_item(
-    scanner: &mut Scanner<'_>,
-    room: &mut Vec<u8>,
+/// What items were read and written in before.
+#[derive(Default)]
+pub(super) struct ItemRoom<'t> {
+    members: MemberRoom<'t>,
+    bytes: Vec<u8>,
+}
+
+/// Reads an item from the next value. Names that DynamoDB refuses answer `None`, too.
+pub(super) fn read_encoded_item<'t>(
+    scanner: &mut Scanner<'t>,
+    room: &mut ItemRoom<'t>,
 ) -> Option<EncodedItem> {
-    let (view, _) = scanner.try_read(ItemView::read)?;
-    begin_item(room);
-    let size = put_members(room, &view, 0)?;
-    finish_item(room, size);
-    Some(EncodedItem::from_stored(room.as_slice()))
+    let members = mem::take(&mut room.members);
+    let (view, _) = scanner.try_read(|scanner| ItemView::read_into(scanner, members))?;
+    let bytes = &mut room.bytes;
+    begin_item(bytes);
+    let size = put_members(bytes, &view, 0)?;
+    finish_item(bytes, size);
+    room.members = view.into_room();
+    Some(EncodedItem::from_stored(bytes.as_slice()))
 }
 
 /// Each member takes `overhead` beside its name and value. Gives the size of all.

@@ -27,6 +27,10 @@ const SORTED_AT_ONCE: usize = 32;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ItemView<'t>(Vec<Member<'t>>);
 
+/// Room for the attributes of an item, for who reads many one after the other.
+#[derive(Debug, Default)]
+pub(crate) struct MemberRoom<'t>(Vec<Member<'t>>);
+
 /// An attribute of an item, or a member of a map.
 #[derive(Clone, Debug)]
 struct Member<'t> {
@@ -105,13 +109,28 @@ impl<'t> ItemView<'t> {
 
     /// Reads an item from the next value.
     pub(crate) fn read(scanner: &mut Scanner<'t>) -> Option<Self> {
-        Self::read_members(scanner, 1)
+        Self::read_into(scanner, MemberRoom::default())
     }
 
-    /// `level` is that of the members: 1 in an item, one more in each map or list.
-    fn read_members(scanner: &mut Scanner<'t>, level: usize) -> Option<Self> {
-        let expected = if level == 1 { MEMBERS_EXPECTED } else { 0 };
-        let mut members = Vec::with_capacity(expected);
+    /// The same in room that an item had before.
+    pub(crate) fn read_into(scanner: &mut Scanner<'t>, room: MemberRoom<'t>) -> Option<Self> {
+        let MemberRoom(mut members) = room;
+        members.reserve(MEMBERS_EXPECTED);
+        Self::read_members(scanner, 1, members)
+    }
+
+    /// What the item had room in.
+    pub(crate) fn into_room(mut self) -> MemberRoom<'t> {
+        self.0.clear();
+        MemberRoom(self.0)
+    }
+
+    /// `level` is that of the members: 1 in an item, one more in each map or list. `members` has none.
+    fn read_members(
+        scanner: &mut Scanner<'t>,
+        level: usize,
+        mut members: Vec<Member<'t>>,
+    ) -> Option<Self> {
         scanner.members((b'{', b'}'), |scanner| {
             let ((name, value), text) = scanner.as_written(|scanner| {
                 let name = scanner.name()?;
@@ -282,7 +301,7 @@ impl<'t> ValueView<'t> {
             AttributeType::B => Self::B(binary(scanner)?),
             AttributeType::Bool => Self::Bool(scanner.boolean()?),
             AttributeType::Null => scanner.boolean()?.then_some(Self::Null)?,
-            AttributeType::M => Self::M(ItemView::read_members(scanner, level + 1)?),
+            AttributeType::M => Self::M(ItemView::read_members(scanner, level + 1, Vec::new())?),
             AttributeType::L => {
                 let mut members = Vec::new();
                 scanner.array(|scanner| {

@@ -54,10 +54,16 @@ pub(crate) fn encode_stored(
 ) -> (Vec<u8>, Token) {
     let token = values.token();
     let mut key = token_prefix(table, index, token);
+    let bytes = |part: &StoredKeyValue<'_>| part.ordered.len() + END.len();
+    let bytes: usize = values.partition().iter().chain(values.sort()).map(bytes).sum();
+    key.reserve(bytes + PRIMARY_BYTES_EXPECTED);
     values.partition().iter().chain(values.sort()).for_each(|part| append_stored(&mut key, part));
     append_primary(&mut key, primary);
     (key, token)
 }
+
+/// What most primary keys take at the end of an entry's key.
+const PRIMARY_BYTES_EXPECTED: usize = 48;
 
 fn append_primary(key: &mut Vec<u8>, PrimaryKey { partition, sort }: &PrimaryKey) {
     append(key, partition);

@@ -125,7 +125,9 @@ async fn answer_all(
                     Sent::Read(read, admitted) => {
                         answer_read(store, read, *admitted).map_err(Refused::from)
                     }
-                    Sent::Write(write) => answer_write(store, write, replies.next()),
+                    Sent::Write(write) => {
+                        answer_write(store, write, replies.next(), capacity_detail)
+                    }
                 };
                 answer_members(&mut out, &sent.table().name, answer, &mut consumed)?;
             }
@@ -302,7 +304,12 @@ fn error_member(out: &mut String, error: &ApiError) -> Result<(), ApiError> {
     Ok(())
 }
 
-fn answer_write(store: &Store, sent: &SentWrite, reply: Option<Reply>) -> Result<Answer, Refused> {
+fn answer_write(
+    store: &Store,
+    sent: &SentWrite,
+    reply: Option<Reply>,
+    detail: CapacityDetail,
+) -> Result<Answer, Refused> {
     let SentWrite { asked, partition, admitted } = sent;
     record_reply(store, &asked.table, partition, reply.as_ref(), *admitted);
     let consumed = match &reply {
@@ -311,7 +318,7 @@ fn answer_write(store: &Store, sent: &SentWrite, reply: Option<Reply>) -> Result
     };
     let written = written(reply)
         .map_err(|error| Refused { error: error.for_insert(asked.is_insert), consumed })?;
-    let consumption = Consumption::of_write(&asked.table, &written);
+    let consumption = Consumption::of_write(&asked.table, &written, detail);
     Ok(Answer { item: asked.returned(&written), consumption })
 }
 

@@ -95,6 +95,8 @@ pub(super) async fn batch_write_item(
         false => store.submit(commands).await?,
     }
     .into_iter();
+    let detail = CapacityDetail::from_parameter(capacity_detail);
+    let now = store.now();
     let mut capacities = Vec::with_capacity(tables.len());
     let mut done = Vec::new();
     for (name, table, admitted) in tables {
@@ -107,9 +109,9 @@ pub(super) async fn batch_write_item(
             }
             let written = written(reply)?;
             if let Some(key) = key {
-                metering::record_write(store, &table, key, &written, 1, admitted);
+                metering::record_write(store, &table, key, &written, 1, admitted, now);
             }
-            consumption = consumption.plus(Consumption::of_write(&table, &written));
+            consumption = consumption.plus(Consumption::of_write(&table, &written, detail));
             if item_collections::are_asked_for(metrics) {
                 done.push((name, Arc::clone(&table), written));
             }
@@ -121,7 +123,7 @@ pub(super) async fn batch_write_item(
         write_unprocessed(&mut out, read_tables(items)?, &left)?;
     }
     out.push('}');
-    CapacityDetail::from_parameter(capacity_detail).write_list_member(&mut out, &capacities);
+    detail.write_list_member(&mut out, &capacities);
     let done = done.iter().map(|(name, table, written)| (*name, &**table, written));
     item_collections::write_map_member(&mut out, done);
     out.push('}');

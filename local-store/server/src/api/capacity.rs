@@ -70,9 +70,12 @@ impl From<Capacity> for Consumption {
 }
 
 impl Consumption {
-    /// Of a write, with the entries of indexes that it changed.
-    pub(crate) fn of_write(table: &Table, written: &Written) -> Self {
+    /// Of a write, with the entries of indexes that it changed, if anything of it is asked for.
+    pub(crate) fn of_write(table: &Table, written: &Written, detail: CapacityDetail) -> Self {
         let mut consumption = Self::from(Capacity::of_write(written.old_bytes, written.new_bytes));
+        if detail == CapacityDetail::None {
+            return consumption;
+        }
         for write in &written.index_writes {
             if let Some(index) = table.indexes.iter().find(|index| index.number == write.index) {
                 consumption.add(index, Capacity::of_write(write.old_bytes, write.new_bytes));

@@ -78,7 +78,7 @@ async fn answer_write(
         json::write_item(&mut out, &item);
     }
     out.push(']');
-    let consumption = Consumption::of_write(&asked.table, &written);
+    let consumption = Consumption::of_write(&asked.table, &written, capacity_detail);
     capacity_detail.write_member(&mut out, &asked.name, consumption);
     out.push('}');
     Ok(out)

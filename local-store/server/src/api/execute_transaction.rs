@@ -214,10 +214,11 @@ async fn answer_writes(
     }
     let (written, repeated) = transacted(reply)?;
     if !repeated {
+        let now = store.now();
         for ((planned, written), admitted) in planned.iter().zip(&written).zip(admitted) {
             let key = &planned.write.key.partition;
             // A transaction costs twice as much as its writes alone.
-            metering::record_write(store, &planned.asked.table, key, written, 2, admitted);
+            metering::record_write(store, &planned.asked.table, key, written, 2, admitted, now);
         }
     }
     let mut out = String::from("{");
@@ -227,7 +228,7 @@ async fn answer_writes(
     let consumed = planned.iter().zip(&written).map(|(planned, written)| {
         let consumption = match units {
             TransactionUnits::Read => Capacity::of_repeat(written).into(),
-            TransactionUnits::Write => Consumption::of_write(&planned.asked.table, written),
+            TransactionUnits::Write => Consumption::of_write(&planned.asked.table, written, detail),
         };
         (planned.asked.table.name.as_str(), consumption)
     });

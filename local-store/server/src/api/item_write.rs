@@ -210,7 +210,7 @@ pub(crate) fn record_reply(
 ) {
     match reply {
         Some(Reply::Written(written)) => {
-            metering::record_write(store, table, partition, written, 1, admitted);
+            metering::record_write(store, table, partition, written, 1, admitted, store.now());
         }
         Some(Reply::ConditionFailed { bytes, .. }) => {
             metering::record_refused_write(store, table, partition, *bytes, admitted);
@@ -241,7 +241,8 @@ pub(crate) fn write_capacity(
     table: &Table,
     written: &Written,
 ) {
-    detail.capacity.write_member(out, name, Consumption::of_write(table, written));
+    let consumption = Consumption::of_write(table, written, detail.capacity);
+    detail.capacity.write_member(out, name, consumption);
     if detail.metrics {
         item_collections::write_member(out, table, written);
     }

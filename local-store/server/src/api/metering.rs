@@ -4,7 +4,7 @@
 //! a request is carried out, its size is not known, or only in part: it is admitted when there is
 //! enough for what is known, and the rest is taken afterwards, as a debt if need be.
 
-use model::{Item, KeyValue, PrimaryKey, Token};
+use model::{EpochMillis, Item, KeyValue, PrimaryKey, Token};
 use partition::{
     Billing, IndexKind, ItemRange, SecondaryIndex, Table, Write, WriteAction, Written,
     global_index_tokens, read_item,
@@ -153,8 +153,8 @@ pub(crate) fn all_or_cancelled(
     Ok(admitted)
 }
 
-/// Counts a write of one item, with the entries of indexes that it changed; `times` is 2 in a
-/// transaction, where the entries cost as much as outside.
+/// Counts a write of one item at a time, with the entries of indexes that it changed; `times` is 2 in
+/// a transaction, where the entries cost as much as outside.
 pub(crate) fn record_write(
     store: &Store,
     table: &Table,
@@ -162,8 +162,8 @@ pub(crate) fn record_write(
     written: &Written,
     times: u64,
     admitted: Admitted,
+    now: EpochMillis,
 ) {
-    let now = store.now();
     let mut halves = Capacity::of_write(written.old_bytes, written.new_bytes).halves() * times;
     for write in &written.index_writes {
         let consumed = Capacity::of_write(write.old_bytes, write.new_bytes).halves();
@@ -196,7 +196,7 @@ pub(crate) fn record_refused_write(
     admitted: Admitted,
 ) {
     let written = Written { old_bytes: bytes, ..Written::default() };
-    record_write(store, table, key, &written, 1, admitted);
+    record_write(store, table, key, &written, 1, admitted, store.now());
 }
 
 /// The index whose own capacity a page consumes: only a global one has any.

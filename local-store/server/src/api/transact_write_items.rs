@@ -123,26 +123,24 @@ pub(super) async fn transact_write_items(
     let (writes, repeated) = transacted(replies.into_iter().next())?;
 
     if !repeated {
+        let now = store.now();
         let done = partitions.iter().zip(&tables).zip(&writes).zip(admitted);
         for (((key, (_, table)), written), admitted) in done {
             // A transaction costs twice as much as its writes alone.
-            metering::record_write(store, table, key, written, 2, admitted);
+            metering::record_write(store, table, key, written, 2, admitted, now);
         }
     }
     let mut out = String::from("{");
     let units = if repeated { TransactionUnits::Read } else { TransactionUnits::Write };
+    let detail = CapacityDetail::from_parameter(capacity_detail);
     let consumed = tables.iter().zip(&writes).map(|((name, table), written)| {
         let consumption = match units {
             TransactionUnits::Read => Capacity::of_repeat(written).into(),
-            TransactionUnits::Write => Consumption::of_write(table, written),
+            TransactionUnits::Write => Consumption::of_write(table, written, detail),
         };
         (*name, consumption)
     });
-    CapacityDetail::from_parameter(capacity_detail).write_transaction_member(
-        &mut out,
-        units,
-        consumed.collect(),
-    );
+    detail.write_transaction_member(&mut out, units, consumed.collect());
     if item_collections::are_asked_for(metrics) {
         let done = tables.iter().zip(&writes);
         let done = done.map(|((name, table), written)| (*name, &**table, written));
