@@ -117,7 +117,7 @@ fn skip(reader: &mut Reader<'_>, depth: usize) -> Result<(), EncodingError> {
         match tag {
             Tag::False | Tag::True | Tag::Null => {}
             Tag::S | Tag::B | Tag::Ss | Tag::Bs => drop(reader.slice()?),
-            Tag::N | Tag::Ns => drop(reader.number()?),
+            Tag::N | Tag::Ns => drop(reader.number_bytes()?),
             Tag::M => {
                 reader.slice()?;
                 skip(reader, depth)?;

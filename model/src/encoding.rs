@@ -286,11 +286,13 @@ impl<'a> Reader<'a> {
         Ok(number)
     }
 
-    /// The bytes of a number.
+    /// The bytes of a number, which is not decoded.
     pub(crate) fn number_bytes(&mut self) -> Result<&'a [u8], EncodingError> {
-        let from = self.offset;
-        self.number()?;
-        Ok(self.bytes.get(from..self.offset).unwrap_or_default())
+        let rest = self.bytes.get(self.offset..).unwrap_or(&[]);
+        let number = Number::ordered_length(rest).and_then(|length| rest.get(..length));
+        let number = number.ok_or_else(|| self.error("not a number"))?;
+        self.offset += number.len();
+        Ok(number)
     }
 
     fn members(&mut self, depth: usize) -> Result<BTreeMap<String, AttributeValue>, EncodingError> {

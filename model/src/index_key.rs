@@ -11,7 +11,7 @@ use crate::encoded_item::{EncodedItem, StoredKeyValue, StoredValue};
 use crate::encoding::EncodingError;
 use crate::item::Item;
 use crate::key::{KeyAttribute, KeyError, KeySchema, KeyValue, PrimaryKey, Token};
-use crate::limits::{PARTITION_KEY_BYTES_MAX, SORT_KEY_BYTES_MAX};
+use crate::limits::{INDEX_KEY_ATTRIBUTES_MAX, PARTITION_KEY_BYTES_MAX, SORT_KEY_BYTES_MAX};
 
 /// Which attributes make up the key of an index.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -78,14 +78,19 @@ impl IndexKeySchema {
         &self,
         item: &'a EncodedItem,
     ) -> Result<Option<StoredIndexKey<'a>>, EncodingError> {
-        let mut values = Vec::with_capacity(self.partition.len() + self.sort.len());
+        let mut values = [StoredKeyValue::NOTHING; ATTRIBUTES_MAX];
+        let mut places = values.iter_mut();
         for attribute in self.attributes() {
-            match item.stored_value(&attribute.name)? {
-                StoredValue::Key(value) if is_fit(attribute, &value) => values.push(value),
-                _ => return Ok(None),
+            match (item.stored_value(&attribute.name)?, places.next()) {
+                (StoredValue::Key(value), Some(place)) if is_fit(attribute, &value) => {
+                    *place = value;
+                }
+                (_, Some(_)) => return Ok(None),
+                (_, None) => return Err(TOO_MANY_ATTRIBUTES),
             }
         }
-        let key = StoredIndexKey { values, partition: self.partition.len() };
+        let (partition, count) = (self.partition.len(), self.partition.len() + self.sort.len());
+        let key = StoredIndexKey { values, partition, count };
         if key.is_surely_short() || self.values_of_item(&item.decode()?).is_ok() {
             return Ok(Some(key));
         }
@@ -144,10 +149,19 @@ impl IndexKeyValues {
 /// The values of an index's key as an item's stored form has them, in the order of its schema.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredIndexKey<'a> {
-    values: Vec<StoredKeyValue<'a>>,
+    /// In place, as each write makes two for each index. Behind those that count there is nothing.
+    values: [StoredKeyValue<'a>; ATTRIBUTES_MAX],
     /// How many of them are of the partition key.
     partition: usize,
+    /// How many there are.
+    count: usize,
 }
+
+/// Attributes that a key may have.
+const ATTRIBUTES_MAX: usize = 2 * INDEX_KEY_ATTRIBUTES_MAX;
+
+const TOO_MANY_ATTRIBUTES: EncodingError =
+    EncodingError { offset: 0, problem: "an index has more key attributes than any may have" };
 
 impl<'a> StoredIndexKey<'a> {
     /// Of the partition key, one for each attribute.
@@ -159,7 +173,7 @@ impl<'a> StoredIndexKey<'a> {
     /// Of the sort key, one for each attribute.
     #[must_use]
     pub fn sort(&self) -> &[StoredKeyValue<'a>] {
-        self.values.get(self.partition..).unwrap_or_default()
+        self.values.get(self.partition..self.count).unwrap_or_default()
     }
 
     /// Where the entry stands on the ring.

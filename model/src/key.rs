@@ -195,6 +195,16 @@ impl KeyValue {
         }
     }
 
+    /// Bytes that [`KeyValue::encode_ordered`] appends at most.
+    #[must_use]
+    pub fn ordered_bytes_max(&self) -> usize {
+        match self {
+            Self::S(text) => text.len(),
+            Self::B(bytes) => bytes.len(),
+            Self::N(_) => Number::ORDERED_BYTES_MAX,
+        }
+    }
+
     /// Reads bytes of [`KeyValue::encode_ordered`] that hold one whole value.
     #[must_use]
     pub fn decode_ordered(attribute_type: KeyAttributeType, bytes: &[u8]) -> Option<Self> {

@@ -224,6 +224,10 @@ impl Number {
         })
     }
 
+    /// Bytes that [`Number::encode_ordered`] appends at most: a class, an exponent, pairs of digits and
+    /// an end.
+    pub const ORDERED_BYTES_MAX: usize = 4 + NUMBER_DIGITS_MAX / 2;
+
     /// Appends bytes whose unsigned order is the order of the numbers. No encoding is a prefix of
     /// another one.
     pub fn encode_ordered(&self, out: &mut Vec<u8>) {
@@ -249,6 +253,19 @@ impl Number {
         if self.negative {
             out.iter_mut().skip(start).for_each(|byte| *byte = !*byte);
         }
+    }
+
+    /// How many bytes of [`Number::encode_ordered`] these begin with: what a number takes that nobody
+    /// needs to know. Bytes that are no number's may be told of, too.
+    pub(crate) fn ordered_length(bytes: &[u8]) -> Option<usize> {
+        let end = match bytes.first()? {
+            &CLASS_ZERO => return Some(1),
+            &CLASS_NEGATIVE => u8::MAX,
+            &CLASS_POSITIVE => 0,
+            _ => return None,
+        };
+        let pairs = bytes.get(3..)?.iter().take(NUMBER_DIGITS_MAX / 2 + 1);
+        pairs.into_iter().position(|byte| *byte == end).map(|pairs| pairs + 4)
     }
 
     /// Reads what [`Number::encode_ordered`] wrote, and tells how many bytes it took.
@@ -464,6 +481,12 @@ mod tests {
             a.encode_ordered(&mut left);
             b.encode_ordered(&mut right);
             prop_assert_eq!(Number::decode_ordered(&left), Some((a, left.len())));
+            prop_assert!(left.len() <= Number::ORDERED_BYTES_MAX);
+            let behind: Vec<u8> = left.iter().chain(&right).copied().collect();
+            prop_assert_eq!(Number::ordered_length(&behind), Some(left.len()));
+            for end in 0..left.len() {
+                prop_assert_eq!(Number::ordered_length(&left[..end]), None);
+            }
             prop_assert_eq!(left.cmp(&right), a.cmp(&b));
         }
 

@@ -18,6 +18,9 @@ pub struct StoredKeyValue<'a> {
 }
 
 impl StoredKeyValue<'_> {
+    /// What stands where no value is.
+    pub(crate) const NOTHING: Self = Self { attribute_type: KeyAttributeType::S, ordered: &[] };
+
     /// Whether it is a string or a binary without content, which no key may be.
     #[must_use]
     pub fn is_empty(&self) -> bool {

@@ -53,17 +53,23 @@ pub(crate) fn encode_stored(
     primary: &PrimaryKey,
 ) -> (Vec<u8>, Token) {
     let token = values.token();
-    let mut key = token_prefix(table, index, token);
-    let bytes = |part: &StoredKeyValue<'_>| part.ordered.len() + END.len();
-    let bytes: usize = values.partition().iter().chain(values.sort()).map(bytes).sum();
-    key.reserve(bytes + PRIMARY_BYTES_EXPECTED);
+    let stored_bytes = |part: &StoredKeyValue<'_>| part.ordered.len() + END.len();
+    let bytes = |part: &KeyValue| part.ordered_bytes_max() + END.len();
+    let room = PREFIX_BYTES
+        + values.partition().iter().chain(values.sort()).map(stored_bytes).sum::<usize>()
+        + bytes(&primary.partition)
+        + primary.sort.as_ref().map_or(0, bytes);
+    let mut key = Vec::with_capacity(room);
+    Family::IndexEntry.append_of_table(&mut key, table);
+    key.extend_from_slice(&index.0.to_be_bytes());
+    key.extend_from_slice(&token.0.to_be_bytes());
     values.partition().iter().chain(values.sort()).for_each(|part| append_stored(&mut key, part));
     append_primary(&mut key, primary);
     (key, token)
 }
 
-/// What most primary keys take at the end of an entry's key.
-const PRIMARY_BYTES_EXPECTED: usize = 48;
+/// What stands before the parts.
+const PREFIX_BYTES: usize = 21;
 
 fn append_primary(key: &mut Vec<u8>, PrimaryKey { partition, sort }: &PrimaryKey) {
     append(key, partition);

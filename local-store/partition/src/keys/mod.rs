@@ -80,9 +80,14 @@ impl Family {
     /// A key that begins with this family and a table's id.
     pub(crate) fn of_table(self, table: crate::TableId) -> Vec<u8> {
         let mut key = Vec::with_capacity(64);
+        self.append_of_table(&mut key, table);
+        key
+    }
+
+    /// Appends this family and a table's id to an empty key.
+    fn append_of_table(self, key: &mut Vec<u8>, table: crate::TableId) {
         key.push(self as u8);
         key.extend_from_slice(&table.0.to_be_bytes());
-        key
     }
 }
 

@@ -88,7 +88,8 @@ pub(super) async fn batch_write_item(
     }
 
     let Admission { commands, tables, mut left } = admit(store, plan(store, writes)?)?;
-    let partitions: Vec<KeyValue> = commands.iter().filter_map(partition_key).collect();
+    let mut partitions: Vec<KeyValue> = Vec::with_capacity(commands.len());
+    partitions.extend(commands.iter().filter_map(partition_key));
     let mut written_keys = partitions.iter();
     let mut replies = match commands.is_empty() {
         true => Vec::new(),
@@ -229,10 +230,11 @@ fn read_tables(items: Parameters<'_>) -> Result<Vec<TableWrites<'_>>, ApiError> 
     batch::check_distinct(items)?;
     let mut writes = Vec::new();
     for (name, json) in items.map() {
-        let requests = parameters::elements(json)?
-            .iter()
-            .map(|json| read_request(parameters::member(json, KIND)?))
-            .collect::<Result<_, _>>()?;
+        let elements = parameters::elements(json)?;
+        let mut requests = Vec::with_capacity(elements.len().min(BATCH_WRITE_ITEMS_MAX));
+        for json in elements {
+            requests.push(read_request(parameters::member(json, KIND)?)?);
+        }
         writes.push(TableWrites { name, requests });
     }
     Ok(writes)
@@ -287,7 +289,8 @@ fn shown(writes: &[TableWrites<'_>]) -> String {
 /// Values first, then tables, then keys: one wrong request refuses the whole batch.
 fn plan<'j>(store: &Store, writes: Vec<TableWrites<'j>>) -> Result<Plan<'j>, ApiError> {
     writes.iter().flat_map(|table| &table.requests).try_for_each(check_values)?;
-    let mut plan = Plan { commands: Vec::new(), tables: Vec::new() };
+    let count = writes.iter().map(|table| table.requests.len()).sum();
+    let mut plan = Plan { commands: Vec::with_capacity(count), tables: Vec::new() };
     for TableWrites { name, requests } in writes {
         let table = tables::find_for_items(store, name)?;
         plan.tables.push((name, Arc::clone(&table), requests.len()));

@@ -142,8 +142,9 @@ impl View for LsmView {
     }
 
     fn fetch(&self, keys: &mut dyn Iterator<Item = &[u8]>) {
-        let keys: Vec<Key> = keys.map(Key::from).collect();
-        for keys in keys.chunks(ROWS_TOGETHER) {
+        let mut all = Vec::with_capacity(ROWS_TOGETHER);
+        all.extend(keys.map(Key::from));
+        for keys in all.chunks(ROWS_TOGETHER) {
             self.moment.tables.newest_first().for_each(|table| table.fetch(keys));
         }
     }
