@@ -258,10 +258,10 @@ impl Number {
     /// How many bytes of [`Number::encode_ordered`] these begin with: what a number takes that nobody
     /// needs to know. Bytes that are no number's may be told of, too.
     pub(crate) fn ordered_length(bytes: &[u8]) -> Option<usize> {
-        let end = match bytes.first()? {
-            &CLASS_ZERO => return Some(1),
-            &CLASS_NEGATIVE => u8::MAX,
-            &CLASS_POSITIVE => 0,
+        let end = match *bytes.first()? {
+            CLASS_ZERO => return Some(1),
+            CLASS_NEGATIVE => u8::MAX,
+            CLASS_POSITIVE => 0,
             _ => return None,
         };
         let pairs = bytes.get(3..)?.iter().take(NUMBER_DIGITS_MAX / 2 + 1);
