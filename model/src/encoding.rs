@@ -433,6 +433,7 @@ mod tests {
             let damaged = EncodedItem::from_stored(versioned);
             let _ = damaged.size();
             let _ = damaged.get("a");
+            let _ = damaged.stored_value("a");
         }
 
         #[test]

@@ -255,8 +255,8 @@ impl Number {
         }
     }
 
-    /// How many bytes of [`Number::encode_ordered`] these begin with: what a number takes that nobody
-    /// needs to know. Bytes that are no number's may be told of, too.
+    /// How many bytes of [`Number::encode_ordered`] these begin with, without decoding them. Damaged
+    /// ones may have a length, too.
     pub(crate) fn ordered_length(bytes: &[u8]) -> Option<usize> {
         let end = match *bytes.first()? {
             CLASS_ZERO => return Some(1),
@@ -488,6 +488,16 @@ mod tests {
                 prop_assert_eq!(Number::ordered_length(&left[..end]), None);
             }
             prop_assert_eq!(left.cmp(&right), a.cmp(&b));
+        }
+
+        #[test]
+        fn what_is_decoded_has_its_length(mut bytes in prop::collection::vec(any::<u8>(), 0..30), class in 0_u8..4) {
+            if let Some(first) = bytes.first_mut() {
+                *first = [CLASS_ZERO, CLASS_NEGATIVE, CLASS_POSITIVE, *first][usize::from(class)];
+            }
+            if let Some((_, length)) = Number::decode_ordered(&bytes) {
+                prop_assert_eq!(Number::ordered_length(&bytes), Some(length));
+            }
         }
 
         #[test]

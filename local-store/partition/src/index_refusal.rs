@@ -97,18 +97,18 @@ pub fn check_put_encoded(
     check_put_beside(table, item, |_| false)
 }
 
-/// The same where some indexes have an entry of the item already, for which its values have been found
-/// to be such as they may be.
+/// The same where for some indexes the item's entry has been made, which only values give that the key
+/// may have.
 ///
 /// # Errors
 /// When the bytes are damaged.
 pub(crate) fn check_put_beside(
     table: &Table,
     item: &EncodedItem,
-    has_entry: impl Fn(&SecondaryIndex) -> bool,
+    gets_entry: impl Fn(&SecondaryIndex) -> bool,
 ) -> Result<Result<(), ItemRefusal>, EncodingError> {
     for index in &table.indexes {
-        if has_entry(index) || index.definition.key_schema.surely_takes(item)? {
+        if gets_entry(index) || index.definition.key_schema.surely_takes(item)? {
             continue;
         }
         let item = item.decode()?;

@@ -51,7 +51,8 @@ pub struct Machine {
     catalogue: Arc<Catalogue>,
     /// What the state says about it, in a form that is quick to ask.
     locks: Locks,
-    /// How many changes there were for each command of the last entry.
+    /// How many changes an entry that was worked out here had for each command, rounded up, at most
+    /// [`CHANGES_EXPECTED_MAX`]: for room alone, no result depends on it.
     changes_of_a_command: usize,
 }
 

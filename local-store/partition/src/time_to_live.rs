@@ -76,7 +76,9 @@ impl TimeToLive {
 pub(crate) fn expires_at(item: &EncodedItem, attribute: &str) -> Result<Option<u64>, ReadError> {
     match item.stored_value(attribute).map_err(damaged)? {
         StoredValue::Key(StoredKeyValue { attribute_type: KeyAttributeType::N, ordered }) => {
-            Ok(Number::decode_ordered(ordered).and_then(|(number, _)| seconds_of(&number)))
+            let not_a_number = || ReadError("an item's number is damaged".to_owned());
+            let (number, _) = Number::decode_ordered(ordered).ok_or_else(not_a_number)?;
+            Ok(seconds_of(&number))
         }
         _ => Ok(None),
     }

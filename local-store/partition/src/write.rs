@@ -132,18 +132,18 @@ pub(crate) fn replace_with(
     replace(overlay, table, sequence, now, stored, &change, entries)
 }
 
-/// Whether the indexes of a table take an item that is to be put. Those that would have another entry
-/// of it have taken its values for that, which are not looked for again.
+/// Whether the indexes of a table take an item that is to be put. Where its entry was made, its values
+/// have been found fit for that, and are not looked for again.
 fn check_put(
     table: &Table,
     image: &Image,
     entries: &[EntryChange<'_, '_>],
 ) -> Result<Result<(), ItemRefusal>, ReadError> {
-    let has_entry = |index: &SecondaryIndex| {
+    let gets_entry = |index: &SecondaryIndex| {
         let is_its = |change: &EntryChange<'_, '_>| change.index.number == index.number;
         entries.iter().any(|change| is_its(change) && change.after.is_some())
     };
-    index_refusal::check_put_beside(table, image.encoded(), has_entry).map_err(damaged)
+    index_refusal::check_put_beside(table, image.encoded(), gets_entry).map_err(damaged)
 }
 
 fn refused(refusal: ItemRefusal) -> Reply {

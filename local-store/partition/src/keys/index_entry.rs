@@ -25,9 +25,18 @@ pub(crate) fn index_prefix(table: TableId, index: IndexNumber) -> Vec<u8> {
 
 /// What all entries at or after a token begin at.
 pub(crate) fn token_prefix(table: TableId, index: IndexNumber, token: Token) -> Vec<u8> {
-    let mut key = index_prefix(table, index);
-    key.extend_from_slice(&token.0.to_be_bytes());
+    let mut key = Vec::with_capacity(64);
+    append_token_prefix(&mut key, table, index, token);
     key
+}
+
+/// Bytes of [`token_prefix`]: a family, a table, an index and a token.
+const PREFIX_BYTES: usize = 1 + 8 + 4 + 8;
+
+fn append_token_prefix(key: &mut Vec<u8>, table: TableId, index: IndexNumber, token: Token) {
+    Family::IndexEntry.append_of_table(key, table);
+    key.extend_from_slice(&index.0.to_be_bytes());
+    key.extend_from_slice(&token.0.to_be_bytes());
 }
 
 /// What all entries with one partition key of the index begin with.
@@ -60,16 +69,11 @@ pub(crate) fn encode_stored(
         + bytes(&primary.partition)
         + primary.sort.as_ref().map_or(0, bytes);
     let mut key = Vec::with_capacity(room);
-    Family::IndexEntry.append_of_table(&mut key, table);
-    key.extend_from_slice(&index.0.to_be_bytes());
-    key.extend_from_slice(&token.0.to_be_bytes());
+    append_token_prefix(&mut key, table, index, token);
     values.partition().iter().chain(values.sort()).for_each(|part| append_stored(&mut key, part));
     append_primary(&mut key, primary);
     (key, token)
 }
-
-/// What stands before the parts.
-const PREFIX_BYTES: usize = 21;
 
 fn append_primary(key: &mut Vec<u8>, PrimaryKey { partition, sort }: &PrimaryKey) {
     append(key, partition);

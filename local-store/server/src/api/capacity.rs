@@ -70,7 +70,8 @@ impl From<Capacity> for Consumption {
 }
 
 impl Consumption {
-    /// Of a write, with the entries of indexes that it changed, if anything of it is asked for.
+    /// Of a write, with the entries of indexes that it changed. Without these if nothing is asked for:
+    /// then it is shown to nobody, and what a write takes of the throughput is counted elsewhere.
     pub(crate) fn of_write(table: &Table, written: &Written, detail: CapacityDetail) -> Self {
         let mut consumption = Self::from(Capacity::of_write(written.old_bytes, written.new_bytes));
         if detail == CapacityDetail::None {

@@ -153,7 +153,7 @@ pub(crate) fn all_or_cancelled(
     Ok(admitted)
 }
 
-/// Counts a write of one item at a time, with the entries of indexes that it changed; `times` is 2 in
+/// Counts a write of one item that was made at `now`, with the entries of indexes that it changed; `times` is 2 in
 /// a transaction, where the entries cost as much as outside.
 pub(crate) fn record_write(
     store: &Store,

@@ -22,7 +22,7 @@ use super::memtable::{ROWS_TOGETHER, Versions};
 pub(super) const ROW_BYTES: u64 = 275;
 
 /// A line of the processor's memory.
-const LINE_BYTES: usize = 64;
+pub(super) const LINE_BYTES: usize = 64;
 /// Bytes of each value that are fetched for who reads all of it; behind them the processor has seen
 /// by itself what comes next.
 pub(super) const VALUE_BYTES_TOGETHER: usize = 512;
@@ -210,8 +210,10 @@ impl Rows {
         for row in rows() {
             let value = row.versions.value().unwrap_or_default();
             let value = value.get(..value_bytes).unwrap_or(value);
-            let bytes = value.iter().step_by(LINE_BYTES).chain(row.key.rest_lines());
-            black_box(bytes.fold(0, |all, byte| all ^ byte));
+            let bytes = value.iter().step_by(LINE_BYTES);
+            // Who wants nothing of the values wants to know how keys begin.
+            let ends = (value_bytes > 0).then(|| row.key.rest_lines()).into_iter().flatten();
+            black_box(bytes.chain(ends).fold(0, |all, byte| all ^ byte));
         }
     }
 
