@@ -62,10 +62,7 @@ pub(super) async fn batch_write_item(
     parameters: Parameters<'_>,
 ) -> Result<String, ApiError> {
     let items = request_items(parameters)?;
-    let writes = match items {
-        Some(items) => read_tables(items)?,
-        None => Vec::new(),
-    };
+    let writes = items.map(read_tables).transpose()?.unwrap_or_default();
     let capacity_detail = parameters.string("ReturnConsumedCapacity")?;
     let metrics = parameters.string("ReturnItemCollectionMetrics")?;
 
