@@ -73,7 +73,8 @@ pub fn partiql(data: &[u8]) {
     }
 }
 
-const OPERATIONS: [&str; 12] = [
+/// Every operation; `fuzz/run` names them in the same order.
+const OPERATIONS: [&str; 33] = [
     "PutItem",
     "GetItem",
     "UpdateItem",
@@ -83,10 +84,38 @@ const OPERATIONS: [&str; 12] = [
     "BatchGetItem",
     "BatchWriteItem",
     "TransactWriteItems",
+    "TransactGetItems",
     "ExecuteStatement",
+    "BatchExecuteStatement",
     "ExecuteTransaction",
     "CreateTable",
+    "DescribeTable",
+    "UpdateTable",
+    "DeleteTable",
+    "ListTables",
+    "UpdateTimeToLive",
+    "DescribeTimeToLive",
+    "UpdateContinuousBackups",
+    "DescribeContinuousBackups",
+    "DescribeLimits",
+    "TagResource",
+    "UntagResource",
+    "ListTagsOfResource",
+    "PutResourcePolicy",
+    "GetResourcePolicy",
+    "DeleteResourcePolicy",
+    "ListStreams",
+    "DescribeStream",
+    "GetShardIterator",
+    "GetRecords",
 ];
+
+/// Those of streams, which have a prefix of their own.
+const STREAM_OPERATIONS: [&str; 4] =
+    ["ListStreams", "DescribeStream", "GetShardIterator", "GetRecords"];
+
+/// The table that most recorded requests name.
+const CREATE: &[u8] = br#"{"TableName":"votes","BillingMode":"PAY_PER_REQUEST","StreamSpecification":{"StreamEnabled":true,"StreamViewType":"NEW_AND_OLD_IMAGES"},"AttributeDefinitions":[{"AttributeName":"pk","AttributeType":"S"}],"KeySchema":[{"AttributeName":"pk","KeyType":"HASH"}]}"#;
 
 /// A store in a temporary directory, which lives as long as the process.
 struct Target {
@@ -109,8 +138,7 @@ fn target() -> &'static Target {
         };
         let open = Store::open(config, Box::new(|reason| panic!("{reason}")));
         let store = runtime.block_on(open).expect("a store");
-        let create = br#"{"TableName":"votes","BillingMode":"PAY_PER_REQUEST","AttributeDefinitions":[{"AttributeName":"pk","AttributeType":"S"}],"KeySchema":[{"AttributeName":"pk","KeyType":"HASH"}]}"#;
-        let made = runtime.block_on(handle(&store, "DynamoDB_20120810.CreateTable", create));
+        let made = runtime.block_on(handle(&store, "DynamoDB_20120810.CreateTable", CREATE));
         assert_eq!(made.status, 200, "{}", made.body);
         Target { runtime, store, _directory: directory }
     })
@@ -122,7 +150,12 @@ pub fn request(data: &[u8]) {
     let Some((first, body)) = data.split_first() else { return };
     let operation = OPERATIONS[usize::from(*first) % OPERATIONS.len()];
     let Target { runtime, store, .. } = target();
-    let target = format!("DynamoDB_20120810.{operation}");
+    let api = if STREAM_OPERATIONS.contains(&operation) { "DynamoDBStreams" } else { "DynamoDB" };
+    let target = format!("{api}_20120810.{operation}");
     let Response { status, body } = runtime.block_on(handle(store, &target, body));
     assert!(matches!(status, 200 | 400), "{operation}: {status} {body}");
+    if operation == "DeleteTable" && status == 200 {
+        // It is there for the next request; if another table went, it still is.
+        runtime.block_on(handle(store, "DynamoDB_20120810.CreateTable", CREATE));
+    }
 }

@@ -16,6 +16,7 @@ mod crash;
 mod editions;
 mod gateway;
 mod hindered;
+mod hot;
 mod in_place;
 mod leaps;
 mod load;

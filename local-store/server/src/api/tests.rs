@@ -13,6 +13,7 @@
 
 mod limits;
 mod statements;
+mod table_limits;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -21,6 +22,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
+use super::describe_endpoints::describe_endpoints;
 use super::{Response, handle};
 use crate::store::{Config, Store};
 use crate::ticks;
@@ -105,6 +107,7 @@ impl Player {
                 let (target, body) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));
                 handle(&self.store, target, body.as_bytes()).await
             }
+            "DescribeEndpoints" => describe_endpoints("localhost:8000", rest.as_bytes()),
             operation => call(&self.store, operation, rest).await,
         };
         // Few operations answer without a body.
@@ -244,6 +247,39 @@ async fn answers_are_as_recorded() {
         assert_eq!(recorded.lines().count(), played.lines().count(), "{}", file.display());
     }
     assert!(different.is_empty(), "{different}");
+}
+
+/// Goal: whoever wants to proofread an operation finds its file.
+#[test]
+fn each_operation_has_a_file_that_asks_for_it() {
+    let source = include_str!("mod.rs");
+    let (_, names) = source.split_once("enum Operation {").unwrap();
+    let (names, _) = names.split_once('}').unwrap();
+    let names = names.split([',', '\n', ' ']).filter(|name| !name.is_empty());
+    let names: Vec<&str> = names.chain(["DescribeEndpoints"]).collect();
+    assert_eq!(names.len(), 34, "{names:?}");
+    for name in names {
+        let mut file = String::new();
+        for letter in name.chars() {
+            if letter.is_uppercase() && !file.is_empty() {
+                file.push('_');
+            }
+            file.extend(letter.to_lowercase());
+        }
+        let path = format!("{}/testdata/api/{file}.txt", env!("CARGO_MANIFEST_DIR"));
+        let recorded = fs::read_to_string(&path).unwrap_or_default();
+        let answers = recorded.split("\n\n").filter(|block| {
+            let mut lines = block.lines().filter(|line| !line.starts_with('#'));
+            lines.next().is_some_and(|line| line.split(' ').next() == Some(name))
+        });
+        let answers: Vec<&str> = answers
+            .filter_map(|block| block.split_once("----\n"))
+            .map(|(_, answer)| answer)
+            .collect();
+        for status in ["200 ", "400 "] {
+            assert!(answers.iter().any(|answer| answer.starts_with(status)), "{path}: {status}");
+        }
+    }
 }
 
 /// A store with a table whose items have a partition key `pk` and a numeric sort key `sk`.

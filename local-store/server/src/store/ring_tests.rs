@@ -22,6 +22,7 @@ use partition::{
 use super::{Config, Store, transactions};
 use crate::ring::ArcId;
 
+mod conflicts;
 mod held_up;
 
 const ARCS: u32 = 3;

@@ -454,36 +454,47 @@ impl LockingReader {
     async fn read(self) -> Result<Result<Vec<Option<Item>>, Vec<CancellationReason>>, Unavailable> {
         let found = self.lock().await;
         let let_go = self.let_go().await;
-        let conflict = || Err(vec![CancellationReason::Conflict; self.checks.len()]);
         match found? {
             // An arc that is told late may have been given up, and written to, before another one
             // was locked: then the items were not so at one moment.
-            Some(items) if let_go? => Ok(Ok(items)),
-            Some(_) | None => Ok(conflict()),
+            Ok(items) if let_go? => Ok(Ok(items)),
+            Ok(_) => Ok(Err(vec![CancellationReason::Conflict; self.checks.len()])),
+            Err(reasons) => Ok(Err(reasons)),
         }
     }
 
-    /// Locks the items and gives them. `None` if another transaction has locked some.
-    pub(super) async fn lock(&self) -> Result<Option<Vec<Option<Item>>>, Unavailable> {
+    /// Locks the items and gives them, or tells which of them another transaction has locked.
+    pub(super) async fn lock(
+        &self,
+    ) -> Result<Result<Vec<Option<Item>>, Vec<CancellationReason>>, Unavailable> {
         let home = self.parts.keys().next().copied().unwrap_or_default();
         let check = |place: usize| self.checks.get(place).cloned();
         let votes = prepare(&self.store, &self.parts, self.id, self.began, home, check, true).await;
         let mut items = vec![None; self.checks.len()];
+        let mut reasons = vec![CancellationReason::None; self.checks.len()];
         let mut is_locked = true;
         for (arc, vote) in votes {
+            let places = self.parts.get(&arc).into_iter().flatten();
             match vote? {
                 Reply::Prepared { writes } => {
-                    for (place, written) in self.parts.get(&arc).into_iter().flatten().zip(writes) {
+                    for (place, written) in places.zip(writes) {
                         if let Some(slot) = items.get_mut(*place) {
                             *slot = written.new;
                         }
                     }
                 }
-                Reply::TransactionCancelled(_) => is_locked = false,
+                Reply::TransactionCancelled(own) => {
+                    is_locked = false;
+                    for (place, reason) in places.zip(own) {
+                        if let Some(slot) = reasons.get_mut(*place) {
+                            *slot = reason;
+                        }
+                    }
+                }
                 reply => return Err(why_not_locked(&reply)),
             }
         }
-        Ok(is_locked.then_some(items))
+        Ok(if is_locked { Ok(items) } else { Err(reasons) })
     }
 
     /// Lets go of the items. Gives whether all of them were locked until now: nothing is prepared

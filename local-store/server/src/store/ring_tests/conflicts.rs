@@ -1,0 +1,96 @@
+//! What requests are answered while a transaction over several arcs has their items.
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::api;
+
+async fn answer(store: &Store, operation: &str, body: &Value) -> (u16, Value) {
+    let target = format!("DynamoDB_20120810.{operation}");
+    let response = api::handle(store, &target, body.to_string().as_bytes()).await;
+    (response.status, serde_json::from_str(&response.body).unwrap())
+}
+
+/// Goal: what meets a transaction hears of the conflict in DynamoDB's words, reads as of before it
+/// go on, and all is free again when it has ended.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_conflict_is_told_to_each_operation() {
+    let folder = tempfile::tempdir().unwrap();
+    // Without ticks nobody finishes what is left over.
+    let on_fatal = Box::new(|reason: &str| panic!("{reason}"));
+    let store = Store::open_without_ticks(config(folder.path(), ARCS), on_fatal).await.unwrap();
+    create(&store).await;
+    let (free, locked) = names_apart(&store);
+    for name in [free, locked] {
+        store.submit(vec![Command::Write(Box::new(put(name, 10)))]).await.unwrap();
+    }
+    let prepare = Prepare {
+        id: TransactionId::new([7, 7], Some("token")),
+        home: ArcId(0),
+        began: store.now(),
+        operations: vec![change(locked, '+', 1)],
+        return_items: false,
+    };
+    let replica = store.replica(table(&store).arc_of(&key(locked)));
+    let replies = replica.submit(vec![Command::Prepare(Box::new(prepare))]).await.unwrap();
+    assert!(matches!(replies[..], [Reply::Prepared { .. }]));
+
+    let key = |name: u64| json!({"p": {"S": format!("k{name}")}});
+    let put = |name: u64| json!({"TableName": "things", "Item": key(name)});
+    let of = |name: u64| json!({"TableName": "things", "Key": key(name)});
+    let update = json!({"TableName": "things", "Key": key(locked), "UpdateExpression": "REMOVE g"});
+    let statement = json!({"Statement": format!(r#"DELETE FROM "things" WHERE p = 'k{locked}'"#)});
+    for (operation, body) in [
+        ("PutItem", put(locked)),
+        ("UpdateItem", update),
+        ("DeleteItem", of(locked)),
+        ("ExecuteStatement", statement.clone()),
+    ] {
+        let (status, said) = answer(&store, operation, &body).await;
+        let kind = said["__type"].as_str().unwrap();
+        assert_eq!(status, 400, "{operation}: {said}");
+        assert!(kind.ends_with("#TransactionConflictException"), "{operation}: {said}");
+        assert_eq!(said["message"], "Transaction is ongoing for the item", "{operation}");
+    }
+    let write = json!({"TransactItems": [{"Put": put(free)}, {"Put": put(locked)}]});
+    let read = json!({"TransactItems": [{"Get": of(free)}, {"Get": of(locked)}]});
+    for (operation, body) in [("TransactWriteItems", write), ("TransactGetItems", read)] {
+        let (status, said) = answer(&store, operation, &body).await;
+        assert_eq!(status, 400, "{operation}: {said}");
+        assert_eq!(
+            said["Message"],
+            "Transaction cancelled, please refer cancellation reasons for specific reasons [None, TransactionConflict]",
+            "{operation}: {said}"
+        );
+        assert_eq!(said["CancellationReasons"][0], json!({"Code": "None"}), "{operation}");
+        assert_eq!(
+            said["CancellationReasons"][1],
+            json!({"Code": "TransactionConflict", "Message": "Transaction is ongoing for the item"}),
+            "{operation}"
+        );
+    }
+    // The same token: the request that is under way.
+    let again = json!({"ClientRequestToken": "token", "TransactItems": [{"Put": put(locked)}]});
+    let (_, said) = answer(&store, "TransactWriteItems", &again).await;
+    assert!(said["__type"].as_str().unwrap().contains("Transaction"), "{said}");
+
+    // A batch hands back what it could not write, and says of a statement what was in its way.
+    let requests =
+        json!([{"PutRequest": {"Item": key(free)}}, {"PutRequest": {"Item": key(locked)}}]);
+    let batch = json!({"RequestItems": {"things": requests}});
+    let (status, said) = answer(&store, "BatchWriteItem", &batch).await;
+    let left = json!({"things": [{"PutRequest": {"Item": key(locked)}}]});
+    assert_eq!((status, &said["UnprocessedItems"]), (200, &left), "{said}");
+    let (status, said) =
+        answer(&store, "BatchExecuteStatement", &json!({"Statements": [statement]})).await;
+    assert_eq!(status, 200);
+    assert_eq!(said["Responses"][0]["Error"]["Code"], "TransactionConflict", "{said}");
+
+    // Reads outside of transactions see what stood there before.
+    for consistent in [false, true] {
+        let mut read = of(locked);
+        read["ConsistentRead"] = json!(consistent);
+        let (status, said) = answer(&store, "GetItem", &read).await;
+        assert_eq!((status, &said["Item"]["n"]), (200, &json!({"N": "10"})), "{said}");
+    }
+}
