@@ -11,14 +11,11 @@ async fn answer(store: &Store, operation: &str, body: &Value) -> (u16, Value) {
     (response.status, serde_json::from_str(&response.body).unwrap())
 }
 
-/// Goal: what meets a transaction hears of the conflict in DynamoDB's words, reads as of before it
-/// go on, and all is free again when it has ended.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_conflict_is_told_to_each_operation() {
-    let folder = tempfile::tempdir().unwrap();
+/// A store in which a transaction has the second of two items, which are in two arcs.
+async fn store_with_a_lock(folder: &Path) -> (Store, u64, u64) {
     // Without ticks nobody finishes what is left over.
     let on_fatal = Box::new(|reason: &str| panic!("{reason}"));
-    let store = Store::open_without_ticks(config(folder.path(), ARCS), on_fatal).await.unwrap();
+    let store = Store::open_without_ticks(config(folder, ARCS), on_fatal).await.unwrap();
     create(&store).await;
     let (free, locked) = names_apart(&store);
     for name in [free, locked] {
@@ -34,7 +31,15 @@ async fn a_conflict_is_told_to_each_operation() {
     let replica = store.replica(table(&store).arc_of(&key(locked)));
     let replies = replica.submit(vec![Command::Prepare(Box::new(prepare))]).await.unwrap();
     assert!(matches!(replies[..], [Reply::Prepared { .. }]));
+    (store, free, locked)
+}
 
+/// Goal: what meets a transaction hears of the conflict in DynamoDB's words, and reads as of before
+/// it go on.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_conflict_is_told_to_each_operation() {
+    let folder = tempfile::tempdir().unwrap();
+    let (store, free, locked) = store_with_a_lock(folder.path()).await;
     let key = |name: u64| json!({"p": {"S": format!("k{name}")}});
     let put = |name: u64| json!({"TableName": "things", "Item": key(name)});
     let of = |name: u64| json!({"TableName": "things", "Key": key(name)});
