@@ -125,7 +125,8 @@ impl<'t> ItemView<'t> {
         MemberRoom(self.0)
     }
 
-    /// `level` is that of the members: 1 in an item, one more in each map or list. `members` is empty, and may have room.
+    /// `level` is that of the members: 1 in an item, one more in each map or list. `members` is empty,
+    /// and may have room.
     fn read_members(
         scanner: &mut Scanner<'t>,
         level: usize,

@@ -516,37 +516,3 @@ async fn what_is_answered_as_made_before_can_be_read() {
         assert_eq!(found, expected.map(Some), "{token}");
     }
 }
-
-/// Goal: a request whose earlier attempt holds the items hears so, another one hears of a conflict.
-#[tokio::test(flavor = "multi_thread")]
-async fn an_earlier_attempt_that_is_under_way_is_told() {
-    let folder = tempfile::tempdir().unwrap();
-    // Without ticks nobody finishes what is left over.
-    let on_fatal = Box::new(|reason: &str| panic!("{reason}"));
-    let store = Store::open_without_ticks(config(folder.path(), ARCS), on_fatal).await.unwrap();
-    create(&store).await;
-    let (a, b) = names_apart(&store);
-    for name in [a, b] {
-        store.submit(vec![Command::Write(Box::new(put(name, 10)))]).await.unwrap();
-    }
-    let prepare = Prepare {
-        id: TransactionId::new([7, 7], Some("lost")),
-        home: ArcId(0),
-        began: store.now(),
-        operations: vec![change(b, '+', 1)],
-        return_items: false,
-    };
-    let arc = table(&store).arc_of(&key(b));
-    let replies = store.replica(arc).submit(vec![Command::Prepare(Box::new(prepare))]).await;
-    assert!(matches!(replies.unwrap()[..], [Reply::Prepared { .. }]));
-    for (token, in_progress) in [(Some("lost"), true), (Some("other"), false), (None, false)] {
-        let command = transfer(a, b, 1, token.map(str::to_owned));
-        let replies = store.submit(vec![command]).await.unwrap();
-        let conflict = [CancellationReason::None, CancellationReason::Conflict];
-        let expected = match in_progress {
-            true => Reply::TransactionInProgress,
-            false => Reply::TransactionCancelled(conflict.to_vec()),
-        };
-        assert_eq!(replies, [expected], "{token:?}");
-    }
-}

@@ -22,7 +22,7 @@ async fn store_with_a_lock(folder: &Path) -> (Store, u64, u64) {
         store.submit(vec![Command::Write(Box::new(put(name, 10)))]).await.unwrap();
     }
     let prepare = Prepare {
-        id: TransactionId::new([7, 7], Some("token")),
+        id: TransactionId::new([7, 7], Some(&store.request_token("token"))),
         home: ArcId(0),
         began: store.now(),
         operations: vec![change(locked, '+', 1)],
@@ -74,11 +74,6 @@ async fn a_conflict_is_told_to_each_operation() {
             "{operation}"
         );
     }
-    // The same token: the request that is under way.
-    let again = json!({"ClientRequestToken": "token", "TransactItems": [{"Put": put(locked)}]});
-    let (_, said) = answer(&store, "TransactWriteItems", &again).await;
-    assert!(said["__type"].as_str().unwrap().contains("Transaction"), "{said}");
-
     // A batch hands back what it could not write, and says of a statement what was in its way.
     let requests =
         json!([{"PutRequest": {"Item": key(free)}}, {"PutRequest": {"Item": key(locked)}}]);
@@ -97,5 +92,35 @@ async fn a_conflict_is_told_to_each_operation() {
         read["ConsistentRead"] = json!(consistent);
         let (status, said) = answer(&store, "GetItem", &read).await;
         assert_eq!((status, &said["Item"]["n"]), (200, &json!({"N": "10"})), "{said}");
+    }
+}
+
+/// Goal: a request whose earlier attempt holds the items hears so, another one hears of a conflict.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_earlier_attempt_that_is_under_way_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let (store, free, locked) = store_with_a_lock(folder.path()).await;
+    for (token, kind) in [
+        (Some("token"), "#TransactionInProgressException"),
+        (Some("other"), "#TransactionCanceledException"),
+        (None, "#TransactionCanceledException"),
+    ] {
+        let put = |name: u64| json!({"Put": {"TableName": "things", "Item": {"p": {"S": format!("k{name}")}}}});
+        let mut write = json!({"TransactItems": [put(free), put(locked)]});
+        if let Some(token) = token {
+            write["ClientRequestToken"] = json!(token);
+        }
+        let (status, said) = answer(&store, "TransactWriteItems", &write).await;
+        assert_eq!(status, 400, "{token:?}: {said}");
+        assert!(said["__type"].as_str().unwrap().ends_with(kind), "{token:?}: {said}");
+        // The same said below the API.
+        let token = token.map(|token| store.request_token(token));
+        let replies = store.submit(vec![transfer(free, locked, 1, token)]).await.unwrap();
+        let conflict = vec![CancellationReason::None, CancellationReason::Conflict];
+        let expected = match kind {
+            "#TransactionInProgressException" => Reply::TransactionInProgress,
+            _ => Reply::TransactionCancelled(conflict),
+        };
+        assert_eq!(replies, [expected]);
     }
 }
