@@ -5,6 +5,7 @@
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
+use std::sync::Arc;
 
 use model::{AttributeValue, Item, Number};
 use serde::{Deserialize, Serialize};
@@ -78,7 +79,8 @@ impl Comparator {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Condition {
     values: Vec<AttributeValue>,
-    test: Test,
+    /// Shared by the conditions of one statement that is said of many items.
+    test: Arc<Test>,
 }
 
 /// A node of a condition. The parser bounds its depth.
@@ -118,11 +120,11 @@ pub fn parse_condition(
     check_condition(kind, &node)?;
     let mut resolver = Resolver::new(kind, placeholders);
     let test = resolver.test(&node)?;
-    Ok(Condition { test, values: resolver.into_values() })
+    Ok(Condition::new(Arc::new(test), resolver.into_values()))
 }
 
 impl Condition {
-    pub(crate) fn new(test: Test, values: Vec<AttributeValue>) -> Self {
+    pub(crate) fn new(test: Arc<Test>, values: Vec<AttributeValue>) -> Self {
         Self { values, test }
     }
 

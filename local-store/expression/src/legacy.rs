@@ -4,6 +4,8 @@
 //! What of the parameters is allowed is checked by the server, which knows their texts. A name is
 //! always that of a top-level attribute here, whatever characters it has.
 
+use std::sync::Arc;
+
 use model::AttributeValue;
 
 use crate::condition::{Comparator, Condition, Operand, Test};
@@ -91,7 +93,7 @@ impl Condition {
         let mut values = Values::default();
         let tests = conditions.into_iter().map(|condition| test(condition, &mut values)).collect();
         let test = if any { Test::Or(tests) } else { Test::And(tests) };
-        Self::new(test, values.0)
+        Self::new(Arc::new(test), values.0)
     }
 }
 
@@ -158,7 +160,7 @@ impl Update {
                 }
             })
             .collect();
-        Self { values: values.0, actions, is_legacy: true }
+        Self::new(actions, values.0, true)
     }
 }
 

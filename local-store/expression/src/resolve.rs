@@ -38,6 +38,13 @@ impl ValueIndex {
     pub(crate) fn of(self, values: &[AttributeValue]) -> &AttributeValue {
         values.get(usize::from(self.0)).unwrap_or(&AttributeValue::Null)
     }
+
+    /// Puts another value in its place.
+    pub(crate) fn set(self, values: &mut [AttributeValue], value: AttributeValue) {
+        if let Some(place) = values.get_mut(usize::from(self.0)) {
+            *place = value;
+        }
+    }
 }
 
 type Resolved<T> = Result<T, ExpressionError>;

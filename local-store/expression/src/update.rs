@@ -5,6 +5,7 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use model::limits::{ITEM_BYTES_MAX, NESTING_LEVELS_MAX};
 use model::number::NumberError;
@@ -17,13 +18,18 @@ use crate::projection::Projection;
 use crate::resolve::ValueIndex;
 
 /// An update with its names and values in it, ready to be stored and applied. The default is the
-/// update of a request without an update expression: it changes nothing.
+/// update of a request without an update expression: it changes nothing. Copies share it, so many
+/// writes of one statement have it once.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Update {
-    pub(crate) values: Vec<AttributeValue>,
-    pub(crate) actions: Vec<Action>,
+pub struct Update(Arc<Changes>);
+
+/// What an update consists of.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+struct Changes {
+    values: Vec<AttributeValue>,
+    actions: Vec<Action>,
     /// Whether it came as `AttributeUpdates`, whose errors have other words.
-    pub(crate) is_legacy: bool,
+    is_legacy: bool,
 }
 
 /// What happens to one path. No path leads to or into another one.
@@ -71,6 +77,23 @@ enum Write<'a> {
 }
 
 impl Update {
+    /// `is_legacy`: it came as `AttributeUpdates`.
+    pub(crate) fn new(actions: Vec<Action>, values: Vec<AttributeValue>, is_legacy: bool) -> Self {
+        Self(Arc::new(Changes { values, actions, is_legacy }))
+    }
+
+    pub(crate) fn actions(&self) -> &[Action] {
+        &self.0.actions
+    }
+
+    pub(crate) fn values(&self) -> &[AttributeValue] {
+        &self.0.values
+    }
+
+    pub(crate) fn is_legacy(&self) -> bool {
+        self.0.is_legacy
+    }
+
     /// The item after the update. For an item that does not exist, use
     /// [`Update::apply_to_missing`].
     ///
@@ -92,7 +115,7 @@ impl Update {
 
     fn in_its_words(&self, error: UpdateError) -> UpdateError {
         match error {
-            UpdateError::IncorrectType if self.is_legacy => UpdateError::TypeMismatch,
+            UpdateError::IncorrectType if self.0.is_legacy => UpdateError::TypeMismatch,
             other => other,
         }
     }
@@ -101,16 +124,13 @@ impl Update {
     /// without actions creates an item of nothing but its key.
     #[must_use]
     pub fn creates_item(&self) -> bool {
-        self.actions.is_empty()
-            || self
-                .actions
-                .iter()
-                .any(|action| matches!(action, Action::Set { .. } | Action::Add { .. }))
+        let creates = |action: &Action| matches!(action, Action::Set { .. } | Action::Add { .. });
+        self.0.actions.is_empty() || self.0.actions.iter().any(creates)
     }
 
     /// The paths that the update changes, in the order of the expression.
     pub fn touched(&self) -> impl Iterator<Item = &Path> {
-        self.actions.iter().map(Action::path)
+        self.0.actions.iter().map(Action::path)
     }
 
     /// What stands at exactly the changed paths: of the old item for `UPDATED_OLD`, of the new
@@ -126,13 +146,13 @@ impl Update {
             let path = action.path();
             path.find_parent(item).is_some_and(|parent| !accepts(parent, path.below()))
         };
-        if self.actions.iter().any(wrong_parent) {
+        if self.0.actions.iter().any(wrong_parent) {
             return Err(UpdateError::InvalidPath);
         }
-        let mut writes = Vec::with_capacity(self.actions.len());
+        let mut writes = Vec::with_capacity(self.0.actions.len());
         let mut written_bytes = 0;
         let mut failure = None;
-        for action in &self.actions {
+        for action in &self.0.actions {
             match self.write_of(action, item, exists) {
                 Ok(Write::Put(path, value)) => {
                     written_bytes += value.size();
@@ -175,9 +195,9 @@ impl Update {
                 Write::Put(path, value?)
             }
             _ if parent_missing => return Err(UpdateError::InvalidPath),
-            Action::Add { value, .. } => Write::Put(path, added(old, value.of(&self.values))?),
+            Action::Add { value, .. } => Write::Put(path, added(old, value.of(&self.0.values))?),
             Action::Delete { value, .. } => match old {
-                Some(old) => match without(old, value.of(&self.values))? {
+                Some(old) => match without(old, value.of(&self.0.values))? {
                     Some(rest) => Write::Put(path, rest),
                     None => Write::Remove(path),
                 },
@@ -219,7 +239,7 @@ impl Update {
             SetOperand::Path(path) => {
                 path.find(item).map(Found::Value).ok_or(UpdateError::MissingAttribute)
             }
-            SetOperand::Value(index) => Ok(Found::Value(index.of(&self.values))),
+            SetOperand::Value(index) => Ok(Found::Value(index.of(&self.0.values))),
             SetOperand::IfNotExists { path, default } => match path.find(item) {
                 Some(value) => Ok(Found::Value(value)),
                 None => self.operand(default, item),

@@ -31,10 +31,10 @@ impl Update {
     /// and some bytes for each action and path. 0 for `AttributeUpdates`, which are not charged.
     #[must_use]
     pub fn charge(&self) -> usize {
-        if self.is_legacy {
+        if self.is_legacy() {
             return 0;
         }
-        self.actions.iter().map(|action| action_charge(action, &self.values)).sum::<usize>()
+        self.actions().iter().map(|action| action_charge(action, self.values())).sum::<usize>()
             + UPDATE
     }
 }

@@ -42,7 +42,7 @@ pub fn parse_update(
         actions.push(resolve_action(&mut resolver, action, path)?);
     }
     actions.reverse();
-    Ok(Update { actions, values: resolver.into_values(), is_legacy: false })
+    Ok(Update::new(actions, resolver.into_values(), false))
 }
 
 fn check_names<'text>(

@@ -92,7 +92,7 @@ impl Parser<'_> {
         } else {
             Vec::new()
         };
-        Ok(Where { tests, values: std::mem::take(&mut self.values) })
+        Ok(Where::new(tests, std::mem::take(&mut self.values)))
     }
 
     fn disjunction(&mut self) -> Parsed<Test> {
@@ -185,12 +185,26 @@ impl Parser<'_> {
         if let Some(test) = self.function_test()? {
             return self.compared(test, comparator, &left);
         }
+        let at = self.position;
         let right = self.operand()?;
+        if comparator == Comparator::Equal {
+            self.note_equal(at, &right);
+        }
         if comparator.is_ordering() {
             self.or_refuse(self.check_ordered(comparator.text(), [&left, &right]), ())?;
         }
         self.or_refuse(check_distinct(comparator.text(), &left, [&right]), ())?;
         Ok(Test::Compare { comparator, left, right })
+    }
+
+    /// Notes that what is compared for equality is the parameter that stands `at` this token, whatever
+    /// it is: no check of the grammar looks at it.
+    fn note_equal(&mut self, at: usize, operand: &Operand) {
+        let token = self.tokens_from(at).first().map(|placed| &placed.token);
+        if let (Some(Token::Parameter), Operand::Value(index)) = (token, operand) {
+            let taken = self.given - self.parameters.len();
+            self.equal.extend(taken.checked_sub(1).map(|parameter| (parameter, *index)));
+        }
     }
 
     /// A condition, which is a boolean, and what it may be compared with.

@@ -12,13 +12,17 @@ mod parser;
 mod reads;
 mod refusals;
 mod selects;
+mod statement_text;
 mod tables;
 mod token;
+
+use std::sync::Arc;
 
 use model::{AttributeValue, Item};
 use thiserror::Error;
 
 pub use self::reads::Reads;
+pub use self::statement_text::StatementText;
 use crate::condition::{Comparator, Condition, Operand, Test};
 use crate::key_condition::Range;
 use crate::path::Path;
@@ -119,38 +123,55 @@ impl Returning {
 }
 
 /// The conditions behind `WHERE`: all of them must hold. Empty when there is no `WHERE`.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Where {
-    tests: Vec<Test>,
+    /// An `And` of them, which statements of one text share.
+    all: Arc<Test>,
     values: Vec<AttributeValue>,
 }
 
+impl Default for Where {
+    fn default() -> Self {
+        Self::new(Vec::new(), Vec::new())
+    }
+}
+
 impl Where {
+    fn new(tests: Vec<Test>, values: Vec<AttributeValue>) -> Self {
+        Self { all: Arc::new(Test::And(tests)), values }
+    }
+
+    fn tests(&self) -> &[Test] {
+        match &*self.all {
+            Test::And(tests) => tests,
+            one => std::slice::from_ref(one),
+        }
+    }
+
     /// Whether nothing is asked for.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.tests.is_empty()
+        self.tests().is_empty()
     }
 
     /// All conditions.
     #[must_use]
     pub fn into_condition(self) -> Option<Condition> {
-        let Self { tests, values } = self;
-        (!tests.is_empty()).then(|| Condition::new(Test::And(tests), values))
+        (!self.is_empty()).then(|| Condition::new(self.all, self.values))
     }
 
     /// The conditions that are no equality on a key, of which `keys` has the names; they also hold
     /// for an item that is not there. `None` when there are no such conditions.
     #[must_use]
     pub fn into_condition_beside_key(self, keys: &[&str]) -> Option<Condition> {
-        let Self { mut tests, values } = self;
+        let (mut tests, values) = (self.tests().to_vec(), self.values);
         tests.retain(|test| equality(test, &values).is_none_or(|(name, _)| !keys.contains(&name)));
         let absent = Path::new((*keys.first()?).to_owned(), Vec::new());
         if tests.is_empty() {
             return None;
         }
         let either = Test::Or(vec![Test::AttributeNotExists(absent), Test::And(tests)]);
-        Some(Condition::new(either, values))
+        Some(Condition::new(Arc::new(either), values))
     }
 
     /// Whether nothing but equalities on these attributes is asked for.
@@ -159,12 +180,13 @@ impl Where {
         let is_key = |test: &Test| {
             equality(test, &self.values).is_some_and(|(name, _)| keys.contains(&name))
         };
-        self.tests.iter().all(is_key)
+        self.tests().iter().all(is_key)
     }
 
     /// `a IN [1]` says the same as `a = 1`, and reads like it.
     fn with_single_candidates_as_equalities(mut self) -> Self {
-        for test in &mut self.tests {
+        let Test::And(tests) = Arc::make_mut(&mut self.all) else { return self };
+        for test in tests {
             if let Test::In { operand, candidates } = test
                 && let [candidate] = candidates.as_slice()
             {
@@ -181,7 +203,7 @@ impl Where {
         &'a self,
         attribute: &'a str,
     ) -> impl Iterator<Item = &'a AttributeValue> + 'a {
-        let equalities = self.tests.iter().filter_map(|test| equality(test, &self.values));
+        let equalities = self.tests().iter().filter_map(|test| equality(test, &self.values));
         equalities.filter(move |(name, _)| *name == attribute).map(|(_, value)| value)
     }
 
@@ -231,38 +253,6 @@ fn equality<'a>(
             Some((path.root(), value.of(values)))
         }
         _ => None,
-    }
-}
-
-/// The text of a statement, split into tokens: what several statements of one request that differ in
-/// their parameters alone have in common.
-#[derive(Clone, Debug)]
-pub struct StatementText<'t> {
-    text: &'t str,
-    tokens: Vec<token::Placed>,
-}
-
-impl<'t> StatementText<'t> {
-    /// Splits a text.
-    ///
-    /// # Errors
-    /// What cannot be split, in DynamoDB's words.
-    pub fn new(text: &'t str) -> Result<Self, PartiqlError> {
-        Ok(Self { text, tokens: token::tokenize(text)? })
-    }
-
-    /// Whether this is it.
-    #[must_use]
-    pub fn is(&self, text: &str) -> bool {
-        self.text == text
-    }
-
-    /// The statement; each `?` stands for the next parameter.
-    ///
-    /// # Errors
-    /// The first problem that DynamoDB would report, in its words.
-    pub fn with(&self, parameters: Vec<AttributeValue>) -> Result<Statement, PartiqlError> {
-        parser::parse(self.text, &self.tokens, parameters)
     }
 }
 

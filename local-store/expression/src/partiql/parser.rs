@@ -33,15 +33,21 @@ pub(super) const PARAMETERS_MISMATCH: &str =
 
 pub(super) type Parsed<T> = Result<T, PartiqlError>;
 
+/// A statement, and which of its parameters stand where in the values of its conditions and were not
+/// looked at: with others there, it is the statement of those.
+pub(super) type WithEqual = (Statement, Vec<(usize, ValueIndex)>);
+
 pub(super) fn parse(
     text: &str,
     tokens: &[Placed],
     parameters: Vec<AttributeValue>,
-) -> Parsed<Statement> {
+) -> Parsed<WithEqual> {
     let mut parser = Parser {
         text,
         tokens,
         position: 0,
+        given: parameters.len(),
+        equal: Vec::new(),
         parameters: parameters.into_iter(),
         values: Vec::new(),
         depth: 0,
@@ -67,7 +73,7 @@ pub(super) fn parse(
     }
     match parser.refused {
         Some(refusal) => Err(refusal),
-        None => Ok(statement),
+        None => Ok((statement, parser.equal)),
     }
 }
 
@@ -75,6 +81,10 @@ pub(super) struct Parser<'p> {
     text: &'p str,
     tokens: &'p [Placed],
     pub(super) position: usize,
+    /// How many parameters there are.
+    pub(super) given: usize,
+    /// See [`WithEqual`].
+    pub(super) equal: Vec<(usize, ValueIndex)>,
     /// Those that no `?` stood for yet.
     pub(super) parameters: IntoIter<AttributeValue>,
     pub(super) values: Vec<AttributeValue>,
@@ -285,7 +295,7 @@ impl Parser<'_> {
             return Err(self.unexpected());
         }
         self.or_refuse(check_distinct(&actions), ())?;
-        Ok(Update { values: std::mem::take(&mut self.values), actions, is_legacy: false })
+        Ok(Update::new(actions, std::mem::take(&mut self.values), false))
     }
 
     fn set_action(&mut self) -> Parsed<Action> {

@@ -147,8 +147,8 @@ impl Where {
         sort: Option<&'w str>,
     ) -> Result<Reads<'w>, PartiqlError> {
         let names = Names { partition, sort };
-        let pins = self.tests.iter().any(|test| self.pins(test, names));
-        let reads = self.product(&self.tests, names);
+        let pins = self.tests().iter().any(|test| self.pins(test, names));
+        let reads = self.product(self.tests(), names);
         if pins && reads.as_ref().is_none_or(|reads| reads.len() > READS_MAX) {
             return Err(PartiqlError::new(TOO_MANY));
         }
@@ -173,7 +173,7 @@ impl Where {
         sort: Option<&'n str>,
     ) -> Vec<(&'n str, AttributeValue)> {
         let mut found = Vec::new();
-        for test in &self.tests {
+        for test in self.tests() {
             self.find_key_values(test, Names { partition, sort }, &mut found);
         }
         found

@@ -1,0 +1,219 @@
+//! The text of statements that are said again and again with other parameters, as a request that
+//! writes many items says them: it is split once. One that updates or deletes is read twice at most, as
+//! long as only the values differ that an attribute has to be equal to.
+
+use std::mem;
+
+use model::AttributeValue;
+
+use super::parser;
+use super::token::{self, Placed, Token};
+use super::{PartiqlError, Statement, Where};
+use crate::resolve::ValueIndex;
+
+/// What statements that write an item under a condition begin with.
+const CONDITIONAL_WRITES: [&str; 3] = ["UPDATE", "DELETE", "FROM"];
+
+/// The text of a statement, split into tokens: what several statements of one request that differ in
+/// their parameters alone have in common.
+#[derive(Clone, Debug)]
+pub struct StatementText<'t> {
+    text: &'t str,
+    tokens: Vec<Placed>,
+    kept: Kept,
+}
+
+/// What is kept of a statement that was read.
+#[derive(Clone, Debug)]
+enum Kept {
+    /// Nothing yet: most texts are said once.
+    Nothing,
+    /// Nothing, but it was read before: the next one is kept.
+    Next,
+    /// This statement.
+    Known(Box<Known>),
+    /// Nothing any more: other values differ, or it is of another kind.
+    Never,
+}
+
+/// A statement that was read, to be said with other parameters.
+#[derive(Clone, Debug)]
+struct Known {
+    statement: Statement,
+    parameters: Vec<AttributeValue>,
+    /// Which parameters may be others, and where they stand in the values of the conditions: each once.
+    equal: Vec<(usize, ValueIndex)>,
+}
+
+impl Known {
+    /// Whether these parameters make the same statement but for values that reading it does not look at.
+    fn is_of(&self, parameters: &[AttributeValue]) -> bool {
+        let is_free = |at: usize| self.equal.iter().any(|(parameter, _)| *parameter == at);
+        let mut both = self.parameters.iter().zip(parameters).enumerate();
+        self.parameters.len() == parameters.len()
+            && both.all(|(at, (known, value))| is_free(at) || known == value)
+    }
+
+    /// The statement with these parameters, which it is of.
+    fn with(&self, mut parameters: Vec<AttributeValue>) -> Statement {
+        let mut statement = self.statement.clone();
+        if let Some(condition) = condition_of(&mut statement) {
+            for (at, index) in &self.equal {
+                if let Some(value) = parameters.get_mut(*at) {
+                    index.set(&mut condition.values, mem::replace(value, AttributeValue::Null));
+                }
+            }
+        }
+        statement
+    }
+}
+
+/// The conditions of an update or a delete.
+fn condition_of(statement: &mut Statement) -> Option<&mut Where> {
+    match statement {
+        Statement::Update { condition, .. } | Statement::Delete { condition, .. } => {
+            Some(condition)
+        }
+        Statement::Select(_) | Statement::Exists(_) | Statement::Insert { .. } => None,
+    }
+}
+
+impl<'t> StatementText<'t> {
+    /// Splits a text.
+    ///
+    /// # Errors
+    /// What cannot be split, in DynamoDB's words.
+    pub fn new(text: &'t str) -> Result<Self, PartiqlError> {
+        let tokens = token::tokenize(text)?;
+        let is_write = |word: &str| CONDITIONAL_WRITES.iter().any(|w| w.eq_ignore_ascii_case(word));
+        let kept = match tokens.first().map(|placed| &placed.token) {
+            Some(Token::Word(word)) if is_write(word) => Kept::Nothing,
+            _ => Kept::Never,
+        };
+        Ok(Self { text, tokens, kept })
+    }
+
+    /// Whether this is it.
+    #[must_use]
+    pub fn is(&self, text: &str) -> bool {
+        self.text == text
+    }
+
+    /// The statement; each `?` stands for the next parameter.
+    ///
+    /// # Errors
+    /// The first problem that DynamoDB would report, in its words.
+    pub fn with(&mut self, parameters: Vec<AttributeValue>) -> Result<Statement, PartiqlError> {
+        let kept = match &self.kept {
+            Kept::Known(known) if known.is_of(&parameters) => return Ok(known.with(parameters)),
+            Kept::Next => Some(parameters.clone()),
+            Kept::Nothing | Kept::Known(_) | Kept::Never => None,
+        };
+        self.kept = match self.kept {
+            Kept::Nothing => Kept::Next,
+            _ => Kept::Never,
+        };
+        let (statement, equal) = parser::parse(self.text, &self.tokens, parameters)?;
+        if let Some(parameters) = kept {
+            let statement = statement.clone();
+            self.kept = Kept::Known(Box::new(Known { statement, parameters, equal }));
+        }
+        Ok(statement)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::parse_statement;
+    use super::*;
+    use crate::update::Update;
+
+    /// However often a text is said before, with whatever parameters, what it says is the same.
+    #[test]
+    fn what_was_said_before_changes_nothing() {
+        let values = [
+            AttributeValue::from("text"),
+            AttributeValue::from("S"),
+            AttributeValue::N(model::Number::from(7_u64)),
+            AttributeValue::Bool(true),
+            AttributeValue::Null,
+            AttributeValue::Ss(["a".to_owned()].into()),
+        ];
+        for (text, parameters) in [
+            ("UPDATE t SET x = ? WHERE k = ?", 2),
+            ("UPDATE t SET x = set_add(x, ?) WHERE k = ?", 2),
+            ("UPDATE t SET x = x + ? WHERE k = ?", 2),
+            ("UPDATE t SET x = y WHERE k = ? AND ? = s AND begins_with(x, ?)", 3),
+            ("UPDATE t REMOVE x WHERE k = ? AND (k = ?) = ?", 3),
+            ("UPDATE t REMOVE x WHERE k = ? AND (x IS MISSING OR NOT x = ? OR x < ?)", 3),
+            ("UPDATE t REMOVE x WHERE k = ? AND (s = ?) IN [?]", 3),
+            ("FROM t WHERE k = ? AND x <> ? SET x = ?", 3),
+            ("DELETE FROM t WHERE k = ? AND s IN [?, ?]", 3),
+            ("DELETE FROM t WHERE k = ? AND s BETWEEN ? AND ?", 3),
+            ("DELETE FROM t WHERE k = ? AND attribute_type(s, ?) AND contains(x, ?)", 3),
+            ("DELETE FROM t WHERE k = ? AND size(s) = ? AND x = -1 AND y = ?", 3),
+            ("SELECT * FROM t WHERE k = ? AND s = ?", 2),
+            ("INSERT INTO t VALUE {'k': ?, 'x': ?}", 2),
+            ("EXISTS(SELECT * FROM t WHERE k = ? AND x = ?)", 2),
+        ] {
+            let place = |given: &[AttributeValue], at: usize, value: &AttributeValue| {
+                let mut other = given.to_vec();
+                other[at] = value.clone();
+                other
+            };
+            let mut shared = 0;
+            let count = values.len().pow(parameters);
+            for number in 0..count {
+                let value = |at: u32| values[number / values.len().pow(at) % values.len()].clone();
+                let given: Vec<_> = (0..parameters).map(value).collect();
+                // Another value in each place, all others, and one too few.
+                let mut others: Vec<Vec<AttributeValue>> = (0..given.len())
+                    .flat_map(|at| values.iter().map(move |value| (at, value)))
+                    .map(|(at, value)| place(&given, at, value))
+                    .collect();
+                others.push(given.iter().rev().cloned().collect());
+                others.push(given[1..].to_vec());
+                for other in others {
+                    let mut said = StatementText::new(text).unwrap();
+                    let before = said.with(given.clone());
+                    assert_eq!(said.with(given.clone()), before, "{text} {given:?}");
+                    let is_known = matches!(&said.kept, Kept::Known(known) if known.is_of(&other));
+                    shared += usize::from(is_known && other != given);
+                    let (again, alone) = (said.with(other.clone()), parse_statement(text, &other));
+                    assert_eq!(again, alone, "{text} {given:?} {other:?}");
+                }
+            }
+            let is_write = text.starts_with(['U', 'F', 'D']);
+            assert_eq!(shared > 0, is_write, "{text}: {shared} of {count}");
+        }
+    }
+
+    /// A text of which other values differ is kept no more: that would be in vain.
+    #[test]
+    fn what_differs_elsewhere_is_not_kept() {
+        let mut text = StatementText::new("UPDATE t SET x = ? WHERE k = ?").unwrap();
+        for (x, expected) in [("1", false), ("1", true), ("1", true), ("2", false), ("2", false)] {
+            text.with(vec![x.into(), "key".into()]).unwrap();
+            assert_eq!(matches!(text.kept, Kept::Known(_)), expected, "{x}");
+        }
+    }
+
+    #[test]
+    fn statements_of_one_text_share_what_they_have_in_common() {
+        let mut text = StatementText::new("UPDATE t SET x = ? WHERE k = ? AND x < ?").unwrap();
+        let mut said = |key: &str| {
+            let given = vec!["value".into(), key.into(), "bound".into()];
+            let Statement::Update { update, condition, .. } = text.with(given).unwrap() else {
+                panic!("it is an update");
+            };
+            let keys: Vec<_> = condition.equal_to("k").cloned().collect();
+            assert_eq!(keys, [AttributeValue::from(key)]);
+            (update, condition)
+        };
+        let (first, second, third) = (said("1"), said("2"), said("3"));
+        let is_shared = |one: &Update, other: &Update| std::ptr::eq(one.actions(), other.actions());
+        assert!(!is_shared(&first.0, &second.0), "what is said once is not kept");
+        assert!(is_shared(&second.0, &third.0));
+        assert!(std::sync::Arc::ptr_eq(&second.1.all, &third.1.all));
+    }
+}
