@@ -9,6 +9,7 @@ use base64::engine::general_purpose::STANDARD;
 
 use crate::attribute_value::AttributeValue;
 use crate::item::Item;
+use crate::number::Number;
 
 /// Appends an item.
 pub fn write_item(out: &mut String, item: &Item) {
@@ -47,9 +48,7 @@ pub fn write_attribute_value(out: &mut String, value: &AttributeValue) {
     out.push_str("\":");
     match value {
         AttributeValue::S(text) => write_string(out, text),
-        AttributeValue::N(number) => {
-            let _ = write!(out, "\"{number}\"");
-        }
+        AttributeValue::N(number) => write_number(out, number),
         AttributeValue::B(bytes) => write_binary(out, bytes),
         AttributeValue::Bool(flag) => out.push_str(if *flag { "true" } else { "false" }),
         AttributeValue::Null => out.push_str("true"),
@@ -58,14 +57,18 @@ pub fn write_attribute_value(out: &mut String, value: &AttributeValue) {
         AttributeValue::Ss(members) => {
             write_array(out, members, |out, member| write_string(out, member));
         }
-        AttributeValue::Ns(members) => write_array(out, members, |out, member| {
-            let _ = write!(out, "\"{member}\"");
-        }),
+        AttributeValue::Ns(members) => write_array(out, members, write_number),
         AttributeValue::Bs(members) => {
             write_array(out, members, |out, member| write_binary(out, member));
         }
     }
     out.push('}');
+}
+
+pub(super) fn write_number(out: &mut String, number: &Number) {
+    out.push('"');
+    number.write(out);
+    out.push('"');
 }
 
 fn write_array<T>(

@@ -1,10 +1,9 @@
 //! From an item's stored bytes straight to its JSON, without an item in between: what a read
 //! answers with is mostly what is stored.
 
-use super::encode::{write_binary, write_string};
+use super::encode::{self, write_binary, write_string};
 use crate::attribute_value::AttributeType;
 use crate::encoding::{DEPTH_MAX, EncodingError, Reader, Tag};
-use std::fmt::Write as _;
 
 /// Appends the JSON of an item that `encoding::encode_item` wrote, and gives the item's size in
 /// bytes. What was appended before an error is no JSON.
@@ -101,7 +100,7 @@ fn write_text(out: &mut String, reader: &mut Reader<'_>) -> Result<(), EncodingE
 }
 
 fn write_number(out: &mut String, reader: &mut Reader<'_>) -> Result<(), EncodingError> {
-    let _ = write!(out, "\"{}\"", reader.number()?);
+    encode::write_number(out, &reader.number()?);
     Ok(())
 }
 

@@ -114,28 +114,71 @@ fn parse_digits(
     Number::normalized(negative, coefficient, exponent)
 }
 
-impl fmt::Display for Number {
-    /// Plain decimal notation without an exponent, as DynamoDB answers: `1E+3` becomes `1000`.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl Number {
+    /// Appends the number in plain decimal notation without an exponent, as DynamoDB answers: `1E+3`
+    /// becomes `1000`.
+    pub fn write(&self, out: &mut String) {
         if self.negative {
-            f.write_str("-")?;
+            out.push('-');
         }
-        let digits = self.coefficient.to_string();
+        let mut room = [0; DIGITS_OF_64_BITS];
+        let long;
+        let digits = match u64::try_from(self.coefficient) {
+            Ok(short) => digits_of(short, &mut room),
+            Err(_) => {
+                long = self.coefficient.to_string();
+                long.as_str()
+            }
+        };
         match usize::try_from(self.exponent) {
             Ok(zeros) => {
-                f.write_str(&digits)?;
-                write!(f, "{:0<zeros$}", "")
+                out.push_str(digits);
+                out.extend(std::iter::repeat_n('0', zeros));
             }
             Err(_) => {
                 let places = usize::from(self.exponent.unsigned_abs());
-                if places < digits.len() {
-                    let (whole, fraction) = digits.split_at(digits.len() - places);
-                    write!(f, "{whole}.{fraction}")
-                } else {
-                    write!(f, "0.{digits:0>places$}")
+                match digits.len().checked_sub(places).filter(|whole| *whole > 0) {
+                    Some(whole) => {
+                        let (whole, fraction) = digits.split_at(whole);
+                        out.push_str(whole);
+                        out.push('.');
+                        out.push_str(fraction);
+                    }
+                    None => {
+                        out.push_str("0.");
+                        out.extend(std::iter::repeat_n('0', places - digits.len()));
+                        out.push_str(digits);
+                    }
                 }
             }
         }
+    }
+}
+
+/// Decimal digits that 64 bits have at most.
+const DIGITS_OF_64_BITS: usize = 20;
+
+/// The decimal digits of a number. Most numbers of items are short, and are written again and again:
+/// formatting takes several times as long.
+fn digits_of(mut number: u64, room: &mut [u8; DIGITS_OF_64_BITS]) -> &str {
+    let mut count = 0;
+    for place in room.iter_mut().rev() {
+        *place = b'0' + u8::try_from(number % 10).unwrap_or(0);
+        (number, count) = (number / 10, count + 1);
+        if number == 0 {
+            break;
+        }
+    }
+    let digits = room.get(DIGITS_OF_64_BITS - count..).unwrap_or_default();
+    std::str::from_utf8(digits).unwrap_or_default()
+}
+
+impl fmt::Display for Number {
+    /// As [`Number::write`] writes it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut text = String::new();
+        self.write(&mut text);
+        f.write_str(&text)
     }
 }
 
@@ -188,6 +231,12 @@ mod tests {
                 "1234567890123456789012345678901234567800",
                 "1234567890123456789012345678901234567800",
             ),
+            ("18446744073709551615", "18446744073709551615"),
+            ("-18446744073709551616", "-18446744073709551616"),
+            ("1844674407370955161.6", "1844674407370955161.6"),
+            ("0.18446744073709551615", "0.18446744073709551615"),
+            ("0.018446744073709551617", "0.018446744073709551617"),
+            ("-10e2", "-1000"),
             ("0e125", "0"),
             ("0e-130", "0"),
         ] {
