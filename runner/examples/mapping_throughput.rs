@@ -115,7 +115,7 @@ fn record(number: u64) -> Result<Record, Box<dyn std::error::Error>> {
     let sequence = SequenceNumber::parse(&sequence)?;
     let keys = json!({ "pk": partition_key, "sk": sort_key }).to_string();
     let event = event.to_string().into_boxed_str();
-    Ok(Record::new(sequence, Some(1_795_228_140), Some(&keys), event))
+    Ok(Record::new(sequence, Some(1_795_228_140), Some(keys.into_boxed_str()), event))
 }
 
 /// `VmHWM` of Linux; other systems do not say.

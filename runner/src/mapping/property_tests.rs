@@ -171,7 +171,7 @@ impl World {
             Event::GaveUp { shard, first, last, count, .. } => {
                 let factor = self.mapping.settings().parallelization_factor as u64;
                 let truth = self.shards.get_mut(&shard).unwrap();
-                let lane = |record: &RecordTruth| Delivery::from(record.record()).item % factor;
+                let lane = |record: &RecordTruth| Delivery::from(record.record()).item() % factor;
                 let first_given_up = truth.records.iter().find(|record| record.sequence == first);
                 let its_lane = lane(first_given_up.unwrap());
                 let in_range = |record: &&RecordTruth| {

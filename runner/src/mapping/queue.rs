@@ -92,7 +92,7 @@ mod tests {
     fn delivery(number: usize, length: usize) -> Delivery {
         let sequence = SequenceNumber::parse(&number.to_string()).unwrap();
         let json = "x".repeat(length).into_boxed_str();
-        Delivery { sequence, creation_s: None, item: 0, json }
+        Delivery { sequence, creation_s: None, keys: None, json }
     }
 
     fn limits(records: usize) -> BatchLimits {

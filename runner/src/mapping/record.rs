@@ -24,7 +24,7 @@ pub struct Record {
     /// When the change was made, in whole seconds since 1970 (DynamoDB rounds down);
     /// `None` when the stream did not say, and then the record has no age.
     pub creation_s: Option<i64>,
-    item: u64,
+    keys: Option<Box<str>>,
     json: Box<str>,
     parsed: OnceLock<Value>,
 }
@@ -37,9 +37,8 @@ pub struct Delivery {
     pub sequence: SequenceNumber,
     /// As [`Record::creation_s`].
     pub creation_s: Option<i64>,
-    /// The same number for every record of one item: made of all its keys, partition and sort
-    /// key, in any order. Records without keys count as one item.
-    pub item: u64,
+    /// The item's key in DynamoDB JSON; none once its lane is chosen, as nobody needs it then.
+    pub keys: Option<Box<str>>,
     /// The record as JSON text.
     pub json: Box<str>,
 }
@@ -51,11 +50,10 @@ impl Record {
     pub fn new(
         sequence: SequenceNumber,
         creation_s: Option<i64>,
-        keys: Option<&str>,
+        keys: Option<Box<str>>,
         json: Box<str>,
     ) -> Self {
-        let keys = keys.and_then(|keys| serde_json::from_str::<Value>(keys).ok());
-        Self { sequence, creation_s, item: item_of(keys.as_ref()), json, parsed: OnceLock::new() }
+        Self { sequence, creation_s, keys, json, parsed: OnceLock::new() }
     }
 
     /// A record by what it says.
@@ -65,8 +63,8 @@ impl Record {
         creation_s: Option<i64>,
         event: &Value,
     ) -> Self {
-        let keys = event.pointer("/dynamodb/Keys").map(text_of);
-        Self::new(sequence, creation_s, keys.as_deref(), text_of(event).into_boxed_str())
+        let keys = event.pointer("/dynamodb/Keys").map(|keys| text_of(keys).into_boxed_str());
+        Self::new(sequence, creation_s, keys, text_of(event).into_boxed_str())
     }
 
     /// The record as JSON text.
@@ -92,12 +90,24 @@ impl PartialEq for Record {
 
 impl From<Record> for Delivery {
     fn from(record: Record) -> Self {
-        let Record { sequence, creation_s, item, json, .. } = record;
-        Self { sequence, creation_s, item, json }
+        let Record { sequence, creation_s, keys, json, .. } = record;
+        Self { sequence, creation_s, keys, json }
     }
 }
 
 impl Delivery {
+    /// The same number for every record of one item: made of all its keys, partition and sort
+    /// key, in any order. Records without keys count as one item. Whoever has one lane needs none.
+    #[must_use]
+    pub fn item(&self) -> u64 {
+        let keys = self.keys.as_deref().and_then(|keys| serde_json::from_str::<Value>(keys).ok());
+        // A sum, so that the order of the keys does not matter.
+        keys.iter().filter_map(Value::as_object).flatten().fold(0, |sum, (name, value)| {
+            let text = format!("{name}\0{}", text_of(value));
+            sum.wrapping_add(back_off::mix(back_off::seed_of(&text)))
+        })
+    }
+
     /// The record's age in milliseconds at `time_ms`; `None` without a creation time.
     #[must_use]
     pub fn age_ms(&self, time_ms: i64) -> Option<i64> {
@@ -108,14 +118,6 @@ impl Delivery {
 /// A value as JSON text. `Display` would write it in small pieces, at twice the cost.
 fn text_of(value: &Value) -> String {
     serde_json::to_string(value).unwrap_or_else(|_| value.to_string())
-}
-
-/// A number for the item with a key.
-fn item_of(keys: Option<&Value>) -> u64 {
-    // A sum, so that the order of the keys does not matter.
-    keys.and_then(Value::as_object).into_iter().flatten().fold(0, |sum, (name, value)| {
-        sum.wrapping_add(back_off::mix(back_off::seed_of(&format!("{name}\0{}", text_of(value)))))
-    })
 }
 
 /// The length in bytes that [`event`] has for records of these JSON lengths, without members
@@ -171,7 +173,7 @@ mod tests {
 
     #[test]
     fn an_item_is_its_partition_and_sort_key() {
-        let item = |keys: Value| delivery("1", &json!({"dynamodb": {"Keys": keys}})).item;
+        let item = |keys: Value| delivery("1", &json!({"dynamodb": {"Keys": keys}})).item();
         let one = item(json!({"pk": {"S": "a"}, "sk": {"N": "1"}}));
         assert_eq!(one, item(json!({"sk": {"N": "1"}, "pk": {"S": "a"}})));
         assert_ne!(one, item(json!({"pk": {"S": "a"}, "sk": {"N": "2"}})));
@@ -184,7 +186,7 @@ mod tests {
         let mut lanes = [0_u32; 10];
         for number in 0..1_000 {
             let keys = json!({"pk": {"S": "a"}, "sk": {"N": number.to_string()}});
-            let item = delivery("1", &json!({"dynamodb": {"Keys": keys}})).item;
+            let item = delivery("1", &json!({"dynamodb": {"Keys": keys}})).item();
             lanes[usize::try_from(item % 10).unwrap()] += 1;
         }
         assert!(lanes.iter().all(|count| (70..130).contains(count)), "{lanes:?}");
@@ -194,7 +196,7 @@ mod tests {
     fn a_record_is_its_text_and_parsed_on_demand() {
         let record = |text: &str| {
             let sequence = SequenceNumber::parse("7").unwrap();
-            Record::new(sequence, None, Some(r#"{ "a" : {"N":"1"} }"#), text.into())
+            Record::new(sequence, None, Some(r#"{ "a" : {"N":"1"} }"#.into()), text.into())
         };
         let spaced = record(r#"{ "eventName" : "INSERT" }"#);
         assert_eq!(spaced.event(), &json!({"eventName": "INSERT"}));
@@ -203,7 +205,7 @@ mod tests {
         let delivery = Delivery::from(spaced.clone());
         assert_eq!(&*delivery.json, spaced.json());
         let same = self::delivery("8", &json!({"dynamodb": {"Keys": {"a": {"N": "1"}}}}));
-        assert_eq!(delivery.item, same.item);
+        assert_eq!(delivery.item(), same.item());
     }
 
     #[test]

@@ -21,8 +21,8 @@ pub const RECORD_AGE_MS: std::ops::RangeInclusive<i64> = 60_000..=604_800_000;
 /// Between two reads of a shard of DynamoDB, in milliseconds: Lambda reads four times a second, and
 /// DynamoDB allows five, from all readers together.
 const DYNAMODB_READ_MS: u64 = 250;
-/// The least time between two reads of a shard of a local store: half of the rest of an idle one.
-const LOCAL_READ_MS: u64 = 50;
+/// The least time between two reads of a shard of a local store: the rest of an idle one.
+const LOCAL_READ_MS: u64 = 100;
 
 /// Where a new mapping starts to read the shards that exist when it is created.
 /// Shards that appear later are always read from their beginning.

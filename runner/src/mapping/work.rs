@@ -94,13 +94,15 @@ impl Work {
     }
 
     /// Takes in a record that passed the filter.
-    pub(super) fn accept(&mut self, record: Delivery, context: &Context<'_>) {
+    pub(super) fn accept(&mut self, mut record: Delivery, context: &Context<'_>) {
         let factor = context.settings.parallelization_factor.max(1);
         for number in self.lanes.len()..factor {
             self.lanes.push(Lane::new(number as u64, None));
         }
         let place = self.progress.accept(record.sequence.clone());
-        let number = usize::try_from(record.item % factor as u64).unwrap_or(0);
+        let number = if factor == 1 { 0 } else { record.item() % factor as u64 };
+        let number = usize::try_from(number).unwrap_or(0);
+        record.keys = None;
         if let Some(lane) = self.lanes.get_mut(number) {
             lane.accept(record, place, context);
         }

@@ -66,7 +66,7 @@ pub async fn read_page(
 fn record_of(record: PageRecord) -> Record {
     let PageRecord { sequence_number, creation_seconds, keys, lambda_json } = record;
     let sequence = SequenceNumber::from(&sequence_number);
-    Record::new(sequence, creation_seconds, keys.as_deref(), lambda_json)
+    Record::new(sequence, creation_seconds, keys, lambda_json)
 }
 
 /// The region in an ARN (`arn:partition:service:region:…`); empty if there is none.
