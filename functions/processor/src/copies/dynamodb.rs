@@ -22,7 +22,7 @@ use rules::fan_out::{
 use tracing::warn;
 
 use super::statements::write_of_job;
-use super::{CopyGuard, CopyOutcome, CopyPage, CopyTables, Glimpse, SamplePart};
+use super::{CopyGuard, CopyOutcome, CopyPage, CopyTables, Glimpse, PAGE_COPIES, SamplePart};
 use crate::failure::Failure;
 use crate::settings::{FAN_OUT_RULES, JOBS_TABLE};
 use crate::tables::WriteOutcome;
@@ -32,9 +32,6 @@ use crate::tables::direct::{Page, answered, page_of, unreadable};
 use crate::tables::dynamodb::{TableName, failure_of};
 use crate::tables::statements::{StatementOutcome, Statements};
 
-/// Copies in one page: its writes take well below a second where nothing is throttled, and some
-/// seconds at the 1,000 writes per second that one partition takes. Two pages are held at once.
-const PAGE_COPIES: i32 = 4000;
 /// `BatchGetItem` requests that are under way at once: enough to hide their latency.
 const READS_AT_ONCE: usize = 4;
 /// Copies in one sample, about: a table is cut into as many parts as that makes, and each sample
@@ -234,6 +231,11 @@ impl DynamoDbCopies {
     }
 }
 
+/// So many, as a request says it.
+fn limit(most: usize) -> i32 {
+    i32::try_from(most).unwrap_or(i32::MAX)
+}
+
 /// The part of a table that a sample looks at, and how many there are. Draws that follow each other
 /// are a golden section of the table apart, so each part is looked at after twice as many as there
 /// are.
@@ -361,6 +363,7 @@ impl CopyTables for DynamoDbCopies {
         rule: &CopyRule,
         origin: &AttributeValue,
         after: Option<&Item>,
+        most: usize,
     ) -> Result<CopyPage, Failure> {
         let (direct, answer) = answered(|| QueryOutput::builder().build());
         self.client
@@ -371,7 +374,7 @@ impl CopyTables for DynamoDbCopies {
             .expression_attribute_names("#key", &rule.index_key)
             .expression_attribute_values(":key", to_sdk(origin))
             .set_exclusive_start_key(after.map(to_sdk_item))
-            .limit(PAGE_COPIES)
+            .limit(limit(most))
             .customize()
             .interceptor(direct)
             .send()
@@ -477,7 +480,7 @@ impl CopyTables for DynamoDbCopies {
 
     async fn all(&self, rule: &CopyRule, after: Option<&Item>) -> Result<CopyPage, Failure> {
         let scan = self.scan(rule).set_exclusive_start_key(after.map(to_sdk_item));
-        self.scanned(rule, scan.limit(PAGE_COPIES)).await
+        self.scanned(rule, scan.limit(limit(PAGE_COPIES))).await
     }
 
     async fn part(&self, rule: &CopyRule, draw: u64) -> Result<SamplePart, Failure> {
@@ -497,7 +500,7 @@ impl CopyTables for DynamoDbCopies {
         let number = |number: u64| i32::try_from(number).unwrap_or(i32::MAX);
         let scan = self.scan(rule).segment(number(part)).total_segments(number(parts));
         let scan = scan.set_exclusive_start_key(after.map(to_sdk_item));
-        self.scanned(rule, scan.limit(i32::try_from(most).unwrap_or(i32::MAX))).await
+        self.scanned(rule, scan.limit(limit(most))).await
     }
 }
 

@@ -27,6 +27,8 @@ type Table = BTreeMap<String, Item>;
 
 #[derive(Debug, Default)]
 struct State {
+    /// The most copies that a page of the index was asked for.
+    page_asked: usize,
     /// Copies that may be read; any number without it.
     reads_left: Option<usize>,
     tables: BTreeMap<&'static str, Table>,
@@ -145,6 +147,11 @@ impl InMemoryCopies {
         Ok(())
     }
 
+    /// The most copies that a page of the index was asked for so far.
+    pub(crate) fn page_asked(&self) -> usize {
+        self.state.lock().unwrap().page_asked
+    }
+
     /// The most origins that were read between two reads of copies.
     pub(crate) fn origins_at_once(&self) -> usize {
         self.state.lock().unwrap().origins_at_once.1
@@ -215,6 +222,7 @@ impl InMemoryCopies {
         rule: &CopyRule,
         copies: impl Iterator<Item = &'s Item>,
         after: Option<&Item>,
+        most: usize,
     ) -> CopyPage {
         let place = |copy: &Item| -> Option<Item> {
             let names = rule.index_sort.iter().map(String::as_str).chain(["line"]);
@@ -228,7 +236,7 @@ impl InMemoryCopies {
         let mut places: Vec<Item> = copies.filter_map(place).collect();
         places.retain(|place| after.as_ref().is_none_or(|after| order(place) > *after));
         places.sort_by_key(order);
-        let page = self.page_copies.unwrap_or(PAGE);
+        let page = self.page_copies.unwrap_or(PAGE).min(most);
         let next = places.get(page).and(places.get(page - 1)).cloned();
         let split = places.into_iter().take(page).map(|mut place| {
             let line = place.remove("line").unwrap();
@@ -292,16 +300,18 @@ impl CopyTables for std::sync::Arc<InMemoryCopies> {
         rule: &CopyRule,
         origin: &AttributeValue,
         after: Option<&Item>,
+        most: usize,
     ) -> Result<CopyPage, Failure> {
         self.request().await?;
         let is_stale = self.random() % 100 < self.stale_pages;
         let mut state = self.state.lock().unwrap();
+        state.page_asked = state.page_asked.max(most);
         if !is_stale {
             state.indexed = state.tables.get(COPIES).cloned().unwrap_or_default();
         }
         let copies = state.indexed.values();
         let copies = copies.filter(|copy| copy.get(&rule.index_key) == Some(origin));
-        Ok(self.index_page(rule, copies, after))
+        Ok(self.index_page(rule, copies, after, most))
     }
 
     async fn jobs(&self, origins: &BTreeSet<Origin>) -> Result<BTreeMap<Origin, Item>, Failure> {

@@ -47,12 +47,16 @@ const WRITES_AT_ONCE: usize = 8;
 /// more than an endpoint serves.
 const TARGETS_AT_ONCE: usize = 4;
 /// For [`Copies::saved_every`]: what an executor that died has done since is done again, and a newer
-/// change is noticed so late. Each time is a write and a record, whose invocation finds nothing to do.
+/// change is noticed so late, or when the page that is written then is done. Each time is a write and a record, whose invocation finds nothing to do.
 pub const SAVED_EVERY: Duration = Duration::from_secs(1);
 /// Copies that are written at once when an origin changed: what one round of requests takes. The job's
 /// record, which comes meanwhile, may write them once more, which changes nothing; so a fan that has
 /// more of them is left to it.
 const COPIES_AT_ONCE: usize = WRITES_AT_ONCE * STATEMENTS_MAX;
+/// Copies in one page of a job, or of a repair, if they have no more than 1 MB: its writes take well below
+/// a second where nothing is throttled, and some seconds at the 1,000 writes per second that one partition
+/// takes. Two pages are held at once, of each job.
+const PAGE_COPIES: usize = 4000;
 /// Of the time that is left, how much may be taken for them: the rest is for the answer.
 const FIRST_PAGE_PERCENT: u32 = 90;
 
@@ -157,12 +161,13 @@ pub trait CopyTables: Send + Sync {
         found: u64,
     ) -> impl Future<Output = Result<WriteOutcome, Failure>> + Send;
 
-    /// Reads a page of the copies of an origin from the rule's index.
+    /// Reads a page of the copies of an origin from the rule's index: at most so many.
     fn page(
         &self,
         rule: &CopyRule,
         origin: &AttributeValue,
         after: Option<&Item>,
+        most: usize,
     ) -> impl Future<Output = Result<CopyPage, Failure>> + Send;
 
     /// Reads the jobs of some origins. Those that are not there are left out, here and below.

@@ -12,8 +12,8 @@ use rules::fan_out::{CopyRule, Job, Mark, Origin, Update, update_of};
 use tracing::warn;
 
 use super::{
-    COPIES_AT_ONCE, Copies, CopyGuard, CopyOutcome, CopyPage, CopyTables, WRITES_AT_ONCE, nonce,
-    parsed,
+    COPIES_AT_ONCE, Copies, CopyGuard, CopyOutcome, CopyPage, CopyTables, PAGE_COPIES,
+    WRITES_AT_ONCE, nonce, parsed,
 };
 use crate::back_off::Deadline;
 use crate::failure::Failure;
@@ -44,6 +44,16 @@ pub(super) enum Extent {
     Few,
     /// All pages that there is time for.
     All,
+}
+
+impl Extent {
+    /// How many copies are read at once: of a few, one more than they may be.
+    fn page_copies(self) -> usize {
+        match self {
+            Self::Few => COPIES_AT_ONCE + 1,
+            Self::All => PAGE_COPIES,
+        }
+    }
 }
 
 /// A job that is worked on.
@@ -159,7 +169,10 @@ impl<T: CopyTables> Copies<T> {
         while !visit.job.done {
             let page = match ahead.take() {
                 Some(page) => page,
-                None => self.read_page(rule, &key, visit.job.cursor.as_ref()).await,
+                None => {
+                    let after = visit.job.cursor.as_ref();
+                    self.read_page(rule, &key, after, extent.page_copies()).await
+                }
             };
             if extent == Extent::Few && page.as_ref().is_ok_and(CopyPage::is_large) {
                 return Ok(());
@@ -172,7 +185,9 @@ impl<T: CopyTables> Copies<T> {
                     let next = page.next.as_ref().filter(|_| !is_last);
                     let read = async {
                         match next {
-                            Some(after) => Some(self.read_page(rule, &key, Some(after)).await),
+                            Some(after) => {
+                                Some(self.read_page(rule, &key, Some(after), PAGE_COPIES).await)
+                            }
                             None => None,
                         }
                     };
@@ -218,11 +233,12 @@ impl<T: CopyTables> Copies<T> {
         rule: &CopyRule,
         origin: &AttributeValue,
         after: Option<&Item>,
+        most: usize,
     ) -> Result<CopyPage, Failure> {
         let mut trying = self.trying("index");
         while trying.next().await {
             if let Some(page) =
-                trying.note(self.tables.page(rule, origin, after).await.map(Some))?
+                trying.note(self.tables.page(rule, origin, after, most).await.map(Some))?
             {
                 return Ok(page);
             }

@@ -301,6 +301,7 @@ async fn a_large_first_page_is_left_to_the_record_of_its_job() {
         process(&copies, &tables.take_records()).await.unwrap();
         let named = || names(&tables).iter().filter(|name| *name == "Chai").count();
         assert_eq!((named(), job(&tables).done), (expected, expected > 0));
+        assert_eq!(tables.page_asked(), COPIES_AT_ONCE + 1, "more would be read in vain");
         process(&copies, &tables.take_records()).await.unwrap();
         assert_eq!((named(), job(&tables).done), (count, true));
     }
