@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
-use expression::partiql::parse_statement;
+use expression::partiql::{StatementText, parse_statement};
 use expression::{
     ExpressionKind, KeyExpression, Placeholders, parse_condition, parse_projection, parse_update,
 };
@@ -64,12 +64,26 @@ pub fn json(data: &[u8]) {
     }
 }
 
-/// PartiQL statements with none, one and two parameters.
+/// PartiQL statements with up to three parameters. What a text says does not depend on how often it was
+/// said before, and with which other values.
 pub fn partiql(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
-    let values = [AttributeValue::Bool(true), AttributeValue::Null];
+    let values = [AttributeValue::Bool(true), AttributeValue::Null, AttributeValue::from("S")];
     for count in 0..=values.len() {
-        let _ = parse_statement(text, values.get(..count).unwrap_or_default());
+        let given = values.get(..count).unwrap_or_default();
+        let read = parse_statement(text, given);
+        let Ok(mut said) = StatementText::new(text) else { continue };
+        assert_eq!(said.with(given.to_vec()), read, "the first time");
+        assert_eq!(said.with(given.to_vec()), read, "the second time");
+        for (at, value) in (0..count).flat_map(|at| values.iter().map(move |value| (at, value))) {
+            let mut other = given.to_vec();
+            other.splice(at..=at, [value.clone()]);
+            assert_eq!(
+                said.clone().with(other.clone()),
+                parse_statement(text, &other),
+                "{other:?}"
+            );
+        }
     }
 }
 
