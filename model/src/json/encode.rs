@@ -65,6 +65,7 @@ pub fn write_attribute_value(out: &mut String, value: &AttributeValue) {
     out.push('}');
 }
 
+/// Appends a number as the JSON string that it is there.
 pub(super) fn write_number(out: &mut String, number: &Number) {
     out.push('"');
     number.write(out);

@@ -11,7 +11,7 @@ use std::cmp::Ordering;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
-use super::encode::{write_binary, write_list, write_string};
+use super::encode::{write_binary, write_list, write_number, write_string};
 use super::scan::Scanner;
 use crate::attribute_value::{AttributeType, AttributeValue};
 use crate::item::Item;
@@ -366,9 +366,7 @@ impl<'t> ValueView<'t> {
             Self::M(members) => members.write(out),
             Self::L(members) => write_list(out, members, |out, value| value.write(out)),
             Self::Ss(texts) => write_list(out, texts, |out, text| write_string(out, text)),
-            Self::Ns(numbers) => {
-                write_list(out, numbers, |out, number| write_plain(out, &number.to_string()));
-            }
+            Self::Ns(numbers) => write_list(out, numbers, write_number),
             Self::Bs(all) => write_list(out, all, |out, bytes| write_binary(out, bytes)),
         }
         out.push('}');

@@ -47,7 +47,8 @@ const WRITES_AT_ONCE: usize = 8;
 /// more than an endpoint serves.
 const TARGETS_AT_ONCE: usize = 4;
 /// For [`Copies::saved_every`]: what an executor that died has done since is done again, and a newer
-/// change is noticed so late, or when the page that is written then is done. Each time is a write and a record, whose invocation finds nothing to do.
+/// change is noticed so late, or when the page that is written then is done. Each time is a write and a
+/// record, whose invocation finds nothing to do.
 pub const SAVED_EVERY: Duration = Duration::from_secs(1);
 /// Copies that are written at once when an origin changed: what one round of requests takes. The job's
 /// record, which comes meanwhile, may write them once more, which changes nothing; so a fan that has

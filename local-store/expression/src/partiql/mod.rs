@@ -130,12 +130,6 @@ pub struct Where {
     values: Vec<AttributeValue>,
 }
 
-impl Default for Where {
-    fn default() -> Self {
-        Self::new(Vec::new(), Vec::new())
-    }
-}
-
 impl Where {
     fn new(tests: Vec<Test>, values: Vec<AttributeValue>) -> Self {
         Self { all: Arc::new(Test::And(tests)), values }
@@ -164,7 +158,11 @@ impl Where {
     /// for an item that is not there. `None` when there are no such conditions.
     #[must_use]
     pub fn into_condition_beside_key(self, keys: &[&str]) -> Option<Condition> {
-        let (mut tests, values) = (self.tests().to_vec(), self.values);
+        let Self { all, values } = self;
+        let mut tests = match Arc::unwrap_or_clone(all) {
+            Test::And(tests) => tests,
+            one => vec![one],
+        };
         tests.retain(|test| equality(test, &values).is_none_or(|(name, _)| !keys.contains(&name)));
         let absent = Path::new((*keys.first()?).to_owned(), Vec::new());
         if tests.is_empty() {
