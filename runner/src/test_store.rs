@@ -16,25 +16,30 @@ use crate::endpoint;
 pub(crate) struct TestStore {
     pub(crate) url: String,
     pub(crate) client: Client,
+    pub(crate) store: Store,
     _folder: TempDir,
 }
 
 impl TestStore {
     pub(crate) async fn open() -> Self {
+        Self::with_replicas(1).await
+    }
+
+    pub(crate) async fn with_replicas(replicas: u64) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let config = Config {
             directory: folder.path().to_owned(),
             region: "us-east-1".to_owned(),
             account: "000000000000".to_owned(),
-            replicas: 1,
+            replicas,
             arcs: 1,
         };
         let store = Store::open(config, Box::new(|_| ())).await.unwrap();
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let listener = server::listener::bind(address).await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
-        tokio::spawn(server::http::serve(listener, store, std::future::pending()));
-        Self { client: endpoint::client(&url), url, _folder: folder }
+        tokio::spawn(server::http::serve(listener, store.clone(), std::future::pending()));
+        Self { client: endpoint::client(&url), url, store, _folder: folder }
     }
 
     /// Makes a table with a stream and the partition key `p`, a text.

@@ -69,6 +69,7 @@ pub use index::{
 pub use index_build::{adds_entries, find_index_work};
 pub use index_refusal::{ItemRefusal, check_put, check_put_encoded};
 pub use keys::statistics::Statistics;
+pub use keys::stream_record::table_of_record;
 pub use keys::{QUEUE_KEYS, QUEUE_PREFIX_BYTES};
 pub use machine::Machine;
 pub use options::{

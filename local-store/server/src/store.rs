@@ -7,6 +7,7 @@
 //! `transactions`, reading from all in `ring_view`. HTTP and its formats are elsewhere, and so is
 //! what a node does.
 
+mod arrivals;
 mod assembly;
 mod cluster;
 pub(crate) mod courier;
@@ -32,6 +33,7 @@ use partition::{
 };
 use thiserror::Error;
 
+pub use self::arrivals::Arrivals;
 pub use self::assembly::Assembly;
 use self::assembly::Ids;
 use self::directory::Host;

@@ -59,6 +59,8 @@ pub enum Input {
         /// What the stream said.
         reason: String,
     },
+    /// Records may have come into any shard of the stream.
+    Arrived,
     /// Checkpoints that were asked for are durable, the positions of all shards among them.
     Saved,
     /// A read that was asked for has brought a page.

@@ -8,6 +8,7 @@ use super::command::{Command, Event, Input, Now};
 use super::context::{Context, Totals};
 use super::lineage::{self, Lineage};
 use super::settings::Settings;
+use super::shard::Shard;
 use super::status::{ShardStatus, Status};
 
 /// While this much JSON waits in all shards together, only shards without waiting records are
@@ -117,6 +118,7 @@ impl Mapping {
                 }
                 self.plan_describe_again(now, reason);
             }
+            Input::Arrived => shards.values_mut().for_each(|shard| shard.wake(&context)),
             Input::Saved => self.lineage.unsaved = false,
             Input::Page { shard, records, end } => {
                 if let Some(shard) = shards.get_mut(&shard) {
@@ -254,6 +256,12 @@ impl Mapping {
     #[must_use]
     pub fn is_idle(&self) -> bool {
         !self.lineage.shards.values().any(|shard| shard.work.is_in_flight())
+    }
+
+    /// Whether it would read sooner if it were told of [`Arrived`](Input::Arrived) records.
+    #[must_use]
+    pub fn is_resting(&self) -> bool {
+        self.lineage.shards.values().any(Shard::is_resting)
     }
 
     /// Whether the stream was disabled and every record of it is done.

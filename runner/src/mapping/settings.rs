@@ -21,8 +21,11 @@ pub const RECORD_AGE_MS: std::ops::RangeInclusive<i64> = 60_000..=604_800_000;
 /// Between two reads of a shard of DynamoDB, in milliseconds: Lambda reads four times a second, and
 /// DynamoDB allows five, from all readers together.
 const DYNAMODB_READ_MS: u64 = 250;
-/// The least time between two reads of a shard of a local store: the rest of an idle one.
+/// The least time between two reads of a shard of a local store: the rest of an idle one of which
+/// nobody tells that records have come.
 const LOCAL_READ_MS: u64 = 100;
+/// The rest of an idle shard if somebody tells that: for what may go untold, as often as Lambda reads.
+const TOLD_READ_MS: u64 = 250;
 
 /// Where a new mapping starts to read the shards that exist when it is created.
 /// Shards that appear later are always read from their beginning.
@@ -165,6 +168,13 @@ impl Pace {
         Self { missing_ms: 0, read_ms: LOCAL_READ_MS, ..Self::default() }
     }
 
+    /// The same where the mapping is told of records that come, see [`Input::Arrived`](super::Input):
+    /// an idle shard is read when there is something to read.
+    #[must_use]
+    pub fn of_told_store() -> Self {
+        Self { idle_poll_ms: TOLD_READ_MS, ..Self::of_local_store() }
+    }
+
     /// For a stream of DynamoDB, which is read as often as Lambda reads it.
     #[must_use]
     pub fn of_dynamodb() -> Self {
@@ -203,6 +213,13 @@ impl Settings {
     #[must_use]
     pub fn stream_label(&self) -> &str {
         self.stream_arn.rsplit_once("/stream/").map_or("", |(_, label)| label)
+    }
+
+    /// The name of the table, as the stream's ARN has it; empty if that is no such ARN.
+    #[must_use]
+    pub fn table(&self) -> &str {
+        let rest = self.stream_arn.split_once(":table/").map(|(_, rest)| rest);
+        rest.and_then(|rest| rest.split('/').next()).unwrap_or_default()
     }
 
     /// Checks every bound.

@@ -59,6 +59,8 @@ pub(super) struct Shard {
     /// Every record made before this second was read.
     reached_s: i64,
     next_read: u64,
+    /// Records may have come since the last read was asked for.
+    woken: bool,
     /// Reads that failed in a row.
     failures: u32,
     /// Iterators that expired in a row.
@@ -102,6 +104,7 @@ impl Shard {
             read_issued_ms: 0,
             reached_s: i64::MIN,
             next_read: 0,
+            woken: false,
             failures: 0,
             expired: 0,
             missing: None,
@@ -184,7 +187,7 @@ impl Shard {
             (false, None, StartingPosition::TrimHorizon) => ReadFrom::TrimHorizon,
             (false, None, StartingPosition::Latest) => ReadFrom::Latest,
         };
-        self.reading = true;
+        (self.reading, self.woken) = (true, false);
         self.read_issued = context.now.tick_ms;
         self.read_issued_ms = context.now.time_ms;
         context.commands.push(Command::Read { shard: self.id.clone(), from });
@@ -251,7 +254,7 @@ impl Shard {
     /// one is not asked for sooner than the stream allows.
     fn after_page(&self, records: &[Record], context: &Context<'_>) -> u64 {
         let (now, pace) = (context.now.tick_ms, &context.settings.pace);
-        if records.is_empty() {
+        if records.is_empty() && !self.woken {
             return now.saturating_add(pace.idle_poll_ms);
         }
         let bytes: usize = records.iter().map(|record| record.json().len()).sum();
@@ -259,6 +262,21 @@ impl Shard {
             return now;
         }
         now.max(self.read_issued.saturating_add(pace.read_ms))
+    }
+
+    /// Whether it would be read sooner if somebody said that records have come: it had none left.
+    pub(super) fn is_resting(&self) -> bool {
+        self.phase == Phase::Reading && !self.ended && !self.woken && self.tip.is_some()
+    }
+
+    /// Records may have come: it rests no longer than between any two reads. A read that is under way may
+    /// have been too early for them.
+    pub(super) fn wake(&mut self, context: &Context<'_>) {
+        if self.is_resting() {
+            self.woken = true;
+            let earliest = self.read_issued.saturating_add(context.settings.pace.read_ms);
+            self.next_read = self.next_read.min(earliest);
+        }
     }
 
     fn wants(&self, record: &Record, context: &Context<'_>) -> bool {

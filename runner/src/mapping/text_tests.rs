@@ -10,6 +10,7 @@
 //! time SECONDS                             the store's clock, without an input
 //! described [disabled] SHARD[<PARENT][!] … a listing; `!` is a closed shard
 //! describe-failed | stream-missing         the stream could not be listed; it is not there
+//! arrived                                  records may have come
 //! saved                                    checkpoints are durable
 //! page SHARD [SEQ[@SECONDS][#ITEM][=BYTES][~] …] [end]
 //!                                          a page; `~` is a record that does not pass the filter
@@ -144,6 +145,7 @@ fn input(command: &str, words: &[&str]) -> Input {
                 .collect(),
         },
         "stream-missing" => Input::StreamMissing { reason: "no such stream".to_owned() },
+        "arrived" => Input::Arrived,
         "saved" => Input::Saved,
         "describe-failed" => Input::DescribeFailed { reason: "refused".to_owned() },
         "page" => Input::Page {

@@ -189,6 +189,7 @@ impl Host {
             failures: Arc::new(NoDestination),
             clock: move || clock.now_ms(),
             observer: Observer { status: status_sender, events: None, pages: None },
+            arrivals: None,
             chaos: None,
             accepted_gaps,
             shutdown: stopped,

@@ -13,6 +13,8 @@ mod run;
 mod stream;
 
 #[cfg(test)]
+mod arrival_tests;
+#[cfg(test)]
 mod tests;
 
 pub use self::chaos::{Chaos, MappingChaos};

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use aws_sdk_dynamodbstreams::Client;
 use bytes::Bytes;
+use server::store::Arrivals;
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
 
@@ -56,6 +57,8 @@ pub struct Poller<I, D, C> {
     pub observer: Observer,
     /// Faults that are made on purpose.
     pub chaos: Option<Arc<MappingChaos>>,
+    /// Tells when records have come; `None` if nobody does.
+    pub arrivals: Option<Arrivals>,
     /// Shards whose gap is accepted; may be closed.
     pub accepted_gaps: mpsc::Receiver<ShardId>,
     /// Becomes true, or is dropped, when the mapping shall stop.
@@ -152,6 +155,7 @@ struct Run<I, D, C> {
     pages: Option<Arc<dyn PageWatcher>>,
     reports: Reports,
     chaos: Option<Arc<MappingChaos>>,
+    arrivals: Option<Arrivals>,
     accepted_gaps: mpsc::Receiver<ShardId>,
     shutdown: watch::Receiver<bool>,
     stop_at: Option<u64>,
@@ -193,6 +197,7 @@ impl<I: Invoke, D: FailureDestination, C: Fn() -> i64 + Send> Run<I, D, C> {
             store: poller.checkpoints,
             clock: poller.clock,
             chaos: poller.chaos,
+            arrivals: poller.arrivals,
             accepted_gaps: poller.accepted_gaps,
             shutdown: poller.shutdown,
             stop_at: None,
@@ -266,6 +271,14 @@ impl<I: Invoke, D: FailureDestination, C: Fn() -> i64 + Send> Run<I, D, C> {
         };
         let has_tasks = !self.tasks.is_empty();
         let listens = self.stop_at.is_none();
+        let is_resting = self.mapping.is_resting();
+        let arrivals = &mut self.arrivals;
+        let arrived = async {
+            match arrivals {
+                Some(arrivals) => arrivals.next().await,
+                None => pending().await,
+            }
+        };
         let chaos = self.chaos.clone();
         let crashed = async {
             match chaos {
@@ -284,6 +297,7 @@ impl<I: Invoke, D: FailureDestination, C: Fn() -> i64 + Send> Run<I, D, C> {
             }
             Some(shard) = self.accepted_gaps.recv() => Ok(Some(Input::AcceptGap { shard })),
             () = sleep => Ok(Some(Input::Tick)),
+            () = arrived, if is_resting => Ok(Some(Input::Arrived)),
             () = crashed => self.start_again().await.map(Some),
             () = self.reports.room() => Ok(None),
         }

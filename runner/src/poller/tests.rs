@@ -13,9 +13,7 @@ use aws_sdk_dynamodbstreams::config::{BehaviorVersion, Credentials, Region};
 use aws_sdk_dynamodbstreams::{Client, Config};
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full};
-use hyper::body::Incoming;
-use hyper::service::service_fn;
-use hyper::{Request, Response};
+use hyper::{Request, Response, body::Incoming, service::service_fn};
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
@@ -294,6 +292,7 @@ impl Bench {
             failures: Arc::clone(&self.failures),
             clock: || 1_573_690_400_000,
             observer: Observer { status: status_sender, events: Some(event_sender), pages: None },
+            arrivals: None,
             chaos: self.chaos.as_ref().map(|chaos| chaos.of_mapping("Mapping")),
             accepted_gaps,
             shutdown: stop,

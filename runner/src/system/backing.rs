@@ -102,7 +102,7 @@ pub(crate) async fn local(
         credentials_source: None,
         clock: Arc::new(move || i64::try_from(clocked.now().0).unwrap_or(i64::MAX)),
         clock_margin_ms: 0,
-        pace: Pace::of_local_store(),
+        pace: Pace::of_told_store(),
         local: Some(Local { store, server }),
         url: Some(url),
         aws_url: None,

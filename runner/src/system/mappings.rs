@@ -8,6 +8,7 @@ use std::sync::{Arc, OnceLock};
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use server::store::Store;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
@@ -42,6 +43,8 @@ pub(crate) struct Surroundings<'a> {
     pub(crate) clock_margin_ms: i64,
     /// How fast the streams are followed.
     pub(crate) pace: Pace,
+    /// The store, if it is in this process: it tells when records have come.
+    pub(crate) store: Option<&'a Store>,
     pub(crate) s3_url: &'a str,
     pub(crate) checkpoint_folder: &'a Path,
     /// Where what happens is written down; none if that cannot be.
@@ -226,6 +229,7 @@ fn run(
         }),
         _ => Arc::new(NoDestination),
     };
+    let arrivals = surroundings.store.and_then(|store| store.arrivals(settings.table()));
     let journal = journal(described, &settings, function, surroundings);
     let pages = journal.clone().map(|journal| Arc::new(journal) as Arc<dyn PageWatcher>);
     let poller = Poller {
@@ -237,6 +241,7 @@ fn run(
         clock: move || clock(),
         observer: Observer { status: status_sender, events: Some(events), pages },
         chaos: surroundings.chaos.map(|chaos| chaos.of_mapping(&described.logical_id)),
+        arrivals,
         accepted_gaps,
         shutdown: stopped,
     };
@@ -304,12 +309,10 @@ fn journal(
         _ => None,
     };
     let messages = messages(described);
-    let arn = settings.stream_arn.as_str();
-    let table = arn.split_once(":table/").and_then(|(_, rest)| rest.split('/').next());
     journal.introduce(Entry::Mapping {
         mapping: described.logical_id.clone(),
         function: function.name().to_owned(),
-        table: table.unwrap_or_default().to_owned(),
+        table: settings.table().to_owned(),
         stream: settings.stream_arn.clone(),
         filters: described.filters.iter().map(|filter| filter.text.clone()).collect(),
         bucket,

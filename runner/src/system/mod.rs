@@ -132,6 +132,7 @@ impl System {
             clock: &clock,
             clock_margin_ms,
             pace,
+            store: local.as_ref().map(|local| &local.store),
             s3_url: &object_endpoint.url(),
             checkpoint_folder: &options.directory.join("checkpoints"),
             journal: journal.as_ref().ok().cloned(),

@@ -3,6 +3,9 @@
 //! batch operations".
 //!
 //! What cannot be said so, or was not settled by it, is written by a request of its own elsewhere.
+//!
+//! What all copies have in common stands in the statement's text where that is plain text, and not
+//! among its parameters: 25 statements say it in any case, and as one text it is read once.
 
 use model::json::{write_attribute_value, write_string};
 use model::{AttributeValue, Item, json};
@@ -27,6 +30,15 @@ pub(super) struct CopyStatement {
     json: String,
     /// One for each `?`.
     parameters: Vec<Parameter>,
+    /// Whether plain text is said in the statement's own text.
+    is_literal: bool,
+}
+
+/// Whether a string can stand between quotation marks as it is: what none of them ends, and no reader
+/// takes for something else.
+fn is_plain(text: &str) -> bool {
+    !text.is_empty()
+        && text.bytes().all(|byte| matches!(byte, b' '..=b'~') && !matches!(byte, b'\'' | b'\\'))
 }
 
 impl CopyStatement {
@@ -36,7 +48,16 @@ impl CopyStatement {
         self.text.push('"');
     }
 
-    fn parameter(&mut self, value: &AttributeValue) {
+    fn value(&mut self, value: &AttributeValue) {
+        if let AttributeValue::S(text) = value
+            && self.is_literal
+            && is_plain(text)
+        {
+            self.text.push('\'');
+            self.text.push_str(text);
+            self.text.push('\'');
+            return;
+        }
         self.text.push('?');
         let mut written = String::new();
         write_attribute_value(&mut written, value);
@@ -46,7 +67,7 @@ impl CopyStatement {
     fn equals(&mut self, name: &str, value: &AttributeValue) {
         self.name(name);
         self.text.push_str(" = ");
-        self.parameter(value);
+        self.value(value);
     }
 
     /// What names the copy, and the condition that it is one of the mark's origin. `None` if the mark
@@ -75,11 +96,11 @@ impl CopyStatement {
         self.text.push_str(" IS MISSING OR NOT begins_with(");
         self.name(&attribute);
         self.text.push_str(", ");
-        self.parameter(&AttributeValue::S(Mark::prefix(&mark.origin)));
+        self.value(&AttributeValue::S(Mark::prefix(&mark.origin)));
         self.text.push_str(") OR ");
         self.name(&attribute);
         self.text.push_str(" < ");
-        self.parameter(&AttributeValue::S(mark.text()));
+        self.value(&AttributeValue::S(mark.text()));
         self.text.push(')');
     }
 
@@ -110,7 +131,12 @@ impl CopyStatement {
 /// one copy's, and those of the others have the same names. `None` if PartiQL cannot say it: a name with
 /// a quotation mark in it, or so many long names that the statement is longer than DynamoDB takes.
 pub(super) fn write_of_job(rule: &CopyRule, key: &Item, update: &Update) -> Option<CopyStatement> {
-    let mut statement = CopyStatement::default();
+    // Long values make a statement too long that has room for their names.
+    [true, false].into_iter().find_map(|is_literal| said(rule, key, update, is_literal))
+}
+
+fn said(rule: &CopyRule, key: &Item, update: &Update, is_literal: bool) -> Option<CopyStatement> {
+    let mut statement = CopyStatement { is_literal, ..CopyStatement::default() };
     let mut names = vec![rule.target.as_str(), rule.index_key.as_str()];
     names.extend(key.keys().map(String::as_str));
     names.extend(rule.attributes.keys().map(String::as_str));
@@ -169,40 +195,51 @@ mod tests {
     fn statements_have_the_guard_of_single_writes() {
         let named = "  key: {of: id}\n  attributes: {x: x, y: y}\n";
         let mark = Mark { origin: r#"{"N":"7"}"#.to_owned(), stamp: Stamp::lowest(), hops: 1 };
-        let values = [("x".to_owned(), Some("v".into())), ("y".to_owned(), None)].into();
-        let set = Update::Set { values, mark: mark.clone() };
-        let guard = r#"("_from_p" IS MISSING OR NOT begins_with("_from_p", ?) OR "_from_p" < ?)"#;
+        let text = mark.text();
+        let set = |value: &str| Update::Set {
+            values: [("x".to_owned(), Some(value.into())), ("y".to_owned(), None)].into(),
+            mark: mark.clone(),
+        };
+        let guard = format!(
+            r#"("_from_p" IS MISSING OR NOT begins_with("_from_p", '{{"N":"7"}}@') OR "_from_p" < '{text}')"#
+        );
+        let update = |value: &str| {
+            format!(
+                r#"UPDATE "copies" SET "_from_p" = '{text}' SET "x" = {value} REMOVE "y" WHERE "k" = ? AND "of" = ? AND {guard}"#
+            )
+        };
         let key = |json: &str| item_from_str(json).unwrap();
-        for (of, update, expected, parameters) in [
-            (
-                r#"{"k":{"S":"1"}}"#,
-                &set,
-                format!(
-                    r#"UPDATE "copies" SET "_from_p" = ? SET "x" = ? REMOVE "y" WHERE "k" = ? AND "of" = ? AND {guard}"#
-                ),
-                6,
-            ),
+        for (of, write, expected, parameters) in [
+            (r#"{"k":{"S":"1"}}"#, set("v ~\""), update("'v ~\"'"), 2),
+            // What ends a text, or may not be the same to every reader, is a parameter.
+            (r#"{"k":{"S":"1"}}"#, set("it's"), update("?"), 3),
+            (r#"{"k":{"S":"1"}}"#, set("\\"), update("?"), 3),
+            (r#"{"k":{"S":"1"}}"#, set("\n"), update("?"), 3),
+            (r#"{"k":{"S":"1"}}"#, set("\u{7f}"), update("?"), 3),
+            (r#"{"k":{"S":"1"}}"#, set("ö"), update("?"), 3),
             (
                 r#"{"k":{"S":"1"},"of":{"N":"7"}}"#,
-                &Update::Delete { mark },
-                r#"DELETE FROM "copies" WHERE "k" = ? AND "of" = ? AND "_from_p" = ?"#.to_owned(),
-                3,
+                Update::Delete { mark: mark.clone() },
+                format!(
+                    r#"DELETE FROM "copies" WHERE "k" = ? AND "of" = ? AND "_from_p" = '{text}'"#
+                ),
+                2,
             ),
         ] {
-            let statement = write_of_job(&rule(named), &key(of), update).unwrap();
+            let statement = write_of_job(&rule(named), &key(of), &write).unwrap();
             assert_eq!(statement.text, expected);
             assert_eq!(statement.parameters.len(), parameters);
         }
-        let statement = write_of_job(&rule(named), &key(r#"{"k":{"S":"1"}}"#), &set).unwrap();
+        let statement = write_of_job(&rule(named), &key(r#"{"k":{"S":"1"}}"#), &set("ö")).unwrap();
         let mut statements = Statements::default();
         statement.push(&mut statements, &key(r#"{"k":{"S":"a\"2"}}"#)).unwrap();
-        let (body, values) = (statements.body(), r#"{"S":"v"},{"S":"a\"2"},{"N":"7"},"#);
+        let (body, values) = (statements.body(), r#"{"S":"ö"},{"S":"a\"2"},{"N":"7"}"#);
         assert!(body.contains(values), "{body}");
         for other in [r#"{"x":{"S":"1"}}"#, r#"{"a":{"S":"1"},"k":{"S":"1"}}"#, "{}"] {
             assert!(statement.push(&mut statements, &key(other)).is_none(), "{other}");
         }
         let odd = rule("  key: {of: id}\n  attributes: {'x\"': x}\n");
-        assert!(write_of_job(&odd, &key(r#"{"k":{"S":"1"}}"#), &set).is_none());
+        assert!(write_of_job(&odd, &key(r#"{"k":{"S":"1"}}"#), &set("v")).is_none());
     }
 
     #[test]
@@ -210,13 +247,20 @@ mod tests {
         let named = rule("  key: {of: id}\n  attributes: {x: x}\n");
         let key = item_from_str(r#"{"k":{"S":"1"}}"#).unwrap();
         let mark = Mark { origin: r#"{"N":"7"}"#.to_owned(), stamp: Stamp::lowest(), hops: 1 };
-        let of = |length: usize| {
-            let values = [("n".repeat(length), Some("v".into()))].into();
+        let of = |name: usize, value: usize| {
+            let values = [("n".repeat(name), Some("v".repeat(value).into()))].into();
             write_of_job(&named, &key, &Update::Set { values, mark: mark.clone() })
         };
-        let around = of(1).unwrap().text.len() - 1;
-        let longest = of(STATEMENT_LENGTH_MAX - around).unwrap();
-        assert_eq!(longest.text.len(), STATEMENT_LENGTH_MAX);
-        assert!(of(STATEMENT_LENGTH_MAX - around + 1).is_none());
+        let around = of(1, 1).unwrap().text.len() - 1;
+        let longest = of(STATEMENT_LENGTH_MAX - around, 1).unwrap();
+        assert_eq!((longest.text.len(), longest.parameters.len()), (STATEMENT_LENGTH_MAX, 2));
+        // Values move to the parameters before there is no statement at all.
+        let longer = of(STATEMENT_LENGTH_MAX - around + 1, 1).unwrap();
+        assert!(longer.text.len() < STATEMENT_LENGTH_MAX);
+        assert_eq!(longer.parameters.len(), 6);
+        assert!(of(1, STATEMENT_LENGTH_MAX).is_some());
+        let around = longer.text.len() - (STATEMENT_LENGTH_MAX - around + 1);
+        assert!(of(STATEMENT_LENGTH_MAX - around, 1).is_some());
+        assert!(of(STATEMENT_LENGTH_MAX - around + 1, 1).is_none());
     }
 }

@@ -1,11 +1,13 @@
-//! Key: `[8] table-id:u64 index:u32 token:u64 index-partition index-sort partition sort`. Value:
-//! the projected item.
+//! Key: `[8] table-id:u64 index:u32 token:u64 index-partition index-sort item-token:u64 partition sort`.
+//! Value: the projected item.
 //!
 //! A part that is a string or binary is escaped, so that it tells its own end and keeps its order:
 //! a zero byte is written as `00 ff`, and the part ends with `00 01`. A part that is a number tells
 //! its end by itself. `index-partition` and `index-sort` are one part for each attribute of the
 //! index's key. The token is that of the index's partition key, so a Query of an index reads one
-//! range, and a segment of a parallel scan is one range too.
+//! range, and a segment of a parallel scan is one range too. The item's token is that of its own
+//! partition key: entries with one key of the index, whose order DynamoDB leaves open, are in the order
+//! of their items, so who reads some of them and then their items reads what stands side by side.
 //!
 //! An entry holds its keys in its value, so nothing here reads a key back.
 
@@ -31,7 +33,8 @@ pub(crate) fn token_prefix(table: TableId, index: IndexNumber, token: Token) -> 
 }
 
 /// Bytes of [`token_prefix`]: a family, a table, an index and a token.
-const PREFIX_BYTES: usize = 1 + 8 + 4 + 8;
+const PREFIX_BYTES: usize = 1 + 8 + 4 + TOKEN_BYTES;
+const TOKEN_BYTES: usize = size_of::<Token>();
 
 fn append_token_prefix(key: &mut Vec<u8>, table: TableId, index: IndexNumber, token: Token) {
     Family::IndexEntry.append_of_table(key, table);
@@ -66,6 +69,7 @@ pub(crate) fn encode_stored(
     let bytes = |part: &KeyValue| part.ordered_bytes_max() + END.len();
     let room = PREFIX_BYTES
         + values.partition().iter().chain(values.sort()).map(stored_bytes).sum::<usize>()
+        + TOKEN_BYTES
         + bytes(&primary.partition)
         + primary.sort.as_ref().map_or(0, bytes);
     let mut key = Vec::with_capacity(room);
@@ -76,6 +80,7 @@ pub(crate) fn encode_stored(
 }
 
 fn append_primary(key: &mut Vec<u8>, PrimaryKey { partition, sort }: &PrimaryKey) {
+    key.extend_from_slice(&Token::of(partition).0.to_be_bytes());
     append(key, partition);
     sort.iter().for_each(|part| append(key, part));
 }
@@ -165,11 +170,13 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(2000))]
 
-        /// Goal: the order of the bytes is the order of the keys, so different keys never meet.
+        /// Goal: the order of the bytes is the order of the index's key, and then that of the items, so
+        /// different keys never meet.
         #[test]
         fn bytes_are_in_the_order_of_the_parts((a, b) in two_places()) {
             let key = |place| encode(TableId(1), IndexNumber(2), place);
-            prop_assert_eq!(key(&a).cmp(&key(&b)), a.cmp(&b));
+            let order = |place: &IndexKey| (place.index.clone(), Token::of(&place.table.partition), place.table.clone());
+            prop_assert_eq!(key(&a).cmp(&key(&b)), order(&a).cmp(&order(&b)));
             prop_assert!(key(&a).starts_with(&prefix(TableId(1), IndexNumber(2), &a.index.partition)));
         }
 

@@ -77,6 +77,14 @@ pub(crate) fn shard_prefix(table: TableId, shard: ShardNumber) -> Vec<u8> {
     key
 }
 
+/// The table whose stream a key has records of; `None` if it has other things.
+#[must_use]
+pub fn table_of_record(key: &[u8]) -> Option<TableId> {
+    let (family, rest) = key.split_first()?;
+    let (table, _) = take::<8>(rest)?;
+    (*family == Family::StreamRecord as u8).then(|| TableId(u64::from_be_bytes(table)))
+}
+
 /// The key of the row whose last record has this place. No row whose key is before it has a record of
 /// this place or of a later one.
 pub(crate) fn encode(table: TableId, shard: ShardNumber, sequence: Sequence) -> Vec<u8> {

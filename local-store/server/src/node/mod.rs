@@ -10,6 +10,7 @@
 //! to where it has to see and waits until that is applied here. An answer that does not come in time
 //! is an unknown outcome, never a failure.
 
+mod arrivals;
 mod budget;
 mod forward;
 mod home;
@@ -40,7 +41,7 @@ use std::time::Duration;
 use openraft::async_runtime::watch::WatchReceiver;
 use openraft::{Config, SnapshotPolicy};
 use partition::mutation::{self, Mutation};
-use partition::{Catalogue, Command, Reply, Seat, View};
+use partition::{Catalogue, Command, Reply, Seat, TableId, View};
 use thiserror::Error;
 
 pub use self::forward::{
@@ -304,6 +305,11 @@ impl Node {
     /// Returns when an entry was applied that was not when it was last called on this receiver.
     pub(crate) fn applied_entries(&self) -> tokio::sync::watch::Receiver<Option<u64>> {
         self.inner.replica.applied()
+    }
+
+    /// Changes when records of a table's stream may have come by an entry that this node proposed.
+    pub(crate) fn arrivals(&self, table: TableId) -> tokio::sync::watch::Receiver<()> {
+        self.inner.replica.arrivals(table)
     }
 
     /// A handle that does not keep the node alive.

@@ -14,9 +14,10 @@ use futures::{Stream, StreamExt};
 use openraft::EntryPayload;
 use openraft::storage::{EntryResponder, RaftSnapshotBuilder, RaftStateMachine};
 use partition::mutation::{self, Mutation};
-use partition::{Batch, Catalogue, Machine, Op, Reply, Seat, View};
+use partition::{Batch, Catalogue, Machine, Op, Reply, Seat, TableId, View};
 use tokio::sync::{Notify, watch};
 
+use super::arrivals::Arrivals;
 use super::home::{Begun, StorageHome};
 use super::leadership::Standing;
 use super::payload::{Outcome, Payload};
@@ -54,6 +55,7 @@ pub(super) struct Shared {
     storage: RwLock<Arc<dyn Storage>>,
     catalogue: RwLock<Arc<Catalogue>>,
     applied: watch::Sender<Option<u64>>,
+    arrivals: Arrivals,
     /// Never newer than the storage.
     standing: RwLock<Standing>,
     /// The latest time that an applied entry carried.
@@ -76,6 +78,11 @@ impl Shared {
     /// The index of the last applied entry, now and later.
     pub(super) fn applied(&self) -> watch::Receiver<Option<u64>> {
         self.applied.subscribe()
+    }
+
+    /// Changes when records of a table's stream have come by an entry that was proposed here.
+    pub(super) fn arrivals(&self, table: TableId) -> watch::Receiver<()> {
+        self.arrivals.of_table(table)
     }
 
     /// Whether this entry is applied.
@@ -152,6 +159,7 @@ impl Replica {
             storage: RwLock::new(storage),
             catalogue: RwLock::new(Arc::clone(machine.catalogue())),
             applied: watch::Sender::new(applied.map(|at| at.index)),
+            arrivals: Arrivals::default(),
             // Leadership of an earlier life proves nothing.
             standing: RwLock::default(),
             now: AtomicU64::new(machine.now().0),
@@ -221,6 +229,10 @@ impl Replica {
             self.persist_due.notify_one();
         }
         self.shared.storage().apply(&batch).map_err(io::Error::other)?;
+        // One replica tells it: where it was proposed.
+        if is_asked {
+            self.shared.arrivals.tell(&batch);
+        }
         let is_first_of_term = self.applied.is_none_or(|before| before.leader_id != at.leader_id);
         self.applied = Some(at);
         if is_first_of_term || is_membership {

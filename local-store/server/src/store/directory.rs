@@ -101,10 +101,11 @@ fn one_arc() -> u32 {
 /// The format of a directory with one arc. Formats 1 and 2 stored indexes with one key attribute, and
 /// writes without their item collections; in 3 and 4 the state had a journal of its own; in
 /// 5 and 6 items did not say their size; in 7 and 8 the tree held the records of streams; in 9 and 10
-/// each record of a stream was a row.
-const FORMAT_ONE_ARC: u32 = 11;
+/// each record of a stream was a row; in 11 and 12 entries of one index key were in the order of their
+/// items' keys.
+const FORMAT_ONE_ARC: u32 = 13;
 /// The format of a directory with several arcs.
-const FORMAT_ARCS: u32 = 12;
+const FORMAT_ARCS: u32 = 14;
 
 impl Identity {
     /// Who a new directory belongs to.
@@ -336,11 +337,12 @@ mod tests {
             r#"{"format":2,"cluster":"c","node":258,"arcs":3}"#,
             r#"{"format":6,"cluster":"c","node":258,"arcs":3}"#,
             r#"{"format":10,"cluster":"c","node":258,"arcs":3}"#,
-            r#"{"format":13,"cluster":"c","node":258,"arcs":1}"#,
+            r#"{"format":11,"cluster":"c","node":258,"arcs":1}"#,
+            r#"{"format":15,"cluster":"c","node":258,"arcs":1}"#,
         ] {
             fs::write(directory.join(IDENTITY), other).unwrap();
             let Err(Problem::Other(reason)) = read_identity(&directory) else { panic!("{other}") };
-            assert!(reason.contains("reads the formats 11 and 12: take what you need"), "{reason}");
+            assert!(reason.contains("reads the formats 13 and 14: take what you need"), "{reason}");
         }
         fs::write(directory.join(IDENTITY), "x").unwrap();
         assert!(matches!(read_identity(&directory), Err(Problem::Damaged(_))));
