@@ -143,10 +143,8 @@ impl System {
         let mappings = mappings::start(&surroundings, &functions)?;
         let schedules = schedules::start(&stack, &functions, &clock);
         // Splits are made by the store's own endpoint, which AWS does not have.
-        let splits = chaos
-            .as_ref()
-            .zip(url.as_deref().filter(|_| !options.aws))
-            .map(|(chaos, url)| splits::start(&stack, url, chaos));
+        let splitting = chaos.as_ref().zip(url.as_deref().filter(|_| !options.aws));
+        let splits = splitting.map(|(chaos, url)| splits::start(&stack, url, chaos));
         Ok(Self {
             stack,
             store: local,
