@@ -187,7 +187,7 @@ fn collection_bounds(prefix: &[u8], sort: Option<&SortCondition>) -> Bounds {
     sort_bounds(prefix, sort, at, |value| behind(at(value)), at)
 }
 
-/// The entries whose sort key a condition allows. The keys of the table stand behind the sort key,
+/// The entries whose sort key a condition allows. Token and key of the item stand behind the sort key,
 /// so what is equal to a value is a range too.
 fn entry_bounds(prefix: &[u8], sort: Option<&SortCondition>) -> Bounds {
     let at = |value: &KeyValue| {

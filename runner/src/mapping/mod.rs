@@ -36,6 +36,8 @@ mod tumbling;
 mod work;
 
 #[cfg(test)]
+mod arrival_tests;
+#[cfg(test)]
 mod cases;
 #[cfg(test)]
 mod parity;

@@ -301,6 +301,10 @@ impl World {
                 self.now.time_ms += 40_000;
                 self.step(Input::Tick);
             }
+            3 if self.mapping.is_resting() => {
+                self.step(Input::Arrived);
+                assert!(!self.mapping.is_resting(), "it would be told again and again");
+            }
             _ if self.pending.is_empty() => {
                 self.now.tick_ms =
                     self.wake.map_or(self.now.tick_ms, |wake| wake.max(self.now.tick_ms));

@@ -25,7 +25,7 @@ const DYNAMODB_READ_MS: u64 = 250;
 /// nobody tells that records have come.
 const LOCAL_READ_MS: u64 = 100;
 /// The rest of an idle shard if somebody tells that: for what may go untold, as often as Lambda reads.
-const TOLD_READ_MS: u64 = 250;
+const TOLD_IDLE_MS: u64 = 250;
 
 /// Where a new mapping starts to read the shards that exist when it is created.
 /// Shards that appear later are always read from their beginning.
@@ -99,7 +99,8 @@ pub struct Settings {
 /// How fast a mapping polls and retries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pace {
-    /// How long a shard rests after a read that found nothing. Lambda polls 4 times a second.
+    /// How long a shard rests after a read that found nothing, unless the mapping is told before that
+    /// records have come. Lambda polls 4 times a second.
     pub idle_poll_ms: u64,
     /// The least time between two reads of a shard, unless the page was full. DynamoDB takes five
     /// `GetRecords` a second and shard, from all readers together; a local store any number.
@@ -162,17 +163,18 @@ impl Pace {
     /// For the stream of a local store, whose answers are final and which takes any number of reads. A
     /// shard that is written all the time would be read again for each few records, and each read,
     /// invocation and checkpoint costs more than those; nobody waits longer for it than for a shard that
-    /// was idle.
+    /// was idle and that nobody told of.
     #[must_use]
     pub fn of_local_store() -> Self {
         Self { missing_ms: 0, read_ms: LOCAL_READ_MS, ..Self::default() }
     }
 
-    /// The same where the mapping is told of records that come, see [`Input::Arrived`](super::Input):
-    /// an idle shard is read when there is something to read.
+    /// For a local store that tells the mapping of records that come, see
+    /// [`Input::Arrived`](super::Input): an idle shard is read when there is something to read, and one
+    /// that is written all the time as often as that of any local store.
     #[must_use]
     pub fn of_told_store() -> Self {
-        Self { idle_poll_ms: TOLD_READ_MS, ..Self::of_local_store() }
+        Self { idle_poll_ms: TOLD_IDLE_MS, ..Self::of_local_store() }
     }
 
     /// For a stream of DynamoDB, which is read as often as Lambda reads it.

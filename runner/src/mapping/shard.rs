@@ -273,10 +273,10 @@ impl Shard {
     /// have been too early for them.
     pub(super) fn wake(&mut self, context: &Context<'_>) {
         if self.is_resting() {
-            self.woken = true;
             let earliest = self.read_issued.saturating_add(context.settings.pace.read_ms);
             self.next_read = self.next_read.min(earliest);
         }
+        self.woken = true;
     }
 
     fn wants(&self, record: &Record, context: &Context<'_>) -> bool {

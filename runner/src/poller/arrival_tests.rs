@@ -4,7 +4,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use aws_sdk_dynamodb::types::AttributeValue;
+use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::types::{AttributeValue, Put, PutRequest, TransactWriteItem, WriteRequest};
 use bytes::Bytes;
 use tokio::sync::{mpsc, watch};
 
@@ -26,8 +27,28 @@ impl Invoke for Counter {
     }
 }
 
+/// Writes one item, each time in another way.
+async fn write_one(client: &Client, table: &str, way: usize) {
+    let key = AttributeValue::S(format!("item {way}"));
+    match way {
+        1 => drop(client.put_item().table_name(table).item("p", key).send().await.unwrap()),
+        2 => {
+            let put = PutRequest::builder().item("p", key).build().unwrap();
+            let write = WriteRequest::builder().put_request(put).build();
+            let request = client.batch_write_item().request_items(table, vec![write]);
+            drop(request.send().await.unwrap());
+        }
+        _ => {
+            let put = Put::builder().table_name(table).item("p", key).build().unwrap();
+            let write = TransactWriteItem::builder().put(put).build();
+            let request = client.transact_write_items().transact_items(write);
+            drop(request.send().await.unwrap());
+        }
+    }
+}
+
 /// Goal: nobody waits for the next look of a mapping that rests; neither for the first record nor for
-/// one that comes when others have been read, by a write of one item, of some, or of a transaction.
+/// one that comes when others have been read, by a write, a batch or a transaction.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_mapping_that_rests_reads_what_has_come() {
     let store = TestStore::with_replicas(3).await;
@@ -62,9 +83,8 @@ async fn a_mapping_that_rests_reads_what_has_come() {
         // It rests, having found nothing behind what it has read.
         let rests = statuses.wait_for(|status| status.is_drained_after(0));
         drop(tokio::time::timeout(limit, rests).await.unwrap().unwrap());
-        let key = AttributeValue::S(format!("item {expected}"));
-        let put = store.client.put_item().table_name("orders").item("p", key);
-        put.send().await.unwrap();
+        write_one(&store.client, "others", expected).await;
+        write_one(&store.client, "orders", expected).await;
         let came = counted.wait_for(|count| *count == expected);
         drop(tokio::time::timeout(limit, came).await.expect("it is read").unwrap());
     }

@@ -175,7 +175,10 @@ mod tests {
         #[test]
         fn bytes_are_in_the_order_of_the_parts((a, b) in two_places()) {
             let key = |place| encode(TableId(1), IndexNumber(2), place);
-            let order = |place: &IndexKey| (place.index.clone(), Token::of(&place.table.partition), place.table.clone());
+            let order = |place: &IndexKey| {
+                let IndexKey { index, table } = place.clone();
+                (index, Token::of(&table.partition), table)
+            };
             prop_assert_eq!(key(&a).cmp(&key(&b)), order(&a).cmp(&order(&b)));
             prop_assert!(key(&a).starts_with(&prefix(TableId(1), IndexNumber(2), &a.index.partition)));
         }

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::sync::{PoisonError, RwLock};
 
-use partition::{Batch, TableId, table_of_record};
+use partition::{Batch, Op, TableId, table_of_record};
 use tokio::sync::watch;
 
 /// Who waits at one replica, by the table.
@@ -31,7 +31,12 @@ impl Arrivals {
         }
         // Most batches have many records of few tables, one behind the other.
         let mut last = None;
-        for table in batch.ops.iter().filter_map(|op| table_of_record(op.key())) {
+        let came = |op: &Op| match op {
+            Op::Put(key, _) | Op::Insert(key, _) => table_of_record(key),
+            // Records go, too.
+            Op::Delete(_) => None,
+        };
+        for table in batch.ops.iter().filter_map(came) {
             if last.replace(table) != Some(table)
                 && let Some(sender) = waiting.get(&table)
             {

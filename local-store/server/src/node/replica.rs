@@ -229,10 +229,6 @@ impl Replica {
             self.persist_due.notify_one();
         }
         self.shared.storage().apply(&batch).map_err(io::Error::other)?;
-        // One replica tells it: where it was proposed.
-        if is_asked {
-            self.shared.arrivals.tell(&batch);
-        }
         let is_first_of_term = self.applied.is_none_or(|before| before.leader_id != at.leader_id);
         self.applied = Some(at);
         if is_first_of_term || is_membership {
@@ -240,6 +236,10 @@ impl Replica {
         }
         self.shared.set_catalogue(self.machine.catalogue());
         self.shared.now.store(self.machine.now().0, Ordering::Relaxed);
+        // One replica tells it: where it was proposed. Whoever hears it sees all of what the entry did.
+        if is_asked {
+            self.shared.arrivals.tell(&batch);
+        }
         Ok(Replies(replies))
     }
 
