@@ -303,6 +303,8 @@ impl World {
             }
             3 if self.mapping.is_resting() => {
                 self.step(Input::Arrived);
+                // The read that this began may be too early for what comes now, and nothing else may.
+                self.step(Input::Arrived);
                 assert!(!self.mapping.is_resting(), "it would be told again and again");
             }
             _ if self.pending.is_empty() => {
