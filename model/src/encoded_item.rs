@@ -3,6 +3,7 @@
 
 mod difference;
 mod key_value;
+mod replacement;
 
 use std::fmt;
 use std::sync::Arc;

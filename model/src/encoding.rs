@@ -145,9 +145,13 @@ pub(crate) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
 fn put_members(out: &mut Vec<u8>, members: &BTreeMap<String, AttributeValue>) {
     put_length(out, members.len());
     for (name, value) in members {
-        put_bytes(out, name.as_bytes());
-        put_value(out, value);
+        put_member(out, name, value);
     }
+}
+
+pub(crate) fn put_member(out: &mut Vec<u8>, name: &str, value: &AttributeValue) {
+    put_bytes(out, name.as_bytes());
+    put_value(out, value);
 }
 
 fn put_value(out: &mut Vec<u8>, value: &AttributeValue) {
@@ -222,6 +226,16 @@ impl<'a> Reader<'a> {
 
     pub(crate) fn end(&self) -> Result<(), EncodingError> {
         if self.offset == self.bytes.len() { Ok(()) } else { Err(self.error("bytes left over")) }
+    }
+
+    /// Where it stands.
+    pub(crate) fn offset(&self) -> usize {
+        self.offset
+    }
+
+    /// What was read since it stood there.
+    pub(crate) fn since(&self, begin: usize) -> &'a [u8] {
+        self.bytes.get(begin..self.offset).unwrap_or_default()
     }
 
     pub(crate) fn error(&self, problem: &'static str) -> EncodingError {
@@ -389,7 +403,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn encodings_and_json_are_lossless(members in prop::collection::btree_map(".{0,8}", any_value(), 0..6)) {
+        fn encodings_and_json_are_lossless(
+            members in prop::collection::btree_map(".{0,8}", any_value(), 0..6),
+            mut others in prop::collection::btree_map(".{0,2}", any_value(), 0..4),
+        ) {
             let item = Item(members);
             let bytes = encode_item(&item);
             prop_assert_eq!(decode_item(&bytes), Ok(item.clone()));
@@ -403,6 +420,13 @@ mod tests {
             let mut wanted = item.clone();
             wanted.retain(|name, _| wants(name));
             prop_assert_eq!(encoded.decode_only(wants), Ok(wanted));
+            let mut replaced = item.clone();
+            replaced.retain(|name, _| !wants(name));
+            others.retain(|name, _| wants(name));
+            replaced.extend(others.clone());
+            let old = encoded.decode_only(wants).unwrap();
+            let again = encoded.with_replaced(&old, &Item(others));
+            prop_assert_eq!(again, Ok(EncodedItem::from(&replaced)));
             let text = json::item_to_string(&item);
             let mut straight = String::new();
             prop_assert_eq!(json::write_encoded_item(&mut straight, &bytes), Ok(item.size()));
@@ -434,6 +458,7 @@ mod tests {
             let _ = damaged.size();
             let _ = damaged.get("a");
             let _ = damaged.stored_value("a");
+            let _ = damaged.with_replaced(&Item::new(), &Item::new().with("a", "b"));
         }
 
         #[test]

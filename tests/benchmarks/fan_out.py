@@ -11,14 +11,18 @@ import argparse
 import http.client
 import json
 import pathlib
+import subprocess
 import sys
 import time
 import urllib.parse
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "real_data"))
 
-from running import Running  # noqa: E402
+from running import WEIR, Running  # noqa: E402
 
+# Requests per second at 16 connections (`weir bench --ceiling`, `echo`) from which on a machine is quiet:
+# what nothing disturbs makes that many on two cores.
+QUIET = 120_000
 PRODUCT = {"productID": {"N": "1"}}
 
 
@@ -107,6 +111,16 @@ def disturb(weir, copies, kills):
     return killed, copies + kills * 10
 
 
+def echoes(weir):
+    """Requests per second that are only answered, at 16 connections: how fast the machine is just now."""
+    command = [WEIR, "bench", "--ceiling", "--folder", weir.path, "--operations", "put"]
+    command += ["--connections", "16", "--duration", "1", "--report", "tsv"]
+    lines = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
+    names, rows = lines[0].split("\t"), [line.split("\t") for line in lines[1:]]
+    found = [dict(zip(names, row)) for row in rows]
+    return next(float(row["req_s"]) for row in found if row["target"] == "echo")
+
+
 def main():
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--copies", type=int, default=100_000)
@@ -125,14 +139,17 @@ def main():
         weir.wait_until(lambda: stale(weir, "third") == (0, copies), 120, "every copy to carry the last name")
         print(f"{copies} copies are right; {killed} processes of the function killed", file=sys.stderr)
         is_done = watch_job(weir)
+        before = echoes(weir)
         started = time.monotonic()
         rename(weir, "fourth")
         # Looked at often, so that the looks do not add to the time.
-        weir.wait_until(lambda: is_done("fourth"), arguments.seconds, "the job to be done", pause=0.01)
+        weir.wait_until(lambda: is_done("fourth"), arguments.seconds, "the job to be done", pause=0.02)
         seconds = time.monotonic() - started
+        after = echoes(weir)
         wrong, count = stale(weir, "fourth")
         assert (wrong, count) == (0, copies), (wrong, count)
         print(f"{count} copies in {seconds:.1f} s: {count / seconds:.0f} copies/s; {killed} kills before, zero stale copies")
+        print(f"the machine answered {before:.0f} requests/s before and {after:.0f} after; it is quiet from {QUIET} on")
 
 
 if __name__ == "__main__":

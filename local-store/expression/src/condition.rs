@@ -15,7 +15,7 @@ use crate::error::{ExpressionError, ExpressionKind};
 use crate::parser;
 use crate::path::Path;
 use crate::placeholders::Placeholders;
-use crate::resolve::{Resolver, ValueIndex};
+use crate::resolve::{Resolver, SharedValue, ValueIndex, shared};
 
 /// A comparison operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -78,10 +78,14 @@ impl Comparator {
 /// A condition or filter with its names and values in it, ready to be stored and evaluated.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Condition {
-    values: Vec<AttributeValue>,
+    values: Vec<SharedValue>,
     /// Shared by the conditions of one statement that is said of many items.
     test: Arc<Test>,
 }
+
+/// Values of a condition, by their places in it: see [`Condition::values_beside`]. The default is none.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct OtherValues(Vec<(ValueIndex, SharedValue)>);
 
 /// A node of a condition. The parser bounds its depth.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -120,11 +124,11 @@ pub fn parse_condition(
     check_condition(kind, &node)?;
     let mut resolver = Resolver::new(kind, placeholders);
     let test = resolver.test(&node)?;
-    Ok(Condition::new(Arc::new(test), resolver.into_values()))
+    Ok(Condition::new(Arc::new(test), shared(resolver.into_values())))
 }
 
 impl Condition {
-    pub(crate) fn new(test: Arc<Test>, values: Vec<AttributeValue>) -> Self {
+    pub(crate) fn new(test: Arc<Test>, values: Vec<SharedValue>) -> Self {
         Self { values, test }
     }
 
@@ -133,6 +137,37 @@ impl Condition {
     #[must_use]
     pub fn evaluate(&self, item: &Item) -> bool {
         Evaluation { values: &self.values, item }.holds(&self.test)
+    }
+
+    /// The values by which this condition differs from one that asks the same of other values. `None`
+    /// if that one asks for something else.
+    #[must_use]
+    pub fn values_beside(&self, other: &Self) -> Option<OtherValues> {
+        let is_same = Arc::ptr_eq(&self.test, &other.test) || self.test == other.test;
+        if !is_same || self.values.len() != other.values.len() {
+            return None;
+        }
+        let values = self.values.iter().zip(&other.values).enumerate();
+        let is_other = |value, other| !Arc::ptr_eq(value, other) && value != other;
+        let differing = values.filter(|(_, (value, other))| is_other(value, other));
+        let place = |(at, (value, _))| (ValueIndex::at(at), Arc::clone(value));
+        Some(OtherValues(differing.map(place).collect()))
+    }
+
+    /// The size of the values that others would take the place of, as DynamoDB counts it.
+    #[must_use]
+    pub fn size_replaced(&self, others: &OtherValues) -> usize {
+        others.0.iter().map(|(at, _)| at.of(&self.values).size()).sum()
+    }
+
+    /// The condition that asks the same of other values.
+    #[must_use]
+    pub fn with_values(&self, others: OtherValues) -> Self {
+        let mut condition = self.clone();
+        for (at, value) in others.0 {
+            at.set(&mut condition.values, value);
+        }
+        condition
     }
 
     /// Every path that the condition reads, in the order of the expression.
@@ -180,7 +215,7 @@ impl Operand {
 }
 
 struct Evaluation<'a> {
-    values: &'a [AttributeValue],
+    values: &'a [SharedValue],
     item: &'a Item,
 }
 

@@ -12,7 +12,7 @@ use crate::condition::{Comparator, Condition, Operand, Test};
 use crate::key_condition::{Clause, KeyExpression, Range};
 use crate::path::Path;
 use crate::projection::Projection;
-use crate::resolve::ValueIndex;
+use crate::resolve::{ValueIndex, shared};
 use crate::update::{Action, SetOperand, SetValue, Update};
 
 /// Values that the conditions of one request may have together; a table of them is indexed by 16
@@ -93,7 +93,7 @@ impl Condition {
         let mut values = Values::default();
         let tests = conditions.into_iter().map(|condition| test(condition, &mut values)).collect();
         let test = if any { Test::Or(tests) } else { Test::And(tests) };
-        Self::new(Arc::new(test), values.0)
+        Self::new(Arc::new(test), shared(values.0))
     }
 }
 

@@ -31,7 +31,7 @@ mod update;
 mod update_charge;
 mod update_resolve;
 
-pub use condition::{Condition, parse_condition};
+pub use condition::{Condition, OtherValues, parse_condition};
 pub use error::{ExpressionError, ExpressionKind, UpdateError};
 pub use key_condition::{
     IndexCondition, KeyCondition, KeyExpression, ParsedKeyExpression, SortCondition,

@@ -4,7 +4,9 @@
 //! Values are kept once per expression, however often it names them, so that a short text cannot
 //! grow into a large tree.
 
+use std::borrow::Borrow;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use model::limits::SUBSTITUTIONS_BYTES_MAX;
 use model::{AttributeType, AttributeValue, Number};
@@ -35,16 +37,24 @@ impl ValueIndex {
 
     /// The value. A table that lacks it can only come from a damaged log entry; reading null
     /// there keeps evaluation total.
-    pub(crate) fn of(self, values: &[AttributeValue]) -> &AttributeValue {
-        values.get(usize::from(self.0)).unwrap_or(&AttributeValue::Null)
+    pub(crate) fn of<V: Borrow<AttributeValue>>(self, values: &[V]) -> &AttributeValue {
+        values.get(usize::from(self.0)).map_or(&AttributeValue::Null, Borrow::borrow)
     }
 
     /// Puts another value in its place.
-    pub(crate) fn set(self, values: &mut [AttributeValue], value: AttributeValue) {
+    pub(crate) fn set(self, values: &mut [SharedValue], value: SharedValue) {
         if let Some(place) = values.get_mut(usize::from(self.0)) {
             *place = value;
         }
     }
+}
+
+/// A value that the conditions of one statement which is said of many items have in common.
+pub(crate) type SharedValue = Arc<AttributeValue>;
+
+/// Values to be shared.
+pub(crate) fn shared(values: Vec<AttributeValue>) -> Vec<SharedValue> {
+    values.into_iter().map(Arc::new).collect()
 }
 
 type Resolved<T> = Result<T, ExpressionError>;

@@ -69,6 +69,34 @@ impl Action {
     }
 }
 
+impl SetValue {
+    fn collect_paths<'a>(&'a self, paths: &mut Vec<&'a Path>) {
+        match self {
+            Self::Operand(operand) => operand.collect_paths(paths),
+            Self::Sum(left, right) | Self::Difference(left, right) => {
+                [left, right].into_iter().for_each(|operand| operand.collect_paths(paths));
+            }
+        }
+    }
+}
+
+impl SetOperand {
+    fn collect_paths<'a>(&'a self, paths: &mut Vec<&'a Path>) {
+        match self {
+            Self::Path(path) => paths.push(path),
+            Self::Value(_) => {}
+            Self::IfNotExists { path, default } => {
+                paths.push(path);
+                default.collect_paths(paths);
+            }
+            Self::ListAppend { first, second } => {
+                first.collect_paths(paths);
+                second.collect_paths(paths);
+            }
+        }
+    }
+}
+
 /// What is to be done to the item, with all values computed.
 enum Write<'a> {
     Put(&'a Path, AttributeValue),
@@ -120,6 +148,12 @@ impl Update {
         }
     }
 
+    /// Whether the other one does the same.
+    #[must_use]
+    pub fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0) || self == other
+    }
+
     /// Whether the update creates an item that does not exist. One that only removes does not; one
     /// without actions creates an item of nothing but its key.
     #[must_use]
@@ -131,6 +165,17 @@ impl Update {
     /// The paths that the update changes, in the order of the expression.
     pub fn touched(&self) -> impl Iterator<Item = &Path> {
         self.0.actions.iter().map(Action::path)
+    }
+
+    /// Every path that the update reads or changes.
+    pub fn paths(&self) -> impl Iterator<Item = &Path> {
+        let mut paths: Vec<&Path> = self.touched().collect();
+        for action in &self.0.actions {
+            if let Action::Set { value, .. } = action {
+                value.collect_paths(&mut paths);
+            }
+        }
+        paths.into_iter()
     }
 
     /// What stands at exactly the changed paths: of the old item for `UPDATED_OLD`, of the new

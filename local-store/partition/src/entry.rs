@@ -4,13 +4,13 @@
 
 use model::EpochMillis;
 use postcard::ser_flavors::Flavor;
-use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::command::Command;
+use crate::command::{Command, Write};
+use crate::said::{Said, commands_of, count_alike};
 
 /// One entry of the log: commands that were ready at the same time.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug)]
 pub struct Entry {
     /// The proposer's time. The machine's time never goes back, even when this does.
     pub now: EpochMillis,
@@ -40,7 +40,7 @@ impl EntryError {
 }
 
 /// First byte of an entry's payload.
-const ENTRY_VERSION: u8 = 1;
+const ENTRY_VERSION: u8 = 2;
 
 /// The payload of an entry as the log stores it.
 ///
@@ -54,15 +54,20 @@ pub fn encode_entry(entry: &Entry) -> Result<Vec<u8>, EntryError> {
     Ok(bytes)
 }
 
-/// What a payload has before its commands at most: the version, and two numbers of at most ten bytes.
-pub const ENTRY_HEAD_BYTES_MAX: usize = 1 + 10 + 10;
+/// What a payload has before its commands at most: the version, and three numbers of at most ten bytes.
+pub const ENTRY_HEAD_BYTES_MAX: usize = 1 + 10 + 10 + 10;
 
 /// Builds a payload command by command, so that its size is known while commands are gathered.
+///
+/// A command that is said by what it has beside another one counts what it would take, were it said as
+/// it is: what an entry's commands take in memory has the bounds that its bytes had then.
 #[derive(Debug)]
 pub struct EntryEncoder {
     /// Room for the head, and the commands.
     bytes: Vec<u8>,
     count: u64,
+    /// What the commands count.
+    counted: usize,
 }
 
 /// A payload that was built.
@@ -80,11 +85,12 @@ impl EntryEncoder {
     pub fn with_room(bytes: usize) -> Self {
         let mut room = Vec::with_capacity(ENTRY_HEAD_BYTES_MAX + bytes);
         room.resize(ENTRY_HEAD_BYTES_MAX, 0);
-        Self { bytes: room, count: 0 }
+        Self { bytes: room, count: 0, counted: 0 }
     }
 
-    /// Adds commands and gives the size of all commands so far, in bytes. `None` if these take more
-    /// than `bytes_max` together: then none of them is added, and the rest of them is not encoded.
+    /// Adds the commands of a request and gives what all commands so far count, in bytes. `None` if these
+    /// count more than `bytes_max` together: then none of them is added, and the rest of them is
+    /// not encoded.
     ///
     /// # Errors
     /// Only for a defect of a command's encoding; the encoder is then of no more use.
@@ -93,30 +99,48 @@ impl EntryEncoder {
         commands: &[Command],
         bytes_max: usize,
     ) -> Result<Option<usize>, EntryError> {
-        let before = self.bytes.len();
-        let end = before.saturating_add(bytes_max);
+        let (begin, mut counted) = (self.bytes.len(), 0);
+        // The last write that was said as it is, and its size.
+        let mut model: Option<(&Write, usize)> = None;
         for command in commands {
+            let before = self.bytes.len();
+            let end = before.saturating_add(bytes_max - counted);
+            let said = Said::beside(command, model.map(|(write, _)| write));
             let room = Room { bytes: &mut self.bytes, end };
-            match postcard::serialize_with_flavor(command, room) {
-                Ok(()) => {}
-                Err(postcard::Error::SerializeBufferFull) => {
-                    self.bytes.truncate(before);
-                    return Ok(None);
-                }
+            let is_said = match postcard::serialize_with_flavor(&said, room) {
+                Ok(()) => true,
+                Err(postcard::Error::SerializeBufferFull) => false,
                 Err(error) => return Err(EntryError::encoding(error)),
+            };
+            let size = self.bytes.len() - before;
+            counted += match (&said, command, model) {
+                (Said::Alike { values, .. }, _, Some((write, of_model))) => {
+                    count_alike(write, of_model, values, size)
+                }
+                (_, Command::Write(write), _) => {
+                    model = Some((&**write, size));
+                    size
+                }
+                _ => size,
+            };
+            if !is_said || counted > bytes_max {
+                self.bytes.truncate(begin);
+                return Ok(None);
             }
         }
         self.count += commands.len() as u64;
-        Ok(Some(self.bytes.len() - ENTRY_HEAD_BYTES_MAX))
+        self.counted += counted;
+        Ok(Some(self.counted))
     }
 
-    /// The payload: the version, the time, the number of commands, the commands.
+    /// The payload: the version, what the commands count, the time, the number of commands, the
+    /// commands.
     ///
     /// # Errors
     /// Only for a defect of the encoding.
     pub fn finish(self, now: EpochMillis) -> Result<EncodedEntry, EntryError> {
-        let Self { mut bytes, count } = self;
-        let head = postcard::to_extend(&(now, count), vec![ENTRY_VERSION])
+        let Self { mut bytes, count, counted: counts } = self;
+        let head = postcard::to_extend(&(counts, now, count), vec![ENTRY_VERSION])
             .map_err(EntryError::encoding)?;
         let too_long = || EntryError(format!("its head takes {} bytes", head.len()));
         let begins_at = ENTRY_HEAD_BYTES_MAX.checked_sub(head.len()).ok_or_else(too_long)?;
@@ -156,6 +180,14 @@ impl Flavor for Room<'_> {
     }
 }
 
+/// What the commands of an entry count, see [`EntryEncoder`]. `None` if the payload is damaged or of an
+/// unknown version.
+#[must_use]
+pub fn entry_counts(payload: &[u8]) -> Option<usize> {
+    let (_, rest) = payload.split_first().filter(|(version, _)| **version == ENTRY_VERSION)?;
+    postcard::take_from_bytes(rest).ok().map(|(counts, _)| counts)
+}
+
 /// Reads what [`encode_entry`] wrote.
 ///
 /// # Errors
@@ -163,7 +195,10 @@ impl Flavor for Room<'_> {
 pub fn decode_entry(payload: &[u8]) -> Result<Entry, EntryError> {
     match payload.split_first() {
         Some((&ENTRY_VERSION, rest)) => {
-            postcard::from_bytes(rest).map_err(|error| EntryError(error.to_string()))
+            let (_, now, said): (usize, _, _) =
+                postcard::from_bytes(rest).map_err(EntryError::encoding)?;
+            let nothing = || EntryError("a command is like a write that is not there".to_owned());
+            Ok(Entry { now, commands: commands_of(said).ok_or_else(nothing)? })
         }
         first => Err(EntryError(format!("unknown version: {:?}", first.map(|(byte, _)| byte)))),
     }

@@ -1,7 +1,5 @@
-//! An item before or after a change: its stored bytes and its size, and its attributes when a rule
-//! asks for them. Most tables have no rule that does.
-
-use std::cell::OnceCell;
+//! An item before or after a change: its stored bytes and its size. Its attributes are decoded by whoever
+//! looks at them, and those alone.
 
 use model::encoding::EncodingError;
 use model::{EncodedItem, Item};
@@ -13,20 +11,18 @@ use crate::storage::ReadError;
 pub(crate) struct Image {
     encoded: EncodedItem,
     size: usize,
-    item: OnceCell<Item>,
 }
 
 impl Image {
     /// An item that is stored already.
     pub(crate) fn stored(encoded: EncodedItem) -> Result<Self, ReadError> {
         let size = encoded.size().map_err(damaged)?;
-        Ok(Self { encoded, size, item: OnceCell::new() })
+        Ok(Self { encoded, size })
     }
 
     /// An item that was made just now.
-    pub(crate) fn made(item: Item) -> Self {
-        let (encoded, size) = (EncodedItem::from(&item), item.size());
-        Self { encoded, size, item: OnceCell::from(item) }
+    pub(crate) fn made(item: &Item) -> Self {
+        Self { encoded: EncodedItem::from(item), size: item.size() }
     }
 
     /// Size in bytes, as DynamoDB counts it.
@@ -38,20 +34,22 @@ impl Image {
         &self.encoded
     }
 
-    /// The attributes.
-    pub(crate) fn item(&self) -> Result<&Item, ReadError> {
-        if let Some(item) = self.item.get() {
-            return Ok(item);
+    /// Its attributes with these names, which are in order.
+    pub(crate) fn part(&self, names: &[&str]) -> Result<Item, ReadError> {
+        if names.is_empty() {
+            return Ok(Item::new());
         }
-        let item = self.encoded.decode().map_err(damaged)?;
-        Ok(self.item.get_or_init(|| item))
+        self.encoded.decode_only(|name| names.binary_search(&name).is_ok()).map_err(damaged)
     }
 
-    pub(crate) fn into_item(self) -> Result<Item, ReadError> {
-        match self.item.into_inner() {
-            Some(item) => Ok(item),
-            None => self.encoded.decode().map_err(damaged),
-        }
+    /// The item with another part in place of one.
+    pub(crate) fn with_part(&self, old: &Item, new: &Item) -> Result<Self, ReadError> {
+        Self::stored(self.encoded.with_replaced(old, new).map_err(damaged)?)
+    }
+
+    /// All attributes.
+    pub(crate) fn item(&self) -> Result<Item, ReadError> {
+        self.encoded.decode().map_err(damaged)
     }
 }
 
@@ -71,9 +69,4 @@ impl PartialEq for Image {
     fn eq(&self, other: &Self) -> bool {
         self.encoded == other.encoded
     }
-}
-
-/// The attributes of an image that may not be there.
-pub(crate) fn item_of(image: Option<&Image>) -> Result<Option<&Item>, ReadError> {
-    image.map(Image::item).transpose()
 }

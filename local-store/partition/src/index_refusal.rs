@@ -2,6 +2,7 @@
 //!
 //! What an index holds of the items that are there is in `index_upkeep`.
 
+use expression::{Path, Update};
 use model::encoding::EncodingError;
 use model::limits::{ITEM_BYTES_MAX, PARTITION_KEY_BYTES_MAX, SORT_KEY_BYTES_MAX};
 use model::{AttributeValue, EncodedItem, IndexKeySchema, Item, KeyAttribute};
@@ -114,6 +115,17 @@ pub(crate) fn check_put_beside(
         let item = item.decode()?;
         return Ok(check_put(table, &item));
     }
+    check_size(table, item)
+}
+
+/// The same of its size alone.
+///
+/// # Errors
+/// When the bytes are damaged.
+pub(crate) fn check_size(
+    table: &Table,
+    item: &EncodedItem,
+) -> Result<Result<(), ItemRefusal>, EncodingError> {
     if is_small_with_local_entries(table, item.size()?) {
         return Ok(Ok(()));
     }
@@ -165,8 +177,25 @@ fn is_small_with_local_entries(table: &Table, size: usize) -> bool {
     size.saturating_mul(1 + table.indexes_of(IndexKind::Local).count()) <= ITEM_BYTES_MAX
 }
 
-/// Refuses the item that an update made; see [`check_put`]. A value that the update left as it was
-/// is no reason: the index was created behind it and does without the item.
+/// The attributes that [`check_updated`] looks at: the keys of the indexes of which the update changes
+/// some part.
+pub(crate) fn names_looked_at<'t>(
+    table: &'t Table,
+    update: &Update,
+) -> impl Iterator<Item = &'t str> {
+    let mut touched: Vec<&str> = update.touched().map(Path::root).collect();
+    touched.sort_unstable();
+    let names = |index: &'t SecondaryIndex| {
+        index.definition.key_schema.attributes().map(|attribute| attribute.name.as_str())
+    };
+    let is_changed = move |name: &str| touched.binary_search(&name).is_ok();
+    let maintained = table.indexes.iter().filter(|index| index.is_maintained());
+    maintained.filter(move |index| names(index).any(&is_changed)).flat_map(names)
+}
+
+/// Refuses what an update made of an item because of its values for the keys of indexes; see
+/// [`check_put`]. A value that the update left as it was is no reason: the index was created behind it
+/// and does without the item. Of both images the attributes of [`names_looked_at`] are asked for.
 pub(crate) fn check_updated(
     table: &Table,
     old: Option<&Item>,
@@ -196,7 +225,7 @@ pub(crate) fn check_updated(
         };
         return Err(ItemRefusal { text, is_empty_key });
     }
-    check_size_with_local_entries(table, new)
+    Ok(())
 }
 
 fn first_problem<'a>(table: &'a Table, item: &Item) -> Option<(&'a str, &'a str, IndexKeyProblem)> {

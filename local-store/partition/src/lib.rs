@@ -11,6 +11,8 @@ mod command;
 mod command_tests;
 mod deletion;
 mod entry;
+#[cfg(test)]
+mod entry_tests;
 mod image;
 mod index;
 mod index_build;
@@ -32,6 +34,7 @@ mod reply;
 #[cfg(test)]
 mod ring_tests;
 mod routing;
+mod said;
 mod split;
 #[cfg(test)]
 mod split_tests;
@@ -60,7 +63,8 @@ pub use command::{
 };
 pub use deletion::find_deleted_table;
 pub use entry::{
-    ENTRY_HEAD_BYTES_MAX, EncodedEntry, Entry, EntryEncoder, EntryError, decode_entry, encode_entry,
+    ENTRY_HEAD_BYTES_MAX, EncodedEntry, Entry, EntryEncoder, EntryError, decode_entry,
+    encode_entry, entry_counts,
 };
 pub use index::{
     IndexChange, IndexDefinition, IndexKey, IndexKind, IndexNumber, IndexProjection, IndexStatus,

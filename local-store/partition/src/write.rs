@@ -3,12 +3,12 @@
 //!
 //! Nothing here can fail because of a request: what does not work is a reply.
 
-use expression::{Condition, Update, UpdateError};
+use expression::{Condition, Path, Update, UpdateError};
 use model::limits::{ITEM_BYTES_MAX, NESTING_LEVELS_MAX};
 use model::{EncodedItem, EpochMillis, Item, PrimaryKey};
 
 use crate::command::{Write, WriteAction};
-use crate::image::{Image, damaged, item_of};
+use crate::image::{Image, damaged};
 use crate::index::SecondaryIndex;
 use crate::index_refusal::{self, ItemRefusal};
 use crate::index_upkeep::{self, EntryChange};
@@ -32,8 +32,9 @@ pub(crate) fn apply_write(
     stored: Vec<u8>,
 ) -> Result<Reply, ReadError> {
     let old = read_old(overlay, &stored)?;
+    let part = old.as_ref().map(|old| old.part(&names_looked_at(write, table))).transpose()?;
     if let Some(condition) = &write.condition
-        && !holds(condition, item_of(old.as_ref())?)
+        && !holds(condition, part.as_ref())
         && !mutation::is_active(Mutation::IgnoreCondition)
         && !(matches!(write.action, WriteAction::Check)
             && mutation::is_active(Mutation::SkipTransactionCheck))
@@ -43,7 +44,7 @@ pub(crate) fn apply_write(
             WriteAction::Delete | WriteAction::Update(_) | WriteAction::Check => 0,
         };
         let bytes = old.as_ref().map_or(0, Image::size).max(new_bytes);
-        let item = old.filter(|_| write.return_on_failure).map(Image::into_item).transpose()?;
+        let item = old.filter(|_| write.return_on_failure).as_ref().map(Image::item).transpose()?;
         return Ok(Reply::ConditionFailed { item, bytes });
     }
     let new = match &write.action {
@@ -51,8 +52,8 @@ pub(crate) fn apply_write(
         WriteAction::Delete => None,
         WriteAction::Check => old.clone(),
         WriteAction::Update(update) => {
-            match updated(update, item_of(old.as_ref())?, &write.key, table) {
-                Ok(new) => new.map(Image::made),
+            match updated(update, old.as_ref().zip(part.as_ref()), &write.key, table)? {
+                Ok(new) => new,
                 Err(refusal) => return Ok(refused(refusal)),
             }
         }
@@ -75,8 +76,8 @@ pub(crate) fn apply_write(
     };
     let sizes = replace(overlay, table, sequence, now, stored, &change, entries)?;
     Ok(Reply::Written(Written {
-        old: old.filter(|_| write.return_old).map(Image::into_item).transpose()?,
-        new: new.filter(|_| write.return_new).map(Image::into_item).transpose()?,
+        old: old.filter(|_| write.return_old).as_ref().map(Image::item).transpose()?,
+        new: new.filter(|_| write.return_new).as_ref().map(Image::item).transpose()?,
         collection,
         ..sizes
     }))
@@ -154,28 +155,59 @@ fn refused(refusal: ItemRefusal) -> Reply {
     }
 }
 
-/// The item that an update makes of the one that is there, or of a key alone; `None` when it is not
-/// there and the update does not create it. Or DynamoDB's words for what does not work.
+/// The attributes of an item that its write looks at, in order. What is not among them is neither
+/// decoded nor encoded again.
+fn names_looked_at<'w>(write: &'w Write, table: &'w Table) -> Vec<&'w str> {
+    let mut names: Vec<&str> = Vec::new();
+    if let Some(condition) = &write.condition {
+        names.extend(condition.paths().map(Path::root));
+    }
+    if let WriteAction::Update(update) = &write.action {
+        names.extend(update.paths().map(Path::root));
+        names.extend(index_refusal::names_looked_at(table, update));
+    }
+    names.sort_unstable();
+    names.dedup();
+    names
+}
+
+/// The item that an update makes of the one that is there, of which it is given what it looks at, or of
+/// a key alone; `None` when it is not there and the update does not create it. Or DynamoDB's words for
+/// what does not work.
 fn updated(
     update: &Update,
-    old: Option<&Item>,
+    old: Option<(&Image, &Item)>,
     key: &PrimaryKey,
     table: &Table,
-) -> Result<Option<Item>, ItemRefusal> {
-    let invalid = |text: String| ItemRefusal { text, is_empty_key: false };
+) -> Result<Result<Option<Image>, ItemRefusal>, ReadError> {
+    let invalid =
+        |error: &UpdateError| ItemRefusal { text: error.to_string(), is_empty_key: false };
     let new = match old {
-        Some(old) => update.apply(old),
+        Some((_, part)) => update.apply(part),
         None => update.apply_to_missing(&key.to_item(&table.key_schema)),
-    }
-    .map_err(|error| invalid(error.to_string()))?;
-    if new.size() > ITEM_BYTES_MAX {
-        return Err(invalid(UpdateError::TooLarge.to_string()));
+    };
+    let new = match new {
+        Ok(new) => new,
+        Err(error) => return Ok(Err(invalid(&error))),
+    };
+    let image = match old {
+        Some((image, part)) => image.with_part(part, &new)?,
+        None => Image::made(&new),
+    };
+    if image.size() > ITEM_BYTES_MAX {
+        return Ok(Err(invalid(&UpdateError::TooLarge)));
     }
     if new.values().any(|value| value.nesting_levels() > NESTING_LEVELS_MAX) {
-        return Err(invalid(UpdateError::TooDeep.to_string()));
+        return Ok(Err(invalid(&UpdateError::TooDeep)));
     }
-    index_refusal::check_updated(table, old, &new)?;
-    Ok((old.is_some() || update.creates_item()).then_some(new))
+    let refusal = index_refusal::check_updated(table, old.map(|(_, part)| part), &new);
+    if let Err(refusal) = refusal {
+        return Ok(Err(refusal));
+    }
+    if let Err(refusal) = index_refusal::check_size(table, image.encoded()).map_err(damaged)? {
+        return Ok(Err(refusal));
+    }
+    Ok(Ok((old.is_some() || update.creates_item()).then_some(image)))
 }
 
 /// Whether a condition holds for an item; an item that is not there has no attributes.

@@ -24,8 +24,9 @@ const DYNAMODB_READ_MS: u64 = 250;
 /// The least time between two reads of a shard of a local store: the rest of an idle one of which
 /// nobody tells that records have come.
 const LOCAL_READ_MS: u64 = 100;
-/// The rest of an idle shard if somebody tells that: for what may go untold, as often as Lambda reads.
-const TOLD_IDLE_MS: u64 = 250;
+/// The rest of an idle shard if somebody tells that: for what may go untold, which is what a leader
+/// wrote that died at once. Every mapping reads every shard that often, also while nothing happens.
+const TOLD_IDLE_MS: u64 = 1_000;
 
 /// Where a new mapping starts to read the shards that exist when it is created.
 /// Shards that appear later are always read from their beginning.

@@ -27,6 +27,7 @@ use crate::condition::{Comparator, Condition, Operand, Test};
 use crate::key_condition::Range;
 use crate::path::Path;
 use crate::projection::Projection;
+use crate::resolve::{SharedValue, shared};
 use crate::update::Update;
 
 /// What is said of every statement that cannot be read.
@@ -127,12 +128,12 @@ impl Returning {
 pub struct Where {
     /// An `And` of them, which statements of one text share.
     all: Arc<Test>,
-    values: Vec<AttributeValue>,
+    values: Vec<SharedValue>,
 }
 
 impl Where {
     fn new(tests: Vec<Test>, values: Vec<AttributeValue>) -> Self {
-        Self { all: Arc::new(Test::And(tests)), values }
+        Self { all: Arc::new(Test::And(tests)), values: shared(values) }
     }
 
     fn tests(&self) -> &[Test] {
@@ -238,7 +239,7 @@ fn is_whole(operand: &Operand, attribute: &str) -> bool {
 /// The attribute and the value that a test compares for equality.
 fn equality<'a>(
     test: &'a Test,
-    values: &'a [AttributeValue],
+    values: &'a [SharedValue],
 ) -> Option<(&'a str, &'a AttributeValue)> {
     let Test::Compare { comparator: Comparator::Equal, left, right } = test else {
         return None;

@@ -3,6 +3,7 @@
 //! long as only the values differ that an attribute has to be equal to.
 
 use std::mem;
+use std::sync::Arc;
 
 use model::AttributeValue;
 
@@ -60,7 +61,8 @@ impl Known {
         if let Some(condition) = condition_of(&mut statement) {
             for (at, index) in &self.equal {
                 if let Some(value) = parameters.get_mut(*at) {
-                    index.set(&mut condition.values, mem::replace(value, AttributeValue::Null));
+                    let value = mem::replace(value, AttributeValue::Null);
+                    index.set(&mut condition.values, Arc::new(value));
                 }
             }
         }
@@ -214,6 +216,6 @@ mod tests {
         let is_shared = |one: &Update, other: &Update| std::ptr::eq(one.actions(), other.actions());
         assert!(!is_shared(&first.0, &second.0), "what is said once is not kept");
         assert!(is_shared(&second.0, &third.0));
-        assert!(std::sync::Arc::ptr_eq(&second.1.all, &third.1.all));
+        assert!(Arc::ptr_eq(&second.1.all, &third.1.all));
     }
 }

@@ -10,7 +10,7 @@ use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
-use partition::{Batch, Entry, EntryError, Reply, decode_entry};
+use partition::{Batch, Entry, EntryError, Reply, decode_entry, entry_counts};
 use serde::de::{SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -21,6 +21,7 @@ use crate::ring::ArcId;
 #[derive(Clone)]
 pub struct Payload {
     bytes: Bytes,
+    counts: usize,
     shared: Arc<Mutex<Shared>>,
 }
 
@@ -31,10 +32,10 @@ struct Shared {
     outcome: Option<Arc<Outcome>>,
 }
 
-/// What comes of an entry is kept only up to so many times the bytes of the entry, and so many more: a
+/// What comes of an entry is kept only up to so many times what the entry counts, and so many more: a
 /// put makes its item, a record with two images and some index entries. An update of a few bytes may
 /// write 400 KB and two images of it, thousands of times its own bytes, and of the entries that are new
-/// only the bytes are bounded.
+/// only what they count is bounded.
 const OUTCOME_TIMES_MAX: usize = 8;
 const OUTCOME_BYTES_MORE: usize = 256 * 1024;
 
@@ -74,14 +75,21 @@ impl Payload {
     /// These bytes, which nobody has decoded yet.
     #[must_use]
     pub fn new(bytes: Bytes) -> Self {
-        Self { bytes, shared: Arc::default() }
+        Self { counts: entry_counts(&bytes).unwrap_or(0), bytes, shared: Arc::default() }
     }
 
     /// The bytes of an entry, and what they say.
     #[must_use]
     pub fn of(bytes: Bytes, entry: Arc<Entry>) -> Self {
         let shared = Shared { decoded: Decoded::Kept(entry), outcome: None };
-        Self { bytes, shared: Arc::new(Mutex::new(shared)) }
+        Self { shared: Arc::new(Mutex::new(shared)), ..Self::new(bytes) }
+    }
+
+    /// What its commands count, by which it is bounded what is kept of it: what they would take, were
+    /// each said as it is. At least the bytes that there are, at most 4 GiB.
+    #[must_use]
+    pub fn counts(&self) -> usize {
+        self.counts.min(u32::MAX as usize).max(self.bytes.len())
     }
 
     /// The bytes.
@@ -123,7 +131,7 @@ impl Payload {
     /// Keeps what was worked out for those who share the entry, if it is new, nobody else was
     /// earlier, and it is not much larger than the entry.
     pub(super) fn keep_outcome(&self, outcome: Outcome) {
-        let bytes_max = OUTCOME_TIMES_MAX * self.bytes.len() + OUTCOME_BYTES_MORE;
+        let bytes_max = OUTCOME_TIMES_MAX * self.counts() + OUTCOME_BYTES_MORE;
         let is_small = outcome.batch.size() <= bytes_max;
         let mut shared = self.lock();
         if is_small && matches!(shared.decoded, Decoded::Kept(_)) && shared.outcome.is_none() {
@@ -208,8 +216,11 @@ impl<'de> Visitor<'de> for BytesVisitor {
 
 #[cfg(test)]
 mod tests {
-    use model::EpochMillis;
-    use partition::{Command, Op, encode_entry};
+    use std::collections::BTreeMap;
+
+    use expression::{Placeholders, parse_update};
+    use model::{EpochMillis, KeyValue, PrimaryKey};
+    use partition::{Command, Op, TableId, Write, WriteAction, encode_entry};
 
     use super::*;
     use crate::node::types::log_id;
@@ -279,11 +290,34 @@ mod tests {
     #[test]
     fn an_outcome_that_is_much_larger_than_its_entry_is_not_kept() {
         let place = (ArcId::FIRST, log_id(1, 7));
-        let entry = Entry { now: EpochMillis(7), commands: vec![Command::ForgetTokens] };
-        let bytes = Bytes::from(encode_entry(&entry).unwrap());
-        let most = OUTCOME_TIMES_MAX * bytes.len() + OUTCOME_BYTES_MORE;
-        for (size, is_kept) in [(most, true), (most + 1, false)] {
-            let payload = Payload::new(bytes.clone());
+        let nothing = Entry { now: EpochMillis(7), commands: vec![Command::ForgetTokens] };
+        let text = "long".repeat(100);
+        let values = BTreeMap::from([(":v".to_owned(), text.as_str().into())]);
+        let mut placeholders = Placeholders::new(None, Some(values)).unwrap();
+        let update = parse_update("SET a = :v", &mut placeholders).unwrap();
+        let write = |number: u64| Write {
+            table: TableId(1),
+            key: PrimaryKey { partition: KeyValue::S(number.to_string()), sort: None },
+            action: WriteAction::Update(update.clone()),
+            condition: None,
+            return_old: false,
+            return_new: false,
+            return_on_failure: false,
+        };
+        let commands = (0..25).map(|number| Command::Write(Box::new(write(number)))).collect();
+        let alike = Entry { now: EpochMillis(7), commands };
+        let most = |counts| OUTCOME_TIMES_MAX * counts + OUTCOME_BYTES_MORE;
+        let bytes_of = |entry| Bytes::from(encode_entry(entry).unwrap());
+        let (few, many) = (most(bytes_of(&nothing).len()), most(25 * text.len()));
+        assert!(bytes_of(&alike).len() < 2 * text.len());
+        for (entry, size, is_kept) in [
+            (&nothing, few, true),
+            (&nothing, few + 1, false),
+            // What is said once counts as often as it is meant.
+            (&alike, many, true),
+            (&alike, 2 * many, false),
+        ] {
+            let payload = Payload::new(bytes_of(entry));
             payload.decode().unwrap();
             let op = Op::Put(vec![1], vec![0; size - 1].into());
             let batch = Arc::new(Batch { ops: vec![op] });

@@ -224,7 +224,8 @@ fn gather(
         bytes.shrink_to_fit();
     }
     let bytes = Bytes::from(bytes).slice(begins_at..);
-    Ok(Gathered { entry: Arc::new(Entry { now, commands }), bytes, waiters, writes })
+    let entry = Arc::new(Entry { now, commands });
+    Ok(Gathered { entry, bytes, waiters, writes })
 }
 
 /// What commands are answered with that no entry has room for.

@@ -102,10 +102,10 @@ fn one_arc() -> u32 {
 /// writes without their item collections; in 3 and 4 the state had a journal of its own; in
 /// 5 and 6 items did not say their size; in 7 and 8 the tree held the records of streams; in 9 and 10
 /// each record of a stream was a row; in 11 and 12 entries of one index key were in the order of their
-/// items' keys.
-const FORMAT_ONE_ARC: u32 = 13;
+/// items' keys; in 13 and 14 each command of the log was said as it is.
+const FORMAT_ONE_ARC: u32 = 15;
 /// The format of a directory with several arcs.
-const FORMAT_ARCS: u32 = 14;
+const FORMAT_ARCS: u32 = 16;
 
 impl Identity {
     /// Who a new directory belongs to.
@@ -338,11 +338,13 @@ mod tests {
             r#"{"format":6,"cluster":"c","node":258,"arcs":3}"#,
             r#"{"format":10,"cluster":"c","node":258,"arcs":3}"#,
             r#"{"format":11,"cluster":"c","node":258,"arcs":1}"#,
-            r#"{"format":15,"cluster":"c","node":258,"arcs":1}"#,
+            r#"{"format":13,"cluster":"c","node":258,"arcs":1}"#,
+            r#"{"format":14,"cluster":"c","node":258,"arcs":3}"#,
+            r#"{"format":17,"cluster":"c","node":258,"arcs":1}"#,
         ] {
             fs::write(directory.join(IDENTITY), other).unwrap();
             let Err(Problem::Other(reason)) = read_identity(&directory) else { panic!("{other}") };
-            assert!(reason.contains("reads the formats 13 and 14: take what you need"), "{reason}");
+            assert!(reason.contains("reads the formats 15 and 16: take what you need"), "{reason}");
         }
         fs::write(directory.join(IDENTITY), "x").unwrap();
         assert!(matches!(read_identity(&directory), Err(Problem::Damaged(_))));

@@ -9,13 +9,13 @@ use openraft::EntryPayload;
 use super::record::Record;
 use crate::node::types::{Entry, LogId, Payload, Vote, log_id};
 
-/// The newest entries, and their bytes, whose commands are kept decoded with what came of them, so that
+/// The newest entries, and what they count, whose commands are kept decoded with what came of them, so that
 /// all nodes of a process apply what one of them has worked out. They are a few entries apart, of up
 /// to some hundred kilobytes where many write at once; what is kept longer only takes memory, for
 /// small entries several times what their bytes do. What comes of an entry is kept only in proportion to
-/// its bytes (see `payload`), so that all of it takes about 50 MB at most for each arc.
+/// that (see `payload`), so that all of it takes about 50 MB at most for each arc.
 const DECODED_ENTRIES_MAX: usize = 64;
-const DECODED_BYTES_MAX: usize = 4 * 1024 * 1024;
+const DECODED_COUNT_MAX: usize = 4 * 1024 * 1024;
 
 /// An entry's place.
 #[derive(Debug, Clone)]
@@ -39,9 +39,9 @@ pub(super) struct Group {
     forgotten: usize,
     /// What the kept entries take in memory.
     pub(super) kept_bytes: usize,
-    /// The newest entries, the oldest first, and their bytes.
+    /// The newest entries, the oldest first, and what they count.
     new: VecDeque<Payload>,
-    new_bytes: usize,
+    new_count: usize,
 }
 
 /// An entry, or where it has to be read.
@@ -87,12 +87,12 @@ impl Group {
     /// Lets go of what the commands of older entries say.
     fn note_new(&mut self, entry: &Entry) {
         let EntryPayload::Normal(payload) = &entry.payload else { return };
-        self.new_bytes += payload.bytes().len();
+        self.new_count += payload.counts();
         self.new.push_back(payload.clone());
-        while (self.new_bytes > DECODED_BYTES_MAX || self.new.len() > DECODED_ENTRIES_MAX)
+        while (self.new_count > DECODED_COUNT_MAX || self.new.len() > DECODED_ENTRIES_MAX)
             && let Some(old) = self.new.pop_front()
         {
-            self.new_bytes -= old.bytes().len();
+            self.new_count -= old.counts();
             old.forget_decoded();
         }
     }
@@ -239,12 +239,12 @@ mod tests {
                 let entry = Entry::new(log_id(1, index), EntryPayload::Normal(payload));
                 group.take(index, Record::Entry(entry), true).unwrap();
             }
-            (group.new.len(), group.new_bytes)
+            (group.new.len(), group.new_count)
         };
         assert_eq!(newest(10, 100), (10, 1_000));
         assert_eq!(newest(100, 100), (DECODED_ENTRIES_MAX, DECODED_ENTRIES_MAX * 100));
-        assert_eq!(newest(10, DECODED_BYTES_MAX / 4), (4, DECODED_BYTES_MAX));
-        assert_eq!(newest(2, DECODED_BYTES_MAX + 1), (0, 0));
+        assert_eq!(newest(10, DECODED_COUNT_MAX / 4), (4, DECODED_COUNT_MAX));
+        assert_eq!(newest(2, DECODED_COUNT_MAX + 1), (0, 0));
     }
 
     #[test]
