@@ -65,11 +65,13 @@ pub enum Mutation {
     ForgetDecision,
     /// A transaction over several arcs is answered before its decision is durable.
     AnswerBeforeDecision,
+    /// A write that is said by what it has beside another one gets that one's condition whole.
+    ConditionOfModel,
 }
 
 impl Mutation {
     /// All of them.
-    pub const ALL: [Self; 29] = [
+    pub const ALL: [Self; 30] = [
         Self::ReplyBeforeSync,
         Self::IgnoreSyncError,
         Self::SkipDirectorySync,
@@ -99,6 +101,7 @@ impl Mutation {
         Self::UnguardedDelivery,
         Self::ForgetDecision,
         Self::AnswerBeforeDecision,
+        Self::ConditionOfModel,
     ];
 }
 

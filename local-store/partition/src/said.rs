@@ -10,6 +10,7 @@ use model::{KeyValue, PrimaryKey};
 use serde::{Deserialize, Serialize};
 
 use crate::command::{Command, Write, WriteAction};
+use crate::mutation::{self, Mutation};
 
 /// A command in an entry.
 #[derive(Debug, Serialize, Deserialize)]
@@ -97,6 +98,8 @@ pub(crate) fn count_alike(
 
 fn like(model: &Write, key: Cow<'_, PrimaryKey>, values: OtherValues) -> Write {
     let condition = model.condition.as_ref();
+    let is_whole = mutation::is_active(Mutation::ConditionOfModel);
+    let values = if is_whole { OtherValues::default() } else { values };
     Write {
         table: model.table,
         key: key.into_owned(),

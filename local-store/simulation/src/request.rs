@@ -95,6 +95,14 @@ pub enum Request {
     Write(Write),
     /// Changes several items or none; within ten minutes, once for each token.
     Transact(Option<String>, Vec<Write>),
+    /// Adds the same to the numbers of several items, to each of them only if its number is this one.
+    /// Each of these writes succeeds or fails by itself, as those of `BatchExecuteStatement` do.
+    RaiseEach {
+        /// What is added.
+        by: u64,
+        /// Keys of items, no two the same, and the numbers that they must have.
+        expected: Vec<(String, u64)>,
+    },
     /// Reads items, all as of one moment, as `TransactGetItems` does when strong.
     Get {
         /// Which.
@@ -142,6 +150,8 @@ pub enum Answer {
     Transacted,
     /// None was made, because of a condition.
     Cancelled,
+    /// Whether each of several writes was made, or its condition did not hold.
+    Each(Vec<Result<bool, Failure>>),
     /// Items in the order of their keys in the request.
     Items(Vec<Option<Item>>),
     /// Shards, parents first.

@@ -12,7 +12,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use super::codec;
-use crate::request::{Answer, Change, Endpoint, Failure, Request, Shard, Start, TABLE, Write};
+use crate::request::{
+    Answer, Change, Endpoint, Failure, KEY, Request, Shard, Start, TABLE, WRITE_ID, Write,
+};
 
 /// How long a client waits for an answer.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -137,6 +139,19 @@ impl WireEndpoint {
             (400, answer) => Err(refusal(&answer)),
             (status, answer) => Err(Failure::Unknown(format!("status {status}: {answer}"))),
         }
+    }
+
+    async fn raise_each(&self, by: u64, expected: &[(String, u64)]) -> Result<Answer, Failure> {
+        let text = format!(
+            "UPDATE \"{TABLE}\" SET \"{WRITE_ID}\" = \"{WRITE_ID}\" + ? WHERE \"{KEY}\" = ? AND \"{WRITE_ID}\" = ?"
+        );
+        let number = |number: u64| json!({"N": number.to_string()});
+        let statement = |(key, from): &(String, u64)| json!({"Statement": text, "Parameters": [number(by), {"S": key}, number(*from)]});
+        let statements: Vec<Value> = expected.iter().map(statement).collect();
+        let request = json!({"Statements": statements});
+        let answer = self.ask("DynamoDB_20120810.BatchExecuteStatement", &request).await?;
+        let responses = answer.get("Responses").and_then(Value::as_array);
+        Ok(Answer::Each(responses.into_iter().flatten().map(is_made).collect()))
     }
 
     async fn get(&self, keys: &[String], strong: bool) -> Result<Vec<Option<Item>>, Failure> {
@@ -287,6 +302,18 @@ fn has_reasons_among(answer: &Value, expected: &[&str]) -> bool {
     })
 }
 
+/// Whether a statement of a batch was carried out, or its condition did not hold.
+fn is_made(response: &Value) -> Result<bool, Failure> {
+    match response.pointer("/Error/Code").and_then(Value::as_str) {
+        None => Ok(true),
+        Some("ConditionalCheckFailed") => Ok(false),
+        Some("ResourceNotFound" | "ThrottlingError" | "TransactionConflict") => {
+            Err(Failure::Refused(response.to_string()))
+        }
+        Some(_) => Err(Failure::Defect(response.to_string())),
+    }
+}
+
 /// A request that was refused: for now, or for ever, which no request of these clients may be.
 fn refusal(answer: &Value) -> Failure {
     match error_name(answer) {
@@ -313,6 +340,7 @@ impl Endpoint for WireEndpoint {
         match request {
             Request::Write(write) => self.change(&write).await,
             Request::Transact(token, writes) => self.transact(token, &writes).await,
+            Request::RaiseEach { by, expected } => self.raise_each(by, &expected).await,
             Request::Get { keys, strong } => self.get(&keys, strong).await.map(Answer::Items),
             Request::Shards => self.shards().await.map(Answer::Shards),
             Request::Records { shard, start, limit } => self.records(&shard, &start, limit).await,

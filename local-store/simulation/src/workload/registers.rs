@@ -6,10 +6,17 @@ use std::collections::BTreeMap;
 use super::{Client, item, number, write};
 use crate::checkers::linearizability::{Kind, Operation, State};
 use crate::history::{Fate, state_of};
-use crate::request::{Answer, Change, Endpoint, Expression, KEY, OWNER, Request, WRITE_ID, Write};
+use crate::request::{
+    Answer, Change, Endpoint, Expression, Failure, KEY, OWNER, Request, WRITE_ID, Write,
+};
 
 /// Owners that items are given, so that index entries move.
 const OWNERS: usize = 5;
+/// Items whose numbers are raised together.
+const RAISED: usize = 4;
+/// Bits of what numbers are raised by: drawn at random, no two sums are the same, and thousands of them
+/// fit a number.
+const RAISE_BITS: u32 = 48;
 
 /// Runs until the end is signalled.
 pub async fn run<E: Endpoint>(mut client: Client<E>, keys: Vec<String>) {
@@ -27,6 +34,7 @@ pub async fn run<E: Endpoint>(mut client: Client<E>, keys: Vec<String>) {
                 put(&mut client, &key, Some(expected), &mut known).await;
             }
             80..90 => delete(&client, &key, &mut known).await,
+            90..95 => raise_each(&mut client, &mut known).await,
             _ => touch(&client, &key).await,
         }
     }
@@ -118,6 +126,59 @@ async fn delete<E: Endpoint>(client: &Client<E>, key: &str, known: &mut BTreeMap
     };
     client.history.register(key, Operation { call, seen, kind: Kind::Delete });
     client.history.deleted(key, fate, seen.and_then(|(_, state)| state));
+}
+
+/// Raises the numbers of several items by the same in one request, those that are still what they were
+/// known to be. What such writes do alike is said once in the log.
+async fn raise_each<E: Endpoint>(client: &mut Client<E>, known: &mut BTreeMap<String, State>) {
+    let by = client.random.next_u64() >> (u64::BITS - RAISE_BITS) | 1;
+    let held = known.iter().filter_map(|(key, state)| Some((key.clone(), (*state)?)));
+    let mut expected: Vec<(String, u64)> = held.collect();
+    let first = client.choose(expected.len().saturating_sub(1));
+    expected.rotate_left(first);
+    expected.truncate(RAISED);
+    if expected.is_empty() {
+        return;
+    }
+    let request = Request::RaiseEach { by, expected: expected.clone() };
+    let call = client.history.tick();
+    let answer = client.ask(request).await;
+    let end = client.history.tick();
+    let fates: Vec<Fate> = match answer {
+        Ok(Answer::Each(made)) if made.len() == expected.len() => {
+            made.into_iter().map(|made| fate_of(client, made)).collect()
+        }
+        Ok(other) => return client.strange("raises", &other),
+        Err(fate) => vec![fate; expected.len()],
+    };
+    for ((key, from), fate) in expected.into_iter().zip(fates) {
+        let id = from + by;
+        let seen = (fate == Fate::Acknowledged).then_some((end, Some(from)));
+        if fate != Fate::NotMade {
+            let kind = Kind::WriteIf(Some(from), id);
+            client.history.register(&key, Operation { call, seen, kind });
+        }
+        client.history.wrote(id, &key, fate);
+        if fate == Fate::Acknowledged {
+            known.insert(key, Some(id));
+        } else {
+            // What it is now is not told.
+            known.remove(&key);
+        }
+    }
+}
+
+/// What one of several writes came to.
+fn fate_of<E: Endpoint>(client: &Client<E>, made: Result<bool, Failure>) -> Fate {
+    match made {
+        Ok(true) => Fate::Acknowledged,
+        Ok(false) | Err(Failure::Refused(_)) => Fate::NotMade,
+        Err(Failure::Unknown(_)) => Fate::Unknown,
+        Err(Failure::Defect(what)) => {
+            client.history.records().defects.push(what);
+            Fate::Unknown
+        }
+    }
 }
 
 /// Stores what is there already: no change, so no stream record.

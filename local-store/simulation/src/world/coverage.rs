@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 pub type Counts = BTreeMap<&'static str, u64>;
 
 /// What has to happen in every batch of runs with one node.
-pub const ONE_NODE: [&str; 19] = [
+pub const ONE_NODE: [&str; 20] = [
     "kill one",
     "power cut",
     "power cut in recovery",
@@ -27,6 +27,7 @@ pub const ONE_NODE: [&str; 19] = [
     "partition split",
     "index made in use",
     "records trimmed",
+    "writes alike",
 ];
 /// What has to happen besides in every batch of runs with several nodes.
 pub const SEVERAL_NODES: [&str; 9] = [

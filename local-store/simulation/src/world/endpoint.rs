@@ -95,6 +95,11 @@ impl Endpoint for SimulatedEndpoint {
             Ok(Err(_)) => Err(Failure::Unknown("the connection broke".to_owned())),
             Err(_) => Err(Failure::Unknown("no answer in time".to_owned())),
         };
+        if let Ok(Answer::Each(made)) = &result
+            && made.iter().filter(|made| **made == Ok(true)).count() > 1
+        {
+            self.cluster.environment.coverage.hit("writes alike");
+        }
         self.cluster.environment.note(match &result {
             Ok(Answer::ConditionFailed(_) | Answer::Cancelled) => "condition failed",
             Ok(_) => "answer",

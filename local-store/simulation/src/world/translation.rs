@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 
 use expression::{ExpressionKind, Placeholders, parse_condition, parse_update};
 use model::{
-    Item, KeyAttribute, KeyAttributeType, KeySchema, KeyValue, PrimaryKey, StreamViewType,
+    Item, KeyAttribute, KeyAttributeType, KeySchema, KeyValue, Number, PrimaryKey, StreamViewType,
 };
 use partition::{
     Billing, CancellationReason, Command, CreateTable, IndexChange, IndexDefinition, IndexKind,
@@ -17,7 +17,7 @@ use partition::{
 use super::replica::{Replica, Snapshot};
 use crate::request::{
     Answer, Change, Expression, Failure, INDEX, KEY, LATE_INDEX, OWNER, Request, Shard, Start,
-    TABLE, Write,
+    TABLE, WRITE_ID, Write,
 };
 
 fn attribute(name: &str) -> KeyAttribute {
@@ -83,6 +83,18 @@ pub async fn serve(replica: &dyn Replica, request: Request) -> Result<Answer, Fa
             let command = Command::Transaction(Box::new(transaction));
             answer(first(replica.submit(vec![command]).await?)?)
         }
+        Request::RaiseEach { by, expected } => {
+            let table = find_table(&replica.read(false).await?)?;
+            let writes =
+                expected.into_iter().map(|(key, from)| translate(table, raise(key, from, by)));
+            let commands = writes.map(|write| Ok(Command::Write(Box::new(write?))));
+            let replies = replica.submit(commands.collect::<Result<_, Failure>>()?).await?;
+            let is_made = |reply| match answer(reply)? {
+                Answer::ConditionFailed(_) => Ok(false),
+                _ => Ok(true),
+            };
+            Ok(Answer::Each(replies.into_iter().map(is_made).collect()))
+        }
         Request::Get { keys, strong: true } if keys.len() > 1 => {
             replica.get_together(keys).await.map(Answer::Items)
         }
@@ -93,6 +105,17 @@ pub async fn serve(replica: &dyn Replica, request: Request) -> Result<Answer, Fa
         Request::Records { shard, start, limit } => {
             records(&replica.read(false).await?, &shard, &start, limit)
         }
+    }
+}
+
+/// Adds to the number of an item that has this one.
+fn raise(key: String, from: u64, by: u64) -> Write {
+    let change = Expression::new(&format!("SET {WRITE_ID} = {WRITE_ID} + :by"));
+    let condition = Expression::new(&format!("{WRITE_ID} = :from"));
+    Write {
+        key,
+        change: Change::Update(change.with(":by", Number::from(by))),
+        condition: Some(condition.with(":from", Number::from(from))),
     }
 }
 
