@@ -17,6 +17,9 @@ use crate::path::Path;
 use crate::placeholders::Placeholders;
 use crate::resolve::{Resolver, SharedValue, ValueIndex, shared};
 
+/// Paths that most conditions read, at most: room for them is asked for once.
+const PATHS_EXPECTED: usize = 8;
+
 /// A comparison operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Comparator {
@@ -172,7 +175,7 @@ impl Condition {
 
     /// Every path that the condition reads, in the order of the expression.
     pub fn paths(&self) -> impl Iterator<Item = &Path> {
-        let mut paths = Vec::new();
+        let mut paths = Vec::with_capacity(PATHS_EXPECTED);
         self.test.collect_paths(&mut paths);
         paths.into_iter()
     }

@@ -22,6 +22,9 @@ use crate::stream::{self, ItemChange, Sequence};
 use crate::table::Table;
 use crate::time_to_live::{self, TimeToLive};
 
+/// Attributes that most writes look at, at most: room for them is asked for once.
+const NAMES_EXPECTED: usize = 16;
+
 /// Makes a write. `stored` is the key of its item as the engine has it.
 pub(crate) fn apply_write(
     overlay: &mut Overlay<'_>,
@@ -158,7 +161,7 @@ fn refused(refusal: ItemRefusal) -> Reply {
 /// The attributes of an item that its write looks at, in order. What is not among them is neither
 /// decoded nor encoded again.
 fn names_looked_at<'w>(write: &'w Write, table: &'w Table) -> Vec<&'w str> {
-    let mut names: Vec<&str> = Vec::new();
+    let mut names: Vec<&str> = Vec::with_capacity(NAMES_EXPECTED);
     if let Some(condition) = &write.condition {
         names.extend(condition.paths().map(Path::root));
     }

@@ -3,8 +3,8 @@
 //! `tree` reads any JSON without losing what plain parsers lose (duplicate names, number texts);
 //! `decode` turns parts of it into items with DynamoDB's checks and words, of which `fault` has two
 //! kinds; `scan` and `view` read items without a tree, for texts that are right; `stored` makes of
-//! those what is stored, and `request` reads a request in which they stand; `encode` writes items, and
-//! `encoded` what is stored of them.
+//! those what is stored, and `request` reads a request, in which they may stand; `encode` writes items,
+//! and `encoded` what is stored of them.
 //! Requests and responses themselves are known only to the server.
 
 mod decode;

@@ -1,8 +1,9 @@
-//! Requests that put items: read into a tree whose items are in their stored form already.
+//! Requests: read into a tree, in which items that are put are in their stored form already.
 //!
 //! Most requests are right and small, and are read in one go over their text. Whatever is not plainly
 //! right, or large, is read by `tree`, which says what is wrong with it.
 
+use std::borrow::Cow;
 use std::cell::Cell;
 
 use super::scan::Scanner;
@@ -13,12 +14,14 @@ use super::tree::{self, Json, JsonError};
 const BYTES_MAX: usize = 1024 * 1024;
 /// Levels that are followed; requests that put items have six and those of an expression's values.
 const DEPTH_MAX: usize = 100;
+/// Strings of so many bytes are looked for again: it takes less than to read shorter ones anew.
+const REPEATED_BYTES_MIN: usize = 64;
 /// In a path: any name.
 pub const ANY_NAME: &str = "*";
 
 /// Reads one JSON value from the whole of `text`, in which items may stand under these names, each
-/// one level below the one before it. Arrays have no names: they are looked into.
-/// An item that is plainly right becomes [`Json::Item`].
+/// one level below the one before it; none do without a name. Arrays have no names: they are looked
+/// into. An item that is plainly right becomes [`Json::Item`].
 ///
 /// # Errors
 /// As [`tree::parse_request`], which reads what is not plainly right.
@@ -32,8 +35,10 @@ pub fn parse_with_items<'t>(text: &'t [u8], path: &[&str]) -> Result<Json<'t>, J
 
 fn read<'t>(text: &'t str, path: &[&str]) -> Option<Json<'t>> {
     let mut scanner = Scanner::new(text);
-    let room = Room { values: Cell::new(tree::values_max(text.len())), item: Cell::default() };
-    let json = value(&mut scanner, Some(path), &room, DEPTH_MAX)?;
+    let values = Cell::new(tree::values_max(text.len()));
+    let room = Room { values, item: Cell::default(), escaped: Cell::default() };
+    let path = Some(path).filter(|path| !path.is_empty());
+    let json = value(&mut scanner, path, &room, DEPTH_MAX)?;
     scanner.is_at_end().then_some(json)
 }
 
@@ -43,6 +48,8 @@ struct Room<'t> {
     values: Cell<usize>,
     /// Where an item is read, and written before it is known how long it gets.
     item: Cell<ItemRoom<'t>>,
+    /// The last long string that had escapes, as it stands and what it says.
+    escaped: Cell<Option<(&'t str, String)>>,
 }
 
 /// `path` is what is left of it, if it leads here.
@@ -79,11 +86,31 @@ fn value<'t>(
             })?;
             Json::Array(members)
         }
-        b'"' => Json::String(scanner.string()?),
+        b'"' => Json::String(string(scanner, room)?),
         b't' | b'f' => Json::Bool(scanner.boolean()?),
         b'n' => scanner.null().then_some(Json::Null)?,
         _ => tree::parse(scanner.raw()?.as_bytes()).ok()?,
     })
+}
+
+/// A string. Statements of one request are often the same text, and names in it stand between
+/// quotation marks, which are escaped.
+fn string<'t>(scanner: &mut Scanner<'t>, room: &Room<'t>) -> Option<Cow<'t, str>> {
+    let known = room.escaped.take();
+    if let Some((written, said)) = &known
+        && scanner.exactly(written.as_bytes())
+    {
+        let said = said.clone();
+        room.escaped.set(known);
+        return Some(Cow::Owned(said));
+    }
+    let (said, written) = scanner.try_read(Scanner::string)?;
+    let escaped = match &said {
+        Cow::Owned(text) if written.len() >= REPEATED_BYTES_MIN => Some((written, text.clone())),
+        _ => known,
+    };
+    room.escaped.set(escaped);
+    Some(said)
 }
 
 /// What is left of a path behind a name.
@@ -94,6 +121,8 @@ fn step<'p, 'n>(path: &'p [&'n str], name: &str) -> Option<&'p [&'n str]> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
     use crate::json::{decode_item, parse, parse_request};
 
@@ -131,6 +160,57 @@ mod tests {
         assert!(matches!(puts[1].get("DeleteRequest").unwrap().get("Key"), Some(Json::Object(_))));
         assert!(matches!(json.get("Item"), Some(Json::Object(_))));
         assert_eq!(spelled_out(json), parse(text.as_bytes()).unwrap());
+    }
+
+    proptest! {
+        /// Texts that are JSON, some of them damaged at a place, in which long strings come again, also
+        /// with other ends.
+        #[test]
+        fn without_a_path_a_request_is_the_same_tree(
+            parts in prop::collection::vec((0_usize..12, any::<bool>()), 1..20),
+            damage in prop::option::weighted(0.3, (0_usize..600, any::<u8>())),
+        ) {
+            let long = "\\\"name\\\" = ? AND ".repeat(5);
+            let part = |(kind, is_long): &(usize, bool)| {
+                let text = if *is_long { long.as_str() } else { "a\\n" };
+                match kind {
+                    0 => "null".to_owned(),
+                    1 => " [true, -1.5e3]".to_owned(),
+                    2 => "123".to_owned(),
+                    3 => r#"{"a":1,"a":2,"b":{}}"#.to_owned(),
+                    4 => format!(r#"{{"S" : "{text}"}}"#),
+                    5 => format!(r#"{{"{text}":[]}}"#),
+                    6 => format!(r#""{text}\""#),
+                    7 => format!(r#""{text}\\""#),
+                    8 => format!(r#""{text}é""#),
+                    _ => format!(r#""{text}""#),
+                }
+            };
+            let parts: Vec<String> = parts.iter().map(part).collect();
+            let mut text = format!(r#"{{"Statements":[{}]}}"#, parts.join(",")).into_bytes();
+            if let Some((at, byte)) = damage
+                && let Some(place) = text.get_mut(at)
+            {
+                *place = byte;
+            }
+            match (parse_with_items(&text, &[]), parse_request(&text)) {
+                (Ok(read), Ok(expected)) => prop_assert_eq!(read, expected),
+                (Err(error), Err(expected)) => {
+                    prop_assert_eq!(error.to_string(), expected.to_string());
+                }
+                (read, expected) => prop_assert!(false, "{:?} instead of {:?}", read, expected),
+            }
+        }
+    }
+
+    #[test]
+    fn a_long_string_that_comes_again_is_the_same() {
+        let written = "\\\"name\\\" = ? AND ".repeat(5);
+        let said = written.replace('\\', "");
+        let text = format!(r#"["{written}","{written}","{written}x","{written}"]"#);
+        let json = parse_with_items(text.as_bytes(), &[]).unwrap();
+        let texts: Vec<_> = json.as_array().unwrap().iter().filter_map(Json::as_str).collect();
+        assert_eq!(texts, [said.as_str(), &said, &format!("{said}x"), &said]);
     }
 
     #[test]

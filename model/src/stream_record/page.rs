@@ -1,15 +1,19 @@
 //! A page of `GetRecords` whose records become Lambda's without being decoded: their items are
 //! copied as they stand.
 //!
-//! What a record says is not looked at; whether it can be read is for those to say who read it.
+//! What a record says is not looked at; whether it can be read is for those to say who read it. Most
+//! pages are plainly right, and of an item in one only the end is looked for; other pages are read by
+//! serde, which says what is wrong.
 
+use std::borrow::Cow;
 use std::fmt::Write as _;
 
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 use thiserror::Error;
 
 use super::SequenceNumber;
+use crate::json::scan::Scanner;
 use crate::json::write_string;
 
 /// Bytes that a record of Lambda has beside its items, about.
@@ -42,7 +46,7 @@ pub struct PageRecord {
 #[error("unreadable page of stream records: {0}")]
 pub struct PageError(String);
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 struct PageBody<'b> {
     #[serde(borrow, rename = "Records")]
     records: Option<Vec<RecordBody<'b>>>,
@@ -50,47 +54,131 @@ struct PageBody<'b> {
     next_shard_iterator: Option<String>,
 }
 
-#[derive(Deserialize)]
+/// A record. Of its texts and items there is the JSON, as it stands.
+#[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct RecordBody<'b> {
-    #[serde(borrow, rename = "eventID")]
-    event_id: Option<&'b RawValue>,
-    #[serde(borrow)]
-    event_name: Option<&'b RawValue>,
-    #[serde(borrow)]
-    event_version: Option<&'b RawValue>,
-    #[serde(borrow)]
-    aws_region: Option<&'b RawValue>,
+    #[serde(borrow, default, deserialize_with = "raw", rename = "eventID")]
+    event_id: Option<&'b str>,
+    #[serde(borrow, default, deserialize_with = "raw")]
+    event_name: Option<&'b str>,
+    #[serde(borrow, default, deserialize_with = "raw")]
+    event_version: Option<&'b str>,
+    #[serde(borrow, default, deserialize_with = "raw")]
+    aws_region: Option<&'b str>,
     #[serde(borrow)]
     dynamodb: ChangeBody<'b>,
     #[serde(borrow)]
     user_identity: Option<IdentityBody<'b>>,
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 struct ChangeBody<'b> {
     approximate_creation_date_time: Option<f64>,
+    #[serde(borrow, default, deserialize_with = "raw")]
+    keys: Option<&'b str>,
+    #[serde(borrow, default, deserialize_with = "raw")]
+    new_image: Option<&'b str>,
+    #[serde(borrow, default, deserialize_with = "raw")]
+    old_image: Option<&'b str>,
     #[serde(borrow)]
-    keys: Option<&'b RawValue>,
-    #[serde(borrow)]
-    new_image: Option<&'b RawValue>,
-    #[serde(borrow)]
-    old_image: Option<&'b RawValue>,
-    sequence_number: String,
+    sequence_number: Cow<'b, str>,
     size_bytes: Option<i64>,
-    #[serde(borrow)]
-    stream_view_type: Option<&'b RawValue>,
+    #[serde(borrow, default, deserialize_with = "raw")]
+    stream_view_type: Option<&'b str>,
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 struct IdentityBody<'b> {
-    #[serde(borrow)]
-    principal_id: Option<&'b RawValue>,
-    #[serde(borrow, rename = "Type")]
-    identity_type: Option<&'b RawValue>,
+    #[serde(borrow, default, deserialize_with = "raw")]
+    principal_id: Option<&'b str>,
+    #[serde(borrow, default, deserialize_with = "raw", rename = "Type")]
+    identity_type: Option<&'b str>,
 }
+
+/// A value as it stands; none for `null`.
+fn raw<'de: 'b, 'b, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'b str>, D::Error> {
+    Ok(Option::<&RawValue>::deserialize(deserializer)?.map(RawValue::get))
+}
+
+/// Takes in the value of a member. `None` if there is none, or was one before.
+fn set<T>(member: &mut Option<T>, value: Option<T>) -> Option<()> {
+    if member.is_some() {
+        return None;
+    }
+    *member = value;
+    member.as_ref().map(drop)
+}
+
+impl<'b> PageBody<'b> {
+    /// Reads a page that is plainly right.
+    fn scan(text: &'b str) -> Option<Self> {
+        let mut page = Self::default();
+        let mut scanner = Scanner::new(text);
+        scanner.object(|scanner, name| match &*name {
+            "Records" => {
+                let mut records = Vec::new();
+                scanner.array(|scanner| {
+                    records.push(RecordBody::scan(scanner)?);
+                    Some(())
+                })?;
+                set(&mut page.records, Some(records))
+            }
+            "NextShardIterator" => {
+                let iterator = scanner.string().map(Cow::into_owned);
+                set(&mut page.next_shard_iterator, iterator)
+            }
+            _ => scanner.raw().map(drop),
+        })?;
+        scanner.is_at_end().then_some(page)
+    }
+}
+
+/// The members of a record, as the streams of a local store have them in order.
+#[derive(Clone, Copy)]
+enum RecordMember {
+    EventId,
+    EventName,
+    EventVersion,
+    AwsRegion,
+    Change,
+    UserIdentity,
+}
+
+const RECORD_MEMBERS: [(&str, Option<RecordMember>); 7] = [
+    ("eventID", Some(RecordMember::EventId)),
+    ("eventName", Some(RecordMember::EventName)),
+    ("eventVersion", Some(RecordMember::EventVersion)),
+    // What Lambda says of it is always the same.
+    ("eventSource", None),
+    ("awsRegion", Some(RecordMember::AwsRegion)),
+    ("dynamodb", Some(RecordMember::Change)),
+    ("userIdentity", Some(RecordMember::UserIdentity)),
+];
+
+/// The members of a change, in the same order.
+#[derive(Clone, Copy)]
+enum ChangeMember {
+    CreationTime,
+    Keys,
+    NewImage,
+    OldImage,
+    SequenceNumber,
+    SizeBytes,
+    ViewType,
+}
+
+const CHANGE_MEMBERS: [(&str, ChangeMember); 7] = [
+    ("ApproximateCreationDateTime", ChangeMember::CreationTime),
+    ("Keys", ChangeMember::Keys),
+    ("NewImage", ChangeMember::NewImage),
+    ("OldImage", ChangeMember::OldImage),
+    ("SequenceNumber", ChangeMember::SequenceNumber),
+    ("SizeBytes", ChangeMember::SizeBytes),
+    ("StreamViewType", ChangeMember::ViewType),
+];
 
 impl RecordsPage {
     /// Reads the body of an answer about a stream.
@@ -99,8 +187,14 @@ impl RecordsPage {
     /// The body is not JSON, or something in it has not the shape that `GetRecords` gives it.
     pub fn read(body: &[u8], stream_arn: &str, region: &str) -> Result<Self, PageError> {
         let text = std::str::from_utf8(body).map_err(|error| PageError(error.to_string()))?;
-        let page: PageBody<'_> =
-            serde_json::from_str(text).map_err(|error| PageError(error.to_string()))?;
+        let page = match PageBody::scan(text) {
+            Some(page) => page,
+            None => serde_json::from_str(text).map_err(|error| PageError(error.to_string()))?,
+        };
+        Self::of(page, stream_arn, region)
+    }
+
+    fn of(page: PageBody<'_>, stream_arn: &str, region: &str) -> Result<Self, PageError> {
         let [arn, region] = [stream_arn, region].map(|text| {
             let mut json = String::new();
             write_string(&mut json, text);
@@ -113,14 +207,29 @@ impl RecordsPage {
     }
 }
 
-impl RecordBody<'_> {
+impl<'b> RecordBody<'b> {
+    fn scan(scanner: &mut Scanner<'b>) -> Option<Self> {
+        let (mut record, mut change, mut identity) = (Self::default(), None, None);
+        scanner.usual_object(&RECORD_MEMBERS, |scanner, member| match member.flatten() {
+            Some(RecordMember::EventId) => set(&mut record.event_id, text(scanner)),
+            Some(RecordMember::EventName) => set(&mut record.event_name, text(scanner)),
+            Some(RecordMember::EventVersion) => set(&mut record.event_version, text(scanner)),
+            Some(RecordMember::AwsRegion) => set(&mut record.aws_region, text(scanner)),
+            Some(RecordMember::Change) => set(&mut change, ChangeBody::scan(scanner)),
+            Some(RecordMember::UserIdentity) => set(&mut identity, IdentityBody::scan(scanner)),
+            None => scanner.raw().map(drop),
+        })?;
+        (record.dynamodb, record.user_identity) = (change?, identity);
+        Some(record)
+    }
+
     /// `arn` and `region` are JSON.
     fn into_page_record(self, arn: &str, region: &str) -> Result<PageRecord, PageError> {
         let change = &self.dynamodb;
         let wrong = |what: &str| PageError(format!("record {}: {what}", change.sequence_number));
         let sequence_number = change.sequence_number.parse();
         let sequence_number = sequence_number.map_err(|_| wrong("no sequence number"))?;
-        let begins = |raw: Option<&RawValue>, with| raw.is_none_or(|r| r.get().starts_with(with));
+        let begins = |raw: Option<&str>, with| raw.is_none_or(|raw| raw.starts_with(with));
         let texts = [self.event_id, self.event_name, self.event_version, self.aws_region];
         if !texts.into_iter().all(|text| begins(text, '"')) {
             return Err(wrong("a text is something else"));
@@ -131,26 +240,26 @@ impl RecordBody<'_> {
         Ok(PageRecord {
             sequence_number,
             creation_seconds: change.approximate_creation_date_time.map(rounded_down),
-            keys: change.keys.map(|keys| keys.get().into()),
+            keys: change.keys.map(Into::into),
             lambda_json: self.lambda_json(arn, region).into_boxed_str(),
         })
     }
 
     fn lambda_json(&self, arn: &str, region: &str) -> String {
         let items = self.dynamodb.items().into_iter().filter_map(|(_, item)| item);
-        let length = items.map(|item| item.get().len()).sum::<usize>() + FRAME_LENGTH;
+        let length = items.map(str::len).sum::<usize>() + FRAME_LENGTH;
         let mut out = String::with_capacity(length);
         let mut record = Object::begin(&mut out);
         record.member("eventID", self.event_id);
         record.member("eventName", self.event_name);
-        record.text("eventVersion", self.event_version.map_or("\"1.1\"", RawValue::get));
+        record.text("eventVersion", self.event_version.unwrap_or("\"1.1\""));
         record.text("eventSource", "\"aws:dynamodb\"");
-        record.text("awsRegion", self.aws_region.map_or(region, RawValue::get));
+        record.text("awsRegion", self.aws_region.unwrap_or(region));
         self.dynamodb.write(record.name("dynamodb"));
         if let Some(identity) = &self.user_identity {
             let mut object = Object::begin(record.name("userIdentity"));
-            object.text("principalId", identity.principal_id.map_or("null", RawValue::get));
-            object.text("type", identity.identity_type.map_or("null", RawValue::get));
+            object.text("principalId", identity.principal_id.unwrap_or("null"));
+            object.text("type", identity.identity_type.unwrap_or("null"));
             object.end();
         }
         record.text("eventSourceARN", arn);
@@ -159,8 +268,51 @@ impl RecordBody<'_> {
     }
 }
 
+/// A string, as it stands.
+fn text<'b>(scanner: &mut Scanner<'b>) -> Option<&'b str> {
+    scanner.try_read(Scanner::string).map(|(_, text)| text)
+}
+
+/// An item, of which only the end is looked for.
+fn item<'b>(scanner: &mut Scanner<'b>) -> Option<&'b str> {
+    scanner.unread().filter(|item| item.starts_with('{'))
+}
+
+impl<'b> IdentityBody<'b> {
+    fn scan(scanner: &mut Scanner<'b>) -> Option<Self> {
+        let mut identity = Self::default();
+        scanner.object(|scanner, name| match &*name {
+            "PrincipalId" => set(&mut identity.principal_id, text(scanner)),
+            "Type" => set(&mut identity.identity_type, text(scanner)),
+            _ => scanner.raw().map(drop),
+        })?;
+        Some(identity)
+    }
+}
+
 impl<'b> ChangeBody<'b> {
-    fn items(&self) -> [(&'static str, Option<&'b RawValue>); 3] {
+    fn scan(scanner: &mut Scanner<'b>) -> Option<Self> {
+        let (mut change, mut sequence_number) = (Self::default(), None);
+        scanner.usual_object(&CHANGE_MEMBERS, |scanner, member| match member {
+            Some(ChangeMember::CreationTime) => {
+                set(&mut change.approximate_creation_date_time, seconds(scanner))
+            }
+            Some(ChangeMember::Keys) => set(&mut change.keys, item(scanner)),
+            Some(ChangeMember::NewImage) => set(&mut change.new_image, item(scanner)),
+            Some(ChangeMember::OldImage) => set(&mut change.old_image, item(scanner)),
+            Some(ChangeMember::SequenceNumber) => set(&mut sequence_number, scanner.string()),
+            Some(ChangeMember::SizeBytes) => {
+                let size = scanner.whole_number().and_then(|size| i64::try_from(size).ok());
+                set(&mut change.size_bytes, size)
+            }
+            Some(ChangeMember::ViewType) => set(&mut change.stream_view_type, text(scanner)),
+            None => scanner.raw().map(drop),
+        })?;
+        change.sequence_number = sequence_number?;
+        Some(change)
+    }
+
+    fn items(&self) -> [(&'static str, Option<&'b str>); 3] {
         [("Keys", self.keys), ("NewImage", self.new_image), ("OldImage", self.old_image)]
     }
 
@@ -206,15 +358,23 @@ impl<'o> Object<'o> {
         self.name(name).push_str(json);
     }
 
-    fn member(&mut self, name: &str, raw: Option<&RawValue>) {
+    fn member(&mut self, name: &str, raw: Option<&str>) {
         if let Some(raw) = raw {
-            self.text(name, raw.get());
+            self.text(name, raw);
         }
     }
 
     /// There was at least one member.
     fn end(self) {
         self.out.push('}');
+    }
+}
+
+/// Seconds, with a fraction or without one.
+fn seconds(scanner: &mut Scanner<'_>) -> Option<f64> {
+    match scanner.whole_number() {
+        Some(whole) => u32::try_from(whole).ok().map(f64::from),
+        None => serde_json::from_str(scanner.raw()?).ok(),
     }
 }
 
@@ -337,6 +497,47 @@ mod tests {
         );
     }
 
+    /// Who looks only for the ends of items finds what serde finds, or leaves it to it.
+    #[test]
+    fn pages_that_are_plainly_right_are_read_in_one_go() {
+        let scanned = |body: &str| {
+            PageBody::scan(body).map(|page| RecordsPage::of(page, ARN, "eu-west-1").unwrap())
+        };
+        let by_serde = |body: &str| {
+            RecordsPage::of(serde_json::from_str(body).unwrap(), ARN, "eu-west-1").unwrap()
+        };
+        for (part, instead, is_scanned) in [
+            ("", "", true),
+            ("1573690399", "1.573690399E9", true),
+            ("1573690399", "-0.5", true),
+            ("1573690399", "4294967296", false),
+            ("1573690399", "null", false),
+            ("58", "-58", false),
+            ("58", "9223372036854775807", false),
+            ("\"REMOVE\"", "null", false),
+            ("{\"pk\":{\"S\":\"a\"}}", "null", false),
+            ("\"SizeBytes\":58", "\"size\":{\"x\":[1,null]}", true),
+            ("\"eventVersion\":\"1.1\",", "", true),
+            ("\"ab0e\"", " \"a\\u0062\\\"\" ", true),
+            ("000000000000000000042", "\\u0034\\u0032", true),
+            ("\"Type\":\"Service\"", "\"Other\":7", true),
+            ("\"i\\\"2\"", "null", false),
+        ] {
+            let body = body(part, instead);
+            assert_eq!(scanned(&body).is_some(), is_scanned, "{part} {instead}");
+            assert!(scanned(&body).is_none_or(|page| page == by_serde(&body)), "{part} {instead}");
+            assert_eq!(read(&body), Ok(by_serde(&body)), "{part} {instead}");
+        }
+        for (part, instead) in [
+            ("\"SizeBytes\"", "\"SequenceNumber\":\"7\",\"SizeBytes\""),
+            ("\"eventID\"", "\"eventID\":\"7\",\"eventID\""),
+            ("58", "5.8e1"),
+            ("58", "9223372036854775808"),
+        ] {
+            assert!(read(&body(part, instead)).is_err(), "{instead}");
+        }
+    }
+
     /// Both ways of a record say the same: through the page, and written at once.
     #[test]
     fn what_the_stream_shows_is_what_lambda_reads() {
@@ -358,6 +559,7 @@ mod tests {
         let mut body = String::from("{\"Records\":[");
         record.write_streams_json(&mut body, "eu-west-1").unwrap();
         body.push_str("]}");
+        assert!(PageBody::scan(&body).is_some());
         let page = read(&body).unwrap();
         let read = lambda_record_from_str(&page.records[0].lambda_json).unwrap();
         assert_eq!(read.event_source_arn, ARN);

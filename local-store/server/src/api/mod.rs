@@ -97,11 +97,7 @@ async fn dispatch(store: &Store, target: &str, body: &[u8]) -> Result<String, Ap
         [] => None,
         body => {
             let path = operation.map_or(&[][..], Operation::items_at);
-            let json = if path.is_empty() {
-                json::parse_request(body)
-            } else {
-                json::parse_with_items(body, path)
-            };
+            let json = json::parse_with_items(body, path);
             Some(json.map_err(|e| ApiError::serialization(e.to_string()))?)
         }
     };
