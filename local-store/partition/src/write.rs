@@ -161,8 +161,9 @@ fn refused(refusal: ItemRefusal) -> Reply {
 /// The attributes of an item that its write looks at, in order. What is not among them is neither
 /// decoded nor encoded again.
 fn names_looked_at<'w>(write: &'w Write, table: &'w Table) -> Vec<&'w str> {
-    let mut names: Vec<&str> = Vec::with_capacity(NAMES_EXPECTED);
+    let mut names: Vec<&str> = Vec::new();
     if let Some(condition) = &write.condition {
+        names.reserve(NAMES_EXPECTED);
         names.extend(condition.paths().map(Path::root));
     }
     if let WriteAction::Update(update) = &write.action {

@@ -1,8 +1,8 @@
 //! JSON text read from front to back, without a tree and without copies.
 //!
-//! For texts that are right, which is what stream records are: whatever is not plainly so answers
-//! `None`, without a reason, and is to be read by `tree`. Nothing that `tree` refuses is read here.
-//! What a value means is not known here.
+//! For texts that are right, which is what most requests and stream records are: whatever is not plainly
+//! so answers `None`, without a reason, and is to be read by `tree`. Nothing that `tree` refuses is read
+//! here, but for what [`Scanner::unread`] leaves to be read. What a value means is not known here.
 
 use std::borrow::Cow;
 
@@ -259,6 +259,33 @@ impl<'t> Scanner<'t> {
         self.text.get(start..self.at)
     }
 
+    /// An object as it stands, of which nothing but that it is JSON is looked at. Numbers, which no item
+    /// has in it, are not plainly so.
+    pub(crate) fn object_text(&mut self) -> Option<&'t str> {
+        let start = self.peek().filter(|byte| *byte == b'{').map(|_| self.at)?;
+        self.go_over(LEVELS_MAX)?;
+        self.text.get(start..self.at)
+    }
+
+    fn go_over(&mut self, levels: usize) -> Option<()> {
+        let levels = levels.checked_sub(1)?;
+        match self.peek()? {
+            b'{' => self.members((b'{', b'}'), |scanner| {
+                scanner.expect(b'"')?;
+                scanner.skip_string()?;
+                scanner.expect(b':')?;
+                scanner.go_over(levels)
+            }),
+            b'[' => self.members((b'[', b']'), |scanner| scanner.go_over(levels)),
+            b'"' => {
+                self.at += 1;
+                self.skip_string()
+            }
+            b'n' => self.null().then_some(()),
+            _ => self.boolean().map(drop),
+        }
+    }
+
     /// A value as it stands, where an object is only looked through for its end: what is in it has
     /// still to be read.
     pub(crate) fn unread(&mut self) -> Option<&'t str> {
@@ -276,6 +303,8 @@ impl<'t> Scanner<'t> {
                 }
                 b'{' | b'[' => depth += 1,
                 b'}' | b']' => depth -= 1,
+                // None stands outside strings, and it would hide where the next one begins.
+                b'\\' => return None,
                 _ => {}
             }
             self.at += 1;
@@ -288,16 +317,24 @@ impl<'t> Scanner<'t> {
     /// Goes over the rest of a string.
     fn skip_string(&mut self) -> Option<()> {
         loop {
-            let length = special_at(self.rest())?;
-            self.at += length;
-            let special = *self.text.as_bytes().get(self.at)?;
-            self.at += if special == b'\\' { 2 } else { 1 };
-            if special == b'"' {
-                return Some(());
+            self.at += special_at(self.rest())?;
+            match *self.rest() {
+                [b'"', ..] => {
+                    self.at += 1;
+                    return Some(());
+                }
+                [b'\\', b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't', ..] => self.at += 2,
+                [b'\\', b'u', a, b, c, d, ..] if [a, b, c, d].iter().all(u8::is_ascii_hexdigit) => {
+                    self.at += 6;
+                }
+                _ => return None,
             }
         }
     }
 }
+
+/// Levels of a value that is only gone over: more than any item has, and far less than there is stack for.
+const LEVELS_MAX: usize = 100;
 
 /// Where the first byte is that cannot stand in a string as it is. Most strings of a record are a
 /// few bytes long, for which looking at several bytes together takes longer; of the others the
@@ -421,9 +458,47 @@ mod tests {
             assert_eq!(Scanner::new(&followed).raw(), Some(text));
             assert_eq!(Scanner::new(&followed).unread(), Some(text));
         }
-        for wrong in ["", "}", "{", r#"{"a":1"#, "[1", "x"] {
+        for wrong in ["", "}", "{", r#"{"a":1"#, "[1", "x", "{\\", r#"{"\x":1}"#, "{\"\n\":1}"] {
             assert_eq!(Scanner::new(wrong).raw(), None, "{wrong}");
             assert_eq!(Scanner::new(wrong).unread(), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn objects_end_where_they_end() {
+        for text in [
+            "{}",
+            r#"{"a" : {"L":[{"S":"}\"\\\/\b\f\n\r\t\u00e9\ud800é"},{"BOOL":true} , []]},"b":{"NULL":null}}"#,
+        ] {
+            assert_eq!(Scanner::new(&format!(" {text} ,1")).object_text(), Some(text));
+        }
+        let nested = |levels| format!("{}{}", r#"{"a":"#.repeat(levels) + "{}", "}".repeat(levels));
+        assert!(Scanner::new(&nested(LEVELS_MAX - 1)).object_text().is_some());
+        for wrong in [
+            "",
+            "[]",
+            "\"a\"",
+            "null",
+            "{",
+            "{,}",
+            "{]",
+            r#"{"a"}"#,
+            r#"{"a":}"#,
+            r#"{"a":1}"#,
+            r#"{"a":[}"#,
+            r#"{"a":[],}"#,
+            r#"{"a":[true,]}"#,
+            r#"{"a":tru}"#,
+            r#"{"a":"\x"}"#,
+            r#"{"a":"\u00g0"}"#,
+            r#"{"a":"b}"#,
+            r#"{"a":"b" "c"}"#,
+            "{\"a\":\"\n\"}",
+            r#"{a:"b"}"#,
+            r#"{"a":{"S":"a}},"SequenceNumber":"1"}},{"dynamodb":{"Keys":{"pk":{"S":"b\"c"}}"#,
+            &nested(LEVELS_MAX),
+        ] {
+            assert_eq!(Scanner::new(wrong).object_text(), None, "{wrong}");
         }
     }
 }

@@ -2,8 +2,7 @@
 //! copied as they stand.
 //!
 //! What a record says is not looked at; whether it can be read is for those to say who read it. Most
-//! pages are plainly right, and of an item in one only the end is looked for; other pages are read by
-//! serde, which says what is wrong.
+//! pages are plainly JSON and are read in one go; others are read by serde, which says what is wrong.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -273,11 +272,6 @@ fn text<'b>(scanner: &mut Scanner<'b>) -> Option<&'b str> {
     scanner.try_read(Scanner::string).map(|(_, text)| text)
 }
 
-/// An item, of which only the end is looked for.
-fn item<'b>(scanner: &mut Scanner<'b>) -> Option<&'b str> {
-    scanner.unread().filter(|item| item.starts_with('{'))
-}
-
 impl<'b> IdentityBody<'b> {
     fn scan(scanner: &mut Scanner<'b>) -> Option<Self> {
         let mut identity = Self::default();
@@ -297,9 +291,9 @@ impl<'b> ChangeBody<'b> {
             Some(ChangeMember::CreationTime) => {
                 set(&mut change.approximate_creation_date_time, seconds(scanner))
             }
-            Some(ChangeMember::Keys) => set(&mut change.keys, item(scanner)),
-            Some(ChangeMember::NewImage) => set(&mut change.new_image, item(scanner)),
-            Some(ChangeMember::OldImage) => set(&mut change.old_image, item(scanner)),
+            Some(ChangeMember::Keys) => set(&mut change.keys, scanner.object_text()),
+            Some(ChangeMember::NewImage) => set(&mut change.new_image, scanner.object_text()),
+            Some(ChangeMember::OldImage) => set(&mut change.old_image, scanner.object_text()),
             Some(ChangeMember::SequenceNumber) => set(&mut sequence_number, scanner.string()),
             Some(ChangeMember::SizeBytes) => {
                 let size = scanner.whole_number().and_then(|size| i64::try_from(size).ok());
@@ -387,6 +381,7 @@ fn rounded_down(seconds: f64) -> i64 {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
     use serde_json::{Value, json};
 
     use super::*;
@@ -497,7 +492,31 @@ mod tests {
         );
     }
 
-    /// Who looks only for the ends of items finds what serde finds, or leaves it to it.
+    proptest! {
+        /// What is read in one go of a page that is damaged at a place is what serde reads of it.
+        #[test]
+        fn what_is_no_json_is_not_taken_for_it(
+            records in 1_usize..4,
+            (at, take) in (any::<prop::sample::Index>(), 0_usize..2),
+            put in prop::option::of(prop::sample::select(&b"\"{}[]\\:,x1\n "[..])),
+        ) {
+            let whole = body("", "");
+            let (start, end) = (whole.find("[{").unwrap() + 1, whole.rfind("],").unwrap());
+            let record = &whole[start..end];
+            let more = [record, ","].concat().repeat(records - 1);
+            let mut bytes = [&whole[..start], &more, &whole[start..]].concat().into_bytes();
+            let at = at.index(bytes.len() - take);
+            bytes.splice(at..at + take, put);
+            let Ok(text) = std::str::from_utf8(&bytes) else { return Ok(()) };
+            let Some(page) = PageBody::scan(text) else { return Ok(()) };
+            let expected = serde_json::from_str::<PageBody<'_>>(text);
+            prop_assert!(expected.is_ok(), "{}", text);
+            let records = |page| RecordsPage::of(page, ARN, "eu-west-1");
+            prop_assert_eq!(records(page), records(expected.unwrap()));
+        }
+    }
+
+    /// What is plainly JSON is read in one go, as serde reads it, and all else by serde.
     #[test]
     fn pages_that_are_plainly_right_are_read_in_one_go() {
         let scanned = |body: &str| {
