@@ -12,6 +12,7 @@ use serde_json::value::RawValue;
 use thiserror::Error;
 
 use super::SequenceNumber;
+use super::view::{MEMBERS_OF_CHANGE, MemberOfChange, set};
 use crate::json::scan::Scanner;
 use crate::json::write_string;
 
@@ -102,15 +103,6 @@ fn raw<'de: 'b, 'b, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'b 
     Ok(Option::<&RawValue>::deserialize(deserializer)?.map(RawValue::get))
 }
 
-/// Takes in the value of a member. `None` if there is none, or was one before.
-fn set<T>(member: &mut Option<T>, value: Option<T>) -> Option<()> {
-    if member.is_some() {
-        return None;
-    }
-    *member = value;
-    member.as_ref().map(drop)
-}
-
 impl<'b> PageBody<'b> {
     /// Reads a page that is plainly right.
     fn scan(text: &'b str) -> Option<Self> {
@@ -123,10 +115,10 @@ impl<'b> PageBody<'b> {
                     records.push(RecordBody::scan(scanner)?);
                     Some(())
                 })?;
-                set(&mut page.records, Some(records))
+                set(&mut page.records, records)
             }
             "NextShardIterator" => {
-                let iterator = scanner.string().map(Cow::into_owned);
+                let iterator = scanner.string()?.into_owned();
                 set(&mut page.next_shard_iterator, iterator)
             }
             _ => scanner.raw().map(drop),
@@ -155,28 +147,6 @@ const RECORD_MEMBERS: [(&str, Option<RecordMember>); 7] = [
     ("awsRegion", Some(RecordMember::AwsRegion)),
     ("dynamodb", Some(RecordMember::Change)),
     ("userIdentity", Some(RecordMember::UserIdentity)),
-];
-
-/// The members of a change, in the same order.
-#[derive(Clone, Copy)]
-enum ChangeMember {
-    CreationTime,
-    Keys,
-    NewImage,
-    OldImage,
-    SequenceNumber,
-    SizeBytes,
-    ViewType,
-}
-
-const CHANGE_MEMBERS: [(&str, ChangeMember); 7] = [
-    ("ApproximateCreationDateTime", ChangeMember::CreationTime),
-    ("Keys", ChangeMember::Keys),
-    ("NewImage", ChangeMember::NewImage),
-    ("OldImage", ChangeMember::OldImage),
-    ("SequenceNumber", ChangeMember::SequenceNumber),
-    ("SizeBytes", ChangeMember::SizeBytes),
-    ("StreamViewType", ChangeMember::ViewType),
 ];
 
 impl RecordsPage {
@@ -210,12 +180,12 @@ impl<'b> RecordBody<'b> {
     fn scan(scanner: &mut Scanner<'b>) -> Option<Self> {
         let (mut record, mut change, mut identity) = (Self::default(), None, None);
         scanner.usual_object(&RECORD_MEMBERS, |scanner, member| match member.flatten() {
-            Some(RecordMember::EventId) => set(&mut record.event_id, text(scanner)),
-            Some(RecordMember::EventName) => set(&mut record.event_name, text(scanner)),
-            Some(RecordMember::EventVersion) => set(&mut record.event_version, text(scanner)),
-            Some(RecordMember::AwsRegion) => set(&mut record.aws_region, text(scanner)),
-            Some(RecordMember::Change) => set(&mut change, ChangeBody::scan(scanner)),
-            Some(RecordMember::UserIdentity) => set(&mut identity, IdentityBody::scan(scanner)),
+            Some(RecordMember::EventId) => set(&mut record.event_id, text(scanner)?),
+            Some(RecordMember::EventName) => set(&mut record.event_name, text(scanner)?),
+            Some(RecordMember::EventVersion) => set(&mut record.event_version, text(scanner)?),
+            Some(RecordMember::AwsRegion) => set(&mut record.aws_region, text(scanner)?),
+            Some(RecordMember::Change) => set(&mut change, ChangeBody::scan(scanner)?),
+            Some(RecordMember::UserIdentity) => set(&mut identity, IdentityBody::scan(scanner)?),
             None => scanner.raw().map(drop),
         })?;
         (record.dynamodb, record.user_identity) = (change?, identity);
@@ -276,8 +246,8 @@ impl<'b> IdentityBody<'b> {
     fn scan(scanner: &mut Scanner<'b>) -> Option<Self> {
         let mut identity = Self::default();
         scanner.object(|scanner, name| match &*name {
-            "PrincipalId" => set(&mut identity.principal_id, text(scanner)),
-            "Type" => set(&mut identity.identity_type, text(scanner)),
+            "PrincipalId" => set(&mut identity.principal_id, text(scanner)?),
+            "Type" => set(&mut identity.identity_type, text(scanner)?),
             _ => scanner.raw().map(drop),
         })?;
         Some(identity)
@@ -287,19 +257,21 @@ impl<'b> IdentityBody<'b> {
 impl<'b> ChangeBody<'b> {
     fn scan(scanner: &mut Scanner<'b>) -> Option<Self> {
         let (mut change, mut sequence_number) = (Self::default(), None);
-        scanner.usual_object(&CHANGE_MEMBERS, |scanner, member| match member {
-            Some(ChangeMember::CreationTime) => {
-                set(&mut change.approximate_creation_date_time, seconds(scanner))
+        scanner.usual_object(&MEMBERS_OF_CHANGE, |scanner, member| match member {
+            Some(MemberOfChange::ApproximateCreationDateTime) => {
+                set(&mut change.approximate_creation_date_time, seconds(scanner)?)
             }
-            Some(ChangeMember::Keys) => set(&mut change.keys, scanner.object_text()),
-            Some(ChangeMember::NewImage) => set(&mut change.new_image, scanner.object_text()),
-            Some(ChangeMember::OldImage) => set(&mut change.old_image, scanner.object_text()),
-            Some(ChangeMember::SequenceNumber) => set(&mut sequence_number, scanner.string()),
-            Some(ChangeMember::SizeBytes) => {
-                let size = scanner.whole_number().and_then(|size| i64::try_from(size).ok());
-                set(&mut change.size_bytes, size)
+            Some(MemberOfChange::Keys) => set(&mut change.keys, scanner.object_text()?),
+            Some(MemberOfChange::NewImage) => set(&mut change.new_image, scanner.object_text()?),
+            Some(MemberOfChange::OldImage) => set(&mut change.old_image, scanner.object_text()?),
+            Some(MemberOfChange::SequenceNumber) => set(&mut sequence_number, scanner.string()?),
+            Some(MemberOfChange::SizeBytes) => {
+                let size = scanner.whole_number()?;
+                set(&mut change.size_bytes, i64::try_from(size).ok()?)
             }
-            Some(ChangeMember::ViewType) => set(&mut change.stream_view_type, text(scanner)),
+            Some(MemberOfChange::StreamViewType) => {
+                set(&mut change.stream_view_type, text(scanner)?)
+            }
             None => scanner.raw().map(drop),
         })?;
         change.sequence_number = sequence_number?;

@@ -220,7 +220,7 @@ enum Member {
 
 /// A member of a record's change.
 #[derive(Clone, Copy)]
-enum MemberOfChange {
+pub(super) enum MemberOfChange {
     ApproximateCreationDateTime,
     Keys,
     NewImage,
@@ -242,7 +242,7 @@ const MEMBERS: [(&str, Member); 8] = [
     ("eventSourceARN", Member::EventSourceArn),
 ];
 /// Their names, as DynamoDB orders them.
-const MEMBERS_OF_CHANGE: [(&str, MemberOfChange); 7] = [
+pub(super) const MEMBERS_OF_CHANGE: [(&str, MemberOfChange); 7] = [
     ("ApproximateCreationDateTime", MemberOfChange::ApproximateCreationDateTime),
     ("Keys", MemberOfChange::Keys),
     ("NewImage", MemberOfChange::NewImage),
@@ -313,7 +313,7 @@ impl<'t> Wire<'t> {
 }
 
 /// What stands in a record twice is unusual.
-fn set<T>(place: &mut Option<T>, value: T) -> Option<()> {
+pub(super) fn set<T>(place: &mut Option<T>, value: T) -> Option<()> {
     place.replace(value).is_none().then_some(())
 }
 
