@@ -1,7 +1,7 @@
 //! `weir demo`: the whole pipe once, on generated data, verified, with an end.
 //!
 //! Everything real: the store, the streams, the function binaries, the S3 endpoint. Each batch is
-//! delivered twice and one function instance is killed at work, because that happens on AWS too.
+//! delivered twice and one function process is killed, because that happens on AWS too.
 //! Writes only below its own folder, which it empties first.
 
 mod archive_check;
@@ -176,8 +176,8 @@ fn text_report(
     let files = format!("{}/**/*.parquet", films.folder.join("table=movies").display());
     let _ = writeln!(
         out,
-        " [1/5] counters  {} votes in {} counters ({}/s), every batch delivered twice, {} instance killed at work, {} partitions split\n       \
-         every total equals its own count; sum {}, {:.1} s behind the last vote",
+        " [1/5] counters  {} votes in {} counters ({}/s), every batch delivered twice, {} function process killed, {} partitions split\n       \
+         every total equals the generator's own count; sum {}, {:.1} s after the last vote",
         votes.votes,
         votes.counters,
         votes.votes_per_second,
@@ -188,8 +188,8 @@ fn text_report(
     );
     let _ = writeln!(
         out,
-        " [2/5] archive   {} films, clock +{} h: {} expired and stand in the archive once each, {} deleted by hand do not\n       \
-         {} Parquet files, {:.1} s behind the clock, every `_item` equal to what was written",
+        " [2/5] archive   {} films, clock +{} h: {} expired and are archived exactly once, {} deleted by hand are not\n       \
+         {} Parquet files, {:.1} s after the clock moved, every `_item` equal to its film",
         films.films,
         films::HOURS,
         films.archived,
@@ -199,8 +199,8 @@ fn text_report(
     );
     let _ = writeln!(
         out,
-        " [3/5] versions  {} edits of {} films, {} instance killed at work: one version each, no gap, in order\n       \
-         {} versions of {} films checked, {:.1} s behind the last edit; version 1 of a film restored",
+        " [3/5] versions  {} edits of {} films, {} function process killed: one version per edit, no gap, in order\n       \
+         {} versions of {} films checked, {:.1} s after the last edit; version 1 of a film restored",
         edits.edits,
         edits.films,
         edits.kills,
@@ -225,8 +225,8 @@ fn text_report(
 
 fn copies_text(copies: &copies::Outcome) -> String {
     format!(
-        " [4/5] fan-out   {} renames of {} products while {} order lines are created, {} instance killed at work\n       \
-         no line carries an old name, {:.1} s behind the last write\n",
+        " [4/5] fan-out   {} renames of {} products while {} order lines are created, {} function process killed\n       \
+         no line has an old name, {:.1} s after the last write\n",
         copies.renames,
         copies.products,
         copies.lines,
@@ -237,8 +237,8 @@ fn copies_text(copies: &copies::Outcome) -> String {
 
 fn orders_text(orders: &orders::Outcome) -> String {
     format!(
-        " [5/5] migration {} orders into {} items while {} changes were made, {} instance killed at work\n       \
-         compared both ways and with an own count: no difference, {:.1} s\n",
+        " [5/5] migration {} orders into {} items during {} changes, {} function process killed\n       \
+         compared in both directions and with the generator's count: no difference, {:.1} s\n",
         orders.orders,
         orders.targets,
         orders.changes,
