@@ -25,7 +25,7 @@ const LIMIT: Duration = Duration::from_secs(1800);
 /// What to invoke.
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "Examples:\n  weir invoke CountersFunction\n  weir invoke archive --event event.json\n  echo '{\"Records\":[]}' | weir invoke counters --event -\n\nExit codes: 0 the function answered, 1 it failed"
+    after_help = "Examples:\n  weir invoke CountersFunction\n  weir invoke archive --event event.json\n  weir invoke archive --payload '{\"Records\":[]}'\n  echo '{\"Records\":[]}' | weir invoke counters --event -\n\nExit codes: 0 the function answered, 1 it failed"
 )]
 pub struct InvokeArguments {
     /// The function's logical id or name; `Function` at its end may be left out
@@ -33,6 +33,9 @@ pub struct InvokeArguments {
     /// The event: a file with JSON, or - for standard input [default: {}]
     #[arg(long, value_name = "FILE")]
     pub event: Option<PathBuf>,
+    /// The event itself, or file://FILE, as `aws lambda invoke` takes it
+    #[arg(long, value_name = "JSON", conflicts_with = "event")]
+    pub payload: Option<String>,
 }
 
 /// What came of an invocation.
@@ -56,9 +59,10 @@ pub(crate) struct Invoked {
 pub async fn run(arguments: &InvokeArguments) -> Result<Exit, String> {
     let running = Running::read()?;
     let function = running.function(&arguments.function)?;
-    let event = match &arguments.event {
-        None => Bytes::from_static(b"{}"),
-        Some(path) => Bytes::from(read_event(path)?),
+    let event = match (&arguments.event, &arguments.payload) {
+        (Some(path), _) => Bytes::from(read_event(path)?),
+        (None, Some(payload)) => Bytes::from(read_payload(payload)?),
+        (None, None) => Bytes::from_static(b"{}"),
     };
     let invoked = invoke(&running, function, event).await?;
     for line in invoked.log.lines() {
@@ -105,6 +109,21 @@ pub(crate) async fn invoke(
     })
 }
 
+/// Reads `--payload`: JSON, or the file behind `file://` or `fileb://`.
+fn read_payload(payload: &str) -> Result<Vec<u8>, String> {
+    let file = payload.strip_prefix("file://").or_else(|| payload.strip_prefix("fileb://"));
+    if let Some(file) = file {
+        return read_event(Path::new(file));
+    }
+    check_json("--payload", payload.as_bytes())?;
+    Ok(payload.as_bytes().to_vec())
+}
+
+fn check_json(place: &str, bytes: &[u8]) -> Result<(), String> {
+    let is_json = serde_json::from_slice::<serde::de::IgnoredAny>(bytes);
+    is_json.map(drop).map_err(|error| format!("{place} is not JSON: {error}"))
+}
+
 fn read_event(path: &Path) -> Result<Vec<u8>, String> {
     let mut bytes = Vec::new();
     if path.as_os_str() == "-" {
@@ -117,7 +136,6 @@ fn read_event(path: &Path) -> Result<Vec<u8>, String> {
         true => "standard input".to_owned(),
         false => format!("`{}`", path.display()),
     };
-    let is_json = serde_json::from_slice::<serde::de::IgnoredAny>(&bytes);
-    is_json.map_err(|error| format!("{place} is not JSON: {error}"))?;
+    check_json(&place, &bytes)?;
     Ok(bytes)
 }

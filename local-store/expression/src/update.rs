@@ -167,6 +167,19 @@ impl Update {
         self.0.actions.iter().map(Action::path)
     }
 
+    /// Returns true if the update sets the attribute to something else than a value of the request:
+    /// to another attribute, a sum, or what a function returns.
+    #[must_use]
+    pub fn computes(&self, attribute: &str) -> bool {
+        self.0.actions.iter().any(|action| match action {
+            Action::Set { path, value } => {
+                let is_value = matches!(value, SetValue::Operand(SetOperand::Value(_)));
+                path.root() == attribute && !is_value
+            }
+            Action::Remove { .. } | Action::Add { .. } | Action::Delete { .. } => false,
+        })
+    }
+
     /// Every path that the update reads or changes.
     pub fn paths(&self) -> impl Iterator<Item = &Path> {
         let mut paths: Vec<&Path> = self.touched().collect();

@@ -273,12 +273,12 @@ proptest! {
 
         let holds = condition.as_ref().is_none_or(|condition| condition.evaluate(&old));
         let whole = update.apply(&old);
-        let asked = write(1, WriteAction::Update(update), condition);
+        let asked = write(1, WriteAction::Update(update.clone()), condition);
         let replies = replica.apply(3, &entry(0, vec![Command::Write(Box::new(asked))]));
         let expected = match whole {
             _ if !holds => None,
             Err(error) => Some(Err(error.to_string())),
-            Ok(new) => match check_updated(replica.table(), Some(&old), &new) {
+            Ok(new) => match check_updated(replica.table(), &update, Some(&old), &new) {
                 Ok(()) => Some(Ok(new)),
                 Err(refusal) => Some(Err(refusal.text)),
             },

@@ -198,6 +198,7 @@ pub(crate) fn names_looked_at<'t>(
 /// and does without the item. Of both images the attributes of [`names_looked_at`] are asked for.
 pub(crate) fn check_updated(
     table: &Table,
+    update: &Update,
     old: Option<&Item>,
     new: &Item,
 ) -> Result<(), ItemRefusal> {
@@ -213,6 +214,9 @@ pub(crate) fn check_updated(
         }
         let is_empty_key = matches!(problem, IndexKeyProblem::Empty(_));
         let text = match problem {
+            IndexKeyProblem::Type { .. } if update.computes(name) => {
+                "The update expression attempted to update the secondary index key to unsupported type".to_owned()
+            }
             IndexKeyProblem::Type { expected, actual } => {
                 type_mismatch(&index.definition.name, name, expected, actual)
             }

@@ -387,6 +387,10 @@ fn values_that_cannot_be_keys_are_refused_in_the_words_of_the_service() {
             "One or more parameter values were invalid: Type mismatch for Index Key g Expected: S Actual: BOOL IndexName: all",
         ),
         (
+            update(1, "SET g = if_not_exists(g, :v)", AttributeValue::Bool(true)),
+            "The update expression attempted to update the secondary index key to unsupported type",
+        ),
+        (
             update(1, "SET g = :v", text(2049)),
             "The update expression attempted to update the secondary index key beyond allowed size limits",
         ),

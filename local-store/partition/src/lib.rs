@@ -43,6 +43,7 @@ mod step;
 mod step_tests;
 mod storage;
 mod stream;
+mod stream_seek;
 #[cfg(test)]
 mod stream_tests;
 mod table;
@@ -96,6 +97,7 @@ pub use stream::{
     Position, Sequence, Shard, ShardNumber, Stream, find_due_rotations, find_due_trims,
     read_last_sequence, read_shard_records,
 };
+pub use stream_seek::find_first_since;
 pub use table::{Billing, Partition, PartitionNumber, Table, TableId, partition_count};
 pub use table_name::TableName;
 pub use time_to_live::{Expired, TimeToLive, find_expired, find_time_to_live_work};

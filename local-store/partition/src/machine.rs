@@ -21,6 +21,7 @@ use crate::mutation::{self, Mutation};
 use crate::options::TableOptions;
 use crate::outbox;
 use crate::placement::{Placement, Seat};
+use crate::read::read_statistics;
 use crate::reply::Reply;
 use crate::split::{self, SplitPoint};
 use crate::storage::{Batch, Overlay, ReadError, View};
@@ -424,8 +425,12 @@ impl Machine {
         change: &TimeToLiveChange,
     ) -> Result<Reply, ReadError> {
         let arcs = self.seat.arcs;
+        let is_empty = match self.table(id) {
+            Some(table) => read_statistics(overlay, &table)?.items == 0,
+            None => false,
+        };
         self.change_table(overlay, id, |table| {
-            change_time_to_live(table, change)?;
+            change_time_to_live(table, change, is_empty)?;
             count_version(table, arcs);
             Ok(Reply::Table(Box::new(table.clone())))
         })
@@ -503,7 +508,12 @@ fn count_version(table: &mut Table, arcs: u32) {
     }
 }
 
-fn change_time_to_live(table: &mut Table, change: &TimeToLiveChange) -> Result<(), String> {
+/// Of an empty table there is nothing to index, so enabling is complete at once.
+fn change_time_to_live(
+    table: &mut Table,
+    change: &TimeToLiveChange,
+    is_empty: bool,
+) -> Result<(), String> {
     let given = match change {
         TimeToLiveChange::Enable(given) | TimeToLiveChange::Disable(given) => given,
     };
@@ -521,6 +531,9 @@ fn change_time_to_live(table: &mut Table, change: &TimeToLiveChange) -> Result<(
     table.time_to_live = match (current, change) {
         (TimeToLive::Enabled { .. }, TimeToLiveChange::Disable(attribute)) => {
             TimeToLive::Disabling { attribute: attribute.clone() }
+        }
+        (TimeToLive::Disabled, TimeToLiveChange::Enable(attribute)) if is_empty => {
+            TimeToLive::Enabled { attribute: attribute.clone() }
         }
         (TimeToLive::Disabled, TimeToLiveChange::Enable(attribute)) => {
             TimeToLive::Enabling { attribute: attribute.clone(), cursor: None }

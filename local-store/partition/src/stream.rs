@@ -414,7 +414,7 @@ fn old_rows(
 
 /// Where the records of a shard begin that are still there. What was removed before that leaves
 /// marks in the storage, and to pass over all of them again and again takes longer each time.
-fn behind_trimmed(table: TableId, shard: &Shard) -> Vec<u8> {
+pub(crate) fn behind_trimmed(table: TableId, shard: &Shard) -> Vec<u8> {
     match shard.trimmed {
         Some(trimmed) => behind(stream_record::encode(table, shard.number, trimmed)),
         None => stream_record::shard_prefix(table, shard.number),

@@ -96,3 +96,44 @@ fn records_of_an_entry_are_read_from_anywhere() {
     }
     assert_eq!(rows(&replica), 0);
 }
+
+/// Goal: a time leads to the first record that is not older. Method: every second of a history of
+/// rows of several records, compared with a look at every record, before and after a trim.
+#[test]
+fn a_time_leads_to_its_first_record() {
+    let mut replica = Replica::new();
+    replica.apply(1, &entry(0, vec![create()]));
+    for index in 2..40u64 {
+        let at = index * index * 700;
+        let commands = (0..index % 4).map(|n| large(n as u8, index as usize)).collect();
+        replica.apply(index, &entry(at, commands));
+    }
+    check_times(&replica, 1_200);
+    let a_day_later = STREAM_RETENTION_MS + 500_000;
+    replica.apply(40, &entry(a_day_later, vec![Command::TrimStreams { table: TABLE }]));
+    assert!(replica.table().shards().any(|shard| shard.trimmed.is_some()));
+    check_times(&replica, 1_200);
+}
+
+fn check_times(replica: &Replica, seconds: u64) {
+    let table = replica.table();
+    let stream = table.streams.last().unwrap();
+    for shard in &stream.shards {
+        let mut all = Vec::new();
+        let visit = &mut |sequence, record: model::StreamRecord<model::EncodedItem>| {
+            all.push((record.approximate_creation_seconds.unwrap(), sequence));
+            ControlFlow::Continue(())
+        };
+        let from = Position::At(shard.first);
+        read_shard_records(&replica.storage, table, stream, shard, from, visit).unwrap();
+        for second in 0..seconds {
+            let time = EpochMillis(START + second * 1000 + 500 * (second % 2));
+            let wanted = all.iter().find(|(at, _)| EpochMillis(at * 1000) >= time);
+            let found = find_first_since(&replica.storage, table, shard, time).unwrap();
+            let first = found.map(|found| {
+                all.iter().find(|(_, sequence)| *sequence >= found).map(|(_, sequence)| *sequence)
+            });
+            assert_eq!(first, wanted.map(|(_, sequence)| Some(*sequence)), "{second}");
+        }
+    }
+}

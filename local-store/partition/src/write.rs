@@ -204,7 +204,7 @@ fn updated(
     if new.values().any(|value| value.nesting_levels() > NESTING_LEVELS_MAX) {
         return Ok(Err(invalid(&UpdateError::TooDeep)));
     }
-    let refusal = index_refusal::check_updated(table, old.map(|(_, part)| part), &new);
+    let refusal = index_refusal::check_updated(table, update, old.map(|(_, part)| part), &new);
     if let Err(refusal) = refusal {
         return Ok(Err(refusal));
     }

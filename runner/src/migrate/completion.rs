@@ -19,11 +19,14 @@ use crate::output::{counted, say, show};
 
 /// What to complete.
 #[derive(Clone, Debug, Args)]
+#[command(
+    after_help = "Examples:\n  weir migrate complete shop --dry-run\n  weir migrate complete shop\n\nExit codes: 0 done, 3 differences, 4 refused, 5 timed out; run it again to go on"
+)]
 pub(crate) struct CompleteArguments {
     #[command(flatten)]
     pub(crate) switch: SwitchArguments,
-    /// Of a purge with archives, on AWS: the answer of the function `archive-maintenance` to the
-    /// event that `complete` tells, one file for each archive
+    /// For a purge with archives on AWS: the answer of `archive-maintenance` to the event that `complete`
+    /// prints; one file per archive
     #[arg(long, value_name = "FILE")]
     erased: Vec<PathBuf>,
 }

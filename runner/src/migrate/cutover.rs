@@ -39,10 +39,10 @@ const OPEN_LIMIT: Duration = Duration::from_secs(60);
 pub(crate) struct SwitchArguments {
     /// The migration
     pub(super) name: String,
-    /// Seconds that writers may be held up before everything is left as it was
+    /// Seconds that writers may be blocked before the switch is rolled back
     #[arg(long, default_value_t = 60)]
     pub(super) timeout: u64,
-    /// Only say what would be done
+    /// Report what would happen; change nothing
     #[arg(long)]
     pub(super) dry_run: bool,
 }
@@ -50,17 +50,16 @@ pub(crate) struct SwitchArguments {
 /// What to cut over.
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "Exit codes: 0 done, 4 refused, 5 not in time: nothing was changed, unless it says what could not be put back, or that it is decided and not done"
+    after_help = "Examples:\n  weir migrate cutover shop --dry-run\n  weir migrate cutover shop --timeout 30\n\nExit codes: 0 done, 4 refused, 5 timed out: rolled back, unless the message says that the rollback failed or that the cut-over is committed but incomplete; then run it again"
 )]
 pub(crate) struct CutoverArguments {
     #[command(flatten)]
     pub(super) switch: SwitchArguments,
-    /// Switch although the plan has no `inverse`: what is written to the targets never comes back to
-    /// the sources
+    /// Switch although the plan has no `inverse`: later writes to the targets never reach the sources
     #[arg(long)]
     no_way_back: bool,
-    /// Switch although nobody is seen to follow the streams of the targets: what is written to them
-    /// comes back to the sources only if somebody does within 24 hours
+    /// Switch although no worker follows the targets' streams: their writes reach the sources only if a
+    /// worker starts within 24 hours
     #[arg(long)]
     nobody_follows: bool,
 }
@@ -68,13 +67,12 @@ pub(crate) struct CutoverArguments {
 /// What to switch back.
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "Exit codes: 0 done, 3 something cannot be changed back, 4 refused, 5 not in time: nothing was changed, unless it says what could not be put back, that it is decided and not done, or that it is reverted and not all tombstones are removed"
+    after_help = "Examples:\n  weir migrate revert shop --dry-run\n  weir migrate revert shop\n\nExit codes: 0 done, 3 some items cannot be changed back, 4 refused, 5 timed out: rolled back, unless the message says that the rollback failed, or that the revert is committed but incomplete; then run it again"
 )]
 pub(crate) struct RevertArguments {
     #[command(flatten)]
     pub(super) switch: SwitchArguments,
-    /// Switch although the last comparison of the way back found differences: the sources stay as they
-    /// are in these places, and what differs in the targets is not used any more
+    /// Switch although the last comparison found differences: the sources keep their values there
     #[arg(long)]
     with_differences: bool,
 }

@@ -38,7 +38,7 @@ pub(crate) struct HookArguments {
     /// A folder of programs that run before and after cutover, revert, complete and abort
     #[arg(long = "hooks", global = true, value_name = "FOLDER", env = "WEIR_MIGRATE_HOOKS")]
     folder: Option<PathBuf>,
-    /// Seconds after which a hook is ended
+    /// Seconds that a hook may take
     #[arg(
         id = "hook-timeout",
         long = "hook-timeout",

@@ -96,40 +96,41 @@ pub struct MigrateArguments {
 
 #[derive(Clone, Debug, Subcommand)]
 enum MigrateVerb {
-    /// Check a plan against its tables, and say what it would do; writes nothing
+    /// Check a plan against its tables and report what it would do; writes nothing
     #[command(
         after_help = "Examples:\n  weir migrate plan shop.yaml\n  weir migrate plan shop.yaml --samples 5000 --output json"
     )]
     Plan {
         /// The plan file
         file: PathBuf,
-        /// Items of each table that are tried
+        /// Items of each table to try
         #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u64).range(1..))]
         samples: u64,
     },
-    /// Begin: the stream is followed, then the backfill starts
+    /// Start or resume: follow the stream, then backfill
     Start(start::StartArguments),
-    /// Work on migrations that were begun, until Ctrl-C
+    /// Run workers for a started migration, until Ctrl-C
     Work(start::WorkArguments),
-    /// Say how far a migration is
+    /// Show progress, what blocks the next step, and the next commands
+    #[command(
+        after_help = "Examples:\n  weir migrate status shop\n  weir migrate status shop --output json\n  weir migrate status shop --exit-code && weir migrate cutover shop"
+    )]
     Status {
         /// The migration
         name: String,
-        /// End with 0 when it is ready or done, 3 when it is under way or something is in its way or not
-        /// known, 1 when it was aborted
+        /// Exit with 0 when ready or done, 3 when in progress, blocked or unknown, 1 when aborted
         #[arg(long)]
         exit_code: bool,
-        /// Seconds that a look at the streams may take; what is not known by then is not said
-        /// (10 unless said otherwise, and 30 on AWS, where shards are read with pauses)
+        /// Seconds to spend reading the streams [default: 10, on AWS 30]
         #[arg(long, value_name = "SECONDS")]
         look: Option<u64>,
     },
-    /// Say so whenever something has changed, until it is ready or done
+    /// Print each change of the status, until ready or done
     Watch {
         /// The migration
         name: String,
     },
-    /// Wait until a migration has come to a phase
+    /// Wait until a migration reaches a phase
     #[command(after_help = "Examples:\n  weir migrate wait shop --for reverted --timeout 600")]
     Wait {
         /// The migration
@@ -137,21 +138,21 @@ enum MigrateVerb {
         /// The phase, as `status` calls it
         #[arg(long = "for", default_value = "tailing")]
         phase: String,
-        /// Seconds after which to give up
+        /// Seconds to wait at most
         #[arg(long, default_value_t = WAIT_SECONDS)]
         timeout: u64,
     },
-    /// Stop the backfill; the stream is still followed
+    /// Pause the backfill; the stream is still followed
     Pause {
         /// The migration
         name: String,
     },
-    /// Go on with the backfill, also after its workers were away for more than a day
+    /// Resume the backfill, also after its workers were away for more than a day
     Resume {
         /// The migration
         name: String,
     },
-    /// Set how many items per second the backfill reads of each table; 0 for no limit
+    /// Set how many items per second the backfill reads from each table; 0 for no limit
     Throttle {
         /// The migration
         name: String,
@@ -159,25 +160,24 @@ enum MigrateVerb {
         #[arg(long, allow_negative_numbers = true, value_parser = start::rate)]
         rate: u64,
     },
-    /// Compare sources and targets through the transform, while both are in use; after the cut-over of
-    /// a restructure or a split, what came back
+    /// Verify that targets equal the transformed sources, under load; after a cut-over, the reverse
     Verify(verify::VerifyArguments),
-    /// Switch readers and writers to the targets
+    /// Switch readers and writers to the targets; writers pause meanwhile
     Cutover(cutover::CutoverArguments),
-    /// Switch readers and writers back to the sources, with what was written meanwhile
+    /// Switch readers and writers back to the sources, with all writes since the cut-over
     Revert(cutover::RevertArguments),
-    /// End after the cut-over: the way back is closed, marks are taken off the targets
+    /// Finish after the cut-over: no revert is possible afterwards; removes marks from the targets
     Complete(completion::CompleteArguments),
-    /// Give up before the cut-over; sources are as they were, targets are left for you to delete;
-    /// what was changed in place or purged by then stays so
+    /// Abort before the cut-over: sources stay as they are, targets are yours to delete; changes made
+    /// in place or by a purge stay
     Abort {
         /// The migration
         name: String,
-        /// Only say what would be done
+        /// Report what would happen; change nothing
         #[arg(long)]
         dry_run: bool,
     },
-    /// Show a document of a split, assembled of its parts as they are now, whatever its size
+    /// Show a document of a split, assembled from its current parts
     Document {
         /// The migration
         name: String,
@@ -186,7 +186,7 @@ enum MigrateVerb {
     },
     /// List migrations
     List,
-    /// Show the journal of a migration: each change of its phase
+    /// Show the journal of a migration: every phase change
     Journal {
         /// The migration
         name: String,

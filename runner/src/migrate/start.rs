@@ -42,21 +42,24 @@ const WRITERS_AFTER_FENCE: [i64; 2] = [0, 2];
 
 /// What to begin.
 #[derive(Clone, Debug, Args)]
+#[command(
+    after_help = "Examples:\n  weir migrate start shop.yaml --dry-run\n  weir migrate start shop.yaml --local-workers 4\n  weir migrate start shop.yaml --local-workers 2 --rate 500\n\nExit codes: 0 done, 1 failed, 4 refused"
+)]
 pub(crate) struct StartArguments {
     /// The plan file
     file: PathBuf,
-    /// Work on it from here, with so many workers, until it has ended or Ctrl-C
+    /// Run this many workers here, until the migration ends or Ctrl-C
     #[arg(long, default_value_t = 0, value_name = "N")]
     local_workers: usize,
     #[command(flatten)]
     workers: Workers,
-    /// Items per second that the backfill reads of each table; 0 for no limit
+    /// Items per second that the backfill reads from each table; 0 for no limit
     #[arg(long, default_value_t = 0, allow_negative_numbers = true, value_parser = rate)]
     rate: u64,
-    /// On AWS, make the control table if it is not there; no function follows one that is made so
+    /// On AWS, create the control table if it is missing; no deployed function follows it
     #[arg(long)]
     create_control_table: bool,
-    /// Only say what would be done
+    /// Report what would happen; change nothing
     #[arg(long)]
     dry_run: bool,
 }
@@ -76,7 +79,7 @@ pub(super) fn rate(text: &str) -> Result<u64, String> {
 pub(crate) struct WorkArguments {
     /// The migration
     name: String,
-    /// Workers, until it has ended or Ctrl-C
+    /// Run this many workers, until the migration ends or Ctrl-C
     #[arg(long, default_value_t = 1, value_name = "N")]
     local_workers: usize,
     #[command(flatten)]
@@ -91,7 +94,7 @@ struct Workers {
     /// The folder of the function's package
     #[arg(long, default_value = "functions/processor", value_name = "FOLDER")]
     package: PathBuf,
-    /// Deliver each batch that succeeded once more, as happens on AWS
+    /// Deliver each successful batch a second time, as happens on AWS
     #[arg(long)]
     duplicate_deliveries: bool,
 }

@@ -57,14 +57,16 @@ const WITHOUT_WORKERS: Duration = Duration::from_secs(10);
 
 /// What to compare.
 #[derive(Clone, Debug, Args)]
-#[command(after_help = "Exit codes: 0 no difference, 3 differences, 4 refused, 5 not in time")]
+#[command(
+    after_help = "Examples:\n  weir migrate verify shop\n  weir migrate verify shop --repair --timeout 600\n\nExit codes: 0 no difference, 3 differences, 4 refused, 5 timed out"
+)]
 pub(crate) struct VerifyArguments {
     /// The migration
     name: String,
-    /// Repair what differs, and compare once more
+    /// Repair the differences, then compare again
     #[arg(long)]
     repair: bool,
-    /// Seconds after which to give up, with a repair and the comparison after it
+    /// Seconds for everything, repair and second comparison included
     #[arg(long, default_value_t = 3600)]
     timeout: u64,
 }

@@ -5,6 +5,7 @@ mod listing;
 mod redrive;
 pub(crate) mod redrives;
 pub(crate) mod shards;
+mod since;
 mod tail;
 
 use clap::{Args, Subcommand};

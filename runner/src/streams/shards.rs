@@ -7,6 +7,7 @@
 use aws_sdk_dynamodbstreams::Client;
 use aws_sdk_dynamodbstreams::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_dynamodbstreams::operation::list_streams::ListStreamsError;
+use aws_sdk_dynamodbstreams::primitives::DateTime;
 use aws_sdk_dynamodbstreams::types::{Shard, ShardIteratorType, StreamStatus};
 
 use crate::endpoint;
@@ -45,6 +46,8 @@ pub(crate) enum Start {
     Latest(i64),
     /// At the record with this sequence number.
     At(String),
+    /// At the first record that was made in this second, since 1970, or later.
+    Since(i64),
 }
 
 /// How far a shard has been read.
@@ -81,8 +84,19 @@ impl Place {
             (Some(last), _) => (ShardIteratorType::AfterSequenceNumber, Some(last.clone())),
             (None, Start::At(first)) => (ShardIteratorType::AtSequenceNumber, Some(first.clone())),
             (None, Start::Latest(_)) if !self.has_begun => (ShardIteratorType::Latest, None),
+            (None, Start::Since(_)) => (ShardIteratorType::AtTimestamp, None),
             // `LATEST` again would pass over what was written since the first one.
             (None, _) => (ShardIteratorType::TrimHorizon, None),
+        }
+    }
+
+    /// The moment that an `AT_TIMESTAMP` iterator needs.
+    fn timestamp(&self, kind: &ShardIteratorType) -> Option<DateTime> {
+        match self.start {
+            Start::Since(second) if *kind == ShardIteratorType::AtTimestamp => {
+                Some(DateTime::from_secs(second))
+            }
+            _ => None,
         }
     }
 
@@ -265,7 +279,8 @@ impl Stream {
     async fn iterator(&self, shard: &str, place: &Place) -> Result<Option<String>, Refusal> {
         let (kind, sequence) = place.iterator_kind();
         let request = self.client.get_shard_iterator().stream_arn(&self.arn).shard_id(shard);
-        let answer = request.shard_iterator_type(kind).set_sequence_number(sequence).send().await;
+        let request = request.set_timestamp(place.timestamp(&kind)).set_sequence_number(sequence);
+        let answer = request.shard_iterator_type(kind).send().await;
         answer
             .map(|answer| answer.shard_iterator)
             .map_err(|error| Refusal::new("GetShardIterator", &error))

@@ -9,8 +9,8 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 
-use super::EndpointFlag;
 use super::shards::{self, Place, Refusal, Start, Stream};
+use super::{EndpointFlag, since};
 use crate::endpoint;
 use crate::exit::Exit;
 use crate::mapping::{FilterCriteria, Record};
@@ -25,7 +25,7 @@ const ROUNDS_PER_LISTING: u32 = 20;
 /// What to show.
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "Examples:\n  weir streams tail movies\n  weir streams tail movies --filter '{\"eventName\":[\"REMOVE\"]}'\n  weir streams tail votes --from trim-horizon --no-follow --output ndjson"
+    after_help = "Examples:\n  weir streams tail movies\n  weir streams tail movies --filter '{\"eventName\":[\"REMOVE\"]}'\n  weir streams tail votes --from trim-horizon --no-follow --output ndjson\n  weir streams tail votes --since 14:05"
 )]
 pub struct TailArguments {
     /// The table
@@ -36,6 +36,9 @@ pub struct TailArguments {
     /// Where to begin
     #[arg(long, value_enum, default_value_t = From::Latest)]
     pub from: From,
+    /// Begin at the first record since then: 14:05 (UTC), 10m, 2026-11-28T14:05:00Z
+    #[arg(long, value_name = "TIME", conflicts_with = "from")]
+    pub since: Option<String>,
     /// End at the present end of the stream
     #[arg(long)]
     pub no_follow: bool,
@@ -94,14 +97,7 @@ pub(super) async fn run(
         in_document: has_an_end(arguments, output)?.then_some(0),
         open: BTreeMap::new(),
         seen: BTreeSet::new(),
-        // Asked before the shards are read, so that nothing is between the two.
-        start: match arguments.from {
-            From::TrimHorizon => Start::TrimHorizon,
-            From::Latest => {
-                let client = endpoint::client(endpoint);
-                Start::Latest(endpoint::store_seconds(endpoint, &client).await)
-            }
-        },
+        start: start(arguments, endpoint).await?,
     };
     let mut stream = shards::stream_of(endpoint, &arguments.table).await?;
     tail.add_shards(&stream, true);
@@ -140,6 +136,19 @@ pub(super) async fn run(
     Ok(Exit::Done)
 }
 
+/// Where to begin. The clock is read before the shards, so that no record is between the two.
+async fn start(arguments: &TailArguments, endpoint: &str) -> Result<Start, String> {
+    let now = async || endpoint::store_seconds(endpoint, &endpoint::client(endpoint)).await;
+    match (&arguments.since, arguments.from) {
+        (Some(text), _) => {
+            let second = since::read(text, now().await).map_err(|error| error.to_string())?;
+            Ok(Start::Since(second))
+        }
+        (None, From::TrimHorizon) => Ok(Start::TrimHorizon),
+        (None, From::Latest) => Ok(Start::Latest(now().await)),
+    }
+}
+
 /// Whether what is shown is one JSON document.
 ///
 /// # Errors
@@ -162,7 +171,7 @@ impl Tail {
                 .sequence_number_range
                 .as_ref()
                 .is_some_and(|range| range.ending_sequence_number.is_some());
-            if at_start && closed && self.start != Start::TrimHorizon {
+            if at_start && closed && matches!(self.start, Start::Latest(_)) {
                 self.seen.insert(id.clone());
                 continue;
             }
@@ -176,7 +185,7 @@ impl Tail {
                 self.open.insert(id.clone(), Reading::new(self.start.clone()));
             }
         }
-        if !at_start {
+        if !at_start && matches!(self.start, Start::Latest(_)) {
             // Whatever appears later is wanted from its beginning.
             self.start = Start::TrimHorizon;
         }

@@ -13,7 +13,7 @@ use super::error::ApiError;
 use super::index_parameters::{IndexLists, check_definitions_used};
 use super::key_elements::{self, Element, read_elements};
 use super::parameters::Parameters;
-use super::table_description::description_member;
+use super::table_description::{CREATING, Status, WarmThroughput, description_member};
 use super::table_options::OptionParameters;
 use super::table_settings::{
     TableSettings, check_supported, stream_label, throughput_missing, throughput_not_allowed,
@@ -31,6 +31,7 @@ pub(super) async fn create_table(
     let indexes = IndexLists::read(parameters)?;
     let settings = TableSettings::read(parameters)?;
     let options = OptionParameters::read(parameters)?;
+    let has_warm = options.throughput.has_warm();
 
     let name = tables::required(name)?;
     let mut constraints = Constraints::new();
@@ -78,8 +79,8 @@ pub(super) async fn create_table(
         Some(Reply::Table(table)) => {
             let mut out = String::from("{");
             let empty = Statistics::default();
-            let status = table.status_text();
-            description_member(&mut out, "TableDescription", store, &table, empty, status.into())?;
+            let status = Status::new(CREATING, WarmThroughput::Requested { table: has_warm });
+            description_member(&mut out, "TableDescription", store, &table, empty, status)?;
             out.push('}');
             Ok(out)
         }

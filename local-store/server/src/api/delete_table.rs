@@ -7,7 +7,7 @@ use partition::{Command, Reply, SecondaryIndex, read_statistics};
 use super::constraints::Constraints;
 use super::error::ApiError;
 use super::parameters::Parameters;
-use super::table_description::{DELETING, description_member};
+use super::table_description::{DELETING, Status, WarmThroughput, description_member};
 use super::tables;
 use crate::store::Store;
 
@@ -31,7 +31,7 @@ pub(super) async fn delete_table(
     match replies.into_iter().next() {
         Some(Reply::Table(table)) => {
             let mut out = String::from("{");
-            let status = DELETING.into();
+            let status = Status::new(DELETING, WarmThroughput::Requested { table: false });
             description_member(&mut out, "TableDescription", store, &table, statistics, status)?;
             out.push('}');
             Ok(out)

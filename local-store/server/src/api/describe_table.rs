@@ -7,7 +7,7 @@ use partition::read_statistics;
 use super::constraints::Constraints;
 use super::error::ApiError;
 use super::parameters::Parameters;
-use super::table_description::description_member;
+use super::table_description::{Status, WarmThroughput, description_member};
 use super::tables;
 use crate::store::Store;
 
@@ -22,7 +22,7 @@ pub(super) fn describe_table(
     let table = tables::find_for_settings(store, name)?;
     let statistics = read_statistics(&*store.view(), &table)?;
     let mut out = String::from("{");
-    let status = table.status_text().into();
+    let status = Status::new(table.status_text(), WarmThroughput::All);
     description_member(&mut out, "Table", store, &table, statistics, status)?;
     out.push('}');
     Ok(out)

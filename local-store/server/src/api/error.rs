@@ -366,13 +366,16 @@ impl ApiError {
         body.push_str("{\"__type\":");
         json::write_string(&mut body, self.error_type.name());
         if !self.message.is_empty() {
-            // These types spell the member with a capital letter; the SDKs read both.
-            let capital = matches!(
-                self.error_type,
-                ErrorType::Serialization
-                    | ErrorType::TransactionCanceled
-                    | ErrorType::IdempotentParameterMismatch
-            );
+            // These spell the member with a capital letter; the SDKs read both. That a failed
+            // condition with its item does is recorded in LocalStack's AWS snapshots
+            // (`test_return_values_on_conditions_check_failure`).
+            let capital = self.item.is_some()
+                || matches!(
+                    self.error_type,
+                    ErrorType::Serialization
+                        | ErrorType::TransactionCanceled
+                        | ErrorType::IdempotentParameterMismatch
+                );
             body.push_str(if capital { ",\"Message\":" } else { ",\"message\":" });
             json::write_string(&mut body, &self.message);
         }
@@ -473,7 +476,7 @@ mod tests {
             (
                 ApiError::condition_failed(Some(Item::new().with("a", "b"))),
                 400,
-                r#"{"__type":"com.amazonaws.dynamodb.v20120810#ConditionalCheckFailedException","message":"The conditional request failed","Item":{"a":{"S":"b"}}}"#,
+                r#"{"__type":"com.amazonaws.dynamodb.v20120810#ConditionalCheckFailedException","Message":"The conditional request failed","Item":{"a":{"S":"b"}}}"#,
             ),
             (
                 ApiError::from(Unavailable::NotDone("it is stopping".to_owned())),

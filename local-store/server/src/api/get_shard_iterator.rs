@@ -2,7 +2,8 @@
 //!
 //! The text that it gives out is made in `shard_iterator`.
 
-use partition::{Sequence, Shard, Table, View, read_last_sequence};
+use model::EpochMillis;
+use partition::{Sequence, Shard, Table, View, find_first_since, read_last_sequence};
 
 use super::answer::text_member;
 use super::constraints::Constraints;
@@ -12,7 +13,8 @@ use super::shard_iterator::{Place, ShardIterator};
 use super::streams::{self, FoundStream};
 use crate::store::Store;
 
-const TYPES: &[&str] = &["AFTER_SEQUENCE_NUMBER", "LATEST", "AT_SEQUENCE_NUMBER", "TRIM_HORIZON"];
+const TYPES: &[&str] =
+    &["AFTER_SEQUENCE_NUMBER", "LATEST", "AT_SEQUENCE_NUMBER", "TRIM_HORIZON", "AT_TIMESTAMP"];
 /// Digits of a sequence number, both inclusive (AWS API reference, `GetShardIterator`).
 const SEQUENCE_NUMBER_LENGTH: (usize, usize) = (21, 40);
 
@@ -24,6 +26,7 @@ pub(super) fn get_shard_iterator(
     let shard_id = parameters.string("ShardId")?;
     let iterator_type = parameters.string("ShardIteratorType")?;
     let sequence = parameters.string("SequenceNumber")?;
+    let time_ms = parameters.time_ms("Timestamp")?;
 
     let mut constraints = Constraints::new();
     streams::constrain_arn(&mut constraints, arn);
@@ -40,25 +43,22 @@ pub(super) fn get_shard_iterator(
 
     let found = FoundStream::find(store, arn)?;
     let (_, shard) = found.shard(shard_id, arn)?;
-    let place = match (iterator_type, sequence) {
-        (Some(given @ ("TRIM_HORIZON" | "LATEST")), Some(_)) => {
-            return Err(ApiError::invalid_parameter(format!(
-                "SequenceNumber can not be specified when ShardIteratorType is {given}"
-            )));
+    let iterator_type = iterator_type.unwrap_or_default();
+    check_companions(iterator_type, sequence.is_some(), time_ms.is_some())?;
+    let view = store.view();
+    let place = match (iterator_type, sequence, time_ms) {
+        ("TRIM_HORIZON", ..) => Place::TrimHorizon,
+        ("LATEST", ..) => latest(&*view, &found.table, shard)?,
+        ("AT_TIMESTAMP", _, Some(time_ms)) => {
+            let time = EpochMillis(time_ms);
+            if time > store.now() {
+                return Err(ApiError::invalid_parameter("Timestamp must not be in the future"));
+            }
+            since(&*view, &found.table, shard, time)?
         }
-        (Some("TRIM_HORIZON"), None) => Place::TrimHorizon,
-        (Some("LATEST"), None) => latest(&*store.view(), &found.table, shard)?,
-        (Some(given), None) => {
-            return Err(ApiError::invalid_parameter(format!(
-                "SequenceNumber must be specified when ShardIteratorType is {given}"
-            )));
-        }
-        (given, Some(sequence)) => {
-            let sequence = sequence_of_shard(sequence, shard)?;
-            let is_after = given == Some("AFTER_SEQUENCE_NUMBER");
-            if is_after { Place::After(sequence) } else { Place::At(sequence) }
-        }
-        (None, None) => return Err(ApiError::defect("an iterator type passed its constraint")),
+        ("AFTER_SEQUENCE_NUMBER", Some(text), _) => Place::After(sequence_of_shard(text, shard)?),
+        ("AT_SEQUENCE_NUMBER", Some(text), _) => Place::At(sequence_of_shard(text, shard)?),
+        _ => return Err(ApiError::defect("an iterator type passed its constraint")),
     };
     check_not_trimmed(place, shard)?;
     let iterator = ShardIterator { shard_id: shard.id.clone(), place, issued_at: store.now() };
@@ -66,6 +66,45 @@ pub(super) fn get_shard_iterator(
     text_member(&mut out, "ShardIterator", &iterator.to_text(arn, store.token_key())?);
     out.push('}');
     Ok(out)
+}
+
+/// Refuses a type without the parameter that it needs, or with one that it does not take.
+fn check_companions(
+    iterator_type: &str,
+    has_sequence: bool,
+    has_time: bool,
+) -> Result<(), ApiError> {
+    let needs_sequence = matches!(iterator_type, "AT_SEQUENCE_NUMBER" | "AFTER_SEQUENCE_NUMBER");
+    let needs_time = iterator_type == "AT_TIMESTAMP";
+    for (name, needs, has) in [
+        ("SequenceNumber", needs_sequence, has_sequence),
+        ("Timestamp", needs_time, has_time),
+    ] {
+        if needs != has {
+            let verb = if needs { "must" } else { "can not" };
+            return Err(ApiError::invalid_parameter(format!(
+                "{name} {verb} be specified when ShardIteratorType is {iterator_type}"
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// The place of the first record that was made at `time` or later, or behind all records. Where
+/// records of that time may be trimmed already, it is the trim horizon, as with the service.
+fn since(
+    view: &dyn View,
+    table: &Table,
+    shard: &Shard,
+    time: EpochMillis,
+) -> Result<Place, ApiError> {
+    match find_first_since(view, table, shard, time)? {
+        Some(first) if shard.trimmed.is_some_and(|trimmed| first <= trimmed) => {
+            Ok(Place::TrimHorizon)
+        }
+        Some(first) => Ok(Place::At(first)),
+        None => latest(view, table, shard),
+    }
 }
 
 /// Behind everything that was acknowledged before this request.

@@ -163,6 +163,12 @@ impl<'t> Source<'t> {
         key.len() == self.start_key_attributes().len() && schema.partition.iter().all(is_typed)
     }
 
+    /// Returns false for a table without sort key: a partition key has one item, so a query has no
+    /// second page, and the service takes no starting key.
+    pub(crate) fn can_continue_query(&self) -> bool {
+        self.index.is_some() || self.table.key_schema.sort.is_some()
+    }
+
     /// The key by which it is read.
     pub(crate) fn key_schema(&self) -> Cow<'t, IndexKeySchema> {
         match self.index {

@@ -1,6 +1,7 @@
 //! `ListStreams`: every stream that can be read, or those of one table.
 //!
 //! In the order of table names, then of labels; a disabled stream is listed until it is trimmed.
+//! A page may start after a stream that is gone by now, so listing goes on while tables are deleted.
 
 use model::limits::LIST_STREAMS_MAX;
 
@@ -8,7 +9,7 @@ use super::answer::{begin_member, text_member};
 use super::constraints::Constraints;
 use super::error::ApiError;
 use super::parameters::Parameters;
-use super::streams::{FoundStream, constrain_arn_at, stream_arn};
+use super::streams::{StreamName, constrain_arn_at, stream_arn};
 use super::tables;
 use crate::store::Store;
 
@@ -25,11 +26,7 @@ pub(super) fn list_streams(store: &Store, parameters: Parameters<'_>) -> Result<
     constraints.finish()?;
 
     let only = name.map(|name| tables::find_for_settings(store, name)).transpose()?;
-    let start = start.map(|arn| FoundStream::find(store, arn)).transpose()?;
-    let start = match &start {
-        Some(found) => Some((found.table.name.as_str(), found.stream()?.label.as_str())),
-        None => None,
-    };
+    let start = start.map(|arn| StreamName::read(store, arn)).transpose()?;
     let limit = limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(LIST_STREAMS_MAX);
     let catalogue = store.catalogue();
     let mut streams = catalogue
@@ -38,7 +35,7 @@ pub(super) fn list_streams(store: &Store, parameters: Parameters<'_>) -> Result<
         .filter(|table| only.as_ref().is_none_or(|only| only.id == table.id))
         .flat_map(|table| table.streams.iter().map(move |stream| (table, stream)))
         .filter(|(table, stream)| {
-            start.is_none_or(|start| (table.name.as_str(), stream.label.as_str()) > start)
+            start.as_ref().is_none_or(|start| start.is_before(table, stream))
         })
         .peekable();
 

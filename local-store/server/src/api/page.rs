@@ -174,6 +174,15 @@ pub(crate) struct PageRequest<'r> {
     pub(crate) capacity_detail: CapacityDetail,
 }
 
+impl PageRequest<'_> {
+    /// Returns true for a partition key of a table without sort key: one item at most, so there is
+    /// no next page.
+    fn reads_one_item(&self) -> bool {
+        let is_collection = matches!(self.range, ItemRange::Collection { .. });
+        is_collection && self.further.is_empty() && !self.source.can_continue_query()
+    }
+}
+
 /// How far a page has got.
 #[derive(Default)]
 struct Progress {
@@ -277,7 +286,8 @@ fn last_of_page(
     let is_scan = matches!(request.range, ItemRange::Tokens(_));
     let last = if progress.is_cut || is_scan { progress.last_item()? } else { None };
     metering::record_page(store, request, last.as_ref(), capacity, admitted);
-    Ok(last.filter(|_| progress.is_cut).map(|last| request.source.key_attributes(last)))
+    let has_next = progress.is_cut && !request.reads_one_item();
+    Ok(last.filter(|_| has_next).map(|last| request.source.key_attributes(last)))
 }
 
 fn consumption(request: &PageRequest<'_>, progress: &Progress, capacity: Capacity) -> Consumption {

@@ -52,10 +52,13 @@ impl<'j> Parameters<'j> {
         }
     }
 
+    /// Reads a boolean. Like the service, it takes the texts `true` and `false` for one.
     pub(crate) fn boolean(self, name: &str) -> Result<Option<bool>, ApiError> {
         match self.get(name) {
             None => Ok(None),
             Some(Json::Bool(flag)) => Ok(Some(*flag)),
+            Some(Json::String(text)) if text.eq_ignore_ascii_case("true") => Ok(Some(true)),
+            Some(Json::String(text)) if text.eq_ignore_ascii_case("false") => Ok(Some(false)),
             Some(other) => Err(wrong_type(other, "Boolean")),
         }
     }
@@ -78,6 +81,20 @@ impl<'j> Parameters<'j> {
                 Ok(Some(i64::try_from(*number).unwrap_or(nearest)))
             }
             Some(other) => Err(wrong_type(other, kind)),
+        }
+    }
+
+    /// Reads a time: seconds since 1970 with an optional fraction. Returns milliseconds, rounded to
+    /// the nearest; a time before 1970 is 0.
+    pub(crate) fn time_ms(self, name: &str) -> Result<Option<u64>, ApiError> {
+        match self.get(name) {
+            None => Ok(None),
+            Some(Json::Integer(seconds)) => {
+                let ms = seconds.saturating_mul(1000).clamp(0, i128::from(u64::MAX));
+                Ok(Some(u64::try_from(ms).unwrap_or(u64::MAX)))
+            }
+            Some(Json::Float(seconds)) => Ok(Some(milliseconds(*seconds))),
+            Some(other) => Err(wrong_type(other, "Date")),
         }
     }
 
@@ -268,6 +285,15 @@ fn checked<T>(decoded: Result<T, DecodeError>) -> Result<Checked<T>, ApiError> {
         Err(DecodeError::Shape(text)) => Err(ApiError::serialization(text)),
         Err(DecodeError::Value(fault)) => Ok(Err(fault.into())),
     }
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a float cast saturates, and takes what is no number for 0"
+)]
+fn milliseconds(seconds: f64) -> u64 {
+    (seconds * 1000.0).round() as u64
 }
 
 fn wrong_type(got: &Json<'_>, expected: &str) -> ApiError {

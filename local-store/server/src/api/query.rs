@@ -132,7 +132,7 @@ fn place_of(
     conditions: &KeyExpression,
 ) -> Result<IndexKey, ApiError> {
     let invalid = || ApiError::validation(STARTING_KEY_INVALID);
-    if !source.begins_start_key(key) {
+    if !source.can_continue_query() || !source.begins_start_key(key) {
         return Err(invalid());
     }
     conditions.check_partition(&source.key_schema())?;

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use model::arn::StreamArn;
-use partition::{Shard, Stream, Table};
+use partition::{Shard, Stream, Table, TableName};
 
 use super::constraints::Constraints;
 use super::error::ApiError;
@@ -41,6 +41,35 @@ pub(crate) fn constrain_shard_id(constraints: &mut Constraints, at: &str, id: Op
     }
 }
 
+/// The name of a stream of this store, which need not exist.
+pub(crate) struct StreamName {
+    table: TableName,
+    label: String,
+}
+
+impl StreamName {
+    /// Reads an ARN.
+    ///
+    /// # Errors
+    /// When it is no stream's ARN, or of another account or Region.
+    pub(crate) fn read(store: &Store, given: &str) -> Result<Self, ApiError> {
+        let arn: StreamArn = given
+            .parse()
+            .map_err(|error| ApiError::validation(format!("Invalid StreamArn: {error}")))?;
+        let is_ours = arn.table.region == store.region() && arn.table.account == store.account();
+        match store.table_name(&arn.table.table).filter(|_| is_ours) {
+            Some(table) => Ok(Self { table, label: arn.label }),
+            None => Err(ApiError::stream_not_found(given)),
+        }
+    }
+
+    /// Returns true if a stream comes after this one in `ListStreams`.
+    pub(crate) fn is_before(&self, table: &Table, stream: &Stream) -> bool {
+        let own = (self.table.as_str(), self.label.as_str());
+        (table.name.as_str(), stream.label.as_str()) > own
+    }
+}
+
 /// A stream within its table.
 pub(crate) struct FoundStream {
     pub(crate) table: Arc<Table>,
@@ -50,14 +79,11 @@ pub(crate) struct FoundStream {
 impl FoundStream {
     /// The stream with an ARN.
     pub(crate) fn find(store: &Store, given: &str) -> Result<Self, ApiError> {
-        let arn: StreamArn = given
-            .parse()
-            .map_err(|error| ApiError::validation(format!("Invalid StreamArn: {error}")))?;
-        let is_ours = arn.table.region == store.region() && arn.table.account == store.account();
-        let table = store.find_table(&arn.table.table).filter(|_| is_ours);
+        let name = StreamName::read(store, given)?;
+        let table = store.catalogue().find(name.table.whole()).cloned();
         match table {
-            Some(table) if table.stream(&arn.label).is_some() => {
-                Ok(Self { table, label: arn.label })
+            Some(table) if table.stream(&name.label).is_some() => {
+                Ok(Self { table, label: name.label })
             }
             _ => Err(ApiError::stream_not_found(given)),
         }

@@ -19,22 +19,39 @@ use super::error::ApiError;
 use super::tables::table_arn;
 use crate::store::Store;
 
+/// The status of a table that `CreateTable` made.
+pub(crate) const CREATING: &str = "CREATING";
+/// The status of a table that `UpdateTable` changed.
+pub(crate) const UPDATING: &str = "UPDATING";
 /// The status of a table that `DeleteTable` removed.
 pub(crate) const DELETING: &str = "DELETING";
 
-/// The status of a table, as an answer tells it.
+/// Which throughput that a table or index sustains an answer contains.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum WarmThroughput {
+    /// That of the table and of every index, as in `DescribeTable`.
+    All,
+    /// What the request or an earlier one asked for; nothing of the table itself if `table` is false.
+    Requested { table: bool },
+}
+
+/// The status of a table in an answer.
+///
+/// The answer to a change describes the table while the service works on it (`CREATING`,
+/// `UPDATING`), although the change is complete here; `DescribeTable` then answers `ACTIVE`.
 #[derive(Clone, Copy)]
 pub(crate) struct Status<'t> {
     pub(crate) text: &'t str,
+    pub(crate) warm: WarmThroughput,
     /// Where the encryption has just been changed: the key before, or none that was the account's.
     pub(crate) encrypted_before: Option<Option<&'t str>>,
     /// Whether limits of on-demand reads and writes have just ended.
     pub(crate) ended_limits: (bool, bool),
 }
 
-impl<'t> From<&'t str> for Status<'t> {
-    fn from(text: &'t str) -> Self {
-        Self { text, encrypted_before: None, ended_limits: (false, false) }
+impl<'t> Status<'t> {
+    pub(crate) fn new(text: &'t str, warm: WarmThroughput) -> Self {
+        Self { text, warm, encrypted_before: None, ended_limits: (false, false) }
     }
 }
 
@@ -71,7 +88,7 @@ pub(crate) fn description_member(
         ("GlobalSecondaryIndexes", IndexKind::Global),
     ];
     for (list, kind) in kinds.into_iter().filter(|_| has_shape) {
-        indexes_member(out, list, store, table, table.indexes_of(kind))?;
+        indexes_member(out, list, store, (table, &status), table.indexes_of(kind))?;
     }
     stream_members(out, store, table);
     boolean_member(out, "DeletionProtectionEnabled", table.deletion_protection);
@@ -84,7 +101,7 @@ fn indexes_member<'t>(
     out: &mut String,
     list: &str,
     store: &Store,
-    table: &Table,
+    of: (&Table, &Status<'_>),
     indexes: impl Iterator<Item = &'t SecondaryIndex>,
 ) -> Result<(), ApiError> {
     let mut indexes = indexes.peekable();
@@ -96,7 +113,7 @@ fn indexes_member<'t>(
     for index in indexes {
         out.push_str(separator);
         separator = ",{";
-        index_members(out, store, table, index)?;
+        index_members(out, store, of, index)?;
         out.push('}');
     }
     out.push(']');
@@ -106,7 +123,7 @@ fn indexes_member<'t>(
 fn index_members(
     out: &mut String,
     store: &Store,
-    table: &Table,
+    (table, status): (&Table, &Status<'_>),
     index: &SecondaryIndex,
 ) -> Result<(), ApiError> {
     let definition = &index.definition;
@@ -115,8 +132,10 @@ fn index_members(
     index_key_schema_member(out, &definition.key_schema);
     projection_member(out, &definition.projection);
     if definition.kind == IndexKind::Global {
-        text_member(out, "IndexStatus", index.status_text());
-        if index.is_being_built() {
+        let is_new = status.text == CREATING;
+        let text = if is_new { CREATING } else { index.status_text() };
+        text_member(out, "IndexStatus", text);
+        if !is_new && index.is_being_built() {
             boolean_member(out, "Backfilling", true);
         }
         let units = definition.throughput.filter(|_| table.billing != Billing::OnDemand);
@@ -124,7 +143,10 @@ fn index_members(
         let options = table.options.indexes.get(&definition.name);
         let limit = options.map_or_else(OnDemandLimit::default, |o| o.on_demand_limit);
         on_demand_member(out, limit, (false, false));
-        warm_member(out, table.options.warm_of_index(&definition.name, table.billing, units));
+        let is_requested = options.is_some_and(|options| options.warm != Units::default());
+        if is_requested || status.warm == WarmThroughput::All {
+            warm_member(out, table.options.warm_of_index(&definition.name, table.billing, units));
+        }
     }
     number_member(out, "IndexSizeBytes", statistics.bytes);
     number_member(out, "ItemCount", statistics.items);
@@ -260,8 +282,7 @@ fn billing_members(out: &mut String, store: &Store, table: &Table) {
 fn option_members(out: &mut String, table: &Table, status: &Status<'_>) {
     let options = &table.options;
     on_demand_member(out, options.on_demand_limit, status.ended_limits);
-    // What a table sustains is not told when it is being deleted.
-    if status.text != DELETING {
+    if !matches!(status.warm, WarmThroughput::Requested { table: false }) {
         warm_member(out, options.warm_of_table(table.billing));
     }
     if let Some(is_infrequent) = options.infrequent_access {

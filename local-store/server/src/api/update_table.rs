@@ -6,13 +6,13 @@
 
 use jiff::Timestamp;
 use model::EpochMillis;
-use partition::{Billing, Command, IndexStatus, Reply, Table, UpdateTable, read_statistics};
+use partition::{Billing, Command, Reply, Table, UpdateTable, read_statistics};
 
 use super::constraints::Constraints;
 use super::error::ApiError;
 use super::index_updates::{IndexChanges, IndexUpdates, will_not_change};
 use super::parameters::Parameters;
-use super::table_description::{Status, description_member};
+use super::table_description::{Status, UPDATING, WarmThroughput, description_member};
 use super::table_options::OptionParameters;
 use super::table_settings::{TableSettings, check_supported, stream_label, throughput_not_allowed};
 use super::tables;
@@ -57,11 +57,11 @@ pub(super) async fn update_table(
         Some(Reply::Table(changed)) => {
             let statistics = read_statistics(&*store.view(), &changed)?;
             let mut out = String::from("{");
-            let is_working = changed.indexes.iter().any(|i| i.status != IndexStatus::Active);
-            let text = if is_working { "UPDATING" } else { changed.status_text() };
             let changes_encryption = request.options.has_encryption();
+            let table_warm = request.options.throughput.has_warm();
             let status = Status {
-                text,
+                text: UPDATING,
+                warm: WarmThroughput::Requested { table: table_warm },
                 encrypted_before: changes_encryption
                     .then_some(table.options.encryption_key.as_deref()),
                 ended_limits: request.options.throughput.ended_limits(),

@@ -1,0 +1,69 @@
+//! A moment in the past as people write it: `14:05`, `10m`, or `2026-11-28T14:05:00Z`.
+//!
+//! All times are UTC by the store's clock, as `weir streams tail` prints them.
+
+use jiff::{SignedDuration, Timestamp, civil, tz::TimeZone};
+
+/// Why a text is no moment in the past.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub(super) enum SinceError {
+    #[error(
+        "--since takes a time of day in UTC (14:05), a duration (10m, 2h), or 2026-11-28T14:05:00Z; not `{0}`"
+    )]
+    Unreadable(String),
+    #[error("--since is later than the store's clock, which shows {now}: `{text}`")]
+    Future { text: String, now: Timestamp },
+}
+
+/// Returns the moment in seconds since 1970. A time of day is the last one before `now_seconds`, a
+/// duration counts back from it.
+///
+/// # Errors
+/// When the text has another form, or is later than `now_seconds`.
+pub(super) fn read(text: &str, now_seconds: i64) -> Result<i64, SinceError> {
+    let unreadable = || SinceError::Unreadable(text.to_owned());
+    let now = Timestamp::from_second(now_seconds).map_err(|_| unreadable())?;
+    let moment = if let Ok(moment) = text.parse::<Timestamp>() {
+        moment
+    } else if let Ok(time) = text.parse::<civil::Time>() {
+        let today = now.to_zoned(TimeZone::UTC).with().time(time).build();
+        let today = today.map_err(|_| unreadable())?.timestamp();
+        let day = SignedDuration::from_hours(24);
+        if today > now { today.checked_sub(day).map_err(|_| unreadable())? } else { today }
+    } else {
+        let duration: SignedDuration = text.parse().map_err(|_| unreadable())?;
+        now.checked_sub(duration).map_err(|_| unreadable())?
+    };
+    if moment > now {
+        return Err(SinceError::Future { text: text.to_owned(), now });
+    }
+    Ok(moment.as_second())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn moments_are_read_as_people_write_them() {
+        let now: Timestamp = "2026-11-28T15:00:00Z".parse().unwrap();
+        for (text, expected) in [
+            ("14:05", Some("2026-11-28T14:05:00Z")),
+            ("14:05:30", Some("2026-11-28T14:05:30Z")),
+            ("15:01", Some("2026-11-27T15:01:00Z")),
+            ("10m", Some("2026-11-28T14:50:00Z")),
+            ("1h30m", Some("2026-11-28T13:30:00Z")),
+            ("2026-11-28T14:05:00Z", Some("2026-11-28T14:05:00Z")),
+            ("2026-11-28T15:05:00+01:00", Some("2026-11-28T14:05:00Z")),
+            ("2026-11-28T15:00:01Z", None),
+            ("-10m", None),
+            ("25:00", None),
+            ("yesterday", None),
+            ("", None),
+        ] {
+            let expected: Option<Timestamp> = expected.map(|text| text.parse().unwrap());
+            let found = read(text, now.as_second());
+            assert_eq!(found.ok(), expected.map(|time| time.as_second()), "{text}");
+        }
+    }
+}
