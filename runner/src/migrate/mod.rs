@@ -29,6 +29,7 @@ mod patience;
 mod plan_file;
 mod problems;
 mod progress;
+mod record_time;
 mod report;
 mod shard_end;
 mod slowed;
