@@ -182,7 +182,7 @@ enum MigrateVerb {
     Document {
         /// The migration
         name: String,
-        /// The document's key as DynamoDB JSON
+        /// The document's key, as plain JSON or DynamoDB JSON
         key: String,
     },
     /// List migrations
