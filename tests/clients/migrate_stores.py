@@ -24,7 +24,7 @@ import boto3
 from botocore.config import Config
 
 ROOT = Path(__file__).resolve().parents[2]
-PROGRAMS = ROOT / "target" / "debug"
+PROGRAMS = Path(os.environ.get("PROGRAMS", ROOT / "target" / "debug"))
 PLAN = """migration: move
 kind: restructure
 from:
