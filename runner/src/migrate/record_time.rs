@@ -33,6 +33,8 @@ const BEHIND_MAX: i64 = 75;
 const PASS_LIMIT: Duration = Duration::from_secs(BEHIND_MAX.unsigned_abs());
 /// How long a stream may take to bring a marker. DynamoDB takes about a second.
 const MARKER_LIMIT: Duration = Duration::from_secs(30);
+/// Between two looks for a marker: five requests a second for each shard, as more are throttled.
+const MARKER_LOOK: Duration = Duration::from_millis(200);
 /// Between two listings of the shards while a marker is awaited: a shard may have split.
 const LIST_EVERY: Duration = Duration::from_secs(1);
 /// After so long a wait is announced.
@@ -107,7 +109,8 @@ impl<'c> RecordTime<'c> {
                 return note(self.context, behind).await;
             }
             if begun.elapsed() > PASS_LIMIT {
-                return Err(unfit(self.context, behind));
+                let waited = begun.elapsed().as_secs();
+                return Err(unfit(self.context, &format!("show the same time for {waited} s")));
             }
             if !is_said && begun.elapsed() > SAID_AFTER {
                 say(&format!(
@@ -131,10 +134,11 @@ impl<'c> RecordTime<'c> {
         let begun = Instant::now();
         while begun.elapsed() < MARKER_LIMIT {
             if let Some(second) = self.find(&marker).await? {
-                let second = second.ok_or_else(|| without_times(self.context))?;
+                let second = second
+                    .ok_or_else(|| unfit(self.context, "have no ApproximateCreationDateTime"))?;
                 return Ok(Shown { second, behind: clock.saturating_sub(second).max(0) });
             }
-            tokio::time::sleep(LOOK_EVERY / 10).await;
+            tokio::time::sleep(MARKER_LOOK).await;
         }
         Err(RecordTimeError::Failed(format!(
             "the stream of the control table `{}` did not bring a record within {} s of its write; check that the stream is enabled, and repeat the command",
@@ -194,16 +198,9 @@ fn is_of(record: &Record, marker: &str) -> bool {
     record.json().contains(marker) && written() == Some(marker)
 }
 
-fn unfit(context: &Context, behind: i64) -> RecordTimeError {
+fn unfit(context: &Context, what: &str) -> RecordTimeError {
     RecordTimeError::Unfit(format!(
-        "the stream records of `{}` show times that are {behind} s old, more than {BEHIND_MAX} s, so no switch could tell which writes came after it: use a store whose records have times to the minute or finer",
-        context.endpoint
-    ))
-}
-
-fn without_times(context: &Context) -> RecordTimeError {
-    RecordTimeError::Unfit(format!(
-        "the stream records of `{}` have no ApproximateCreationDateTime, so no switch could tell which writes came after it: use a store whose records have times to the minute or finer",
+        "the stream records of `{}` {what}, so no switch could tell which writes come after it: use a store whose records have times to the minute or finer",
         context.endpoint
     ))
 }
@@ -249,7 +246,8 @@ pub(super) async fn is_unfit(context: &Context) -> Result<bool, String> {
     let shown = async {
         let shown = RecordTime::open(context).await?.show().await?;
         if shown.behind > BEHIND_MAX {
-            return Err(unfit(context, shown.behind));
+            let what = format!("show a time that is {} s old", shown.behind);
+            return Err(unfit(context, &what));
         }
         note(context, shown.behind).await
     };
