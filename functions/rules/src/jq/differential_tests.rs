@@ -150,3 +150,22 @@ fn what_looks_outside_or_never_ends_is_refused() {
     let caught = "try ([range(1e12)] | length) catch 1";
     assert!(Program::parse(caught).unwrap().run(&Val::Null, 1).is_err());
 }
+
+#[test]
+fn a_long_program_has_a_stack_and_a_longer_one_is_refused() {
+    for (first, more) in [("1", " | . + 1"), ("1", " + 1"), ("true", " and true"), ("1", ", 1")] {
+        let program = format!("{first}{}", more.repeat(100));
+        let values = Program::parse(&program).unwrap().run(&Val::Null, 1_000);
+        assert!(values.is_ok(), "{more}: {values:?}");
+        let program = format!("{first}{}", more.repeat(4_000));
+        assert!(Program::parse(&program).is_err(), "{more}");
+    }
+    for (open, close) in
+        [("[", "]"), ("(", ")"), ("{a: ", "}"), ("[.[] | ", "]"), ("if ", "1 then 1 end")]
+    {
+        for depth in [20, 5_000] {
+            let program = format!("{}1{}", open.repeat(depth), close.repeat(depth));
+            assert_eq!(Program::parse(&program).is_ok(), depth == 20 && open != "if ", "{open}");
+        }
+    }
+}

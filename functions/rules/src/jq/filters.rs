@@ -218,14 +218,16 @@ impl Machine {
 
     /// A value and all values in it.
     fn everything(&self, at: &At, receive: Receive<'_>) -> Flow {
-        self.charge(1)?;
-        receive(at.clone())?;
-        match &at.value {
-            Val::Arr(_) | Val::Obj(_) => {
-                self.members(at, &mut |member| self.everything(&member, receive))
+        self.unfold(at, receive, &|at, next_ones| {
+            if let Val::Arr(_) | Val::Obj(_) = at.value {
+                self.members(at, &mut |member| {
+                    next_ones.push(Ok(member));
+                    Ok(())
+                })?;
+                next_ones.reverse();
             }
-            _ => Ok(()),
-        }
+            Ok(true)
+        })
     }
 
     /// `limit`, `skip` and `nth` of a term.

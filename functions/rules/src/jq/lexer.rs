@@ -40,23 +40,27 @@ const SIGNS: [&str; 34] = [
     "?//", "//=", "//", "==", "!=", "<=", ">=", "|=", "+=", "-=", "*=", "/=", "%=", "..", "?", "[",
     "]", "(", ")", "{", "}", "|", ",", ".", ":", ";", "=", "<", ">", "+", "-", "*", "/", "%",
 ];
+/// Tokens of a program at most; they bound how deep its tree is.
+const TOKENS_MAX: usize = 4_000;
 /// Strings in strings in a program at most.
 const NESTING_MAX: usize = 32;
 
-/// The tokens of a program, with one at the end that says so.
+/// The tokens of a program, with one at the end that says so, and how many there are with those in
+/// strings.
 ///
 /// # Errors
 /// Where something begins that is no token.
-pub(super) fn tokens(program: &str) -> Result<Vec<Token<'_>>, ProgramError> {
-    let mut lexer = Lexer { program, at: 0, nesting: 0 };
+pub(super) fn tokens(program: &str) -> Result<(Vec<Token<'_>>, usize), ProgramError> {
+    let mut lexer = Lexer { program, at: 0, nesting: 0, count: 0 };
     let tokens = lexer.tokens(false)?;
-    Ok(tokens)
+    Ok((tokens, lexer.count))
 }
 
 struct Lexer<'p> {
     program: &'p str,
     at: usize,
     nesting: usize,
+    count: usize,
 }
 
 impl<'p> Lexer<'p> {
@@ -107,6 +111,10 @@ impl<'p> Lexer<'p> {
             self.space();
             let at = self.at;
             let token = self.token()?;
+            self.count += 1;
+            if self.count > TOKENS_MAX {
+                return Err(self.error("the program is too long from here on"));
+            }
             match &token {
                 Kind::Sign(sign @ ("(" | "[" | "{")) => open.push((*sign, at)),
                 Kind::Sign(")") if is_inner && open.is_empty() => {

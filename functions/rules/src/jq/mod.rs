@@ -53,7 +53,16 @@ pub struct ProgramError {
 #[derive(Debug)]
 pub(crate) struct Program {
     term: Term,
+    tokens: usize,
 }
+
+/// Tokens of a program that is evaluated on the stack of its caller. An evaluation needs less than
+/// [`STACK_OF_TOKEN`] for each, and callers have 2 MB.
+const TOKENS_OF_CALLER: usize = 60;
+/// Bytes of stack that each token of a program may need, without optimisation.
+const STACK_OF_TOKEN: usize = 32 * 1024;
+/// Bytes of stack for all else.
+const STACK_OF_ALL: usize = 1024 * 1024;
 
 impl Program {
     /// Reads a program.
@@ -61,7 +70,7 @@ impl Program {
     /// # Errors
     /// When it is not jq, or uses what is not available here.
     pub(crate) fn parse(program: &str) -> Result<Self, ProgramError> {
-        parser::parse(program).map(|term| Self { term })
+        parser::parse(program).map(|(term, tokens)| Self { term, tokens })
     }
 
     /// Its syntax tree.
@@ -69,11 +78,29 @@ impl Program {
         &self.term
     }
 
+    /// Does something that goes as deep as the syntax tree, on a stack that is large enough; none if
+    /// there is no such stack to be had.
+    pub(crate) fn with_stack<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Option<T> {
+        if self.tokens <= TOKENS_OF_CALLER {
+            return Some(work());
+        }
+        let stack = STACK_OF_ALL + self.tokens * STACK_OF_TOKEN;
+        std::thread::scope(|scope| {
+            let thread = std::thread::Builder::new().stack_size(stack).spawn_scoped(scope, work);
+            thread.ok()?.join().ok()
+        })
+    }
+
     /// The first values that the program gives, `most` of them at most.
     ///
     /// # Errors
     /// Why the program fails for this value, or refuses it.
     pub(crate) fn run(&self, input: &Val, most: usize) -> Result<Vec<Val>, Fault> {
+        let outcome = self.with_stack(|| self.evaluate(input, most));
+        outcome.unwrap_or_else(|| Err(Fault::Refused("there is no memory to run it".to_owned())))
+    }
+
+    fn evaluate(&self, input: &Val, most: usize) -> Result<Vec<Val>, Fault> {
         let mut values = Vec::new();
         let ended = Machine::default().values(&self.term, input, &mut |value| {
             values.push(value);

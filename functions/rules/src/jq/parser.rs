@@ -19,14 +19,15 @@ const KEYWORDS: [&str; 17] = [
     "include", "module", "and", "or", "try", "catch",
 ];
 
-/// The syntax tree of a program.
+/// The syntax tree of a program, and the number of its tokens.
 ///
 /// # Errors
 /// What is wrong with it, and where.
-pub(super) fn parse(program: &str) -> Result<Term, ProgramError> {
-    let tokens = lexer::tokens(program)?;
+pub(super) fn parse(program: &str) -> Result<(Term, usize), ProgramError> {
+    let (tokens, count) = lexer::tokens(program)?;
     let mut scope = Scope::default();
-    Parser { tokens: &tokens, scope: &mut scope }.whole()
+    let term = Parser { tokens: &tokens, scope: &mut scope }.whole()?;
+    Ok((term, count))
 }
 
 /// What names mean at a place of the program.

@@ -467,7 +467,7 @@ mod tests {
             assert!(looks.of_condition().is_some(), "{program}");
             assert_eq!(looks.of_change(), None, "{program}");
         }
-        assert!(Looks::of("{id, a: .b}").of_change().is_some());
+        assert!(looks_of("{id, a: .b}").of_change().is_some());
     }
 
     fn items() -> impl Strategy<Value = Item> {

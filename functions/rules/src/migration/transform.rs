@@ -33,7 +33,11 @@ impl Transform {
     /// When it is not jq, or uses what is not available here.
     pub fn compile(text: &str) -> Result<Self, ProgramError> {
         let program = Program::parse(text)?;
-        let looks = Looks::of(program.term());
+        let looks = program.with_stack(|| Looks::of(program.term()));
+        let looks = looks.ok_or_else(|| ProgramError {
+            at: 0,
+            reason: "there is no memory to check the program".to_owned(),
+        })?;
         Ok(Self { text: text.to_owned(), program, looks })
     }
 
