@@ -17,6 +17,9 @@ use super::value::{Array, Val};
 /// Arrays that `combinations` combines at most.
 const COMBINED_MAX: usize = 64;
 
+/// Collects the children of a value, the last one first, and says whether the value itself is given.
+type Visit<'v> = &'v dyn Fn(&At, &mut Vec<Flow<At>>) -> Flow<bool>;
+
 impl Machine {
     /// Gives the values of a filter to a receiver. Filters that pass a path on are here.
     pub(super) fn call(
@@ -197,12 +200,7 @@ impl Machine {
     }
 
     /// Gives a value, if it is to be given, and then what becomes of its children.
-    fn unfold(
-        &self,
-        input: &At,
-        receive: Receive<'_>,
-        visit: &dyn Fn(&At, &mut Vec<Flow<At>>) -> Flow<bool>,
-    ) -> Flow {
+    fn unfold(&self, input: &At, receive: Receive<'_>, visit: Visit<'_>) -> Flow {
         let mut open = vec![Ok(input.clone())];
         while let Some(at) = open.pop() {
             self.charge(1)?;

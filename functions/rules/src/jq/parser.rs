@@ -219,7 +219,7 @@ impl<'t, 'p> Parser<'t, 'p> {
         match self.kind() {
             Kind::Variable(name) => {
                 self.advance();
-                Ok(Pattern::Variable(self.variable(*name)))
+                Ok(Pattern::Variable(self.variable(name)))
             }
             Kind::Sign("[") => {
                 self.advance();
@@ -247,7 +247,7 @@ impl<'t, 'p> Parser<'t, 'p> {
         let (name, binding) = match self.kind() {
             Kind::Variable(name) => {
                 self.advance();
-                let binding = self.variable(*name);
+                let binding = self.variable(name);
                 if !self.is(":") {
                     return Ok(((*name).to_owned(), Some(binding), None));
                 }
@@ -360,7 +360,7 @@ impl<'t, 'p> Parser<'t, 'p> {
                 }
             }
             Kind::Sign(sign) => self.sign(sign),
-            Kind::Word(word) => self.word(*word),
+            Kind::Word(word) => self.word(word),
             Kind::End => self.wrong(NOT_JQ),
         }
     }
