@@ -316,20 +316,7 @@ impl Machine {
                     _ => simple::has(&of, input)?,
                 })
             }),
-            (Builtin::Combinations, of) => {
-                let arrays = match of.first() {
-                    None => arrays::combined(input)?,
-                    Some(count) => {
-                        let count = self.one(count, scope, input)?;
-                        let places = arrays::counted_to(&count, COMBINED_MAX)?;
-                        vec![input.clone(); places]
-                    }
-                };
-                if arrays.len() > COMBINED_MAX {
-                    return Err(Stop::refused("`combinations` of so many arrays is not available"));
-                }
-                self.combine(&arrays, &mut Vec::new(), receive)
-            }
+            (Builtin::Combinations, of) => self.combinations(of.first(), scope, input, receive),
             (
                 Builtin::Test
                 | Builtin::Match
@@ -354,6 +341,27 @@ impl Machine {
                 receive(self.bounded(value)?)
             }),
         }
+    }
+
+    fn combinations(
+        &self,
+        of: Option<&Term>,
+        scope: &Scope<'_>,
+        input: &Val,
+        receive: &mut dyn FnMut(Val) -> Flow,
+    ) -> Flow {
+        let arrays = match of {
+            None => arrays::combined(input)?,
+            Some(count) => {
+                let count = self.one(count, scope, input)?;
+                let places = arrays::counted_to(&count, COMBINED_MAX)?;
+                vec![input.clone(); places]
+            }
+        };
+        if arrays.len() > COMBINED_MAX {
+            return Err(Stop::refused("`combinations` of so many arrays is not available"));
+        }
+        self.combine(&arrays, &mut Vec::new(), receive)
     }
 
     /// Filters of paths.

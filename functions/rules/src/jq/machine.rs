@@ -401,6 +401,13 @@ impl Machine {
                 Bound::Label(label) => Err(Stop::Break(*label)),
                 Bound::Nothing | Bound::Value(_) => Err(Stop::refused("a label is missing")),
             },
+            _ => self.fold(term, scope, input, receive),
+        }
+    }
+
+    /// `reduce` and `foreach`.
+    fn fold(&self, term: &Term, scope: &Scope<'_>, input: &At, receive: Receive<'_>) -> Flow {
+        match term {
             Term::Reduce(source, pattern, begin, update) => {
                 self.run(begin, scope, input, &mut |begin| {
                     let mut state = begin;

@@ -124,16 +124,6 @@ impl Walk {
             Term::Object(members) => self.object(members, input, vars),
             Term::Negative(term) => self.looked_at(term, input, vars),
             Term::Label(_, term) => self.term(term, input, vars),
-            Term::Reduce(over, pattern, begin, update) => {
-                let over = self.term(over, input, vars);
-                let inner = self.bind(pattern, over, vars);
-                self.fold(begin, update, None, input, vars, &inner)
-            }
-            Term::Foreach(over, pattern, begin, update, extract) => {
-                let over = self.term(over, input, vars);
-                let inner = self.bind(pattern, over, vars);
-                self.fold(begin, update, extract.as_deref(), input, vars, &inner)
-            }
             Term::Try(term, catch) => {
                 let gives = self.term(term, input, vars);
                 let Some(catch) = catch else { return gives };
@@ -202,6 +192,16 @@ impl Walk {
 
     fn operation(&mut self, term: &Term, input: Gives, vars: &Vars) -> Gives {
         let (left, right) = match term {
+            Term::Reduce(over, pattern, begin, update) => {
+                let over = self.term(over, input, vars);
+                let inner = self.bind(pattern, over, vars);
+                return self.fold(begin, update, None, input, vars, &inner);
+            }
+            Term::Foreach(over, pattern, begin, update, extract) => {
+                let over = self.term(over, input, vars);
+                let inner = self.bind(pattern, over, vars);
+                return self.fold(begin, update, extract.as_deref(), input, vars, &inner);
+            }
             Term::Pipe(left, right) => {
                 let gives = self.term(left, input, vars);
                 return self.term(right, gives, vars);
