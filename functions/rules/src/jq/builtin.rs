@@ -185,6 +185,35 @@ const OUTSIDE: [&str; 15] = [
     "stderr",
     "strflocaltime",
 ];
+/// Other filters of jq that are not available.
+const ABSENT: [&str; 26] = [
+    "acos",
+    "ascii",
+    "asin",
+    "atan",
+    "bsearch",
+    "cos",
+    "dateadd",
+    "datesub",
+    "exp",
+    "exp10",
+    "exp2",
+    "frexp",
+    "fromstream",
+    "isvalid",
+    "ldexp",
+    "log",
+    "log10",
+    "log2",
+    "modf",
+    "repeat",
+    "significand",
+    "sin",
+    "tan",
+    "toarray",
+    "tostream",
+    "truncate_stream",
+];
 /// How alike a name is to another one that is proposed for it.
 const ALIKE: f64 = 0.8;
 
@@ -197,6 +226,9 @@ pub(super) fn find(name: &str, arguments: usize) -> Result<Builtin, String> {
         return Err(format!(
             "`{name}` is not available in transforms: it looks outside of the item"
         ));
+    }
+    if ABSENT.contains(&name) {
+        return Err(format!("`{name}` is not available in transforms"));
     }
     let known = BUILTINS.iter().find(|(known, ..)| *known == name);
     let Some((_, arities, builtin)) = known else {
