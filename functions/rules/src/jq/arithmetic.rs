@@ -68,7 +68,7 @@ pub(super) fn add(machine: &Machine, left: Val, right: Val) -> Flow<Val> {
         }
         (Val::Arr(mut left), Val::Arr(right)) => {
             let copied = if Arc::get_mut(&mut left).is_none() { left.members().len() } else { 0 };
-            machine.charge((copied + right.members().len()) as u64 / 8)?;
+            machine.charge((copied + right.members().len()) as u64 / 32)?;
             let array = Arc::make_mut(&mut left);
             right.members().iter().for_each(|member| array.push(member.clone()));
             machine.bounded(Val::Arr(left))
