@@ -40,7 +40,9 @@ pub use registers::{
 };
 pub use source_item::{SourceItem, SourceItemError};
 pub use split::PARTS_MAX;
-pub use transform::{NOT_AVAILABLE, OUTPUTS_MAX, ProgramError, Transform};
+pub use transform::{OUTPUTS_MAX, Transform};
+
+pub use crate::jq::ProgramError;
 
 use std::borrow::Cow;
 use std::collections::btree_map::Entry;
