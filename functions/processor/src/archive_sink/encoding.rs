@@ -81,11 +81,22 @@ pub(super) fn writer_properties<'c>(
 #[cfg(test)]
 pub(super) mod tests {
     use std::collections::BTreeSet;
+    use std::sync::Arc;
 
+    use arrow_array::RecordBatch;
     use bytes::Bytes;
+    use parquet::arrow::ArrowWriter;
     use parquet::basic::{Encoding, LogicalType, TimeUnit, Type};
     use parquet::column::page::Page;
     use parquet::file::reader::{FileReader, SerializedFileReader};
+    use rules::Found;
+
+    use super::super::part_content::PartContent;
+    use super::super::rewrite::{Lineage, ObjectReader, ObjectWriter};
+    use super::super::tests::{block_on, folded, hour, sink};
+    use super::*;
+    use crate::frame::Executor;
+    use crate::object_store::in_memory::InMemoryObjectStore;
 
     /// What the pickiest reader of the table in `docs/archive.md` reads.
     const ENCODINGS: [Encoding; 3] = [Encoding::PLAIN, Encoding::RLE, Encoding::RLE_DICTIONARY];
@@ -142,5 +153,47 @@ pub(super) mod tests {
     /// The physical types of the chunks that [`check_is_plain`] lists.
     pub(in crate::archive_sink) fn physical_types(chunks: &[String]) -> BTreeSet<&str> {
         chunks.iter().filter_map(|chunk| chunk.split(' ').nth(1)).collect()
+    }
+
+    /// Objects of earlier versions have `DELTA_…` encodings, here in data pages of version 2, too.
+    #[test]
+    fn objects_of_earlier_versions_are_read_and_written_anew() {
+        let store = Arc::new(InMemoryObjectStore::default());
+        block_on(sink(&store, 5).apply(folded(0..30), &Found::default(), hour()));
+        let parts = store.objects();
+        assert!(parts.len() > 1);
+        for part in parts.into_values() {
+            let batches = |object: &Bytes| -> Vec<RecordBatch> {
+                let mut reader = ObjectReader::open(object.clone()).unwrap();
+                reader.batches().map(Result::unwrap).collect()
+            };
+            let rows = batches(&part);
+            let reader = ObjectReader::open(part.clone()).unwrap();
+            let metadata = reader.metadata.iter().filter(|pair| pair.key != "ARROW:schema");
+            let properties = WriterProperties::builder()
+                .set_writer_version(WriterVersion::PARQUET_2_0)
+                .set_dictionary_enabled(false)
+                .set_key_value_metadata(Some(metadata.cloned().collect()))
+                .build();
+            let schema = Arc::clone(&reader.schema);
+            let mut writer = ArrowWriter::try_new(Vec::new(), schema, Some(properties)).unwrap();
+            rows.iter().for_each(|batch| writer.write(batch).unwrap());
+            let old = Bytes::from(writer.into_inner().unwrap());
+            let file = SerializedFileReader::new(old.clone()).unwrap();
+            let item = file.metadata().row_group(0).columns().iter();
+            let mut encodings = item.flat_map(|chunk| chunk.encodings());
+            assert!(encodings.any(|encoding| encoding == Encoding::DELTA_BYTE_ARRAY));
+
+            assert_eq!(PartContent::read(old.clone()).unwrap(), PartContent::read(part).unwrap());
+            assert_eq!(batches(&old), rows);
+            let reader = ObjectReader::open(old).unwrap();
+            let mut lineage = Lineage::default();
+            lineage.add(&reader).unwrap();
+            let mut writer = ObjectWriter::begin(&reader.schema, &lineage).unwrap();
+            rows.iter().for_each(|batch| writer.add(batch).unwrap());
+            let object = writer.finish().unwrap();
+            check_is_plain(&object);
+            assert_eq!(batches(&object), rows);
+        }
     }
 }
