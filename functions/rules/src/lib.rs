@@ -9,6 +9,7 @@ pub mod counters;
 pub mod effect;
 pub mod fan_out;
 mod jq;
+pub mod marks;
 pub mod migration;
 pub mod rule;
 pub mod stamp;
