@@ -4,7 +4,7 @@ Reads the addresses in addresses.tsv (repository, commit, path) and the reasons 
 The templates themselves are read from clones, so nothing here fetches anything:
 
     for each repository of addresses.tsv: git clone --bare https://github.com/OWNER/NAME CLONES/OWNER/NAME
-    tests/strangers/compare.py --clones CLONES --tools VENV/bin --weir target/debug/weir
+    tests/public_templates/compare.py --clones CLONES --tools VENV/bin --weir target/debug/weir
 
 VENV is a virtual environment with the packages aws-sam-cli and cfn-lint. The verdicts in verdicts.tsv are of
 2026-11-28, aws-sam-cli 1.170.0 (aws-sam-translator 1.115.0) and cfn-lint 1.58.0. `--keep` judges with weir alone.
