@@ -19,6 +19,9 @@ use crate::output::say;
 /// Bytes of a file that is read as a whole. Longer ones have one object on each line.
 const WHOLE_BYTES_MAX: u64 = 512 * 1024 * 1024;
 
+/// The rows of a file, each with what is wrong with it if it is no item.
+pub(super) type Rows = Box<dyn Iterator<Item = Result<Row, BadLine>> + Send>;
+
 /// How the attributes of a row are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Writing {
@@ -74,10 +77,7 @@ const DEPTH_MAX: usize = 6;
 ///
 /// # Errors
 /// When it cannot be read, or is no JSON at all.
-pub(super) fn open(
-    input: &Input,
-    format: Format,
-) -> Result<Box<dyn Iterator<Item = Result<Row, BadLine>> + Send>, String> {
+pub(super) fn open(input: &Input, format: Format) -> Result<Rows, String> {
     let name = input.name();
     let first = lines(input.open_text()?).next();
     let first = match first {
@@ -102,11 +102,7 @@ pub(super) fn open(
 
 /// The rows of a file whose values go over several lines; `None` if it is a file of lines, and one of
 /// them is broken.
-fn whole(
-    input: &Input,
-    format: Format,
-    is_array: bool,
-) -> Result<Option<Box<dyn Iterator<Item = Result<Row, BadLine>> + Send>>, String> {
+fn whole(input: &Input, format: Format, is_array: bool) -> Result<Option<Rows>, String> {
     let (name, file) = (input.name(), input.open_text()?);
     if input.bytes()? > WHOLE_BYTES_MAX {
         if format != Format::Json && !is_array {

@@ -97,7 +97,7 @@ impl Resolver<'_> {
                 let Some([left, right]) = self.arguments(argument) else {
                     return self.wrong_arguments("!Equals", "[a, b]", node.at);
                 };
-                Some(self.are_equal(left, right)?)
+                self.are_equal(left, right)
             }
             Intrinsic::Not => match self.arguments(argument) {
                 Some([inner]) => self.truth(inner).map(|value| !value),

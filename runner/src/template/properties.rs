@@ -264,7 +264,7 @@ impl<'r, 't> Properties<'r, 't> {
             if let Some((_, instead)) = catalogue.iter().find(|(property, _)| *property == name) {
                 self.not_emulated(name, *instead);
             } else if self.looked_for.borrow().iter().any(|known| known == name) {
-                // Whoever looked for it has said what is wrong with it.
+                // What looked for it reports what is wrong with it.
             } else if let Some(meant) = similar(name, known()) {
                 self.resolver.findings.error(
                     entry.key_at,
