@@ -7,6 +7,8 @@ use std::process::ExitCode;
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use server::descriptors::Descriptors;
+use server::private_files;
 use tracing_subscriber::EnvFilter;
 
 use crate::archive::{self, ArchiveArguments};
@@ -136,6 +138,11 @@ pub async fn run() -> ExitCode {
         .with_target(false)
         .without_time()
         .init();
+    private_files::begin();
+    if let Err(error) = Descriptors::prepare() {
+        show_error(&error.to_string());
+        return ExitCode::FAILURE;
+    }
     let matches = examples_first(CommandLine::command()).get_matches();
     let line = CommandLine::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     if let Err(error) = check_together(&line) {

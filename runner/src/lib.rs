@@ -23,7 +23,6 @@ pub mod invoke;
 mod item_key;
 pub mod journal;
 mod keys;
-pub mod listener;
 pub mod load;
 pub mod logs;
 pub mod mapping;

@@ -5,6 +5,7 @@ use std::io;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
@@ -62,28 +63,76 @@ pub(crate) async fn before(
     store: &str,
     script: impl Fn(&str, &str) -> BoxFuture<'static, Answer> + Send + Sync + 'static,
 ) -> String {
+    serve(store, script, |_, body| body).await
+}
+
+/// Serves before a store as one that is not of this project, whose stream records show what `time` makes
+/// of their times, in seconds since 1970. It ends with the test's runtime.
+pub(crate) async fn with_record_times(store: &str, time: fn(i64) -> Option<i64>) -> String {
+    // Only a store of this project answers what has no operation.
+    let script = |operation: &str, _: &str| {
+        let answer = operation.is_empty().then(|| answered(404, &json!({}))).flatten();
+        async move { answer }.boxed()
+    };
+    serve(store, script, move |operation, body| match operation {
+        "GetRecords" => with_times(&body, time),
+        _ => body,
+    })
+    .await
+}
+
+/// A page of records with other times.
+fn with_times(page: &Bytes, time: fn(i64) -> Option<i64>) -> Bytes {
+    let mut page: serde_json::Value = serde_json::from_slice(page).unwrap();
+    for record in page["Records"].as_array_mut().into_iter().flatten() {
+        let record = record["dynamodb"].as_object_mut().unwrap();
+        let made = record.remove("ApproximateCreationDateTime").unwrap();
+        if let Some(shown) = time(made.as_i64().unwrap()) {
+            record.insert("ApproximateCreationDateTime".to_owned(), json!(shown));
+        }
+    }
+    Bytes::from(page.to_string())
+}
+
+/// `script` sees the operation and the body of each request, `rewrite` the operation and the body of the
+/// answer.
+async fn serve(
+    store: &str,
+    script: impl Fn(&str, &str) -> BoxFuture<'static, Answer> + Send + Sync + 'static,
+    rewrite: impl Fn(&str, Bytes) -> Bytes + Send + Sync + 'static,
+) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
-    let (store, script) = (store.to_owned(), Arc::new(script));
+    let (store, script, rewrite) = (store.to_owned(), Arc::new(script), Arc::new(rewrite));
     let client = Client::builder(TokioExecutor::new()).build_http::<Full<Bytes>>();
     tokio::spawn(async move {
         loop {
             let (socket, _) = listener.accept().await.unwrap();
             let (store, script, client) = (store.clone(), Arc::clone(&script), client.clone());
+            let rewrite = Arc::clone(&rewrite);
             let service = service_fn(move |request: Request<Incoming>| {
                 let (store, script, client) = (store.clone(), Arc::clone(&script), client.clone());
+                let rewrite = Arc::clone(&rewrite);
                 async move {
                     let (head, body) = request.into_parts();
                     let body = body.collect().await.unwrap().to_bytes();
                     let target = head.headers.get("x-amz-target").map(|t| t.to_str().unwrap());
                     let operation = target.and_then(|target| target.split('.').nth(1));
+                    let operation = operation.unwrap_or_default().to_owned();
                     let text = String::from_utf8_lossy(&body).into_owned();
-                    if let Some(answer) = script(operation.unwrap_or_default(), &text).await {
+                    if let Some(answer) = script(&operation, &text).await {
                         let hangs_up = answer.extensions().get::<HangsUp>().is_some();
                         let closed = || io::Error::from(io::ErrorKind::ConnectionAborted);
                         return if hangs_up { Err(closed()) } else { Ok(answer) };
                     }
-                    Ok(forwarded(&client, &store, head, body).await)
+                    let (mut head, body) =
+                        forwarded(&client, &store, head, body).await.into_parts();
+                    // They are of the body as it was.
+                    for name in ["content-length", "x-amz-crc32"] {
+                        head.headers.remove(name);
+                    }
+                    let body = body.collect().await.unwrap().to_bytes();
+                    Ok(Response::from_parts(head, Full::new(rewrite(&operation, body))))
                 }
             });
             let http = hyper::server::conn::http1::Builder::new();

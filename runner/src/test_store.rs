@@ -36,9 +36,9 @@ impl TestStore {
         };
         let store = Store::open(config, Box::new(|_| ())).await.unwrap();
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-        let listener = server::listener::bind(address).await.unwrap();
-        let url = format!("http://{}", listener.local_addr().unwrap());
-        tokio::spawn(server::http::serve(listener, store.clone(), std::future::pending()));
+        let bound = server::gate::Bound::new("store", address).await.unwrap();
+        let url = format!("http://{}", bound.address());
+        tokio::spawn(server::http::serve(bound, store.clone(), std::future::pending()));
         Self { client: endpoint::client(&url), url, store, _folder: folder }
     }
 

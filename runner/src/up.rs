@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use server::gate::Allowed;
 use server::traffic::Throughput;
 
 use crate::archive::maintenance;
@@ -60,6 +61,13 @@ pub struct UpArguments {
     /// starting them
     #[arg(long, value_name = "URL", value_parser = invoke_address)]
     pub invoke_url: Option<String>,
+    /// Accept requests for this host beside localhost, at every endpoint; may be repeated
+    #[arg(long, value_name = "NAME")]
+    pub allow_host: Vec<String>,
+    /// Accept requests of pages of this origin, such as http://localhost:3000, at every endpoint; may
+    /// be repeated
+    #[arg(long, value_name = "ORIGIN")]
+    pub allow_origin: Vec<String>,
 }
 
 impl UpArguments {
@@ -71,6 +79,11 @@ impl UpArguments {
             StoreChoice::Local => None,
         };
         self.region.clone().or_else(from_environment)
+    }
+
+    /// The hosts and origins that the endpoints accept.
+    fn allowed(&self) -> Result<Allowed, String> {
+        Allowed::new(&self.allow_host, &self.allow_origin).map_err(|error| error.to_string())
     }
 
     fn invoke_port(&self) -> u16 {
@@ -87,7 +100,8 @@ impl UpArguments {
     /// Which flags they are, and what to write instead.
     pub(crate) fn check_together(&self) -> Result<(), String> {
         self.check_store_is_here()?;
-        self.check_ports_differ()
+        self.check_ports_differ()?;
+        self.allowed().map(drop)
     }
 
     /// What only a local store heeds is not asked of AWS.
@@ -189,6 +203,7 @@ pub async fn run(
         template_folder: template.folder.to_owned(),
         aws: arguments.store == StoreChoice::Aws,
         invoke_url: arguments.invoke_url.clone(),
+        allowed: arguments.allowed()?,
     };
     refuse_beside_another()?;
     keep_from_watchers(Path::new(RUNNING_FILE))?;
@@ -305,7 +320,7 @@ fn keep_from_watchers(running: &Path) -> Result<(), String> {
     let Some(folder) = running.parent() else { return Ok(()) };
     let ignore = folder.join(".gitignore");
     let write = || {
-        std::fs::create_dir_all(folder)?;
+        server::private_files::create_directory(folder)?;
         if ignore.exists() { Ok(()) } else { std::fs::write(&ignore, "*\n") }
     };
     write().map_err(|error: std::io::Error| format!("cannot write `{}`: {error}", ignore.display()))

@@ -14,6 +14,7 @@ mod archive;
 mod bad_input;
 mod crash;
 mod editions;
+mod gate;
 mod gateway;
 mod hindered;
 mod hot;

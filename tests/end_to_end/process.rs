@@ -37,6 +37,15 @@ pub(crate) fn binary(name: &str) -> Command {
     Command::new(binaries().join(name))
 }
 
+/// The same program with at most so many open files and connections.
+pub(crate) fn limited(command: &Command, descriptors: u32) -> Command {
+    let mut limited = Command::new("prlimit");
+    limited.arg(format!("--nofile={descriptors}:{descriptors}"));
+    limited.arg(command.get_program()).args(command.get_args());
+    command.get_current_dir().map(|folder| limited.current_dir(folder));
+    limited
+}
+
 /// A process that is killed when the test ends.
 pub(crate) struct Process {
     child: Child,
@@ -122,10 +131,23 @@ impl LocalStore {
 
     /// With more flags.
     pub(crate) fn start_with(folder: &Path, flags: &[&str]) -> Self {
-        let log = folder.join("local-store.log");
-        let _ = fs::remove_file(&log);
+        Self::run(folder, Self::command(folder, flags))
+    }
+
+    /// With more flags and at most `descriptors` open files and connections.
+    pub(crate) fn start_limited(folder: &Path, flags: &[&str], descriptors: u32) -> Self {
+        Self::run(folder, limited(&Self::command(folder, flags), descriptors))
+    }
+
+    fn command(folder: &Path, flags: &[&str]) -> Command {
         let mut command = binary("local-store");
         command.args(["--port", "0", "--data"]).arg(folder.join("data")).args(flags);
+        command
+    }
+
+    fn run(folder: &Path, command: Command) -> Self {
+        let log = folder.join("local-store.log");
+        let _ = fs::remove_file(&log);
         let mut process = Process::start(command, log);
         let address = wait_for("the store to listen", START_MAX, || {
             assert!(!process.has_ended(), "{}", process.log());
@@ -151,7 +173,15 @@ impl Up {
 
     pub(crate) fn start_in(folder: TempDir, flags: &[&str]) -> Self {
         let flags: Vec<&str> = ["--port", "0"].iter().chain(flags).copied().collect();
-        let (process, endpoints) = Self::run(&folder, &flags, &[]);
+        let (process, endpoints) = Self::run(&folder, &flags, &[], None);
+        let url = endpoints["dynamodb"].as_str().unwrap();
+        Self { store: Endpoint::new(url.strip_prefix("http://").unwrap()), folder, process }
+    }
+
+    /// With the template of the folder and at most `descriptors` open files and connections.
+    pub(crate) fn start_limited(folder: TempDir, descriptors: u32) -> Self {
+        let flags = ["--port", "0"];
+        let (process, endpoints) = Self::run(&folder, &flags, &[], Some(descriptors));
         let url = endpoints["dynamodb"].as_str().unwrap();
         Self { store: Endpoint::new(url.strip_prefix("http://").unwrap()), folder, process }
     }
@@ -162,12 +192,17 @@ impl Up {
         flags: &[&str],
         environment: &[(&str, &str)],
     ) -> Self {
-        let (process, endpoints) = Self::run(&folder, flags, environment);
+        let (process, endpoints) = Self::run(&folder, flags, environment, None);
         assert_eq!(endpoints["dynamodb"], "");
         Self { store: Endpoint::new("nowhere"), folder, process }
     }
 
-    fn run(folder: &TempDir, flags: &[&str], environment: &[(&str, &str)]) -> (Process, Value) {
+    fn run(
+        folder: &TempDir,
+        flags: &[&str],
+        environment: &[(&str, &str)],
+        descriptors: Option<u32>,
+    ) -> (Process, Value) {
         let running = folder.path().join(".weir/running.json");
         let _ = fs::remove_file(&running);
         let mut command = binary("weir");
@@ -176,6 +211,10 @@ impl Up {
         let template = if own.exists() { own } else { root().join("template.yaml") };
         command.args(["up", "--s3-port", "0", "--template"]);
         command.arg(template).args(flags).current_dir(folder.path());
+        let mut command = match descriptors {
+            Some(descriptors) => limited(&command, descriptors),
+            None => command,
+        };
         command.envs(environment.iter().copied());
         let mut process = Process::start(command, folder.path().join("weir.log"));
         let endpoints: Value = wait_for("weir up to run", START_MAX * 4, || {

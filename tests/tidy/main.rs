@@ -12,6 +12,7 @@
 
 mod arrows;
 mod links;
+mod listeners;
 mod names;
 mod sources;
 

@@ -8,6 +8,8 @@ pub mod archive;
 pub mod counters;
 pub mod effect;
 pub mod fan_out;
+mod jq;
+pub mod marks;
 pub mod migration;
 pub mod rule;
 pub mod stamp;

@@ -11,10 +11,12 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand};
 
 use crate::access::AccessKeys;
-use crate::http::{Access, Origins};
+use crate::descriptors::Descriptors;
+use crate::gate::{Allowed, Bound};
+use crate::http::{self, Access};
+use crate::private_files;
 use crate::store::{Config, Store};
 use crate::traffic::Throughput;
-use crate::{http, listener};
 
 /// A replicated partition store that speaks DynamoDB's protocol.
 #[derive(Debug, Parser)]
@@ -55,9 +57,13 @@ pub struct Arguments {
     /// that --access-keys gives a key as `aws_account_id`, or an access key of twelve digits
     #[arg(long, env = "LOCAL_STORE_SEPARATE_TABLES")]
     separate_tables: bool,
-    /// Let pages of this origin, such as http://localhost:3000, use the store; may be repeated
-    #[arg(long, value_name = "ORIGIN")]
-    cors_origin: Vec<String>,
+    /// Accept requests for this host beside localhost and the address that they come to; may be
+    /// repeated
+    #[arg(long, value_name = "NAME")]
+    allow_host: Vec<String>,
+    /// Accept requests of pages of this origin, such as http://localhost:3000; may be repeated
+    #[arg(long, value_name = "ORIGIN", visible_alias = "cors-origin")]
+    allow_origin: Vec<String>,
     /// Nodes in this process, each with a replica and a directory of its own: 3, or 1 where
     /// nothing has to survive
     #[arg(long, default_value_t = 3, value_parser = parse_replicas, env = "LOCAL_STORE_REPLICAS")]
@@ -94,8 +100,9 @@ fn access(arguments: &Arguments) -> Result<Access, String> {
             arguments.host
         ));
     }
-    let origins = Origins::new(&arguments.cors_origin)?;
-    Ok(Access { keys, origins, separate_tables: arguments.separate_tables })
+    let allowed = Allowed::new(&arguments.allow_host, &arguments.allow_origin)
+        .map_err(|error| error.to_string())?;
+    Ok(Access { keys, allowed, separate_tables: arguments.separate_tables })
 }
 
 fn parse_replicas(text: &str) -> Result<u64, String> {
@@ -115,6 +122,8 @@ pub async fn run(arguments: Arguments) -> Result<(), String> {
         return status::run(flags).await;
     }
     let access = access(&arguments)?;
+    private_files::begin();
+    Descriptors::prepare().map_err(|error| error.to_string())?;
     let config = Config {
         directory: arguments.data,
         region: arguments.region,
@@ -123,7 +132,11 @@ pub async fn run(arguments: Arguments) -> Result<(), String> {
         arcs: arguments.arcs,
     };
     let address = SocketAddr::new(arguments.host, arguments.port);
-    let listener = listener::bind(address).await?;
+    let bound = match &access.keys {
+        Some(keys) => Bound::with_keys("store", address, keys).await,
+        None => Bound::new("store", address).await,
+    };
+    let bound = bound.map_err(|error| error.to_string())?;
     let on_fatal = Box::new(end_process);
     let opened = match arguments.member.member().await? {
         Some(member) => Store::open_member(config, member, on_fatal).await,
@@ -135,9 +148,8 @@ pub async fn run(arguments: Arguments) -> Result<(), String> {
         let limit = partition::Command::LimitItemCollections { bytes_max };
         store.submit(vec![limit]).await.map_err(|error| error.to_string())?;
     }
-    let address = listener.local_addr().map_err(|error| error.to_string())?;
-    tracing::info!("listening on http://{address}");
-    http::serve_with(listener, store, access, interrupted()).await;
+    tracing::info!("listening on http://{}", bound.address());
+    http::serve_with(bound, store, access, interrupted()).await;
     Ok(())
 }
 

@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
+use server::gate::Allowed;
 
 use crate::output::Output;
 use crate::system::{Options, System};
@@ -98,6 +99,7 @@ pub async fn run(
         template_folder: template_folder.to_owned(),
         aws: false,
         invoke_url: None,
+        allowed: Allowed::default(),
     };
     let system = System::start(stack, options).await?;
     let mut times = vec![("start", started.elapsed())];

@@ -121,7 +121,11 @@ fn plan() -> Plan {
     };
     let items = vec![
         output("{id, customer}", "ORDER#{id}", "CUSTOMER#{customer}"),
-        output(". as $order | .lines[] | {id: $order.id, line: .}", "LINE#{line}", "ORDER#{id}"),
+        output(
+            "select(.lines != []) | . as $order | .lines[] | {id: $order.id, line: .}",
+            "LINE#{line}",
+            "ORDER#{id}",
+        ),
     ];
     Plan {
         migration: NAME.to_owned(),

@@ -21,6 +21,7 @@ use rules::versions::edition::{
     fits_into_an_edition, hash_of, item_of_edition, key_of, records_key,
 };
 use rules::versions::version_text;
+use server::private_files;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{ChildStdin, Command};
 use tokio::sync::mpsc;
@@ -228,12 +229,9 @@ async fn through(
     to: mpsc::Sender<Item>,
 ) -> Result<(), String> {
     let failed = |reason: String| format!("--through `{command}`: {reason}");
-    let mut child = Command::new("sh")
-        .args(["-c", command])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .kill_on_drop(true)
-        .spawn()
+    let mut shell = Command::new("sh");
+    shell.args(["-c", command]).stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
+    let mut child = private_files::start_of_user(|| shell.spawn())
         .map_err(|error| failed(error.to_string()))?;
     let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
     let (Some(stdin), Some(stdout)) = (stdin, stdout) else {

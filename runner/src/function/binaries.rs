@@ -13,6 +13,7 @@ use std::{
 
 use md5::{Digest as _, Md5};
 use serde::Deserialize;
+use server::private_files;
 use tokio::{
     io::{AsyncBufReadExt, AsyncRead, BufReader},
     process::Command,
@@ -269,15 +270,16 @@ async fn compile(
     // be compiled once more.
     let manifest = &std::path::absolute(manifest).unwrap_or_else(|_| manifest.to_owned());
     let folder = manifest.parent().unwrap_or(Path::new("."));
-    let mut child = Command::new(&cargo)
+    let mut build = Command::new(&cargo);
+    build
         .args(arguments(manifest, names, is_alone, origin))
         .current_dir(folder)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
-        .kill_on_drop(true)
-        .spawn()
-        .map_err(no_cargo)?;
+        .kill_on_drop(true);
+    // A binary that only its user can read cannot be deployed.
+    let mut child = private_files::start_of_user(|| build.spawn()).map_err(no_cargo)?;
     let mut made = BTreeMap::new();
     let mut tail = VecDeque::new();
     let messages = each_line(child.stdout.take(), |line| {

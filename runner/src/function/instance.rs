@@ -11,6 +11,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use server::gate::{BindError, Listener};
 use tokio::{
     process::{Child, Command},
     sync::{mpsc, oneshot, watch},
@@ -29,7 +30,6 @@ use super::{
     program::{self, Build},
     runtime_api::{self, Delivery, Mailbox},
 };
-use crate::listener::{self, Listener};
 
 /// How long after its end what a process wrote is still read. Its pipes stay open only while
 /// a process that it started itself has them.
@@ -56,7 +56,7 @@ const EXEC_FORMAT: i32 = 8;
 #[derive(Debug, thiserror::Error)]
 pub(super) enum StartError {
     #[error(transparent)]
-    Listen(#[from] listener::Error),
+    Listen(#[from] BindError),
     #[error("cannot start binary=`{}`: {source}", binary.display())]
     Spawn { binary: PathBuf, source: std::io::Error },
 }

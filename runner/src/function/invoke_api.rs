@@ -5,17 +5,18 @@
 //!
 //! Source: AWS Lambda API reference, Invoke.
 
-use std::{collections::BTreeMap, convert::Infallible, net::SocketAddr, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, convert::Infallible, net::SocketAddr, time::Duration};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full, Limited};
-use hyper::{body::Incoming, service::service_fn};
 use serde_json::json;
+use server::gate::{
+    Allowed, Arriving, Bound, Dialect, Listener, Progress, Service, Settings as ListenerSettings,
+};
 
 use super::{Function, InvokeOutcome, REQUEST_BYTES_MAX, log, pool};
-use crate::listener::{Bound, Listener};
 
 /// How long a client may take to send a request's head.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(90);
@@ -34,16 +35,18 @@ pub struct InvokeEndpoint {
 }
 
 impl InvokeEndpoint {
-    /// Serves the functions, by their names.
-    pub fn start(functions: impl IntoIterator<Item = Function>, bound: Bound) -> Self {
+    /// Serves the functions, by their names, to the hosts and pages that are `allowed` beside this
+    /// machine's own.
+    pub fn start(
+        functions: impl IntoIterator<Item = Function>,
+        bound: Bound,
+        allowed: Allowed,
+    ) -> Self {
         let functions =
             functions.into_iter().map(|function| (function.name().to_owned(), function));
-        let functions: Arc<BTreeMap<String, Function>> = Arc::new(functions.collect());
-        let service = service_fn(move |request| {
-            let functions = functions.clone();
-            async move { Ok::<_, Infallible>(answer(&functions, request).await) }
-        });
-        Self { listener: Listener::serve(bound, Some(HEADER_TIMEOUT), service) }
+        let service = Invocable(functions.collect());
+        let settings = ListenerSettings::new(allowed, Some(HEADER_TIMEOUT));
+        Self { listener: Listener::serve(bound, settings, service) }
     }
 
     /// Where it listens, with the real port.
@@ -60,13 +63,34 @@ impl InvokeEndpoint {
 
     /// Accepts no more requests and waits up to a second for those that run.
     pub async fn shutdown(self) {
-        self.listener.shutdown(SHUTDOWN_GRACE).await;
+        // What is cut off has had its time.
+        let _in_order = self.listener.shutdown(SHUTDOWN_GRACE).await;
+    }
+}
+
+/// The functions, by their names.
+struct Invocable(BTreeMap<String, Function>);
+
+impl Service for Invocable {
+    type Body = Full<Bytes>;
+    type Error = Infallible;
+
+    fn dialect(&self) -> Dialect {
+        Dialect::Json
+    }
+
+    async fn answer(
+        &self,
+        request: Request<Arriving>,
+        _: &Progress,
+    ) -> Result<Response<Full<Bytes>>, Infallible> {
+        Ok(answer(&self.0, request).await)
     }
 }
 
 async fn answer(
     functions: &BTreeMap<String, Function>,
-    request: Request<Incoming>,
+    request: Request<Arriving>,
 ) -> Response<Full<Bytes>> {
     let path = request.uri().path();
     let named = path

@@ -18,12 +18,14 @@ use std::{
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full, Limited};
-use hyper::{body::Incoming, service::service_fn};
 use serde_json::json;
+use server::gate::{
+    Allowed, Arriving, BindError, Bound, Dialect, Listener, Progress, Service,
+    Settings as ListenerSettings,
+};
 use tokio::sync::{Notify, mpsc, oneshot};
 
 use super::{InvokeOutcome, RESPONSE_BYTES_MAX, outcome};
-use crate::listener::{self, Bound, Listener};
 
 /// An invocation on its way to an instance.
 #[derive(Debug)]
@@ -183,17 +185,35 @@ impl Mailbox {
 }
 
 /// Serves an instance's Runtime API on a free loopback port.
-pub(super) async fn serve(mailbox: Arc<Mailbox>) -> Result<Listener, listener::Error> {
-    let service = service_fn(move |request| {
-        let mailbox = mailbox.clone();
-        async move { Ok::<_, Infallible>(answer(&mailbox, request).await) }
-    });
+pub(super) async fn serve(mailbox: Arc<Mailbox>) -> Result<Listener, BindError> {
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    let bound = Bound::new("Lambda Runtime API", address).await?;
     // A function may leave its connection idle for as long as an invocation lasts.
-    Ok(Listener::serve(Bound::new("Lambda Runtime API", address).await?, None, service))
+    let settings = ListenerSettings::new(Allowed::default(), None);
+    Ok(Listener::serve(bound, settings, Instance(mailbox)))
 }
 
-async fn answer(mailbox: &Mailbox, request: Request<Incoming>) -> Response<Full<Bytes>> {
+/// What an instance is asked by its process.
+struct Instance(Arc<Mailbox>);
+
+impl Service for Instance {
+    type Body = Full<Bytes>;
+    type Error = Infallible;
+
+    fn dialect(&self) -> Dialect {
+        Dialect::Json
+    }
+
+    async fn answer(
+        &self,
+        request: Request<Arriving>,
+        _: &Progress,
+    ) -> Result<Response<Full<Bytes>>, Infallible> {
+        Ok(answer(&self.0, request).await)
+    }
+}
+
+async fn answer(mailbox: &Mailbox, request: Request<Arriving>) -> Response<Full<Bytes>> {
     let path = request.uri().path().to_owned();
     let path = path.strip_prefix("/2018-06-01/runtime/").unwrap_or_default();
     let segments: Vec<&str> = path.split('/').collect();
@@ -241,7 +261,7 @@ async fn next(mailbox: &Mailbox) -> Response<Full<Bytes>> {
 async fn response(
     mailbox: &Mailbox,
     id: &str,
-    request: Request<Incoming>,
+    request: Request<Arriving>,
 ) -> Response<Full<Bytes>> {
     match Limited::new(request.into_body(), RESPONSE_BYTES_MAX).collect().await {
         Ok(body) => accepted(mailbox.reply(id, InvokeOutcome::Ok(body.to_bytes()))),
@@ -257,7 +277,7 @@ async fn response(
 }
 
 /// What the function reports about a failure.
-async fn reported(request: Request<Incoming>) -> InvokeOutcome {
+async fn reported(request: Request<Arriving>) -> InvokeOutcome {
     let kind = request.headers().get("lambda-runtime-function-error-type");
     let kind = kind.and_then(|kind| kind.to_str().ok()).map(str::to_owned);
     match Limited::new(request.into_body(), RESPONSE_BYTES_MAX).collect().await {
@@ -454,7 +474,7 @@ mod tests {
         let (_taken, replied) = fixture.deliver("id");
         fixture.send("GET", "invocation/next", Bytes::new()).await;
         let mut broken = tokio::net::TcpStream::connect(fixture.listener.address()).await.unwrap();
-        let head = "POST /2018-06-01/runtime/invocation/id/error HTTP/1.1\r\nhost: x\r\n\
+        let head = "POST /2018-06-01/runtime/invocation/id/error HTTP/1.1\r\nhost: localhost\r\n\
             content-length: 100\r\n\r\n{\"errorMessage\":";
         tokio::io::AsyncWriteExt::write_all(&mut broken, head.as_bytes()).await.unwrap();
         tokio::io::AsyncWriteExt::shutdown(&mut broken).await.unwrap();

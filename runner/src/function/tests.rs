@@ -16,11 +16,11 @@ use http::Request;
 use http_body_util::{BodyExt, Full};
 use hyper_util::{client::legacy, rt::TokioExecutor};
 use serde_json::{Value, json};
+use server::gate::{Allowed, Bound};
 use tempfile::TempDir;
 use tokio::{process::Command, time::timeout};
 
 use super::{runtime_api::Mailbox, *};
-use crate::listener::Bound;
 
 /// The example's binary, which `cargo test` builds beside this program.
 /// How long anything may take that has to happen, on a busy machine.
@@ -375,7 +375,7 @@ async fn what_can_never_be_started_fails_and_what_is_not_there_was_not_invoked()
 }
 
 /// Starts the example by hand on a Runtime API of ours, as a runner that has no time to kill it.
-async fn orphan(folder: &Path) -> (crate::listener::Listener, Arc<Mailbox>, tokio::process::Child) {
+async fn orphan(folder: &Path) -> (server::gate::Listener, Arc<Mailbox>, tokio::process::Child) {
     let (kill, _) = tokio::sync::mpsc::channel(1);
     let mailbox = Arc::new(Mailbox::new(kill, Arc::default()));
     let listener = runtime_api::serve(mailbox.clone()).await.unwrap();
@@ -518,7 +518,7 @@ async fn a_program_that_is_built_anew_runs_from_the_next_invocation_on() {
 async fn people_invoke_functions_by_name() {
     let fixture = Fixture::start(|_| {});
     let bound = Bound::new("Lambda Invoke API", "127.0.0.1:0".parse().unwrap()).await.unwrap();
-    let endpoint = InvokeEndpoint::start([fixture.function.clone()], bound);
+    let endpoint = InvokeEndpoint::start([fixture.function.clone()], bound, Allowed::default());
     let http = legacy::Client::builder(TokioExecutor::new()).build_http::<Full<Bytes>>();
     let send = |name: &str, kind: &str, body: &str| {
         let uri = format!("{}/2015-03-31/functions/{name}/invocations", endpoint.url());

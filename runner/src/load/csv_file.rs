@@ -4,7 +4,7 @@
 //! A record that cannot be read is a value here, not an error: the reader goes on behind it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{Read, Seek, SeekFrom};
+use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
 
 use csv::{ByteRecord, Position, Reader, ReaderBuilder, StringRecord};
 use model::{AttributeType, Item};
@@ -13,7 +13,7 @@ use super::BadLine;
 use super::input::{Input, Reading};
 use super::source::{LINE_BYTES_MAX, Row};
 use super::typing::{is_plain_number, typed};
-use crate::output::counted;
+use crate::output::{counted, say};
 
 /// The names in the header line.
 ///
@@ -50,18 +50,46 @@ pub(super) fn rows(
     if let Some(unknown) = declared.keys().find(|column| !columns.contains(column)) {
         return Err(format!("`{name}` has no column `{unknown}`; it has {}", columns.join(", ")));
     }
-    let (file, bytes) = (input.open()?, input.bytes()?);
+    let (file, bytes, separator) = (input.open()?, input.bytes()?, separator(input)?);
+    if separator != b',' {
+        let shown = char::from(separator).escape_default();
+        say(&format!("the columns of `{name}` are separated by `{shown}`"));
+    }
     let null = null.map(str::to_owned);
     let types = columns.iter().map(|column| declared.get(column).copied()).collect();
-    let mut records = Records { reader: open(input)?, file, bytes, columns, types, null };
+    let reader = open(input)?;
+    let mut records = Records { reader, file, bytes, separator, columns, types, null };
     records.infer(open(input)?);
     Ok(std::iter::from_fn(move || records.next()))
 }
 
 /// Fields are counted here: what the reader says of a record with too many does not tell its line.
 fn open(input: &Input) -> Result<Reader<Reading>, String> {
-    Ok(ReaderBuilder::new().flexible(true).from_reader(input.open()?))
+    let separator = separator(input)?;
+    Ok(ReaderBuilder::new().flexible(true).delimiter(separator).from_reader(input.open()?))
 }
+
+/// What separates the columns: a comma, unless the header has none and has another one of these.
+///
+/// # Errors
+/// When the file cannot be read.
+fn separator(input: &Input) -> Result<u8, String> {
+    let name = input.name();
+    let failed = |error: std::io::Error| format!("cannot read `{name}`: {error}");
+    let mut header = Vec::new();
+    let mut reader = BufReader::new(input.open_text()?).take(LINE_BYTES_MAX);
+    reader.read_until(b'\n', &mut header).map_err(failed)?;
+    let mut is_quoted = false;
+    let mut unquoted = header.into_iter().filter(|byte| {
+        is_quoted ^= *byte == b'"';
+        !is_quoted
+    });
+    let found: BTreeSet<u8> = unquoted.by_ref().filter(|byte| SEPARATORS.contains(byte)).collect();
+    Ok(SEPARATORS.iter().copied().find(|byte| found.contains(byte)).unwrap_or(b','))
+}
+
+/// What separates columns, the likeliest first.
+const SEPARATORS: &[u8] = b",;\t|";
 
 /// The records that are still to be read.
 struct Records {
@@ -69,6 +97,7 @@ struct Records {
     /// The same file, to look at a record as it stands there.
     file: Reading,
     bytes: u64,
+    separator: u8,
     columns: Vec<String>,
     types: Vec<Option<AttributeType>>,
     /// The text that stands for a missing value beside the empty one.
@@ -95,7 +124,7 @@ impl Records {
                 let begins = record.position().cloned().unwrap_or(from);
                 let Place { line, text } = self.place(&begins);
                 let is_last = self.reader.position().byte() >= self.bytes;
-                let item = match is_last && is_unclosed(&text) {
+                let item = match is_last && is_unclosed(&text, self.separator) {
                     true => Err("a quote that is opened here is never closed".to_owned()),
                     false => self.item(record),
                 };
@@ -175,10 +204,10 @@ impl Records {
 }
 
 /// Whether the last record of a file ends within a quote: it would swallow another line.
-fn is_unclosed(record: &str) -> bool {
+fn is_unclosed(record: &str, separator: u8) -> bool {
     let with_another = format!("{record}\nanother");
     let mut builder = ReaderBuilder::new();
-    builder.has_headers(false).flexible(true);
+    builder.has_headers(false).flexible(true).delimiter(separator);
     builder.from_reader(with_another.as_bytes()).byte_records().count() < 2
 }
 
@@ -222,6 +251,10 @@ mod tests {
                 vec![r#"2 a quote that is opened here is never closed: "1,\"x\n2,y\n3,z""#],
             ),
             (b"a,b\n1,\"x\"", vec![r#"2 {"a":{"N":"1"},"b":{"S":"x"}}"#]),
+            (b"\xef\xbb\xbfa;b\nx,1;2\n", vec![r#"2 {"a":{"S":"x,1"},"b":{"N":"2"}}"#]),
+            (b"a\tb\n1\t\"x\ty\"", vec![r#"2 {"a":{"N":"1"},"b":{"S":"x\ty"}}"#]),
+            (b"\"a;c\",b\n1,2\n", vec![r#"2 {"a;c":{"N":"1"},"b":{"N":"2"}}"#]),
+            (b"a|b\n1|\"x\n", vec![r#"2 a quote that is opened here is never closed: "1|\"x""#]),
             (b"a,b\n1,5\" disc\n", vec![r#"2 {"a":{"N":"1"},"b":{"S":"5\" disc"}}"#]),
         ] {
             assert_eq!(read(content).unwrap(), expected, "{}", String::from_utf8_lossy(content));

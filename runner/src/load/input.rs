@@ -1,12 +1,17 @@
 //! The file that is loaded: one that has a name, or what comes on standard input or through a pipe.
 //!
-//! How it is written is not known here.
+//! What is compressed is unpacked into a file without a name; how the text is written is not known here.
 
 use std::fs::File;
 use std::io::{Error, ErrorKind, Read, Result as IoResult, Seek, SeekFrom, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+use super::{export_folder, foreign};
+
+/// What editors on Windows put before a text in UTF-8.
+const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 
 /// What stands for standard input in place of a file's name.
 pub(super) const STANDARD_INPUT: &str = "-";
@@ -30,12 +35,36 @@ pub(super) struct Reading {
 }
 
 impl Input {
-    /// The file of a name; for `-` what `standard` gives, to its end, and for the name of a pipe what
-    /// comes through that.
+    /// The file of a name; for `-` what `standard` gives, to its end, for the name of a pipe what
+    /// comes through that, and for a folder the lines of the export in it. What is compressed with
+    /// gzip or zstd is unpacked.
     ///
     /// # Errors
-    /// When standard input or a pipe cannot be read, or kept.
+    /// When something cannot be read, unpacked or kept, or is in a format that is not read here.
     pub(super) fn new(file: &Path, standard: impl Read) -> Result<Self, String> {
+        let input = Self::as_given(file, standard)?;
+        // What is not there says so when it is read.
+        let Ok(opened) = input.open() else { return Ok(input) };
+        let name = input.name();
+        let unreadable = |error: Error| format!("cannot read `{name}`: {error}");
+        let input = match foreign::unpacked(&opened).map_err(unreadable)? {
+            Some(unpacked) => {
+                let file = Arc::new(keep(unpacked, &format!("`{name}`"))?);
+                Self::Kept { name, file }
+            }
+            None => input,
+        };
+        foreign::check(&input.name(), &input.open()?)?;
+        Ok(input)
+    }
+
+    fn as_given(file: &Path, standard: impl Read) -> Result<Self, String> {
+        if file.is_dir() {
+            let mut kept = tempfile::tempfile().map_err(|error| unkept("the export", &error))?;
+            export_folder::write_lines(file, &mut kept)?;
+            let name = file.display().to_string();
+            return Ok(Self::Kept { name, file: Arc::new(kept) });
+        }
         if file == Path::new(STANDARD_INPUT) {
             let file = Arc::new(keep(standard, "standard input")?);
             return Ok(Self::Kept { name: STANDARD_INPUT.to_owned(), file });
@@ -74,6 +103,21 @@ impl Input {
         Ok(Reading { file, at: 0 })
     }
 
+    /// Reads its text from the beginning, behind a byte order mark.
+    ///
+    /// # Errors
+    /// When it cannot be opened or read, with its name.
+    pub(super) fn open_text(&self) -> Result<Reading, String> {
+        let mut opened = self.open()?;
+        let mut mark = Vec::new();
+        let read = opened.by_ref().take(BYTE_ORDER_MARK.len() as u64).read_to_end(&mut mark);
+        read.map_err(|error| format!("cannot read `{}`: {error}", self.name()))?;
+        if mark != BYTE_ORDER_MARK {
+            opened.at = 0;
+        }
+        Ok(opened)
+    }
+
     /// Its size.
     ///
     /// # Errors
@@ -82,6 +126,21 @@ impl Input {
         let opened = self.open()?;
         let looked = opened.file.metadata();
         Ok(looked.map_err(|error| format!("`{}`: {error}", self.name()))?.len())
+    }
+}
+
+impl Reading {
+    /// Opens a file that has a name.
+    ///
+    /// # Errors
+    /// When it cannot be opened.
+    pub(super) fn open(path: &Path) -> IoResult<Self> {
+        Ok(Self { file: Arc::new(File::open(path)?), at: 0 })
+    }
+
+    /// Another place in the same file, its beginning.
+    pub(super) fn from_start(&self) -> Self {
+        Self { file: Arc::clone(&self.file), at: 0 }
     }
 }
 
@@ -105,12 +164,14 @@ impl Seek for Reading {
     }
 }
 
+fn unkept(name: &str, error: &Error) -> String {
+    let folder = std::env::temp_dir();
+    let folder = folder.display();
+    format!("cannot keep {name} in `{folder}` (TMPDIR names another folder): {error}")
+}
+
 fn keep(mut from: impl Read, name: &str) -> Result<File, String> {
-    let unkept = |error: Error| {
-        let folder = std::env::temp_dir();
-        let folder = folder.display();
-        format!("cannot keep {name} in `{folder}` (TMPDIR names another folder): {error}")
-    };
+    let unkept = |error: Error| unkept(name, &error);
     let mut kept = tempfile::tempfile().map_err(unkept)?;
     let mut part = vec![0; 64 * 1024];
     loop {

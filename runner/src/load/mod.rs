@@ -6,11 +6,15 @@
 mod attribute;
 mod counting;
 mod csv_file;
+mod export_folder;
+mod foreign;
 mod input;
+mod json_rows;
 mod lanes;
 mod put_aside;
 mod source;
 pub(crate) mod typing;
+mod unused_options;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -37,13 +41,13 @@ use source::Source;
 /// How a file is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Format {
-    /// Comma-separated values with a header line
+    /// Values with a header line, separated by commas, semicolons, tabs or bars
     Csv,
     /// One JSON object on each line
     Ndjson,
     /// One JSON array of objects
     Json,
-    /// One item in DynamoDB JSON on each line, alone or under "Item"
+    /// Items in DynamoDB JSON: lines, an array, an export, what `scan` writes or `batch-write-item` takes
     DynamodbJson,
 }
 
@@ -53,9 +57,18 @@ impl Format {
     /// # Errors
     /// When the ending says nothing.
     fn of_file(file: &Path) -> Result<Self, String> {
-        let ending = file.extension().unwrap_or_default().to_ascii_lowercase();
+        // A folder is an export of a table.
+        if file.is_dir() {
+            return Ok(Self::DynamodbJson);
+        }
+        let ending = |name: &Path| name.extension().unwrap_or_default().to_ascii_lowercase();
+        let packed = ending(file);
+        let ending = match packed.to_str() {
+            Some("gz" | "zst" | "zstd") => ending(Path::new(file.file_stem().unwrap_or_default())),
+            _ => packed,
+        };
         match ending.to_str() {
-            Some("csv") => Ok(Self::Csv),
+            Some("csv" | "tsv") => Ok(Self::Csv),
             Some("json") => Ok(Self::Json),
             Some("ndjson" | "jsonl") => Ok(Self::Ndjson),
             _ => Err(format!(
@@ -71,16 +84,20 @@ impl Format {
 #[command(after_help = "Examples:\n  \
     weir load --table movies --format json movies.json --expires-in 3600 --ttl-attribute expires_at\n  \
     weir load --table orders --format csv orders.csv --types orderID:N --null NULL\n  \
-    gunzip -c orders.csv.gz | weir load --table orders --format csv --null NULL -\n  \
+    weir load --table orders orders.csv.gz --null NULL\n  \
+    aws dynamodb scan --table-name orders | weir load --table orders --format dynamodb-json -\n  \
+    weir load --table orders AWSDynamoDB/01693685827463-2d8752fd   # an export to S3\n  \
     weir load --table votes --format csv points.csv \\\n    \
     --count-into '{year}#{round}#{kind}#{contestant}' --voter voter --amount points --slots 20")]
 pub struct LoadArguments {
-    /// The file; `-` for standard input, whose format has to be named
+    /// The file, packed with gzip or zstd or not, or the folder of an export to S3; `-` for standard
+    /// input, whose format has to be named
     pub file: PathBuf,
     /// The table
     #[arg(long)]
     pub table: String,
-    /// How the file is written [default: as its name ends: .csv, .json, .ndjson or .jsonl]
+    /// How the file is written [default: as its name ends: .csv, .tsv, .json, .ndjson or .jsonl, also
+    /// with .gz or .zst behind it]
     #[arg(long, value_enum)]
     pub format: Option<Format>,
     /// The endpoint of the store [default: AWS_ENDPOINT_URL_DYNAMODB, or the running `weir up`]
@@ -197,6 +214,7 @@ pub async fn load(
 ) -> Result<LoadReport, String> {
     let format = arguments.format.map_or_else(|| Format::of_file(&arguments.file), Ok)?;
     let keys = key_attributes(&client, &arguments.table).await?;
+    unused_options::report(&arguments, format, &client).await;
     // A slot's key is made from other columns; an item's key has to be in the file.
     let key_columns = if arguments.count_into.is_some() { &[] } else { keys.as_slice() };
     let types = declared_types(&arguments.types, key_columns)?;
@@ -319,7 +337,11 @@ mod tests {
             ("a.b/MOVIES.JSON", Some(Format::Json)),
             ("orders.ndjson", Some(Format::Ndjson)),
             ("orders.jsonl", Some(Format::Ndjson)),
-            ("orders.csv.gz", None),
+            ("orders.csv.gz", Some(Format::Csv)),
+            ("orders.JSONL.zst", Some(Format::Ndjson)),
+            ("orders.tsv", Some(Format::Csv)),
+            ("orders.gz", None),
+            ("/", Some(Format::DynamodbJson)),
             ("-", None),
         ] {
             assert_eq!(Format::of_file(Path::new(name)).ok(), expected, "{name}");

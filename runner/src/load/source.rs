@@ -4,14 +4,11 @@
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read};
-use std::ops::Range;
 
 use model::{AttributeType, AttributeValue, Item};
-use serde_json::value::RawValue;
 
 use super::input::{Input, Reading};
-use super::typing::item_from_plain_json;
-use super::{BadLine, Format, csv_file};
+use super::{BadLine, Format, csv_file, json_rows};
 
 /// One line of a file.
 #[derive(Clone, Debug)]
@@ -25,8 +22,6 @@ pub(crate) struct Row {
 
 /// Bytes of one line at most: an item of 400 KB, written wide.
 pub(super) const LINE_BYTES_MAX: u64 = 8 * 1024 * 1024;
-/// Bytes of a JSON array at most; it is read as a whole. Longer files are to be NDJSON.
-const ARRAY_BYTES_MAX: u64 = 512 * 1024 * 1024;
 
 /// An open file.
 pub(crate) struct Source {
@@ -44,19 +39,14 @@ impl Source {
         types: &BTreeMap<String, AttributeType>,
         null: Option<&str>,
     ) -> Result<Self, String> {
-        let (file, bytes) = (input.open()?, input.bytes()?);
-        if matches!(format, Format::Ndjson | Format::DynamodbJson) {
-            refuse_array(input)?;
-        }
+        let bytes = input.bytes()?;
         let columns = match format {
             Format::Csv => Some(csv_file::columns(input)?),
             _ => None,
         };
         let rows: Box<dyn Iterator<Item = _> + Send> = match format {
             Format::Csv => Box::new(csv_file::rows(input, types, null)?),
-            Format::Ndjson => Box::new(lines(file).map(|line| line.and_then(plain_row))),
-            Format::DynamodbJson => Box::new(lines(file).map(|line| line.and_then(dynamodb_row))),
-            Format::Json => Box::new(array_rows(&input.name(), file, bytes)?),
+            Format::Ndjson | Format::DynamodbJson | Format::Json => json_rows::open(input, format)?,
         };
         Ok(Self { rows, bytes, columns })
     }
@@ -80,33 +70,8 @@ impl Iterator for Source {
     }
 }
 
-/// A JSON array is one object on each line in no way: every line of it would be put aside.
-fn refuse_array(input: &Input) -> Result<(), String> {
-    let name = input.name();
-    let failed = |error: std::io::Error| format!("cannot read `{name}`: {error}");
-    let mut reader = BufReader::new(input.open()?);
-    let begins_with = loop {
-        let read = reader.fill_buf().map_err(failed)?;
-        let Some(blank) = read.iter().position(|byte| !byte.is_ascii_whitespace()) else {
-            if read.is_empty() {
-                break None;
-            }
-            let length = read.len();
-            reader.consume(length);
-            continue;
-        };
-        break read.get(blank).copied();
-    };
-    match begins_with {
-        Some(b'[') => Err(format!(
-            "`{name}` begins with `[`, so it is a JSON array: write --format json, or one object on each line"
-        )),
-        _ => Ok(()),
-    }
-}
-
 /// Lines with their numbers; empty ones are left out.
-fn lines(file: Reading) -> impl Iterator<Item = Result<(u64, String), BadLine>> + Send {
+pub(super) fn lines(file: Reading) -> impl Iterator<Item = Result<(u64, String), BadLine>> + Send {
     let mut reader = BufReader::new(file);
     let mut number = 0;
     std::iter::from_fn(move || {
@@ -128,60 +93,6 @@ fn lines(file: Reading) -> impl Iterator<Item = Result<(u64, String), BadLine>> 
             }
         }
     })
-}
-
-fn plain_row((line, text): (u64, String)) -> Result<Row, BadLine> {
-    match item_from_plain_json(&text) {
-        Ok(item) => Ok(Row { line, text, item }),
-        Err(reason) => Err(BadLine { line, reason, text }),
-    }
-}
-
-fn dynamodb_row((line, text): (u64, String)) -> Result<Row, BadLine> {
-    let item =
-        model::json::parse(text.as_bytes()).map_err(|error| error.to_string()).and_then(|json| {
-            let wrapped = json.as_object().filter(|members| members.len() == 1);
-            let inner = wrapped.and_then(|_| json.get("Item")).unwrap_or(&json);
-            model::json::decode_item(inner).map_err(|error| error.to_string())
-        });
-    match item {
-        Ok(item) => Ok(Row { line, text, item }),
-        Err(reason) => Err(BadLine { line, reason, text }),
-    }
-}
-
-fn array_rows(
-    name: &str,
-    file: Reading,
-    bytes: u64,
-) -> Result<impl Iterator<Item = Result<Row, BadLine>> + Send + use<>, String> {
-    if bytes > ARRAY_BYTES_MAX {
-        return Err(format!("`{name}` is a JSON array of more than 512 MiB: write it as NDJSON"));
-    }
-    let mut text = String::new();
-    BufReader::new(file)
-        .read_to_string(&mut text)
-        .map_err(|error| format!("cannot read `{name}`: {error}"))?;
-    let members: Vec<&RawValue> = serde_json::from_str(&text).map_err(|error| {
-        let hint = match text.trim_start().starts_with('{') {
-            true => "; if it has one object on each line, write --format ndjson",
-            false => "",
-        };
-        format!("`{name}` is not a JSON array: {error}{hint}")
-    })?;
-    let (mut line, mut told) = (1, 0);
-    let places = members.into_iter().map(|raw| {
-        // A member is a part of the text, so its address says where it begins.
-        let begins = (raw.get().as_ptr() as usize).saturating_sub(text.as_ptr() as usize);
-        let between = text.as_bytes().get(told..begins).unwrap_or_default();
-        line += between.iter().filter(|byte| **byte == b'\n').count() as u64;
-        told = begins;
-        (line, begins..begins + raw.get().len())
-    });
-    let places: Vec<(u64, Range<usize>)> = places.collect();
-    Ok(places.into_iter().map(move |(line, range)| {
-        plain_row((line, text.get(range).unwrap_or_default().to_owned()))
-    }))
 }
 
 /// The text of a value as it would stand in a key of our own making.
@@ -239,24 +150,6 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_another_format_is_refused_before_its_first_line() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("file");
-        for (format, content, hint) in [
-            (Format::Ndjson, " \n[{\"a\":1}]", "write --format json"),
-            (Format::DynamodbJson, "[\n", "write --format json"),
-            (Format::Json, "{\"a\":1}\n{\"a\":2}", "write --format ndjson"),
-        ] {
-            std::fs::write(&path, content).unwrap();
-            let refused =
-                Source::open(&named(&path), format, &BTreeMap::new(), None).err().unwrap();
-            assert!(refused.contains(hint), "{content}: {refused}");
-        }
-        std::fs::write(&path, "\n  \n").unwrap();
-        assert!(Source::open(&named(&path), Format::Ndjson, &BTreeMap::new(), None).is_ok());
-    }
-
-    #[test]
     fn standard_input_is_a_file_that_is_read_twice() {
         let text = "id,n\n1,5\n2,x\n";
         let input = Input::new(Path::new("-"), text.as_bytes()).unwrap();
@@ -265,9 +158,6 @@ mod tests {
             source.map(|row| model::json::item_to_string(&row.unwrap().item)).collect();
         let expected = [r#"{"id":{"N":"1"},"n":{"S":"5"}}"#, r#"{"id":{"N":"2"},"n":{"S":"x"}}"#];
         assert_eq!(items, expected);
-        let input = Input::new(Path::new("-"), "[1]".as_bytes()).unwrap();
-        let refused = Source::open(&input, Format::Ndjson, &BTreeMap::new(), None).err().unwrap();
-        assert!(refused.starts_with("`-` begins with `[`"), "{refused}");
     }
 
     #[test]

@@ -3,10 +3,12 @@
 //! No number passes through a floating-point type: its text becomes a decimal number directly.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use model::{AttributeType, AttributeValue, Item, Number};
+use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
 /// Nesting that plain JSON may have: as deep as an item's, and one for the item.
@@ -50,16 +52,47 @@ pub(crate) fn item_from_plain_json(text: &str) -> Result<Item, String> {
     }
 }
 
+/// The members of an object in the order of the text, two of one name as well.
+pub(super) struct Members<'a>(pub(super) Vec<(String, &'a RawValue)>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for Members<'a> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Reader;
+        impl<'de> Visitor<'de> for Reader {
+            type Value = Members<'de>;
+
+            fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+                out.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut members = Vec::new();
+                while let Some(member) = map.next_entry()? {
+                    members.push(member);
+                }
+                Ok(Members(members))
+            }
+        }
+        from.deserialize_map(Reader)
+    }
+}
+
 fn value_from_plain_json(raw: &RawValue, depth: usize) -> Result<AttributeValue, String> {
     let depth = depth.checked_sub(1).ok_or("nested more than 32 levels deep")?;
     let text = raw.get();
     let not_json = |error: serde_json::Error| format!("not JSON: {error}");
     match text.as_bytes().first() {
         Some(b'{') => {
-            let members: BTreeMap<String, &RawValue> =
-                serde_json::from_str(text).map_err(not_json)?;
-            let member = |(name, raw)| Ok((name, value_from_plain_json(raw, depth)?));
-            members.into_iter().map(member).collect::<Result<_, String>>().map(AttributeValue::M)
+            let Members(members) = serde_json::from_str(text).map_err(not_json)?;
+            let mut values = BTreeMap::new();
+            for (name, raw) in members {
+                if values.contains_key(&name) {
+                    return Err(format!("it has two values `{name}`"));
+                }
+                let value = value_from_plain_json(raw, depth)?;
+                values.insert(name, value);
+            }
+            Ok(AttributeValue::M(values))
         }
         Some(b'[') => {
             let members: Vec<&RawValue> = serde_json::from_str(text).map_err(not_json)?;
@@ -92,6 +125,14 @@ mod tests {
         for wrong in ["", "[1]", "{\"a\":1", "{\"a\":1e999}", deep.as_str()] {
             assert!(item_from_plain_json(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn two_values_of_one_name_are_refused_at_every_depth() {
+        for twice in [r#"{"a":1,"a":1}"#, r#"{"b":{"a":1,"a":2}}"#, r#"{"b":[{"a":1,"a":2}]}"#] {
+            assert_eq!(item_from_plain_json(twice), Err("it has two values `a`".to_owned()));
+        }
+        assert!(item_from_plain_json(r#"{"a":1,"b":{"a":1}}"#).is_ok());
     }
 
     #[test]

@@ -56,8 +56,8 @@ pub use self::command::{
 pub use self::context::Totals;
 pub use self::failure::{Condition, FailureObject};
 pub use self::filter::{
-    Clause, FilterCriteria, InvalidFilter, PATTERN_CHARACTERS_MAX, PATTERNS_MAX, RecordShape,
-    Remark, Verdict,
+    Clause, FilterCriteria, InvalidFilter, PATTERN_CHARACTERS_MAX, PATTERNS_MAX, PatternFault,
+    RecordShape, Remark, Verdict,
 };
 pub use self::giving_up::RETENTION_MS;
 pub use self::machine::{BUFFER_BYTES_MAX, Mapping};

@@ -18,6 +18,10 @@ const PAGE_RECORDS_MAX: usize = 1_000;
 /// is not far from that of the text.
 const PAGE_BYTES_FULL: usize = 750_000;
 
+/// A stream keeps each record for 24 hours at least. Source: DynamoDB developer guide, "Change data
+/// capture for DynamoDB Streams". One hour less, as clocks may differ.
+const KEPT_MS: i64 = 23 * 3600 * 1000;
+
 /// Where a shard stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
@@ -56,6 +60,8 @@ pub(super) struct Shard {
     read_issued: u64,
     /// The store's time when the last read was asked for.
     read_issued_ms: i64,
+    /// The same of the last read that brought a page.
+    page_issued_ms: Option<i64>,
     /// Every record made before this second was read.
     reached_s: i64,
     next_read: u64,
@@ -102,6 +108,7 @@ impl Shard {
             reading: false,
             read_issued: 0,
             read_issued_ms: 0,
+            page_issued_ms: None,
             reached_s: i64::MIN,
             next_read: 0,
             woken: false,
@@ -216,6 +223,7 @@ impl Shard {
         (self.reading, self.has_iterator, self.restart) = (false, !end, false);
         (self.failures, self.expired, self.missing) = (0, 0, None);
         self.ended = end;
+        self.page_issued_ms = Some(self.read_issued_ms);
         if is_empty {
             // Records of the second in which the read was asked for may still come.
             self.reached_s = self.reached_s.max(self.read_issued_ms.div_euclid(1000));
@@ -297,6 +305,7 @@ impl Shard {
         if !self.reading {
             return;
         }
+        let had_iterator = self.has_iterator;
         (self.reading, self.has_iterator, self.tip) = (false, false, None);
         if self.start == StartingPosition::Latest && self.last_read.is_none() {
             // Where the newest record was is lost with the iterator. To ask for it again could
@@ -323,8 +332,23 @@ impl Shard {
                 self.missing = Some(Missing { since, listings, reason: reason.clone() });
                 self.read_later(reason, context);
             }
+            // Some stores refuse an older iterator of a shard that lost nothing. A new iterator from the
+            // same position proves a loss, or that there is none.
+            ReadFailure::Trimmed { .. } if had_iterator && self.may_prove_loss(context) => {
+                self.next_read = context.now.tick_ms;
+            }
             ReadFailure::Trimmed { reason } => self.lose(reason, context),
         }
+    }
+
+    /// Returns whether a read with a new iterator fails for sure if records are lost: the stream refuses
+    /// a position behind a record that it no longer has. A shard of which nothing was read has no such
+    /// position; but within a day of its last page, no record of it can be gone.
+    fn may_prove_loss(&self, context: &Context<'_>) -> bool {
+        let has_position = self.last_read.is_some() || self.work.checkpoint().is_some();
+        let is_recent =
+            |at_ms: i64| (0..KEPT_MS).contains(&context.now.time_ms.saturating_sub(at_ms));
+        has_position || self.page_issued_ms.is_some_and(is_recent)
     }
 
     fn lose(&mut self, reason: String, context: &mut Context<'_>) {

@@ -10,6 +10,7 @@ use rules::migration::{Document, Keys, Migration, visible};
 use super::control::text;
 use super::{Context, tables};
 use crate::exit::Exit;
+use crate::item_key;
 use crate::output::{say, show};
 
 /// What is not yet as a document's parts say, in words; none if all of it is.
@@ -72,11 +73,7 @@ pub(super) async fn document(context: &Context, name: &str, key: &str) -> Result
         say(&format!("`{name}` splits nothing; only a split has documents"));
         return Ok(Exit::Refused);
     }
-    let key = item_from_str(key).map_err(|error| {
-        format!(
-            "the key is not DynamoDB JSON: {error}; write it such as '{{\"id\":{{\"S\":\"7\"}}}}'"
-        )
-    })?;
+    let key = item_key::parse(key)?;
     let migration = context.compile(&plan, Direction::Reverse).await?;
     for source in &plan.from {
         let Some(output) = source.items.first() else { continue };

@@ -13,6 +13,7 @@ use rules::migration::plan::{Backfill, Direction, Plan};
 
 use super::control::{Entry, Expect, Move, n, phase_of, s, text};
 use super::held::new_holder;
+use super::record_time::RecordTime;
 use super::start::{After, Fence, activate, wait_for};
 use super::tasks::{Work, make_tasks};
 use super::{Context, neighbours, tables};
@@ -140,6 +141,7 @@ async fn begin_as(context: &Context, plan: &Plan, rate: u64, holder: &str) -> Re
             // It is not known when it became active, but it is by now.
             let from = since.max(context.now().await);
             wait_for(context, name, from + fence.after.seconds(context).await).await?;
+            RecordTime::open(context).await?.pass(from).await?;
             since
         }
         None => activate(context, name, fence).await?,

@@ -21,7 +21,7 @@ use super::start::{After, Fence, activate};
 use super::steps::Standing;
 use super::verbs::{Answer, Verb, answer};
 use super::way_back::BACK_DIFFERENCES;
-use super::{Context, assembly, followers, in_place, sweep, true_value, way_back};
+use super::{Context, assembly, followers, in_place, record_time, sweep, true_value, way_back};
 use crate::endpoint;
 use crate::exit::Exit;
 use crate::output::{self, say, show};
@@ -194,9 +194,13 @@ async fn switch(
     {
         return Ok(exit);
     }
-    let settle = settle_time(context, plan).await;
+    if record_time::is_unfit(context).await? {
+        return Ok(Exit::Refused);
+    }
+    let (settle, fence) = (settle_time(context, plan).await, fence_time(context, plan).await?);
     let hold = Hold::take(context, name, CUTOVER, fingerprint, since).await?;
-    let decided = hold.decide(time_to_decide(plan, limit, settle), async {
+    let most = time_to_decide(plan, limit, settle).saturating_add(fence);
+    let decided = hold.decide(most, async {
         if is_stale || compares(context, name, CUTOVER.held, false).await? {
             return Ok(Err(Exit::Refused));
         }
@@ -548,7 +552,9 @@ pub(super) async fn drain(
         WayBack::Kept | WayBack::Unused => None,
     };
     let (both, tables) = ((migration, inverse), plan.source_tables(direction));
-    Ok(Drain::new(&context.endpoint, &context.control.client, both, &tables, counted))
+    let behind = record_time::behind(context).await?;
+    let drain = Drain::new(&context.endpoint, &context.control.client, both, &tables, counted);
+    Ok(drain.with_times_behind(behind))
 }
 
 /// How long streams must bring nothing more before they count as drained. A local store's record is
@@ -558,6 +564,21 @@ pub(super) async fn settle_time(context: &Context, plan: &Plan) -> Duration {
         Some(_) => Duration::ZERO,
         None => Duration::from_secs(plan.settle_seconds.into()),
     }
+}
+
+/// How long the fence of a way back may take to pass while writers are held up, beyond what clocks need.
+/// Announces it: no `--timeout` shortens it.
+async fn fence_time(context: &Context, plan: &Plan) -> Result<Duration, String> {
+    if plan.inverse.is_empty() || plan.kind.is_in_place() {
+        return Ok(Duration::ZERO);
+    }
+    let fence = record_time::coarseness(context).await?;
+    if !fence.is_zero() {
+        say(
+            "the stream records of this store show coarse times: once all is drained, writers are held up until the records show the next one, for up to a minute more",
+        );
+    }
+    Ok(fence)
 }
 
 /// How long writers may be held up until it is decided: as long as the proof may take, and until each

@@ -19,6 +19,7 @@ use model::{Item, KeySchema, PrimaryKey};
 use rules::migration::{Migration, Registers, Rewrite, Target};
 use rules::{Effect, Folded, Found, Rule, fold};
 
+use self::gap::{gap, has_child};
 use self::refusals::{Refusals, Refused, as_told, not_made};
 use super::control::{Control, Expect};
 use super::shard_end::{CLOCKS_SECONDS, ShardEnd};
@@ -55,6 +56,8 @@ pub(crate) struct Drain {
     inverse: Option<Migration>,
     tables: Vec<String>,
     counted: Counted,
+    /// Seconds by which the time of a record may be behind the moment of its write.
+    behind: i64,
     shards: BTreeMap<(String, String), Shard>,
     /// Why the streams do not tell of all that was written.
     gap: Option<String>,
@@ -70,8 +73,10 @@ pub(crate) struct Drained {
     pub(crate) waiting: u64,
     /// There may be more to read: too much waited in a shard.
     pub(crate) is_partial: bool,
-    /// The second, since 1970, of the oldest of them, and its table.
+    /// The last second, since 1970, in which the oldest of them may have been written, and its table.
     pub(crate) oldest: Option<(i64, String)>,
+    /// Seconds by which the time of a record may be behind the moment of its write.
+    pub(crate) behind: i64,
     /// What is not proved, in words; none if all of it is, but for what is hopeless.
     pub(crate) missing: Option<String>,
     /// What waiting cannot prove, in words, once nothing else is missing.
@@ -132,9 +137,16 @@ impl Drain {
             inverse,
             tables: tables.iter().map(|table| (*table).to_owned()).collect(),
             counted,
+            behind: 0,
             shards: BTreeMap::new(),
             gap: None,
         }
+    }
+
+    /// The same proof on a store whose record times may be behind the moment of the write by so many
+    /// seconds, because it rounds them down.
+    pub(crate) fn with_times_behind(self, behind: i64) -> Self {
+        Self { behind, ..self }
     }
 
     /// Reads every shard to its end, and looks which of the records that wait have been applied.
@@ -145,13 +157,14 @@ impl Drain {
         self.gap = None;
         let end = ShardEnd::of_look(&self.endpoint, &self.client).await;
         self.look_at_shards(end).await?;
-        let mut drained = Drained { shards: self.shards.len(), ..Drained::default() };
+        let (shards, behind) = (self.shards.len(), self.behind);
+        let mut drained = Drained { shards, behind, ..Drained::default() };
         for ((table, id), shard) in &self.shards {
             drained.records += shard.records;
             drained.waiting += shard.waiting.len() as u64;
             drained.is_partial |= shard.is_partial;
             let oldest = shard.waiting.front().and_then(|waiting| waiting.at);
-            let oldest = oldest.map(|second| (second, table.clone()));
+            let oldest = oldest.map(|second| (second.saturating_add(behind), table.clone()));
             drained.oldest = [drained.oldest, oldest].into_iter().flatten().min();
             let told = |what: &Option<String>| {
                 what.as_ref().map(|what| format!("shard {id} of `{table}`: {what}"))
@@ -305,9 +318,10 @@ impl Drain {
             return Ok(());
         }
         let decoded = lambda_record_from_str(record.json()).map_err(|error| error.to_string())?;
-        // What was written before it the comparison has judged. Clocks differ a little.
-        let is_judged =
-            !is_since(self.counted.compared.saturating_sub(CLOCKS_SECONDS.unsigned_abs()));
+        // What was written before it the comparison has judged. Clocks differ a little, and a time that
+        // was rounded down may be of a write after the comparison.
+        let unsure = CLOCKS_SECONDS.saturating_add(self.behind).unsigned_abs();
+        let is_judged = !is_since(self.counted.compared.saturating_sub(unsure));
         let effects = match self.migration.decide(&decoded, &Found::default()) {
             Ok(effects) => effects,
             Err(refusal) => {
@@ -523,34 +537,6 @@ impl Drain {
     }
 }
 
-/// Why a stream does not tell of all that was written since the last comparison began; none if it
-/// does. Whoever changes its view type disables it and enables another one.
-fn gap(stream: &Stream, counted: Counted) -> Option<String> {
-    let table = &stream.table;
-    if !stream.enabled {
-        return Some(format!("the stream of `{table}` is disabled: enable it, and compare again"));
-    }
-    let seconds = |second: u64| i64::try_from(second).unwrap_or(i64::MAX);
-    let made = stream.made_at?;
-    // Times are whole seconds, so one of the same second may be later.
-    if made <= seconds(counted.since) || made < seconds(counted.compared) {
-        return None;
-    }
-    let made =
-        jiff::Timestamp::from_second(made).map_or_else(|_| made.to_string(), |at| at.to_string());
-    Some(format!(
-        "the stream of `{table}` was made at {made}, and what was written before that is in no stream: compare again"
-    ))
-}
-
-/// Whether a shard that has ended is followed by another one, or need not be.
-fn has_child(stream: &Stream, id: &str) -> bool {
-    let is_child = |shard: &aws_sdk_dynamodbstreams::types::Shard| {
-        shard.parent_shard_id.as_deref() == Some(id)
-    };
-    !stream.enabled || stream.shards.iter().any(is_child)
-}
-
 /// Why a target does not show what is said of it; none if it does, or something later.
 fn of_target(
     migration: &Migration,
@@ -585,6 +571,7 @@ fn of_target(
     })
 }
 
+mod gap;
 mod refusals;
 #[cfg(test)]
 mod tests;

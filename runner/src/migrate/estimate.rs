@@ -87,6 +87,8 @@ struct Tried {
     bytes: u64,
     /// Items in place that are as they have to be.
     kept: u64,
+    /// Items that the program says it drops: nothing becomes of them.
+    dropped: u64,
     refused: Vec<String>,
     collisions: Vec<String>,
     /// Items that the way back does not make again.
@@ -224,6 +226,7 @@ fn try_one(
             }
         }
     }
+    all.dropped += u64::from(outputs.is_empty() && !migration.kind().is_in_place());
     for (target, made) in outputs {
         all.outputs += 1;
         all.write_units += write_units(&made);
@@ -302,6 +305,7 @@ fn report(
         "target_bytes": target_bytes.ceil(),
         "tried": all.sources,
         "kept": all.kept,
+        "dropped": all.dropped,
         "removed": (file.plan.kind == Kind::Purge).then_some(all.outputs),
         "targets_per_source": ratio(all.outputs, all.sources.max(1)),
         "write_units": writes.ceil(),
@@ -390,6 +394,10 @@ fn as_text(report: &Value) -> String {
     }
     if at(report, "/kept").as_u64().is_some_and(|kept| kept > 0) {
         text.push_str(&format!("  {} of those tried stay as they are\n", at(report, "/kept")));
+    }
+    if at(report, "/dropped").as_u64().is_some_and(|dropped| dropped > 0) {
+        let dropped = at(report, "/dropped");
+        text.push_str(&format!("  {dropped} of {tried} tried are dropped by the transform\n"));
     }
     // A purge can have none.
     if at(report, "/has_way_back") == &json!(false) && at(report, "/removed").is_null() {
@@ -502,6 +510,44 @@ mod tests {
             assert_eq!(found, (&json!(invertible), &json!(not_invertible)), "{plan}");
             assert!(text.contains(words), "{text}");
         }
+    }
+
+    #[test]
+    fn an_item_of_which_nothing_becomes_is_dropped_or_refused() {
+        let plan = |transform: &str| {
+            format!(
+                "migration: prices\nkind: restructure\nfrom:\n  - table: orders\n    items:\n      - to: shop\n        key: {{pk: 'O#{{id}}'}}\n        transform: '{transform}'\n"
+            )
+        };
+        let items = [
+            r#"{"id":{"S":"kept"},"price":{"S":"19.99"}}"#,
+            r#"{"id":{"S":"lost"},"price":{"S":""}}"#,
+            r#"{"id":{"S":"cut"},"price":{"S":"5#c"}}"#,
+            r#"{"id":{"S":"two"},"price":{"S":"5 6"}}"#,
+        ];
+        let (report, text) = said(&plan(".price = (.price|tonumber)"), &items);
+        assert_eq!(
+            (&report["refused_count"], &report["dropped"]),
+            (&json!(3), &json!(0)),
+            "{report}"
+        );
+        for name in ["lost", "cut", "two"] {
+            assert!(text.contains(&format!(r#"orders|{{"id":{{"S":"{name}"}}}}"#)), "{text}");
+        }
+        assert!(text.contains("cannot be parsed as a number"), "{text}");
+        let (report, text) = said(&plan("select(.price != \"\") | .price = 1"), &items);
+        assert_eq!(
+            (&report["refused_count"], &report["dropped"]),
+            (&json!(0), &json!(1)),
+            "{report}"
+        );
+        assert!(text.contains("1 of 4 tried are dropped by the transform\n"), "{text}");
+        let (report, _) = said(&plan(".lines[]?"), &items);
+        assert_eq!(
+            (&report["refused_count"], &report["dropped"]),
+            (&json!(4), &json!(0)),
+            "{report}"
+        );
     }
 
     #[test]

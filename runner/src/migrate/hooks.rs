@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use clap::Args;
 use serde_json::{Value, json};
+use server::private_files;
 use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
 
@@ -190,12 +191,13 @@ async fn run_program(
     limit: Duration,
 ) -> Result<(), String> {
     let failed = |what: String| format!("the hook `{hook}` {what}");
-    let mut child = Command::new(program)
+    let mut command = Command::new(program);
+    command
         .env("WEIR_HOOK", hook)
         .stdin(Stdio::piped())
         .stdout(Stdio::from(std::io::stderr()))
-        .kill_on_drop(true)
-        .spawn()
+        .kill_on_drop(true);
+    let mut child = private_files::start_of_user(|| command.spawn())
         .map_err(|error| failed(format!("cannot be started: {error}")))?;
     let stdin = child.stdin.take();
     let ended = tokio::time::timeout(limit, async {

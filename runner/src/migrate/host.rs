@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use server::gate::{Allowed, Bound};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
@@ -18,7 +19,6 @@ use crate::endpoint;
 use crate::function::binaries::{self, Wanted};
 use crate::function::{self, Event, Function};
 use crate::keys;
-use crate::listener::Bound;
 use crate::mapping::{FilterCriteria, InvokeOutcome, Pace, Settings, ShardId, Status};
 use crate::object_store::{Endpoint, ObjectStore};
 use crate::poller::{
@@ -114,7 +114,7 @@ impl Host {
         store.create_bucket(BUCKET).map_err(|error| error.to_string())?;
         let bound = Bound::new("S3 endpoint", ([127, 0, 0, 1], 0).into()).await;
         let bound = bound.map_err(|error| error.to_string())?;
-        let objects = Endpoint::start(store, bound, "us-east-1");
+        let objects = Endpoint::start(store, bound, Allowed::default(), "us-east-1");
         let settings = function::Settings {
             environment: [
                 ("CONTROL_TABLE".to_owned(), options.control_table.to_owned()),

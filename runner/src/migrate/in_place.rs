@@ -21,7 +21,7 @@ use super::held::{Hold, REVERT};
 use super::start::{After, Fence, activate, begin_run};
 use super::tasks::{Work, make_tasks, run_to_go_on_with};
 use super::verify::Compared;
-use super::{Context, comparing, sweep, verify, workers};
+use super::{Context, comparing, record_time, sweep, verify, workers};
 use crate::archive::maintenance;
 use crate::exit::Exit;
 use crate::output::{self, say, show};
@@ -38,6 +38,9 @@ pub(super) async fn revert(
     fingerprint: &str,
     arguments: &SwitchArguments,
 ) -> Result<Exit, String> {
+    if record_time::is_unfit(context).await? {
+        return Ok(Exit::Refused);
+    }
     let (control, limit) = (&context.control, arguments.limit());
     // Who says it last carries it out: the steps of the one before come to nothing.
     let hold = Hold::take(context, name, REVERT, fingerprint, 0).await?;

@@ -29,6 +29,7 @@ mod patience;
 mod plan_file;
 mod problems;
 mod progress;
+mod record_time;
 mod report;
 mod shard_end;
 mod slowed;
@@ -181,7 +182,7 @@ enum MigrateVerb {
     Document {
         /// The migration
         name: String,
-        /// The document's key as DynamoDB JSON
+        /// The document's key, as plain JSON or DynamoDB JSON
         key: String,
     },
     /// List migrations

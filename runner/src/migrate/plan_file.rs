@@ -346,7 +346,7 @@ impl Reader<'_, '_> {
         if let Err(error) = Transform::compile(text) {
             let at = self.inside(program, text, error.at);
             let help =
-                "a transform is a jq program; docs/migration-reference.md lists the parts of jq that it has";
+                "a transform is a jq program; docs/transforms.md says which parts of jq it has";
             self.findings.error(at, error.reason, help);
         }
         Some(text.to_owned())

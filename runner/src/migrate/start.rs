@@ -15,6 +15,7 @@ use super::control::{Entry, Expect, n, number, phase_of, text};
 use super::host::{Host, Options, Problem};
 use super::patience::{Patience, UNSEEN_MAX};
 use super::plan_file::PlanFile;
+use super::record_time::{self, RecordTime};
 use super::verbs::{Answer, Verb, answer};
 use super::{
     Context, LOOK_EVERY, beginning, behind, estimate, neighbours, tables, waiting, workers,
@@ -142,6 +143,9 @@ pub(super) async fn run(context: &Context, arguments: &StartArguments) -> Result
         let phase = phase_of(&context.state(&plan.migration).await?);
         say(&format!("`{}` was begun before, it is {}", plan.migration, phase.as_str()));
         workers::wake_set_aside(context, &plan.migration).await?;
+    }
+    if !is_begun && record_time::is_unfit(context).await? {
+        return Ok(Exit::Refused);
     }
     if arguments.local_workers == 0 {
         warn_of_unfollowed(context, plan);
@@ -440,20 +444,24 @@ pub(crate) struct Fence<'f> {
     pub(crate) after: After,
 }
 
-/// Makes a migration active in a direction, and waits until its fence has passed. Gives the fence:
-/// the second, since 1970, up to which stream records say nothing.
+/// Makes a migration active in a direction, and waits until its fence has passed: by the store's clock,
+/// and by the time that its stream records show. Returns the fence: the second, since 1970, up to which
+/// stream records say nothing.
 ///
 /// It became active in that second or before, so what is delivered after the fence was never passed
-/// over; and whoever reads tables after this returns sees what was written up to the fence.
+/// over; whoever reads tables after this returns sees what was written up to the fence; and the record
+/// of each write from then on shows a later second.
 ///
 /// # Errors
-/// When the control table cannot be written, or the store's clock stands still.
+/// When the control table cannot be written, the store's clock stands still, or its records do not show
+/// a later time.
 pub(crate) async fn activate(
     context: &Context,
     name: &str,
     Fence { direction, fingerprint, expect, after }: Fence<'_>,
 ) -> Result<i64, String> {
     let margin = after.seconds(context).await;
+    let mut records = RecordTime::open(context).await?;
     let mut lead = 1;
     for _ in 0..FENCES_MAX {
         let begun = context.now().await;
@@ -468,7 +476,11 @@ pub(crate) async fn activate(
             lead = took.saturating_mul(2).min(LEAD_SECONDS_MAX);
             continue;
         }
-        if let Err(problem) = wait_for(context, name, since + margin).await {
+        let passed = match wait_for(context, name, since + margin).await {
+            Ok(()) => records.pass(since).await.map_err(String::from),
+            stands => stands,
+        };
+        if let Err(problem) = passed {
             context.control.set_active(name, expect, None).await?;
             return Err(problem);
         }

@@ -206,16 +206,18 @@ fn report(context: &Context, name: &str, found: &Progress) {
     if context.output != Output::Table {
         let report = json!({
             "schema": "weir.migration.verify/v1", "migration": name,
-            "differences": differences(found), "found": found.json(),
+            "differences": differences(found), "dropped": found.count("dropped"),
+            "found": found.json(),
         });
         show(&format!("{report}\n"));
         return;
     }
     let kinds = DIFFERENCES.iter().map(|kind| format!("{} {kind}", found.count(kind)));
     show(&format!(
-        "{} compared: {}; {} repaired, {} foreign, {}\n",
+        "{} compared: {}; {} dropped, {} repaired, {} foreign, {}\n",
         counted(found.count("read"), "item", "items"),
         kinds.collect::<Vec<_>>().join(", "),
+        found.count("dropped"),
         found.count("repaired"),
         found.count("foreign"),
         counted(found.count("tombstones"), "tombstone", "tombstones"),

@@ -73,7 +73,8 @@ pub(super) async fn note(
     looked: &Drained,
     began: i64,
 ) {
-    let until = began - i64::from(plan.settle_seconds) - 1;
+    // Later records may show a time that was rounded down to before it.
+    let until = began - i64::from(plan.settle_seconds) - 1 - looked.behind;
     if phase_of(state) != Phase::CutOver || !proves(known_at(state), looked, until, began) {
         return;
     }

@@ -4,28 +4,24 @@
 
 use std::{
     net::SocketAddr,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::atomic::{AtomicU64, Ordering},
     time::Duration,
 };
 
 use futures::TryStreamExt;
 use http::{HeaderValue, Request, Response, Uri, header};
 use http_body_util::StreamBody;
-use hyper::{
-    body::{Frame, Incoming},
-    service::service_fn,
-};
+use hyper::body::Frame;
 use s3s::{
     Body,
     service::{S3Service, S3ServiceBuilder},
     validation::NameValidation,
 };
+use server::gate::{
+    Allowed, Arriving, Bound, Dialect, Listener, Progress, Service, Settings as ListenerSettings,
+};
 
 use super::{ObjectStore, chunked, operations::Operations};
-use crate::listener::{Bound, Listener};
 
 /// How long a client may take to send a request's head, a kept-alive pause included. Longer than
 /// the pause after which SDK clients close a connection themselves would only keep dead ones.
@@ -55,15 +51,15 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// Serves `store`. `region` is what clients are told the buckets' region is.
-    pub fn start(store: ObjectStore, bound: Bound, region: &str) -> Self {
+    /// Serves `store` to the hosts and pages that are `allowed` beside this machine's own. Clients learn
+    /// that `region` is the region of the buckets.
+    pub fn start(store: ObjectStore, bound: Bound, allowed: Allowed, region: &str) -> Self {
         let operations = Operations::new(store, region.to_owned());
         let mut builder = S3ServiceBuilder::new(operations);
         builder.set_validation(CheckedLater);
-        let s3 = builder.build();
-        let requests = Arc::new(AtomicU64::new(1));
-        let service = service_fn(move |request| answer(request, s3.clone(), requests.clone()));
-        Self { listener: Listener::serve(bound, Some(HEADER_TIMEOUT), service) }
+        let service = Signed { s3: builder.build(), requests: AtomicU64::new(1) };
+        let settings = ListenerSettings::new(allowed, Some(HEADER_TIMEOUT));
+        Self { listener: Listener::serve(bound, settings, service) }
     }
 
     /// Where it listens, with the real port.
@@ -80,7 +76,8 @@ impl Endpoint {
 
     /// Accepts no more requests and waits up to five seconds for those that run.
     pub async fn shutdown(self) {
-        self.listener.shutdown(SHUTDOWN_GRACE).await;
+        // What is cut off has had its time.
+        let _in_order = self.listener.shutdown(SHUTDOWN_GRACE).await;
     }
 }
 
@@ -93,21 +90,37 @@ impl NameValidation for CheckedLater {
     }
 }
 
-async fn answer(
-    request: Request<Incoming>,
+/// The operations, for requests with any signature.
+struct Signed {
     s3: S3Service,
-    requests: Arc<AtomicU64>,
-) -> Result<Response<Body>, s3s::HttpError> {
-    let number = requests.fetch_add(1, Ordering::Relaxed);
-    let mut response = s3.call(plain(request)).await?;
-    if let Ok(value) = HeaderValue::from_str(&format!("{number:016X}")) {
-        response.headers_mut().insert("x-amz-request-id", value);
+    /// The number of the next request.
+    requests: AtomicU64,
+}
+
+impl Service for Signed {
+    type Body = Body;
+    type Error = s3s::HttpError;
+
+    fn dialect(&self) -> Dialect {
+        Dialect::Xml
     }
-    Ok(response)
+
+    async fn answer(
+        &self,
+        request: Request<Arriving>,
+        _: &Progress,
+    ) -> Result<Response<Body>, s3s::HttpError> {
+        let number = self.requests.fetch_add(1, Ordering::Relaxed);
+        let mut response = self.s3.call(plain(request)).await?;
+        if let Ok(value) = HeaderValue::from_str(&format!("{number:016X}")) {
+            response.headers_mut().insert("x-amz-request-id", value);
+        }
+        Ok(response)
+    }
 }
 
 /// The request without signature and without content coding.
-fn plain(request: Request<Incoming>) -> Request<Body> {
+fn plain(request: Request<Arriving>) -> Request<Body> {
     let (mut parts, body) = request.into_parts();
     parts.headers.remove(header::AUTHORIZATION);
     if let Some(uri) = without_signature(&parts.uri) {
@@ -116,7 +129,7 @@ fn plain(request: Request<Incoming>) -> Request<Body> {
     let hash = parts.headers.remove("x-amz-content-sha256");
     let chunked = hash.is_some_and(|hash| hash.as_bytes().starts_with(b"STREAMING-"));
     if !chunked {
-        return Request::from_parts(parts, Body::from(body));
+        return Request::from_parts(parts, Body::http_body_unsync(body));
     }
     if let Some(length) = parts.headers.remove("x-amz-decoded-content-length") {
         parts.headers.insert(header::CONTENT_LENGTH, length);

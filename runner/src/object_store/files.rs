@@ -220,17 +220,46 @@ impl ObjectStore {
         let path = folder.join(&relative);
         let present = open_object(key, &path)?;
         self.check(condition, bucket, key, present.as_ref().map(|(_, metadata)| metadata))?;
-        let mut entries = vec![(Identity::of(&metadata), description)];
-        if let Some((_, metadata)) = &present {
+        let known = present.as_ref().and_then(|(_, metadata)| {
             let identity = Identity::of(metadata);
-            let known = description::read(&sidecar, key, &identity);
-            entries.extend(known.map(|description| (identity, description)));
-        }
+            description::read(&sidecar, key, &identity).map(|description| (identity, description))
+        });
+        let mut entries = vec![(Identity::of(&metadata), description)];
+        entries.extend(known.clone());
         description::write(&sidecar, &self.temporary().path, key, entries)
             .map_err(Error::disk("describe", &sidecar))?;
-        rename_into(bucket, key, &temporary.path, &folder, &relative)?;
+        if let Err(error) = rename_into(bucket, key, &temporary.path, &folder, &relative) {
+            self.withdraw(key, &sidecar, known, &folder, &relative);
+            return Err(error);
+        }
         temporary.placed = true;
         sync_folders(&folder, &relative)
+    }
+
+    /// Takes back what `place` made for an object that is refused: its description and its folders.
+    fn withdraw(
+        &self,
+        key: &str,
+        sidecar: &Path,
+        known: Option<(Identity, Description)>,
+        folder: &Path,
+        relative: &Path,
+    ) {
+        let withdrawn = match known {
+            Some(known) => description::write(sidecar, &self.temporary().path, key, vec![known]),
+            None => fs::remove_file(sidecar).map(|()| {
+                // It holds descriptions of other objects, or it is empty.
+                let _kept = sidecar.parent().map(fs::remove_dir);
+            }),
+        };
+        if let Err(error) = withdrawn {
+            // A description without its object does no harm: nothing has its identity.
+            tracing::debug!(%error, key, "a description was not withdrawn");
+        }
+        for parent in relative.ancestors().skip(1).filter(|parent| *parent != Path::new("")) {
+            // One that holds something, or was not made, stays.
+            let _kept = fs::remove_dir(folder.join(parent));
+        }
     }
 
     /// The object `key` as it is now.

@@ -60,10 +60,16 @@ impl ObjectStore {
         let folder = self.uploads().join(&identifier);
         fs::create_dir(&folder).map_err(Error::disk("create", &folder))?;
         let path = folder.join("upload.json");
-        let file = File::create_new(&path).map_err(Error::disk("create", &path))?;
-        serde_json::to_writer(file, upload)
-            .map_err(|error| Error::disk("write", &path)(error.into()))?;
-        Ok(identifier)
+        let written =
+            File::create_new(&path).map_err(Error::disk("create", &path)).and_then(|file| {
+                let written = serde_json::to_writer(file, upload);
+                written.map_err(|error| Error::disk("write", &path)(error.into()))
+            });
+        if written.is_err() {
+            // Best effort: the disk has just refused something.
+            let _removed = fs::remove_dir_all(&folder);
+        }
+        written.map(|()| identifier)
     }
 
     /// Keeps a received part; one with the same number is replaced.

@@ -16,10 +16,10 @@ use http::Request;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
 use hyper_util::{client::legacy, rt::TokioExecutor};
+use server::gate::{Allowed, Bound};
 use tempfile::TempDir;
 
 use super::*;
-use crate::listener::Bound;
 
 const BUCKET: &str = "archive";
 
@@ -68,7 +68,7 @@ impl Fixture {
 async fn serve(root: &Path) -> (Endpoint, Client) {
     let store = ObjectStore::open(root).unwrap();
     let bound = Bound::new("S3 endpoint", "127.0.0.1:0".parse().unwrap()).await.unwrap();
-    let endpoint = Endpoint::start(store, bound, "eu-west-1");
+    let endpoint = Endpoint::start(store, bound, Allowed::default(), "eu-west-1");
     let config = aws_sdk_s3::Config::builder()
         .behavior_version(BehaviorVersion::latest())
         .region(Region::new("eu-west-1"))
@@ -503,12 +503,66 @@ async fn contents_with_trailers_are_decoded_and_checked() {
     assert!(files(&fixture.folder.path().join("s3/.tmp")).is_empty());
 }
 
+/// Every file with its content, and every folder.
+fn tree(folder: &Path) -> BTreeMap<PathBuf, Option<Vec<u8>>> {
+    let mut found = BTreeMap::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(next) = folders.pop() {
+        for entry in fs::read_dir(&next).unwrap() {
+            let path = entry.unwrap().path();
+            found.insert(path.clone(), fs::read(&path).ok());
+            folders.extend(path.is_dir().then_some(path));
+        }
+    }
+    found
+}
+
+/// Goal: what is refused leaves nothing behind, no file, no description, no folder. Method: each way in
+/// which a write is refused, and the whole folder before and after it.
 #[tokio::test]
-async fn an_address_in_use_or_in_reach_of_others_is_refused() {
+async fn a_refused_write_leaves_nothing_behind() {
     let fixture = Fixture::start().await;
-    let bind = |address| Bound::new("S3 endpoint", address);
-    let error = bind(fixture.endpoint.address()).await.unwrap_err().to_string();
-    assert!(error.contains("is in use by another process"), "{error}");
-    let error = bind("0.0.0.0:0".parse().unwrap()).await.unwrap_err().to_string();
-    assert!(error.contains("write 127.0.0.1"), "{error}");
+    fixture.put("folder/object", "first").await.unwrap();
+    let client = &fixture.client;
+    let create =
+        client.create_multipart_upload().bucket(BUCKET).key("folder").send().await.unwrap();
+    let upload = create.upload_id().unwrap();
+    let part = client.upload_part().bucket(BUCKET).key("folder").upload_id(upload).part_number(1);
+    let part = part.body(ByteStream::from_static(b"part")).send().await.unwrap();
+    let part = CompletedPart::builder().part_number(1).e_tag(part.e_tag().unwrap()).build();
+    let long = "x".repeat(256);
+    let root = fixture.folder.path().join("s3");
+    let before = tree(&root);
+    let keys =
+        ["folder", "folder/object/below", "folder/object/below/it", &format!("a/b/{long}"), &long]
+            .map(str::to_owned);
+    for key in keys.iter().chain([&format!("c/{long}/d")]) {
+        let error = fixture.put(key, "refused").await.unwrap_err();
+        assert!(["InvalidArgument", "KeyTooLongError"].contains(&&*error), "{key}: {error}");
+        assert_eq!(tree(&root), before, "put {key}");
+        let copy = client.copy_object().bucket(BUCKET).key(key);
+        copy.copy_source(format!("{BUCKET}/folder/object")).send().await.unwrap_err();
+        assert_eq!(tree(&root), before, "copy {key}");
+    }
+    let put = |key: &str| {
+        client.put_object().bucket(BUCKET).key(key).body(ByteStream::from_static(b"refused"))
+    };
+    put("new").content_md5("AAAAAAAAAAAAAAAAAAAAAA==").send().await.unwrap_err();
+    put("new").if_match("\"0\"").send().await.unwrap_err();
+    put("folder/object").if_none_match("*").send().await.unwrap_err();
+    put("folder/object").if_match("\"0\"").send().await.unwrap_err();
+    put("new").bucket("no-such-bucket").send().await.unwrap_err();
+    client.create_multipart_upload().bucket(BUCKET).key("a/../b").send().await.unwrap_err();
+    let part_of = |number| {
+        let part = client.upload_part().bucket(BUCKET).key("folder").upload_id(upload);
+        part.part_number(number).body(ByteStream::from_static(b"refused"))
+    };
+    part_of(0).send().await.unwrap_err();
+    part_of(2).content_md5("AAAAAAAAAAAAAAAAAAAAAA==").send().await.unwrap_err();
+    // The upload stays, so that it can be aborted; as an object it would be in the place of a folder.
+    let parts = CompletedMultipartUpload::builder().parts(part).build();
+    let complete = client.complete_multipart_upload().bucket(BUCKET).key("folder");
+    complete.upload_id(upload).multipart_upload(parts).send().await.unwrap_err();
+    assert_eq!(tree(&root), before);
+    assert_eq!(fixture.get("folder/object").await.unwrap(), "first");
 }

@@ -1,8 +1,8 @@
 //! Finding and reading the shards of a table's stream, for commands.
 //!
 //! It retries nothing that fails: a person is there to do that. But the clock of a local store may
-//! be advanced between two requests, so an iterator that expires is replaced by one from the same
-//! place, and a shard that is trimmed meanwhile is named as such.
+//! be advanced between two requests, so an iterator that expires, or is refused as trimmed, is replaced by
+//! one from the same place; if that is refused too, the shard is trimmed.
 
 use aws_sdk_dynamodbstreams::Client;
 use aws_sdk_dynamodbstreams::error::{ProvideErrorMetadata, SdkError};
@@ -60,12 +60,21 @@ pub(crate) struct Place {
     last: Option<String>,
     /// Whether an iterator was given out before.
     has_begun: bool,
+    /// It had to begin again at the oldest record, because the first iterator was lost.
+    is_from_horizon: bool,
     is_over: bool,
 }
 
 impl Place {
     pub(crate) fn new(start: Start) -> Self {
-        Self { start, iterator: None, last: None, has_begun: false, is_over: false }
+        Self {
+            start,
+            iterator: None,
+            last: None,
+            has_begun: false,
+            is_from_horizon: false,
+            is_over: false,
+        }
     }
 
     /// The last record that was read.
@@ -100,10 +109,13 @@ impl Place {
         }
     }
 
-    /// Whether a record is one that this reading wants.
+    /// Whether a record is one that this reading wants. What comes behind the newest record is new,
+    /// whatever time it shows: some stores round that down.
     fn wants(&self, record: &Record) -> bool {
         match self.start {
-            Start::Latest(since) => record.creation_s.is_none_or(|second| second >= since),
+            Start::Latest(since) if self.is_from_horizon => {
+                record.creation_s.is_none_or(|second| second >= since)
+            }
             _ => true,
         }
     }
@@ -251,9 +263,13 @@ impl Stream {
                 return Ok(None);
             }
             let held = place.iterator.take();
+            let was_held = held.is_some();
             let iterator = match held {
                 Some(iterator) => Some(iterator),
-                None => self.iterator(shard, place).await?,
+                None => {
+                    place.is_from_horizon |= place.has_begun && place.last.is_none();
+                    self.iterator(shard, place).await?
+                }
             };
             place.has_begun = true;
             let Some(iterator) = iterator else {
@@ -262,6 +278,9 @@ impl Stream {
             };
             let (mut records, next) = match self.read(iterator).await {
                 Err(Refusal::Expired) => continue,
+                // Some stores refuse an older iterator of a shard that lost nothing. One from the same
+                // place, asked for now, tells.
+                Err(Refusal::Trimmed) if was_held => continue,
                 read => read?,
             };
             if let Some(record) = records.last() {

@@ -3,17 +3,18 @@
 //! On AWS nothing is made or changed but what the functions write: a table that is missing is an
 //! error, and time is that of DynamoDB's answers.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use aws_credential_types::provider::{ProvideCredentials as _, SharedCredentialsProvider};
 use aws_sdk_dynamodb::config::{BehaviorVersion, Region};
+use server::gate::Bound;
+use server::http::Access;
 use server::store::{Config, Store};
-use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
+use super::Options;
 use super::address::AddressHeard;
 use crate::endpoint;
 use crate::function::Credentials;
@@ -70,13 +71,13 @@ impl Local {
     }
 }
 
-/// Opens the store in this process behind a listener that is bound already.
+/// Opens the store in this process behind a port that is taken already.
 pub(crate) async fn local(
-    listener: TcpListener,
+    bound: Bound,
     stack: &Stack,
-    directory: &Path,
+    options: &Options,
 ) -> Result<Backing, String> {
-    let address = listener.local_addr().map_err(|error| error.to_string())?;
+    let (address, directory) = (bound.address(), &options.directory);
     let config = Config {
         directory: directory.join("state"),
         region: stack.region.clone(),
@@ -87,7 +88,8 @@ pub(crate) async fn local(
     let on_fatal = Box::new(server::command_line::end_process);
     let store = Store::open(config, on_fatal).await.map_err(|error| error.to_string())?;
     let (stop, stopped) = oneshot::channel::<()>();
-    let serving = server::http::serve(listener, store.clone(), async {
+    let access = Access { allowed: options.allowed.clone(), ..Access::default() };
+    let serving = server::http::serve_with(bound, store.clone(), access, async {
         // Dropping the sender ends the server as well.
         let _ = stopped.await;
     });

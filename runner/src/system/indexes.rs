@@ -45,7 +45,14 @@ pub(super) async fn carry_out(
 
 /// The keys and the projection of an index, in words that can be compared.
 fn shape_of(keys: &[KeySchemaElement], projection: Option<&Projection>) -> String {
-    let keys: Vec<&str> = keys.iter().map(KeySchemaElement::attribute_name).collect();
+    // A key of one attribute of each kind is plain without their kinds.
+    let of_kind = |kind: KeyType| keys.iter().filter(move |key| *key.key_type() == kind).count();
+    let is_plain = of_kind(KeyType::Hash) <= 1 && of_kind(KeyType::Range) <= 1;
+    let name = |key: &KeySchemaElement| match is_plain {
+        true => key.attribute_name().to_owned(),
+        false => format!("{} {}", key.attribute_name(), key.key_type()),
+    };
+    let keys: Vec<String> = keys.iter().map(name).collect();
     let kind = projection.and_then(Projection::projection_type).map_or("", ProjectionType::as_str);
     let mut attributes: Vec<&str> = projection
         .map(|projection| projection.non_key_attributes().iter().map(String::as_str).collect())
@@ -70,7 +77,7 @@ fn found(description: &TableDescription, index: &Index) -> Option<String> {
 }
 
 fn check(index: &Index, shape: &str) -> Result<(), String> {
-    let keys = key_schema(&index.partition_key, index.sort_key.as_deref())?;
+    let keys = key_schema(&index.partition_keys, &index.sort_keys)?;
     let wanted = shape_of(&keys, Some(&projection(index)));
     if wanted == shape {
         return Ok(());
@@ -85,16 +92,15 @@ fn check(index: &Index, shape: &str) -> Result<(), String> {
 async fn add(client: &Client, table: &Table, index: &Index) -> Result<(), String> {
     let mut action = CreateGlobalSecondaryIndexAction::builder()
         .index_name(&index.name)
-        .set_key_schema(Some(key_schema(&index.partition_key, index.sort_key.as_deref())?))
+        .set_key_schema(Some(key_schema(&index.partition_keys, &index.sort_keys)?))
         .projection(projection(index));
     if let Some(throughput) = index.billing.map(throughput).transpose()?.flatten() {
         action = action.provisioned_throughput(throughput);
     }
     let update =
         GlobalSecondaryIndexUpdate::builder().create(action.build().map_err(build_text)?).build();
-    let of_index = |name: &str| {
-        name == index.partition_key || index.sort_key.as_deref().is_some_and(|sort| sort == name)
-    };
+    let of_index =
+        |name: &str| index.partition_keys.iter().chain(&index.sort_keys).any(|key| key == name);
     let definitions = definitions(table)?
         .into_iter()
         .filter(|definition| of_index(definition.attribute_name()))
@@ -141,22 +147,23 @@ pub(super) fn definitions(table: &Table) -> Result<Vec<AttributeDefinition>, Str
     table.attributes.iter().map(definition).collect()
 }
 
-/// A key: HASH, and RANGE if there is one.
+/// A key: the HASH attributes, then the RANGE attributes.
 pub(super) fn key_schema(
-    partition_key: &str,
-    sort_key: Option<&str>,
+    partition: &[String],
+    sort: &[String],
 ) -> Result<Vec<KeySchemaElement>, String> {
-    let element = |(name, kind): (&str, KeyType)| {
+    let element = |(name, kind): (&String, KeyType)| {
         KeySchemaElement::builder().attribute_name(name).key_type(kind).build().map_err(build_text)
     };
-    let sort = sort_key.map(|name| (name, KeyType::Range));
-    std::iter::once((partition_key, KeyType::Hash)).chain(sort).map(element).collect()
+    let partition = partition.iter().map(|name| (name, KeyType::Hash));
+    let sort = sort.iter().map(|name| (name, KeyType::Range));
+    partition.chain(sort).map(element).collect()
 }
 
 pub(super) fn global(index: &Index) -> Result<GlobalSecondaryIndex, String> {
     let mut built = GlobalSecondaryIndex::builder()
         .index_name(&index.name)
-        .set_key_schema(Some(key_schema(&index.partition_key, index.sort_key.as_deref())?))
+        .set_key_schema(Some(key_schema(&index.partition_keys, &index.sort_keys)?))
         .projection(projection(index));
     if let Some(throughput) = index.billing.map(throughput).transpose()?.flatten() {
         built = built.provisioned_throughput(throughput);
@@ -167,7 +174,7 @@ pub(super) fn global(index: &Index) -> Result<GlobalSecondaryIndex, String> {
 pub(super) fn local(index: &Index) -> Result<LocalSecondaryIndex, String> {
     LocalSecondaryIndex::builder()
         .index_name(&index.name)
-        .set_key_schema(Some(key_schema(&index.partition_key, index.sort_key.as_deref())?))
+        .set_key_schema(Some(key_schema(&index.partition_keys, &index.sort_keys)?))
         .projection(projection(index))
         .build()
         .map_err(build_text)

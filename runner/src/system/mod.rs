@@ -26,13 +26,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use server::gate::{Allowed, BindError, Bound};
 use server::store::Store;
-use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
 use crate::function::{Function, InvokeEndpoint};
 use crate::journal::Journal;
-use crate::listener::Bound;
 use crate::mapping::Status;
 use crate::object_store::{Endpoint, ObjectStore};
 use crate::poller::{Chaos, tick_ms};
@@ -65,6 +64,8 @@ pub struct Options {
     pub aws: bool,
     /// Who runs the functions instead of this process: the address of `cargo lambda watch`.
     pub invoke_url: Option<String>,
+    /// Hosts and origins that the endpoints accept beside this machine's own.
+    pub allowed: Allowed,
 }
 
 /// A template that is running.
@@ -97,15 +98,15 @@ impl System {
     pub async fn start(stack: Stack, options: Options) -> Result<Self, String> {
         show_not_emulated(&stack);
         let lock = lock(&options.directory)?;
-        let Ports { store: listener, objects: object_port, invoke } = Ports::take(&options).await?;
+        let ports = Ports::take(&options).await?;
         let binaries = build(&stack, &options).await?;
-        let backing = match listener {
+        let backing = match ports.store {
             None => backing::aws(&stack.region).await?,
-            Some(listener) => backing::local(listener, &stack, &options.directory).await?,
+            Some(port) => backing::local(port, &stack, &options).await?,
         };
         let Backing { dynamodb, streams: clients, clock, clock_margin_ms, pace, .. } = backing;
         let Backing { local, url, aws_url, credentials, credentials_source, .. } = backing;
-        let (objects, object_endpoint) = start_object_store(&stack, &options, object_port)?;
+        let (objects, object_endpoint) = start_object_store(&stack, &options, ports.objects)?;
         let streams = match options.aws {
             true => tables::find(&dynamodb, &stack.tables).await?,
             false => tables::carry_out(&dynamodb, &stack.tables).await?,
@@ -114,7 +115,7 @@ impl System {
         let endpoints = functions::Endpoints {
             dynamodb: url.clone(),
             s3: object_endpoint.url(),
-            lambda: (!options.aws).then(|| format!("http://{}", invoke.address())),
+            lambda: (!options.aws).then(|| format!("http://{}", ports.invoke.address())),
             credentials,
             credentials_source,
             log_folder: options.directory.join("logs"),
@@ -122,7 +123,7 @@ impl System {
         };
         let functions = functions::start(&stack, &binaries, &endpoints)?;
         tracing::info!("functions  {}", names(functions.keys()));
-        let invoke_endpoint = start_invoke_endpoint(&functions, invoke);
+        let invoke_endpoint = start_invoke_endpoint(&functions, ports.invoke, &options.allowed);
         let chaos = options.chaos.map(Chaos::new);
         let journal = begin_journal(&options.directory.join("journal"), clock());
         let surroundings = mappings::Surroundings {
@@ -324,23 +325,20 @@ fn missing(kind: &str, name: &str) -> String {
 /// The ports, taken before anything is built: a port in use is told at once, not after minutes.
 struct Ports {
     /// `None` when the store is DynamoDB itself.
-    store: Option<TcpListener>,
+    store: Option<Bound>,
     objects: Bound,
     invoke: Bound,
 }
 
 impl Ports {
     async fn take(options: &Options) -> Result<Self, String> {
-        let store = match options.aws {
-            true => None,
-            false => {
-                let bound = server::listener::bind(loopback(options.store_port)).await;
-                Some(bound.map_err(|error| format!("store: {error}; the flag is --port"))?)
-            }
-        };
         let bind = async |what, flag, port| {
             let bound = Bound::new(what, loopback(port)).await;
-            bound.map_err(|error| format!("{error}; the flag is {flag}"))
+            bound.map_err(|error: BindError| format!("{error}; the flag is {flag}"))
+        };
+        let store = match options.aws {
+            true => None,
+            false => Some(bind("store", "--port", options.store_port).await?),
         };
         let objects = bind("S3 endpoint", "--s3-port", options.object_store_port).await?;
         let invoke = bind("Lambda Invoke API", "--invoke-port", options.invoke_port).await?;
@@ -371,7 +369,7 @@ fn lock(directory: &Path) -> Result<File, String> {
     let failed = |error: std::io::Error| {
         format!("cannot take the data folder `{}`: {error}", directory.display())
     };
-    std::fs::create_dir_all(directory).map_err(failed)?;
+    server::private_files::create_directory(directory).map_err(failed)?;
     let file = File::options().create(true).truncate(false).write(true).open(path);
     let file = file.map_err(failed)?;
     match file.try_lock() {
@@ -399,9 +397,10 @@ fn begin_journal(folder: &Path, now_ms: i64) -> Result<Journal, String> {
 fn start_invoke_endpoint(
     functions: &BTreeMap<String, Arc<Function>>,
     port: Bound,
+    allowed: &Allowed,
 ) -> InvokeEndpoint {
     let invocable = functions.values().map(|found| Function::clone(found));
-    let endpoint = InvokeEndpoint::start(invocable, port);
+    let endpoint = InvokeEndpoint::start(invocable, port, allowed.clone());
     tracing::info!("lambda     {}   for `aws lambda invoke --endpoint-url`", endpoint.url());
     endpoint
 }
@@ -416,7 +415,7 @@ fn start_object_store(
     for bucket in &stack.buckets {
         objects.create_bucket(&bucket.name).map_err(|error| error.to_string())?;
     }
-    let endpoint = Endpoint::start(objects.clone(), port, &stack.region);
+    let endpoint = Endpoint::start(objects.clone(), port, options.allowed.clone(), &stack.region);
     tracing::info!("s3         {}   objects are files in {}", endpoint.url(), root.display());
     Ok((objects, endpoint))
 }

@@ -113,8 +113,8 @@ async fn create(client: &Client, table: &Table) -> Result<(), String> {
         .table_name(&table.name)
         .set_attribute_definitions(Some(indexes::definitions(table)?))
         .set_key_schema(Some(indexes::key_schema(
-            &table.partition_key,
-            table.sort_key.as_deref(),
+            std::slice::from_ref(&table.partition_key),
+            table.sort_key.as_slice(),
         )?));
     for index in &table.indexes {
         request = match index.kind {

@@ -19,6 +19,9 @@ use crate::template::{
 /// The method by which SAM builds a Cargo package.
 const CARGO: &str = "rust-cargolambda";
 
+/// The folder of the code of a function that names none, as SAM takes it.
+pub(super) const DEFAULT_URI: &str = ".";
+
 /// What was found out about a function's code.
 pub(super) enum Found {
     /// It runs here.
@@ -113,7 +116,10 @@ enum Uri {
 }
 
 fn uri(properties: &Properties<'_, '_>) -> Uri {
-    let Some(node) = properties.node("CodeUri") else { return Uri::Unknown };
+    let Some(node) = properties.node("CodeUri") else {
+        let has_other = properties.has("InlineCode") || is_image(properties);
+        return if has_other { Uri::Unknown } else { Uri::Folder(DEFAULT_URI.to_owned()) };
+    };
     let in_s3 = "the function's code lies in S3";
     if matches!(node.kind, Kind::Map(_)) {
         return Uri::Away(node.at, in_s3);

@@ -10,6 +10,13 @@ use crate::template::{
     value::Data,
 };
 
+/// A side of `Fn::Equals`.
+enum Comparable {
+    Text(String),
+    /// A value that is not known here: what names it.
+    Unknown(String),
+}
+
 impl Resolver<'_> {
     /// Whether a resource is created; `None` when an error was reported.
     pub(super) fn exists(&self, resource: &Resource<'_>) -> Option<bool> {
@@ -90,8 +97,7 @@ impl Resolver<'_> {
                 let Some([left, right]) = self.arguments(argument) else {
                     return self.wrong_arguments("!Equals", "[a, b]", node.at);
                 };
-                let (left, right) = (self.comparable(left)?, self.comparable(right)?);
-                Some(left == right)
+                self.are_equal(left, right)
             }
             Intrinsic::Not => match self.arguments(argument) {
                 Some([inner]) => self.truth(inner).map(|value| !value),
@@ -126,18 +132,44 @@ impl Resolver<'_> {
         }
     }
 
-    /// The text that `Fn::Equals` compares; a list is its texts joined.
-    fn comparable(&self, node: &Node) -> Option<String> {
+    /// Whether two values are equal. A value that is not known here equals only itself, because a
+    /// condition asks whether a value is a particular one.
+    fn are_equal(&self, left: &Node, right: &Node) -> Option<bool> {
+        let (of_left, of_right) = (self.comparable(left)?, self.comparable(right)?);
+        let (at, unknown) = match (&of_left, &of_right) {
+            (Comparable::Unknown(one), Comparable::Unknown(other)) if one == other => {
+                return Some(true);
+            }
+            (Comparable::Unknown(name), _) => (left.at, name),
+            (_, Comparable::Unknown(name)) => (right.at, name),
+            (Comparable::Text(left), Comparable::Text(right)) => return Some(left == right),
+        };
+        self.findings.warning(
+            at,
+            format!("`{unknown}` is not known here, so this comparison counts as not equal"),
+            self.help_without_value(unknown),
+        );
+        Some(false)
+    }
+
+    /// What `Fn::Equals` compares; a list is its texts joined.
+    fn comparable(&self, node: &Node) -> Option<Comparable> {
         let value = self.resolve(node)?;
+        if let Some(reference) = value.reference() {
+            return Some(Comparable::Unknown(reference));
+        }
         match value.data {
             Data::List(items) => {
                 let mut texts = Vec::with_capacity(items.len());
                 for item in items {
+                    if let Some(reference) = item.reference() {
+                        return Some(Comparable::Unknown(reference));
+                    }
                     texts.push(item.text(self.findings)?);
                 }
-                Some(texts.join(","))
+                Some(Comparable::Text(texts.join(",")))
             }
-            _ => value.text(self.findings),
+            _ => value.text(self.findings).map(Comparable::Text),
         }
     }
 }

@@ -28,6 +28,13 @@ pub(super) fn read(
     is_event: bool,
 ) -> Option<Destination> {
     let config = properties.mapping("DestinationConfig")?;
+    if config.has("OnSuccess") && !config.has("OnFailure") {
+        properties.resolver.findings.error(
+            config.key_place("OnSuccess").unwrap_or(config.at),
+            "a mapping of a stream has no destination for success, and SAM wants one for failures",
+            "write `OnFailure:` in its place, or remove `DestinationConfig`",
+        );
+    }
     let on_failure = config.mapping("OnFailure");
     config.finish(&[("OnSuccess", "a mapping of a stream has no destination for success")]);
     let on_failure = on_failure?;

@@ -178,6 +178,8 @@ pub(crate) struct Findings<'t> {
     diagnostics: RefCell<Vec<Diagnostic>>,
     not_emulated: RefCell<Vec<NotEmulated>>,
     runs_on_aws: Cell<bool>,
+    stops_nothing: Cell<bool>,
+    is_open: Cell<bool>,
 }
 
 impl<'t> Findings<'t> {
@@ -188,6 +190,8 @@ impl<'t> Findings<'t> {
             diagnostics: RefCell::new(Vec::new()),
             not_emulated: RefCell::new(Vec::new()),
             runs_on_aws: Cell::new(false),
+            stops_nothing: Cell::new(false),
+            is_open: Cell::new(false),
         }
     }
 
@@ -198,7 +202,29 @@ impl<'t> Findings<'t> {
 
     /// Adds an error.
     pub(crate) fn error(&self, at: Span, message: impl Into<String>, help: impl Into<String>) {
-        self.add(Severity::Error, None, at, message.into(), help.into());
+        let severity = match self.stops_nothing.get() {
+            true => Severity::Warning,
+            false => Severity::Error,
+        };
+        self.add(severity, None, at, message.into(), help.into());
+    }
+
+    /// Reads something that nothing here carries out: its errors become warnings.
+    pub(super) fn of_what_stops_nothing<T>(&self, read: impl FnOnce() -> T) -> T {
+        let before = self.stops_nothing.replace(true);
+        let read = read();
+        self.stops_nothing.set(before);
+        read
+    }
+
+    /// Notes that AWS may add names to the template that are not known here.
+    pub(super) fn opens(&self) {
+        self.is_open.set(true);
+    }
+
+    /// Returns true if AWS may add names to the template that are not known here.
+    pub(super) fn is_open(&self) -> bool {
+        self.is_open.get()
     }
 
     /// Adds a warning.
@@ -289,6 +315,12 @@ impl<'t> Findings<'t> {
         let before = at.column.saturating_sub(1);
         let is_text = line.chars().take(before).collect::<String>().trim_end().ends_with("!!str");
         !is_text && line.chars().skip(before).collect::<String>().starts_with(text)
+    }
+
+    /// Whether a scalar at this place is written in quotes.
+    pub(super) fn is_quoted(&self, at: Span) -> bool {
+        let first = self.source_line(at.line).chars().nth(at.column.saturating_sub(1));
+        matches!(first, Some('"' | '\''))
     }
 
     /// True when no more findings are kept.

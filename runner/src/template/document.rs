@@ -13,6 +13,7 @@ use saphyr_parser::{Event, Marker, Parser, ScalarStyle, Span as ParserSpan, Tag}
 use crate::template::{
     diagnostic::{Findings, Span},
     intrinsic::{self, Intrinsic},
+    macros,
     syntax::{broken_json, yaml_beside_json},
 };
 
@@ -103,9 +104,12 @@ pub(crate) fn parse(text: &str, findings: &Findings<'_>) -> Option<Node> {
         );
         return None;
     }
-    let mut builder = Builder { findings, open: Vec::new(), anchors: BTreeMap::new(), nodes: 0 };
+    let marked = mark_dashes(text);
+    let (open, anchors, loops) = (Vec::new(), BTreeMap::new(), Vec::new());
+    let is_marked = marked.is_some();
+    let mut builder = Builder { findings, open, anchors, loops, is_marked, nodes: 0 };
     let mut root = None;
-    for event in Parser::new_from_str(text) {
+    for event in Parser::new_from_str(marked.as_deref().unwrap_or(text)) {
         let (event, span) = match event {
             Ok(event) => event,
             Err(error) => {
@@ -142,7 +146,34 @@ pub(crate) fn parse(text: &str, findings: &Findings<'_>) -> Option<Node> {
         findings.error(at, message, help);
         return None;
     }
+    macros::check_loops(&builder.loops, root.as_ref(), findings);
     root
+}
+
+/// What stands for a `-` that is a value of its own, while the text is parsed.
+const DASH_MARK: char = '\u{e000}';
+
+/// Marks each `-` that is a whole value between brackets or commas, as in `!Split [-, text]`: PyYAML,
+/// by which SAM reads, takes it for a text, and YAML 1.2 does not. `None` when there is none.
+fn mark_dashes(text: &str) -> Option<String> {
+    let is_value = |at: usize| {
+        let before = text.get(..at)?.chars().next_back()?;
+        let behind = text.get(at + 1..)?.trim_start_matches(' ').chars().next()?;
+        (matches!(before, '[' | ',' | ' ') && matches!(behind, ',' | ']')).then_some(at)
+    };
+    let places = text.match_indices('-').filter_map(|(at, _)| is_value(at));
+    let places: Vec<usize> = places.collect();
+    if places.is_empty() || text.contains(DASH_MARK) {
+        return None;
+    }
+    let (mut marked, mut copied) = (String::with_capacity(text.len() + 2 * places.len()), 0);
+    for at in places {
+        marked.push_str(text.get(copied..at)?);
+        marked.push(DASH_MARK);
+        copied = at + 1;
+    }
+    marked.push_str(text.get(copied..)?);
+    Some(marked)
 }
 
 fn syntax_help(findings: &Findings<'_>, at: Span) -> &'static str {
@@ -191,6 +222,10 @@ struct Builder<'b, 't, 'input> {
     open: Vec<Open<'input>>,
     /// Each anchored node with the number of nodes in it.
     anchors: BTreeMap<usize, (Node, usize)>,
+    /// The loops (`Fn::ForEach::Name`), which are taken out.
+    loops: Vec<Entry>,
+    /// Whether dashes are marked in the text that is parsed.
+    is_marked: bool,
     nodes: usize,
 }
 
@@ -204,7 +239,10 @@ impl<'input> Builder<'_, '_, 'input> {
                 let kind = if plain && matches!(&*text, "" | "~" | "null" | "Null" | "NULL") {
                     Kind::Null
                 } else {
-                    Kind::Text(text.into_owned())
+                    Kind::Text(match self.is_marked {
+                        true => text.replace(DASH_MARK, "-"),
+                        false => text.into_owned(),
+                    })
                 };
                 self.complete(Node { at, kind }, anchor, tag.as_deref())
             }
@@ -346,6 +384,7 @@ impl<'input> Builder<'_, '_, 'input> {
                 self.findings.error(at, message, help);
                 return Node { at, kind: Kind::Unknown };
             };
+            self.note_transform(intrinsic, &node, node.at);
             return Node { at: node.at, kind: Kind::Call(intrinsic, Box::new(node)) };
         }
         let plain = tag.handle.is_empty()
@@ -364,8 +403,9 @@ impl<'input> Builder<'_, '_, 'input> {
     }
 
     /// `Ref: x`, `Fn::GetAtt: [a, b]` and so on: a mapping with this one key.
-    fn long_form(&self, mut node: Node) -> Node {
+    fn long_form(&mut self, mut node: Node) -> Node {
         let Kind::Map(entries) = &mut node.kind else { return node };
+        self.take_out_macros(entries);
         let is_call = |entry: &Entry| entry.key == "Ref" || entry.key.starts_with("Fn::");
         let Some(found) = entries.iter().find(|entry| is_call(entry)) else { return node };
         let (key, key_at) = (found.key.clone(), found.key_at);
@@ -386,8 +426,36 @@ impl<'input> Builder<'_, '_, 'input> {
             return node;
         }
         match entries.pop() {
-            Some(entry) => Node { at: key_at, kind: Kind::Call(intrinsic, Box::new(entry.value)) },
+            Some(entry) => {
+                self.note_transform(intrinsic, &entry.value, key_at);
+                Node { at: key_at, kind: Kind::Call(intrinsic, Box::new(entry.value)) }
+            }
             None => node,
+        }
+    }
+
+    /// Takes out what becomes other keys on AWS: every loop, and a transform beside other keys.
+    fn take_out_macros(&mut self, entries: &mut Vec<Entry>) {
+        let is_alone = entries.len() == 1;
+        for entry in std::mem::take(entries) {
+            if entry.key.starts_with(macros::LOOP) {
+                if self.open.len() <= macros::NAMES_DEPTH_MAX {
+                    self.findings.opens();
+                }
+                self.loops.push(entry);
+            } else if entry.key == macros::TRANSFORM && !is_alone {
+                self.note_transform(Intrinsic::Transform, &entry.value, entry.key_at);
+            } else {
+                entries.push(entry);
+            }
+        }
+    }
+
+    /// Notes a transform where it may add resources. Deeper in the tree its value is reported where
+    /// it is needed.
+    fn note_transform(&self, intrinsic: Intrinsic, argument: &Node, at: Span) {
+        if intrinsic == Intrinsic::Transform && self.open.len() <= macros::NAMES_DEPTH_MAX {
+            macros::note(argument, at, self.findings);
         }
     }
 }

@@ -13,7 +13,6 @@ const BY_TYPE: &[(&str, &str)] = &[
     ("AWS::CloudWatch::Alarm", "no alarm is raised"),
     ("AWS::CloudWatch::Dashboard", "no dashboard is shown"),
     ("AWS::CodeDeploy::", "a new binary replaces the old one at once"),
-    ("AWS::DynamoDB::GlobalTable", "the table is not created; AWS::DynamoDB::Table is"),
     ("AWS::Events::", "events are not routed; write a `Schedule` event at the function"),
     ("AWS::Glue::", "there is no catalog; the archive's files are read as they are"),
     ("AWS::IAM::", "permissions are not checked"),

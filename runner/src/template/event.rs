@@ -4,7 +4,7 @@
 use crate::template::{
     diagnostic::{Span, listed, similar},
     document::Node,
-    function,
+    function, lint,
     mapping::{self, Link},
     properties::Properties,
     resolver::Resolver,
@@ -143,6 +143,26 @@ fn not_run(
     let names = |id: &str| name.split(|c: char| !c.is_ascii_alphanumeric()).any(|part| part == id);
     let mut absent = stack.not_run.iter().filter(|other| other.what == Absent::Function);
     let function = absent.find(|other| names(&other.resource));
+    if function.is_none() {
+        let known = stack.functions.iter().map(|function| function.logical_id.as_str());
+        let meant = match similar(name, known) {
+            Some(meant) => format!("write `!Ref {meant}`"),
+            None => "write `!Ref` with a function of this template".to_owned(),
+        };
+        lint::warn(
+            properties,
+            lint::NOT_RUN_HERE,
+            properties.key_place("FunctionName").unwrap_or(resource.at),
+            format!(
+                "`{}` invokes nothing here: `{name}` is no function that runs here",
+                resource.id
+            ),
+            format!(
+                "{meant}; accept `not-run-here` on `{}` if it is meant for AWS alone",
+                resource.id
+            ),
+        );
+    }
     let note = NotRun {
         what: Absent::Mapping,
         resource: resource.id.to_owned(),
@@ -152,7 +172,8 @@ fn not_run(
             || format!("`{name}` is not run here"),
             |function| function.reason.clone(),
         ),
-        accepted: function.is_some_and(|function| function.accepted),
+        accepted: function.is_some_and(|function| function.accepted)
+            || lint::accepts(resource.node, lint::NOT_RUN_HERE),
         at: resource.at,
     };
     properties.resolver.findings.of_what_does_not_run(|| {
@@ -251,18 +272,7 @@ pub(super) fn read_mapping_resource(
         },
     };
     let Some((found, qualifier)) = called(stack, &name) else {
-        // A function that is in the template but does not run here is already listed.
-        let in_template = properties.resolver.resources.iter().any(|other| name.contains(other.id));
-        if in_template {
-            not_run(properties, resource, &name, None, stack);
-        } else {
-            let known = stack.functions.iter().map(|function| function.logical_id.as_str());
-            findings.error(
-                at,
-                format!("there is no function `{name}` in this template"),
-                format!("write `!Ref` with {}", listed(known)),
-            );
-        }
+        not_run(properties, resource, &name, None, stack);
         return;
     };
     let id = found.logical_id.clone();

@@ -97,13 +97,16 @@ impl Resolver<'_> {
                 let mut texts = Vec::with_capacity(items.len());
                 for item in items {
                     match item.data {
-                        Data::Elsewhere(elsewhere) => return Some(Json::Elsewhere(elsewhere)),
+                        Data::Elsewhere(_) | Data::Stream(_) => {
+                            return Some(Json::Elsewhere(item.reference()?));
+                        }
                         _ => texts.push(quoted(&item.text(self.findings)?)),
                     }
                 }
                 Json::Text(format!("[{}]", texts.join(",")))
             }
-            Data::Text(_) | Data::Stream(_) => Json::Text(quoted(&value.text(self.findings)?)),
+            Data::Stream(_) => Json::Elsewhere(value.reference()?),
+            Data::Text(_) => Json::Text(quoted(&value.text(self.findings)?)),
         })
     }
 

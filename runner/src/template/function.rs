@@ -7,11 +7,11 @@ use crate::template::{
     code,
     diagnostic::Span,
     document::{Kind, Node},
-    plain_scalar,
+    plain_scalar, policies,
     properties::{Catalogue, Properties},
     resource::Resource,
     stack::{BOOTSTRAP, Code, Function, LogFormat, Logging},
-    value::Data,
+    value::{self, Data},
 };
 
 const NOT_EMULATED: Catalogue = &[
@@ -32,7 +32,6 @@ const NOT_EMULATED: Catalogue = &[
     ("KmsKeyArn", "environment variables are not encrypted"),
     ("Layers", "the binary runs without layers"),
     ("PermissionsBoundary", "permissions are not checked"),
-    ("Policies", "permissions are not checked"),
     ("PropagateTags", "there are no tags"),
     ("ProvisionedConcurrencyConfig", "the runner decides how many processes run"),
     ("PublishToLatestPublished", "there is one version of the function"),
@@ -128,6 +127,11 @@ pub(super) fn read(
     if !code::is_image(properties) {
         check_zip(properties);
     }
+    policies::check(properties);
+    if properties.has("Policies") {
+        properties.not_emulated("Policies", "permissions are not checked");
+    }
+    policies::check_tenancy(properties);
     let at = properties.node("FunctionName").map_or(resource.at, |node| node.at);
     let name = properties.resolver.name_text(resource, at);
     let code_uri = code_uri(properties, &code);
@@ -196,10 +200,7 @@ pub(super) fn asynchronous_retries(properties: &Properties<'_, '_>) -> u32 {
 fn code_uri(properties: &Properties<'_, '_>, code: &Code) -> Option<String> {
     let Some(node) = properties.node("CodeUri") else {
         let has_other = properties.has("InlineCode") || code::is_image(properties);
-        if !has_other {
-            properties.missing("CodeUri", "PATH/OF/THE/FOLDER/");
-        }
-        return has_other.then(String::new);
+        return Some(if has_other { String::new() } else { code::DEFAULT_URI.to_owned() });
     };
     match code {
         // It may lie in S3, and nothing here reads it.
@@ -263,7 +264,12 @@ fn environment(properties: &Properties<'_, '_>) -> BTreeMap<String, String> {
         }
         warn_of_type(properties, &entry.value);
         let Some(value) = properties.resolver.resolve(&entry.value) else { continue };
-        if let Data::Elsewhere(elsewhere) = &value.data {
+        if let Data::Stream(table) = &value.data
+            && !findings.runs_on_aws()
+        {
+            value::warn_of_stream(table, value.at, findings);
+        }
+        if let Some(elsewhere) = value.reference() {
             // The function must get something that is not mistaken for a real name.
             let placeholder = format!("not-emulated:{elsewhere}");
             findings.not_emulated(crate::template::stack::NotEmulated {

@@ -47,7 +47,7 @@ pub(super) fn written_tables(resolver: &Resolver<'_>, function: &Resource<'_>) -
     }
     tables.retain(|id| {
         let kind = resolver.resource(id).map(|resource| resource.kind);
-        matches!(kind, Some(ResourceKind::Table | ResourceKind::SimpleTable))
+        kind.is_some_and(ResourceKind::is_table)
     });
     tables.sort();
     tables.dedup();

@@ -17,13 +17,20 @@ use crate::template::{
 const LOCAL_MAX: usize = 5;
 /// DynamoDB makes at most this many global indexes for a table, unless the quota is raised.
 const GLOBAL_MAX: usize = 20;
+/// The key of a global index has at most this many HASH and this many RANGE attributes (AWS DynamoDB
+/// guide, "Multi-attribute keys").
+const GLOBAL_KEY_ATTRIBUTES_MAX: usize = 4;
 /// `NonKeyAttributes` names at most this many attributes.
 const NON_KEY_ATTRIBUTES_MAX: usize = 20;
 
 const NOT_EMULATED: Catalogue = &[
     ("ContributorInsightsSpecification", "nothing is measured per key"),
     ("OnDemandThroughput", "throughput has no such limit"),
+    ("ReadOnDemandThroughputSettings", "throughput has no such limit"),
+    ("ReadProvisionedThroughputSettings", "the index is on demand here"),
     ("WarmThroughput", "the index begins with its usual partitions"),
+    ("WriteOnDemandThroughputSettings", "throughput has no such limit"),
+    ("WriteProvisionedThroughputSettings", "the index is on demand here"),
 ];
 
 /// The indexes of a table whose own keys were read, and whether none was left out for an error.
@@ -77,13 +84,17 @@ fn read_one(
 ) -> Option<At<Index>> {
     let findings = index.resolver.findings;
     let name = index.required_text("IndexName", "by-author");
-    let own = table::key_schema(index, definitions);
+    let each_max = match kind {
+        IndexKind::Global => GLOBAL_KEY_ATTRIBUTES_MAX,
+        IndexKind::Local => 1,
+    };
+    let own = table::key_schema(index, definitions, each_max);
     let projection = projection(index);
     let billing = match kind {
         IndexKind::Local => None,
         IndexKind::Global => throughput(index, billing),
     };
-    let (At { value: name, at }, (partition_key, sort_key)) = (name?, own?);
+    let (At { value: name, at }, own) = (name?, own?);
     if !table::is_name(&name) {
         findings.error(
             at,
@@ -92,7 +103,8 @@ fn read_one(
         );
         return None;
     }
-    if kind == IndexKind::Local && (partition_key != keys.partition_key || sort_key.is_none()) {
+    let is_of_table = own.partition.iter().eq([&keys.partition_key]);
+    if kind == IndexKind::Local && (!is_of_table || own.sort.is_empty()) {
         findings.error(
             at,
             format!(
@@ -114,7 +126,8 @@ fn read_one(
         return None;
     }
     let projection = projection?;
-    Some(At { value: Index { name, kind, partition_key, sort_key, projection, billing }, at })
+    let (partition_keys, sort_keys) = (own.partition, own.sort);
+    Some(At { value: Index { name, kind, partition_keys, sort_keys, projection, billing }, at })
 }
 
 /// A global index of a provisioned table has a throughput of its own.
@@ -212,8 +225,7 @@ pub(super) fn used_definitions(
     let mut used: BTreeSet<&str> = BTreeSet::from([keys.partition_key.as_str()]);
     used.extend(keys.sort_key.as_deref());
     for index in indexes {
-        used.insert(&index.partition_key);
-        used.extend(index.sort_key.as_deref());
+        used.extend(index.partition_keys.iter().chain(&index.sort_keys).map(String::as_str));
     }
     let mut kept = Vec::new();
     for At { value, at } in definitions {

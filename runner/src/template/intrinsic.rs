@@ -27,6 +27,8 @@ pub(crate) enum Intrinsic {
     Length,
     ToJsonString,
     Transform,
+    /// One of the functions that only the section `Rules` has.
+    OfRules,
 }
 
 /// The name in the short form, without the exclamation mark.
@@ -51,6 +53,12 @@ const NAMES: &[(&str, Intrinsic)] = &[
     ("Length", Intrinsic::Length),
     ("ToJsonString", Intrinsic::ToJsonString),
     ("Transform", Intrinsic::Transform),
+    ("Contains", Intrinsic::OfRules),
+    ("EachMemberEquals", Intrinsic::OfRules),
+    ("EachMemberIn", Intrinsic::OfRules),
+    ("RefAll", Intrinsic::OfRules),
+    ("ValueOf", Intrinsic::OfRules),
+    ("ValueOfAll", Intrinsic::OfRules),
 ];
 
 impl Intrinsic {
@@ -79,14 +87,15 @@ pub(super) fn from_long_form(key: &str) -> Option<Intrinsic> {
 
 /// All short forms.
 pub(super) fn short_forms() -> Vec<String> {
-    NAMES.iter().map(|(name, _)| format!("!{name}")).collect()
+    let everywhere = NAMES.iter().filter(|(_, known)| *known != Intrinsic::OfRules);
+    everywhere.map(|(name, _)| format!("!{name}")).collect()
 }
 
 /// All long forms.
 pub(super) fn long_forms() -> Vec<String> {
     NAMES
         .iter()
-        .filter(|(name, _)| *name != "Condition")
+        .filter(|(name, known)| *name != "Condition" && *known != Intrinsic::OfRules)
         .map(|(name, _)| if *name == "Ref" { "Ref".to_owned() } else { format!("Fn::{name}") })
         .collect()
 }
@@ -97,10 +106,6 @@ pub(super) fn unknown(written: &str, known: &[String]) -> (String, String) {
     // Without what all have in common, so that only the name itself is compared.
     let name = written.trim_start_matches('!').trim_start_matches("Fn::");
     let meant = similar(name, NAMES.iter().map(|(name, _)| *name));
-    if written.starts_with("Fn::ForEach") {
-        let message = format!("`{written}` is a loop, and loops are not carried out here");
-        return (message, "write out one by one what it makes".to_owned());
-    }
     let message = format!("there is no intrinsic function `{written}`");
     let help = if let Some(meant) = meant {
         format!("write `{}{meant}`", if written.starts_with('!') { "!" } else { "Fn::" })

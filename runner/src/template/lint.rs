@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::mapping::{FilterCriteria, RecordShape, Remark};
+use crate::mapping::{FilterCriteria, PatternFault, RecordShape, Remark};
 use crate::template::{
     diagnostic::{Findings, Span, listed, similar},
     document::{Kind, Node},
@@ -31,6 +31,7 @@ pub(super) const NAMES: &[&str] = &[
     "always-matches",
     "destination-access",
     "dropped-records",
+    "filter-quota",
     "item-order",
     "latest",
     "many-readers",
@@ -99,16 +100,22 @@ pub(super) fn check_filters(
     let shape = shape(table);
     for FilterPattern { text, at } in filters {
         let Ok(criteria) = FilterCriteria::compile(&[text]) else { continue };
-        for Remark { never, path, marked, problem, remedy, .. } in criteria.remarks(&shape) {
+        for Remark { fault, path, marked, problem, remedy, .. } in criteria.remarks(&shape) {
             let place = if path.is_empty() { path } else { format!("at `{path}`: ") };
             let at = piece(properties.resolver.findings, *at, &marked);
-            let (name, message) = match never {
-                true => ("never-matches", format!("this filter can never match: {place}{problem}")),
-                false => (
+            let (name, message) = match fault {
+                PatternFault::NeverMatches => {
+                    ("never-matches", format!("this filter can never match: {place}{problem}"))
+                }
+                PatternFault::AlwaysMatches => (
                     "always-matches",
                     format!(
                         "this demand is always met, also when the attribute is there: {problem}"
                     ),
+                ),
+                PatternFault::ExcludesNothing => (
+                    "always-matches",
+                    format!("this `anything-but` excludes nothing: {place}{problem}"),
                 ),
             };
             warn(properties, name, at, message, format!("write {remedy}"));
@@ -118,14 +125,18 @@ pub(super) fn check_filters(
 
 fn shape(table: Option<&Table>) -> RecordShape {
     let Some(table) = table else {
-        return RecordShape { keys: None, new_image: true, old_image: true };
+        let index_keys = BTreeMap::new();
+        return RecordShape { keys: None, index_keys, new_image: true, old_image: true };
     };
     let keys = [Some(&table.partition_key), table.sort_key.as_ref()];
     let typed = |name: &String| {
         let found = table.attributes.iter().find(|attribute| attribute.name == *name);
         found.map(|attribute| (name.clone(), attribute.kind.as_str()))
     };
+    let of_indexes =
+        table.indexes.iter().flat_map(|it| it.partition_keys.iter().chain(&it.sort_keys));
     RecordShape {
+        index_keys: of_indexes.filter_map(typed).collect(),
         keys: Some(keys.into_iter().flatten().filter_map(typed).collect::<BTreeMap<_, _>>()),
         new_image: !matches!(
             table.stream,

@@ -8,7 +8,7 @@ use crate::mapping::{FilterCriteria, InvalidFilter, PATTERNS_MAX};
 use crate::template::{
     destination,
     document::Kind,
-    lint,
+    lint, plain_scalar,
     properties::{At, Catalogue, Properties},
     stack::{
         Absent, EventSourceMapping, FilterPattern, NotRun, Stack, StartingPosition, StreamSource,
@@ -37,6 +37,10 @@ pub(super) struct Link<'a> {
     pub(super) at: crate::template::diagnostic::Span,
 }
 
+/// The filters that Lambda takes for a mapping unless the quota is raised (AWS Lambda guide, "Control
+/// which events Lambda sends to your function").
+const PATTERNS_BY_DEFAULT: usize = 5;
+
 /// Why a stream that is named by its ARN is not read.
 const NOT_IN_TEMPLATE: &str = "a stream of a table outside of this template is not polled";
 
@@ -61,7 +65,7 @@ pub(super) fn read(properties: &Properties<'_, '_>, link: Link<'_>, stack: &mut 
         // position to begin at.
         Source::Elsewhere(_) if !is_event && !properties.has("StartingPosition") => return,
         Source::Elsewhere(reason) => {
-            not_run(properties, &link, reason, stack);
+            not_run(properties, &link, reason, &help_of_stream(&link), stack);
             if !is_event {
                 return;
             }
@@ -71,22 +75,58 @@ pub(super) fn read(properties: &Properties<'_, '_>, link: Link<'_>, stack: &mut 
         Source::Known(stream) => Some(stream),
     };
     if let Some(StreamSource::Arn(_)) = &stream {
-        not_run(properties, &link, NOT_IN_TEMPLATE.to_owned(), stack);
+        not_run(properties, &link, NOT_IN_TEMPLATE.to_owned(), &help_of_stream(&link), stack);
+    } else if let Some(reason) = unknown_filter(properties) {
+        // Without its filter the function would get records that are not meant for it.
+        not_run(properties, &link, reason, "write the pattern itself", stack);
     }
     stack.mappings.extend(settings(properties, link, stream, &stack.tables));
 }
 
-/// Notes a mapping whose source is not emulated, and warns of it: the function seems to run.
-fn not_run(properties: &Properties<'_, '_>, link: &Link<'_>, reason: String, stack: &mut Stack) {
-    let Link { logical_id, function, source_property, at, .. } = link;
+/// Says how a mapping gets a stream that is read here.
+fn help_of_stream(link: &Link<'_>) -> String {
+    format!(
+        "give `{}` the stream of a table of this template, such as `!GetAtt Table.StreamArn`",
+        link.source_property
+    )
+}
+
+/// Why the filters of a mapping are not known here; `None` if they are.
+fn unknown_filter(properties: &Properties<'_, '_>) -> Option<String> {
+    let unknown = || "`FilterCriteria` is known only on AWS".to_owned();
+    if !properties.has("FilterCriteria") || properties.node("FilterCriteria").is_none() {
+        return None;
+    }
+    let Some(criteria) = properties.mapping("FilterCriteria") else { return Some(unknown()) };
+    let is_listed = criteria.node("Filters").is_none_or(|node| matches!(node.kind, Kind::List(_)));
+    if !is_listed {
+        return Some(unknown());
+    }
+    let patterns = criteria.mappings("Filters");
+    let reference = patterns.iter().find_map(|filter| {
+        // A pattern of another shape has an error of its own.
+        let node = filter.node("Pattern")?;
+        matches!(node.kind, Kind::Text(_) | Kind::Call(..)).then(|| filter.unknown("Pattern"))?
+    })?;
+    Some(format!("a pattern of its filter is `{}`, which is not known here", reference.value))
+}
+
+/// Notes a mapping that does not run here, and warns of it: the function seems to run.
+fn not_run(
+    properties: &Properties<'_, '_>,
+    link: &Link<'_>,
+    reason: String,
+    help: &str,
+    stack: &mut Stack,
+) {
+    let Link { logical_id, function, at, .. } = link;
     let is_absent = |it: &NotRun| it.what == Absent::Function && it.resource == *function;
     // Nothing would invoke it on AWS either.
     let is_disabled = properties.boolean("Enabled") == Some(false);
     if !is_disabled && !stack.not_run.iter().any(is_absent) {
         let message = format!("`{function}` is not invoked by `{logical_id}` here: {reason}");
         let help = format!(
-            "give `{source_property}` the stream of a table of this template, such as \
-             `!GetAtt Table.StreamArn`; accept `not-run-here` on `{}` if it is meant for AWS alone",
+            "{help}; accept `not-run-here` on `{}` if it is meant for AWS alone",
             properties.resource
         );
         lint::warn(properties, lint::NOT_RUN_HERE, *at, message, help);
@@ -110,6 +150,9 @@ fn settings(
     tables: &[Table],
 ) -> Option<EventSourceMapping> {
     let is_event = link.source_property == "Stream";
+    if is_event {
+        check_types(properties);
+    }
     let batch_size = properties.unsigned("BatchSize", 1..=10_000).unwrap_or(100);
     let window = properties.unsigned("MaximumBatchingWindowInSeconds", 0..=300).unwrap_or(0);
     let retries = properties.integer("MaximumRetryAttempts", -1..=10_000);
@@ -166,10 +209,12 @@ fn stream(properties: &Properties<'_, '_>, name: &'static str, tables: &[Table])
     let at = value.at;
     match value.data {
         Data::Stream(table) => {
+            let found = tables.iter().find(|found| found.logical_id == table);
+            if found.is_none() && !findings.has_errors() {
+                return Source::Elsewhere(format!("the table `{table}` is not created here"));
+            }
             // A table that could not be read is already reported.
-            if !findings.has_errors()
-                && tables.iter().any(|found| found.logical_id == table && found.stream.is_none())
-            {
+            if !findings.has_errors() && found.is_some_and(|found| found.stream.is_none()) {
                 findings.error(
                     at,
                     format!("the table `{table}` has no stream"),
@@ -252,6 +297,39 @@ fn record_age(properties: &Properties<'_, '_>) -> Option<i64> {
     Some(value)
 }
 
+/// Numbers and truth values of an event, which SAM refuses as texts.
+const TYPED: &[(&str, &str)] = &[
+    ("BatchSize", "a number"),
+    ("BisectBatchOnFunctionError", "true or false"),
+    ("Enabled", "true or false"),
+    ("MaximumBatchingWindowInSeconds", "a number"),
+    ("MaximumRecordAgeInSeconds", "a number"),
+    ("MaximumRetryAttempts", "a number"),
+    ("ParallelizationFactor", "a number"),
+    ("TumblingWindowInSeconds", "a number"),
+];
+
+/// Refuses what SAM refuses: in the properties of an event a number in quotes is a text.
+fn check_types(properties: &Properties<'_, '_>) {
+    let findings = properties.resolver.findings;
+    for (name, wanted) in TYPED {
+        let Some(node) = properties.node(name) else { continue };
+        let Some(text) = node.as_text() else { continue };
+        let typed = plain_scalar::typed(text);
+        let is_right = typed.as_deref().is_some_and(|typed| match typed {
+            "true" | "false" => *wanted == "true or false",
+            number => *wanted == "a number" && number.parse::<i64>().is_ok(),
+        });
+        if is_right && findings.is_quoted(node.at) {
+            findings.error(
+                node.at,
+                format!("SAM takes {wanted} for `{name}`, and this is a text"),
+                format!("write `{name}: {text}` without quotes"),
+            );
+        }
+    }
+}
+
 fn check_parallelization(properties: &Properties<'_, '_>, factor: u32, tumbling: u32) {
     let findings = properties.resolver.findings;
     if tumbling > 0 && factor > 1 {
@@ -268,6 +346,11 @@ fn starting_position(properties: &Properties<'_, '_>) -> Option<StartingPosition
     if !properties.has("StartingPosition") {
         properties.missing("StartingPosition", "TRIM_HORIZON");
         return None;
+    }
+    // A position that only AWS knows is the one that misses nothing.
+    if properties.unknown("StartingPosition").is_some() {
+        let _ = properties.text("StartingPosition");
+        return Some(StartingPosition::TrimHorizon);
     }
     let position = properties.text("StartingPosition")?;
     if properties.has("StartingPositionTimestamp") {
@@ -329,6 +412,20 @@ fn filters(properties: &Properties<'_, '_>) -> Vec<FilterPattern> {
         filter.finish(&[]);
     }
     criteria.finish(&[]);
+    if (PATTERNS_BY_DEFAULT + 1..=PATTERNS_MAX).contains(&patterns.len()) {
+        lint::warn(
+            properties,
+            "filter-quota",
+            criteria.at,
+            format!(
+                "this mapping has {} filters, and the quota is {PATTERNS_BY_DEFAULT} unless AWS raised it",
+                patterns.len()
+            ),
+            format!(
+                "join some in one pattern, or ask AWS for up to {PATTERNS_MAX} and accept `filter-quota`"
+            ),
+        );
+    }
     if patterns.len() > PATTERNS_MAX {
         findings.error(
             criteria.at,

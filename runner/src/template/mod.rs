@@ -22,19 +22,24 @@ mod elsewhere;
 mod event;
 mod extensions;
 mod function;
+mod generated;
+mod global_table;
 mod globals;
 mod grants;
 mod index;
 mod intrinsic;
 mod lint;
+mod macros;
 mod mapping;
 mod package;
 mod parameters;
 mod plain_scalar;
+mod policies;
 mod properties;
 mod references;
 mod resolver;
 mod resource;
+mod runtimes;
 mod schedule;
 mod stack;
 mod syntax;
@@ -191,6 +196,7 @@ impl<'a> Reading<'a, '_> {
         for resource in &self.existing {
             lint::check_accepted(resource, findings);
             elsewhere::list_attributes(resource, findings);
+            runtimes::check(self.resolver, resource);
             if resource.kind == ResourceKind::Other {
                 elsewhere::list_resource(resource, findings);
             }
@@ -208,9 +214,13 @@ impl<'a> Reading<'a, '_> {
             not_run: Vec::new(),
             warnings: Vec::new(),
         };
-        let tables = |kind| matches!(kind, ResourceKind::Table | ResourceKind::SimpleTable);
-        for resource in self.of_kind(tables) {
-            stack.tables.extend(table::read(&self.properties(resource), resource));
+        for resource in self.of_kind(ResourceKind::is_table) {
+            let read = table::read(&self.properties(resource), resource);
+            if read.is_none() && !findings.has_errors() {
+                let reason = "its key is known only on AWS, so the table is not created";
+                elsewhere::list(resource, String::new(), resource.at, reason, findings);
+            }
+            stack.tables.extend(read);
         }
         for resource in self.of_kind(|kind| kind == ResourceKind::Bucket) {
             stack.buckets.extend(bucket::read(&self.properties(resource), resource));

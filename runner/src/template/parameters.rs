@@ -21,8 +21,8 @@ pub(super) enum Parameter {
     Text(String),
     /// `CommaDelimitedList` and `List<...>`.
     List(Vec<String>),
-    /// `AWS::SSM::Parameter::Value<...>` that nobody gave a value: what CloudFormation would read, as a
-    /// dynamic reference.
+    /// A value that is not known here: the parameter's name, or of `AWS::SSM::Parameter::Value<...>`
+    /// what CloudFormation would read, as a dynamic reference.
     Elsewhere(String),
 }
 
@@ -113,12 +113,13 @@ fn parameter(
             (value::literal(default, "a parameter's Default", findings)?.to_owned(), default.at)
         }
         (None, None) => {
-            findings.error(
+            check_kind(entry, kind, entry.key_at, findings)?;
+            findings.warning(
                 entry.key_at,
-                format!("the parameter `{name}` has no value"),
-                format!("give it one with `--parameter {name}=VALUE`, or write a `Default:`"),
+                format!("the parameter `{name}` has no value here, so what it sets is not known"),
+                help_without_value(name),
             );
-            return None;
+            return Some(Parameter::Elsewhere(name.clone()));
         }
     };
     check(entry, kind, &text, at, findings)
@@ -141,17 +142,9 @@ fn check(
         );
         return None;
     }
-    let is_list = kind == "CommaDelimitedList" || kind.starts_with("List<");
+    let is_list = is_list(kind);
     let is_number = kind.contains("Number");
-    let known = is_list || matches!(kind, "String" | "Number") || kind.starts_with("AWS::");
-    if !known {
-        findings.error(
-            entry.value.get("Type").map_or(at, |node| node.at),
-            format!("there is no parameter type `{kind}`"),
-            "write `String`, `Number`, `CommaDelimitedList` or `List<Number>`",
-        );
-        return None;
-    }
+    check_kind(entry, kind, at, findings)?;
     let items: Vec<&str> =
         if is_list { text.split(',').map(str::trim).collect() } else { vec![text] };
     for item in &items {
@@ -163,6 +156,28 @@ fn check(
     } else {
         Parameter::Text(text.to_owned())
     })
+}
+
+fn is_list(kind: &str) -> bool {
+    kind == "CommaDelimitedList" || kind.starts_with("List<")
+}
+
+/// Checks that there is such a type of parameter.
+fn check_kind(entry: &Entry, kind: &str, at: Span, findings: &Findings<'_>) -> Option<()> {
+    if is_list(kind) || matches!(kind, "String" | "Number") || kind.starts_with("AWS::") {
+        return Some(());
+    }
+    findings.error(
+        entry.value.get("Type").map_or(at, |node| node.at),
+        format!("there is no parameter type `{kind}`"),
+        "write `String`, `Number`, `CommaDelimitedList` or `List<Number>`",
+    );
+    None
+}
+
+/// Says how a parameter gets a value.
+pub(super) fn help_without_value(name: &str) -> String {
+    format!("give it one with `--parameter {name}=VALUE`, or write a `Default:`")
 }
 
 fn check_item(

@@ -7,6 +7,7 @@ use std::{cell::RefCell, ops::RangeInclusive};
 use crate::template::{
     diagnostic::{Span, similar},
     document::{Entry, Kind, Node},
+    intrinsic::Intrinsic,
     resolver::Resolver,
     stack::NotEmulated,
     value::{self, Data, Value},
@@ -28,6 +29,8 @@ pub(super) struct Properties<'r, 't> {
     pub(super) at: Span,
     entries: &'r [Entry],
     asked: RefCell<Vec<&'static str>>,
+    /// Properties that were looked for without being read.
+    looked_for: RefCell<Vec<String>>,
 }
 
 /// A value and where it stands.
@@ -44,8 +47,9 @@ impl<'r, 't> Properties<'r, 't> {
         at: Span,
         node: &'r Node,
     ) -> Properties<'r, 't> {
-        let (path, asked) = (String::new(), RefCell::default());
-        Properties { resolver, resource, kind, path, at, entries: node.entries(), asked }
+        let (asked, looked_for) = (RefCell::default(), RefCell::default());
+        let (path, entries) = (String::new(), node.entries());
+        Properties { resolver, resource, kind, path, at, entries, asked, looked_for }
     }
 
     /// The path of a property below the resource.
@@ -75,7 +79,30 @@ impl<'r, 't> Properties<'r, 't> {
     pub(super) fn text(&self, name: &'static str) -> Option<At<String>> {
         let value = self.value(name)?;
         let at = value.at;
+        if let Some(reference) = value.reference() {
+            self.left_out(name, &reference, at);
+            return None;
+        }
         value.text(self.resolver.findings).map(|value| At { value, at })
+    }
+
+    /// The place of a property whose value is not known here; `None` if it is known or not written.
+    pub(super) fn unknown(&self, name: &'static str) -> Option<At<String>> {
+        let value = self.value(name)?;
+        value.reference().map(|reference| At { value: reference, at: value.at })
+    }
+
+    /// Warns of a property whose value is not known here.
+    fn left_out(&self, name: &str, reference: &str, at: Span) {
+        let findings = self.resolver.findings;
+        if findings.runs_on_aws() {
+            return;
+        }
+        findings.warning(
+            at,
+            format!("`{reference}` is not known here, so `{}` is left out", self.path(name)),
+            self.resolver.help_without_value(reference),
+        );
     }
 
     /// A text that must be there.
@@ -131,6 +158,11 @@ impl<'r, 't> Properties<'r, 't> {
 
     /// True when the property is written and not `AWS::NoValue`.
     pub(super) fn has(&self, name: &str) -> bool {
+        self.looked_for.borrow_mut().push(name.to_owned());
+        self.is_written(name)
+    }
+
+    fn is_written(&self, name: &str) -> bool {
         self.entries
             .iter()
             .find(|entry| entry.key == name)
@@ -156,26 +188,19 @@ impl<'r, 't> Properties<'r, 't> {
         node: &'r Node,
     ) -> Option<Properties<'r, 't>> {
         let Kind::Map(entries) = &node.kind else {
-            self.resolver.findings.error(
-                node.at,
-                format!("`{path}` must be a mapping, not {}", node.description()),
-                "write one property in a line, each with a colon",
-            );
+            self.not_a("mapping", &path, node, "write one property in a line, each with a colon");
             return None;
         };
         let Properties { resolver, resource, kind, .. } = *self;
-        Some(Properties { resolver, resource, kind, path, at, entries, asked: RefCell::default() })
+        let (asked, looked_for) = (RefCell::default(), RefCell::default());
+        Some(Properties { resolver, resource, kind, path, at, entries, asked, looked_for })
     }
 
     /// The mappings of a list.
     pub(super) fn mappings(&self, name: &'static str) -> Vec<Properties<'r, 't>> {
         let Some(node) = self.node(name) else { return Vec::new() };
         let Kind::List(items) = &node.kind else {
-            self.resolver.findings.error(
-                node.at,
-                format!("`{}` must be a list, not {}", self.path(name), node.description()),
-                "begin each entry with `- `",
-            );
+            self.not_a("list", &self.path(name), node, "begin each entry with `- `");
             return Vec::new();
         };
         items
@@ -192,13 +217,26 @@ impl<'r, 't> Properties<'r, 't> {
     pub(super) fn named(&self, name: &'static str) -> &'r [Entry] {
         let Some(node) = self.node(name) else { return &[] };
         if !matches!(node.kind, Kind::Map(_)) {
-            self.resolver.findings.error(
-                node.at,
-                format!("`{}` must be a mapping, not {}", self.path(name), node.description()),
-                "write one name in a line, each with a colon",
-            );
+            let help = "write one name in a line, each with a colon";
+            self.not_a("mapping", &self.path(name), node, help);
         }
         node.entries()
+    }
+
+    /// Reports a node that is not of this shape; what a function gives may be, on AWS.
+    fn not_a(&self, shape: &str, path: &str, node: &Node, help: &str) {
+        let findings = self.resolver.findings;
+        if let Kind::Call(intrinsic @ (Intrinsic::Transform | Intrinsic::FindInMap), _) = &node.kind
+        {
+            let message = format!(
+                "what `{}` gives is not evaluated, so `{path}` is left out",
+                intrinsic.name()
+            );
+            findings.warning(node.at, message, format!("write the {shape} itself"));
+        } else {
+            let message = format!("`{path}` must be a {shape}, not {}", node.description());
+            findings.error(node.at, message, help);
+        }
     }
 
     /// Notes that a property is not carried out.
@@ -220,11 +258,13 @@ impl<'r, 't> Properties<'r, 't> {
         let known = || asked.iter().copied().chain(catalogue.iter().map(|(property, _)| *property));
         for entry in self.entries {
             let name = entry.key.as_str();
-            if asked.contains(&name) || !self.has(name) {
+            if asked.contains(&name) || !self.is_written(name) {
                 continue;
             }
             if let Some((_, instead)) = catalogue.iter().find(|(property, _)| *property == name) {
                 self.not_emulated(name, *instead);
+            } else if self.looked_for.borrow().iter().any(|known| known == name) {
+                // What looked for it reports what is wrong with it.
             } else if let Some(meant) = similar(name, known()) {
                 self.resolver.findings.error(
                     entry.key_at,

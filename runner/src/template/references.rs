@@ -8,9 +8,10 @@ use std::collections::BTreeSet;
 use crate::template::{
     diagnostic::{Findings, Span, listed, similar},
     document::{Kind, Node},
+    generated,
     intrinsic::{Intrinsic, Piece, pieces},
     parameters,
-    resource::{Resource, ResourceKind},
+    resource::Resource,
     stack::NotEmulated,
 };
 
@@ -43,7 +44,7 @@ const SECTIONS: &[&str] = &[
 const SAM_TRANSFORM: &str = "AWS::Serverless-2016-10-31";
 
 /// The transform that adds functions to the language of templates.
-const EXTENSIONS: &str = "AWS::LanguageExtensions";
+pub(super) const EXTENSIONS: &str = "AWS::LanguageExtensions";
 
 /// Everything that can be referred to.
 struct References<'a, 't> {
@@ -71,20 +72,19 @@ pub(super) fn check<'t>(root: &'t Node, resources: &[Resource<'t>], findings: &F
         is_extended: transforms(root).iter().any(|node| node.as_text() == Some(EXTENSIONS)),
         findings,
     };
-    for section in ["Conditions", "Globals", "Outputs", "Resources"] {
-        // An empty section is already reported.
-        if let Some(node) = root.get(section)
-            && !matches!(node.kind, Kind::Null)
-        {
-            references.node(node);
-        }
+    for section in ["Conditions", "Globals", "Resources"] {
+        references.section(root.get(section));
     }
     for resource in resources {
         references.resource_attributes(resource);
     }
-    for output in root.get("Outputs").map_or(&[][..], Node::entries) {
-        references.condition_name(output.value.get("Condition"));
-    }
+    // Nothing here carries outputs out.
+    findings.of_what_stops_nothing(|| {
+        references.section(root.get("Outputs"));
+        for output in root.get("Outputs").map_or(&[][..], Node::entries) {
+            references.condition_name(output.value.get("Condition"));
+        }
+    });
 }
 
 fn check_sections(root: &Node, findings: &Findings<'_>) {
@@ -141,6 +141,9 @@ fn check_transform(root: &Node, resources: &[Resource<'_>], findings: &Findings<
             Some(name) => format!("`{name}` is not applied; the template is read as it stands"),
             None => "it is not applied; the template is read as it stands".to_owned(),
         };
+        if name != Some(EXTENSIONS) {
+            findings.opens();
+        }
         findings.not_emulated(NotEmulated {
             resource: "Transform".to_owned(),
             kind: String::new(),
@@ -160,6 +163,13 @@ fn check_transform(root: &Node, resources: &[Resource<'_>], findings: &Findings<
 }
 
 impl References<'_, '_> {
+    /// An empty section is already reported.
+    fn section(&self, node: Option<&Node>) {
+        if let Some(node) = node.filter(|node| !matches!(node.kind, Kind::Null)) {
+            self.node(node);
+        }
+    }
+
     fn node(&self, node: &Node) {
         match &node.kind {
             Kind::Null => self.findings.error(
@@ -225,6 +235,11 @@ impl References<'_, '_> {
                     self.missing(node.at, name, "mapping", self.mappings.iter().copied());
                 }
             }
+            Intrinsic::OfRules => self.findings.error(
+                at,
+                "only the section `Rules` has this function",
+                "write a value, or a condition under `Conditions`",
+            ),
             _ => {}
         }
     }
@@ -234,7 +249,7 @@ impl References<'_, '_> {
         if PSEUDO_PARAMETERS.contains(&name)
             || self.parameters.contains(name)
             || self.resources.iter().any(|resource| resource.id == name)
-            || self.is_made_by_sam(name)
+            || generated::is_generated(self.resources, name)
         {
             return;
         }
@@ -255,32 +270,11 @@ impl References<'_, '_> {
             Some(meant) => format!("write `{meant}`"),
             None => format!("declare `{name}`, or correct the name"),
         };
-        self.findings.error(at, format!("there is no {kind} `{name}`"), help);
-    }
-
-    /// SAM makes roles, aliases and versions beside a function; its logical ids begin with the
-    /// function's.
-    fn is_made_by_sam(&self, name: &str) -> bool {
-        name.starts_with("ServerlessRestApi")
-            || name.starts_with("ServerlessHttpApi")
-            || self.resources.iter().any(|resource| {
-                resource.kind == ResourceKind::Function
-                    && name
-                        .strip_prefix(resource.id)
-                        .is_some_and(|rest| self.is_made_for_function(resource, rest))
-            })
-    }
-
-    fn is_made_for_function(&self, function: &Resource<'_>, rest: &str) -> bool {
-        matches!(rest, "Role" | ".Alias" | ".Version" | "Url")
-            || rest.starts_with("Alias")
-            || rest.starts_with("Version")
-            || function
-                .properties
-                .get("Events")
-                .map_or(&[][..], Node::entries)
-                .iter()
-                .any(|event| rest.starts_with(&event.key))
+        let message = format!("there is no {kind} `{name}`");
+        match self.findings.is_open() {
+            true => self.findings.warning(at, format!("{message}, unless AWS adds it"), help),
+            false => self.findings.error(at, message, help),
+        }
     }
 
     fn attribute_argument(&self, argument: &Node, at: Span) {
@@ -319,7 +313,7 @@ impl References<'_, '_> {
 
     fn attribute(&self, id: &str, attribute: &str, at: Span) {
         let Some(resource) = self.resources.iter().find(|resource| resource.id == id) else {
-            if !self.is_made_by_sam(id) {
+            if !generated::is_generated(self.resources, id) {
                 self.missing(at, id, "resource", self.resources.iter().map(|found| found.id));
             }
             return;
@@ -360,7 +354,7 @@ impl References<'_, '_> {
             if own.iter().any(|entry| entry.key == name) {
                 continue;
             }
-            if name.contains('.') && !self.is_made_by_sam(name) {
+            if name.contains('.') && !generated::is_generated(self.resources, name) {
                 self.attribute_path(name, at);
             } else {
                 self.name(name, at);
@@ -388,7 +382,7 @@ impl References<'_, '_> {
         for node in names {
             if let Some(name) = node.as_text()
                 && !self.resources.iter().any(|found| found.id == name)
-                && !self.is_made_by_sam(name)
+                && !generated::is_generated(self.resources, name)
             {
                 self.missing(
                     node.at,

@@ -14,7 +14,7 @@ use crate::template::{
     diagnostic::{Findings, Span},
     document::{Kind, Node},
     intrinsic::{Intrinsic, Piece, dynamic_reference, pieces},
-    parameters::Parameter,
+    parameters::{self, Parameter},
     resource::{Resource, ResourceKind},
     value::{Data, Value},
 };
@@ -143,7 +143,11 @@ impl<'t> Resolver<'t> {
             Intrinsic::If => self.resolve(self.branch(argument, at)?).map(|value| value.data),
             Intrinsic::FindInMap => self.find_in_map(argument, at),
             Intrinsic::Base64 => {
-                let text = self.resolve(argument)?.text(self.findings)?;
+                let value = self.resolve(argument)?;
+                if let Some(reference) = value.reference() {
+                    return Some(Data::Elsewhere(reference));
+                }
+                let text = value.text(self.findings)?;
                 Some(Data::Text(self.spend(at, STANDARD.encode(text))?))
             }
             Intrinsic::Equals
@@ -166,17 +170,12 @@ impl<'t> Resolver<'t> {
                 };
                 Some(Data::Elsewhere(format!("{} {of}", intrinsic.name()).trim_end().to_owned()))
             }
+            // The check of references has refused it.
+            Intrinsic::OfRules => None,
             Intrinsic::Cidr => Some(Data::Elsewhere(intrinsic.name())),
             Intrinsic::Length => self.length(argument, at),
             Intrinsic::ToJsonString => self.to_json(argument, at),
-            Intrinsic::Transform => {
-                self.findings.error(
-                    at,
-                    format!("`{}` is not evaluated on this machine", intrinsic.name()),
-                    "write the value itself, or take it from a parameter with `!Ref`",
-                );
-                None
-            }
+            Intrinsic::Transform => Some(Data::Elsewhere(intrinsic.name())),
         }
     }
 
@@ -258,13 +257,33 @@ impl<'t> Resolver<'t> {
             })?,
             None => self.default_name(resource, at),
         };
-        let name = match name.data {
-            // Whoever needs the name itself is told; others may do without.
-            Data::Elsewhere(name) => Some(Data::Elsewhere(name)),
-            _ => Some(Data::Text(self.spend(at, name.text(self.findings)?)?)),
+        let name = match name.reference() {
+            Some(reference) => {
+                let own = resource.default_name(&self.context.stack_name);
+                if !self.findings.runs_on_aws() {
+                    let id = resource.id;
+                    self.findings.warning(
+                        name.at,
+                        format!("`{reference}` is not known here, so `{id}` is called `{own}`"),
+                        self.help_without_value(&reference),
+                    );
+                }
+                Some(Data::Text(self.spend(at, own)?))
+            }
+            None => Some(Data::Text(self.spend(at, name.text(self.findings)?)?)),
         };
         self.names.borrow_mut().insert(resource.id.to_owned(), name.clone());
         name
+    }
+
+    /// Says how a value that is not known here can be given.
+    pub(super) fn help_without_value(&self, reference: &str) -> String {
+        match self.parameters.get(reference) {
+            Some(Parameter::Elsewhere(_)) => parameters::help_without_value(reference),
+            _ => "take the value from a parameter of the template, and give it with `--parameter \
+                  NAME=VALUE`"
+                .to_owned(),
+        }
     }
 
     fn default_name(&self, resource: &Resource<'_>, at: Span) -> Value {
@@ -319,10 +338,8 @@ impl<'t> Resolver<'t> {
         let Data::Text(name) = self.physical_name(resource, at)? else { return Some(elsewhere) };
         let region = &self.context.region;
         let text = match (resource.kind, attribute) {
-            (ResourceKind::Table | ResourceKind::SimpleTable, "Arn") => {
-                self.context.table_arn(&name)
-            }
-            (ResourceKind::Table | ResourceKind::SimpleTable, "StreamArn") => {
+            (kind, "Arn") if kind.is_table() => self.context.table_arn(&name),
+            (kind, "StreamArn") if kind.is_table() => {
                 return Some(Data::Stream(id.to_owned()));
             }
             (ResourceKind::Function, "Arn") => self.context.function_arn(&name),
@@ -352,6 +369,7 @@ impl<'t> Resolver<'t> {
             }
             match part.data {
                 Data::Elsewhere(_) => elsewhere = elsewhere.or(Some(part.data)),
+                Data::Stream(_) => elsewhere = elsewhere.or(part.reference().map(Data::Elsewhere)),
                 _ => text.push_str(&part.text(self.findings)?),
             }
             if text.len() > EVALUATED_BYTES_MAX {
@@ -430,7 +448,11 @@ impl<'t> Resolver<'t> {
             return self.wrong_arguments("!Select", "[index, [a, b]]", at);
         };
         let index_at = index.at;
-        let index = self.resolve(index)?.text(self.findings)?;
+        let index = self.resolve(index)?;
+        if let Some(reference) = index.reference() {
+            return Some(Data::Elsewhere(reference));
+        }
+        let index = index.text(self.findings)?;
         let items = match self.resolve(items)?.data {
             Data::List(items) => items,
             elsewhere @ Data::Elsewhere(_) => return Some(elsewhere),
@@ -465,7 +487,11 @@ impl<'t> Resolver<'t> {
         }
         let mut found = self.mappings;
         for step in path {
-            let key = self.resolve(step)?.text(self.findings)?;
+            let key = self.resolve(step)?;
+            if let Some(reference) = key.reference() {
+                return Some(Data::Elsewhere(reference));
+            }
+            let key = key.text(self.findings)?;
             let Some(next) = found.and_then(|node| node.get(&key)) else {
                 if let Some(otherwise) = otherwise {
                     return self.resolve(otherwise).map(|value| value.data);

@@ -5,7 +5,9 @@
 use crate::template::{
     diagnostic::{Findings, Span, listed, similar},
     document::{Entry, Kind, Node},
-    globals, value,
+    globals,
+    intrinsic::Intrinsic,
+    value,
 };
 
 /// CloudFormation's limit of resources in one template.
@@ -16,6 +18,8 @@ const RESOURCES_MAX: usize = 500;
 pub(super) enum ResourceKind {
     /// `AWS::DynamoDB::Table`
     Table,
+    /// `AWS::DynamoDB::GlobalTable`
+    GlobalTable,
     /// `AWS::Serverless::SimpleTable`
     SimpleTable,
     /// `AWS::S3::Bucket`
@@ -31,6 +35,7 @@ pub(super) enum ResourceKind {
 /// The types of which something is made here.
 const MADE_HERE: &[(&str, ResourceKind)] = &[
     ("AWS::DynamoDB::Table", ResourceKind::Table),
+    ("AWS::DynamoDB::GlobalTable", ResourceKind::GlobalTable),
     ("AWS::Serverless::SimpleTable", ResourceKind::SimpleTable),
     ("AWS::S3::Bucket", ResourceKind::Bucket),
     ("AWS::Serverless::Function", ResourceKind::Function),
@@ -43,11 +48,18 @@ impl ResourceKind {
         made.map_or(ResourceKind::Other, |(_, kind)| *kind)
     }
 
+    /// Returns true if it is a DynamoDB table.
+    pub(super) fn is_table(self) -> bool {
+        matches!(self, ResourceKind::Table | ResourceKind::GlobalTable | ResourceKind::SimpleTable)
+    }
+
     /// The property with the name that `Ref` gives; `None` when `Ref` gives something known only on
     /// AWS.
     pub(super) fn name_property(self) -> Option<&'static str> {
         match self {
-            ResourceKind::Table | ResourceKind::SimpleTable => Some("TableName"),
+            ResourceKind::Table | ResourceKind::GlobalTable | ResourceKind::SimpleTable => {
+                Some("TableName")
+            }
             ResourceKind::Bucket => Some("BucketName"),
             ResourceKind::Function => Some("FunctionName"),
             ResourceKind::Mapping | ResourceKind::Other => None,
@@ -58,6 +70,7 @@ impl ResourceKind {
     pub(super) fn attributes(self) -> Option<&'static [&'static str]> {
         match self {
             ResourceKind::Table | ResourceKind::SimpleTable => Some(&["Arn", "StreamArn"]),
+            ResourceKind::GlobalTable => Some(&["Arn", "StreamArn", "TableId"]),
             ResourceKind::Bucket => Some(&[
                 "Arn",
                 "DomainName",
@@ -158,7 +171,7 @@ pub(super) fn read<'t>(
         return Vec::new();
     };
     let entries = section.entries();
-    if entries.is_empty() {
+    if entries.is_empty() && !findings.is_open() {
         findings.error(
             section.at,
             format!("`Resources` must be a mapping, not {}", section.description()),
@@ -193,6 +206,10 @@ fn read_one<'t>(
             "write letters and digits only, at most 255",
         );
     }
+    if matches!(entry.value.kind, Kind::Call(Intrinsic::Transform, _)) {
+        // What it becomes is not known, which is reported.
+        return None;
+    }
     let Kind::Map(attributes) = &entry.value.kind else {
         findings.error(
             entry.value.at,
@@ -215,7 +232,8 @@ fn read_one<'t>(
     let type_name = value::literal(type_node, "Type", findings)?;
     check_type(type_name, type_node.at, findings);
     let empty = Node { at: entry.key_at, kind: Kind::Map(Vec::new()) };
-    let local = entry.value.get("Properties").unwrap_or(&empty);
+    let is_known = |node: &&Node| !matches!(node.kind, Kind::Call(Intrinsic::Transform, _));
+    let local = entry.value.get("Properties").filter(is_known).unwrap_or(&empty);
     if !matches!(local.kind, Kind::Map(_)) {
         findings.error(
             local.at,
@@ -265,6 +283,7 @@ const ATTRIBUTES: &[&str] = &[
     "CreationPolicy",
     "DeletionPolicy",
     "DependsOn",
+    "Description",
     "IgnoreGlobals",
     "Metadata",
     "Properties",

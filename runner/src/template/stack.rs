@@ -166,10 +166,10 @@ pub struct Index {
     pub name: String,
     /// Global or local.
     pub kind: IndexKind,
-    /// The partition key's name; of a local index that of the table.
-    pub partition_key: String,
-    /// The sort key's name; a local index always has one.
-    pub sort_key: Option<String>,
+    /// The HASH attributes, 1 to 4; a local index has one, that of the table.
+    pub partition_keys: Vec<String>,
+    /// The RANGE attributes, 0 to 4; a local index has one.
+    pub sort_keys: Vec<String>,
     /// Which attributes the index carries.
     pub projection: Projection,
     /// How its throughput is paid; a local index has none of its own.

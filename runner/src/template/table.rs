@@ -2,7 +2,7 @@
 //! It creates nothing.
 
 use crate::template::{
-    index,
+    global_table, index,
     properties::{At, Catalogue, Properties},
     resource::{Resource, ResourceKind},
     stack::{AttributeDefinition, Billing, Index, KeyType, StreamViewType, Table},
@@ -38,8 +38,8 @@ const VIEW_TYPES: &[(&str, StreamViewType)] = &[
     ("OLD_IMAGE", StreamViewType::OldImage),
 ];
 
-/// The parts of a primary key.
-#[derive(Clone, Copy)]
+/// The parts of a primary key, in the order in which a `KeySchema` names them.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum KeyPart {
     Partition,
     Sort,
@@ -51,19 +51,26 @@ const KEY_PARTS: &[(&str, KeyPart)] = &[("HASH", KeyPart::Partition), ("RANGE", 
 pub(super) fn read(properties: &Properties<'_, '_>, resource: &Resource<'_>) -> Option<Table> {
     let findings = properties.resolver.findings;
     let name = name(properties, resource);
+    if resource.kind == ResourceKind::GlobalTable {
+        global_table::check(properties);
+    }
     let (keys, indexes, attributes, billing) = match resource.kind {
         ResourceKind::SimpleTable => {
             let keys = simple_keys(properties);
             let attributes = keys.iter().map(|(_, definition)| definition.clone()).collect();
             (keys.map(|(keys, _)| keys), Vec::new(), attributes, simple_billing(properties))
         }
-        _ => keys_and_indexes(properties),
+        kind => keys_and_indexes(properties, kind),
     };
     let stream = properties.mapping("StreamSpecification").and_then(|stream| {
         if !stream.has("StreamViewType") {
             stream.missing("StreamViewType", "NEW_AND_OLD_IMAGES");
         }
-        let view = stream.choice("StreamViewType", VIEW_TYPES);
+        let view = stream.choice("StreamViewType", VIEW_TYPES).or_else(|| {
+            // A view that only AWS knows is the widest one here.
+            let At { at, .. } = stream.unknown("StreamViewType")?;
+            Some(At { value: StreamViewType::NewAndOldImages, at })
+        });
         stream.finish(&[("ResourcePolicy", "permissions are not checked")]);
         view
     });
@@ -79,7 +86,10 @@ pub(super) fn read(properties: &Properties<'_, '_>, resource: &Resource<'_>) -> 
         ttl.finish(&[]);
         attribute.filter(|_| enabled == Some(true)).map(|attribute| attribute.value)
     });
-    properties.finish(NOT_EMULATED);
+    match resource.kind {
+        ResourceKind::GlobalTable => properties.finish(global_table::NOT_EMULATED),
+        _ => properties.finish(NOT_EMULATED),
+    }
     let (name, keys) = (name?, keys?);
     if let Some(attribute) = &ttl_attribute
         && attributes.iter().any(|key| key.name == *attribute && key.kind != KeyType::Number)
@@ -137,11 +147,15 @@ type KeysAndIndexes = (Option<Keys>, Vec<Index>, Vec<AttributeDefinition>, Optio
 
 /// What of a table depends on each other: which attributes must be defined is decided by the
 /// table's key and by its indexes, and an index is paid as its table is.
-fn keys_and_indexes(properties: &Properties<'_, '_>) -> KeysAndIndexes {
+fn keys_and_indexes(properties: &Properties<'_, '_>, kind: ResourceKind) -> KeysAndIndexes {
     let definitions = definitions(properties);
-    let keys = key_schema(properties, &definitions)
-        .map(|(partition_key, sort_key)| Keys { partition_key, sort_key });
-    let billing = billing(properties);
+    let keys = key_schema(properties, &definitions, 1).and_then(|mut key| {
+        Some(Keys { partition_key: key.partition.pop()?, sort_key: key.sort.pop() })
+    });
+    let billing = match kind {
+        ResourceKind::GlobalTable => Some(Billing::OnDemand),
+        _ => billing(properties),
+    };
     let Some(found) = &keys else {
         // An index is checked against the table's key, which has an error of its own.
         let _ = properties.node("GlobalSecondaryIndexes");
@@ -154,11 +168,21 @@ fn keys_and_indexes(properties: &Properties<'_, '_>) -> KeysAndIndexes {
     (keys, indexes, attributes, billing)
 }
 
-/// The partition key and the sort key of a `KeySchema`, which are defined attributes.
+/// The attributes of a `KeySchema`.
+pub(super) struct KeySchema {
+    /// The HASH attributes, at least one.
+    pub(super) partition: Vec<String>,
+    /// The RANGE attributes.
+    pub(super) sort: Vec<String>,
+}
+
+/// Reads a `KeySchema`, whose attributes must be defined, with at most `each_max` attributes of each
+/// kind.
 pub(super) fn key_schema(
     properties: &Properties<'_, '_>,
     definitions: &[At<AttributeDefinition>],
-) -> Option<(String, Option<String>)> {
+    each_max: usize,
+) -> Option<KeySchema> {
     let findings = properties.resolver.findings;
     if !properties.has("KeySchema") {
         properties.missing("KeySchema", "[{AttributeName: id, KeyType: HASH}]");
@@ -191,24 +215,31 @@ pub(super) fn key_schema(
             return None;
         }
     }
-    match schema.as_slice() {
-        [(partition, KeyPart::Partition)] => Some((partition.value.clone(), None)),
-        [(partition, KeyPart::Partition), (sort, KeyPart::Sort)] => {
-            Some((partition.value.clone(), Some(sort.value.clone())))
-        }
-        _ => {
-            if let Some(node) = properties.node("KeySchema")
-                && is_sound
-            {
-                findings.error(
-                    node.at,
-                    "a key is one HASH attribute, and at most one RANGE attribute after it",
-                    "write `- {AttributeName: id, KeyType: HASH}`",
-                );
-            }
-            None
-        }
+    if !is_sound {
+        return None;
     }
+    let names = |wanted: KeyPart| -> Vec<String> {
+        let of_kind = schema.iter().filter(|(_, part)| *part == wanted);
+        of_kind.map(|(name, _)| name.value.clone()).collect()
+    };
+    let key = KeySchema { partition: names(KeyPart::Partition), sort: names(KeyPart::Sort) };
+    let is_ordered = schema.is_sorted_by_key(|(_, part)| *part);
+    let counts = (1..=each_max, 0..=each_max);
+    if is_ordered && counts.0.contains(&key.partition.len()) && counts.1.contains(&key.sort.len()) {
+        return Some(key);
+    }
+    if let Some(node) = properties.node("KeySchema") {
+        let message = match each_max {
+            1 => "a key is one HASH attribute, and at most one RANGE attribute after it".to_owned(),
+            _ => format!(
+                "the key of a global index is 1 to {each_max} HASH attributes, and at most \
+                 {each_max} RANGE attributes after them"
+            ),
+        };
+        let help = "write `- {AttributeName: id, KeyType: HASH}`";
+        findings.error(node.at, message, help);
+    }
+    None
 }
 
 fn definitions(properties: &Properties<'_, '_>) -> Vec<At<AttributeDefinition>> {
@@ -234,7 +265,8 @@ fn definitions(properties: &Properties<'_, '_>) -> Vec<At<AttributeDefinition>> 
 fn billing(properties: &Properties<'_, '_>) -> Option<Billing> {
     let modes = [("PAY_PER_REQUEST", true), ("PROVISIONED", false)];
     let on_demand = match properties.has("BillingMode") {
-        true => properties.choice("BillingMode", &modes)?.value,
+        // A mode that only AWS knows is the one that needs no throughput.
+        true => properties.choice("BillingMode", &modes).is_none_or(|mode| mode.value),
         false => false,
     };
     if on_demand {
@@ -269,9 +301,11 @@ pub(super) fn provisioned(properties: &Properties<'_, '_>) -> Option<Billing> {
     let read = throughput.integer("ReadCapacityUnits", 1..=i64::MAX);
     let write = throughput.integer("WriteCapacityUnits", 1..=i64::MAX);
     throughput.finish(&[]);
+    // Units that only AWS knows limit nothing here.
+    let (Some(read), Some(write)) = (read, write) else { return Some(Billing::OnDemand) };
     Some(Billing::Provisioned {
-        read_units: u64::try_from(read?.value).ok()?,
-        write_units: u64::try_from(write?.value).ok()?,
+        read_units: u64::try_from(read.value).ok()?,
+        write_units: u64::try_from(write.value).ok()?,
     })
 }
 

@@ -318,15 +318,7 @@ fn what_lambda_would_refuse_or_is_not_known_here_is_refused() {
     let cases = [
         (queued("AWS::SQS::Queue, Properties: {FifoQueue: true}"), fifo),
         (queued("AWS::SNS::Topic, Properties: {FifoTopic: \"true\"}"), fifo),
-        (
-            variables("{Variables: {\"Fn::Transform\": {Name: AWS::Include}}}"),
-            "`Environment.Variables` must be a mapping, not an intrinsic function",
-        ),
         (variables("{Variables: [A, B]}"), "`Environment.Variables` must be a mapping, not a list"),
-        (
-            with_function("      FunctionName: \"{{resolve:ssm:name}}\"\n", ""),
-            "`{{resolve:ssm:name}}` is known only on AWS",
-        ),
         (
             with_function("      EventInvokeConfig: {MaximumRetryAttempts: 3}\n", ""),
             "MaximumRetryAttempts 3 is too large",

@@ -6,6 +6,7 @@ use std::ops::RangeInclusive;
 use crate::template::{
     diagnostic::{Findings, Span},
     document::Node,
+    plain_scalar,
 };
 
 /// A value after every intrinsic function in it was evaluated.
@@ -42,29 +43,28 @@ impl Value {
         }
     }
 
-    /// The text; anything else is an error.
+    /// Returns what names a value that is not known here; `None` for a value that is.
+    pub(super) fn reference(&self) -> Option<String> {
+        match &self.data {
+            Data::Elsewhere(name) => Some(name.clone()),
+            Data::Stream(table) => Some(format!("{table}.StreamArn")),
+            Data::Absent | Data::Text(_) | Data::List(_) => None,
+        }
+    }
+
+    /// Returns the text. A value that is not known here is a warning, anything else an error.
     pub(super) fn text(self, findings: &Findings<'_>) -> Option<String> {
         match self.data {
             Data::Text(text) => Some(text),
             Data::Stream(_) | Data::Elsewhere(_) if findings.runs_on_aws() => None,
             Data::Stream(table) => {
-                findings.error(
-                    self.at,
-                    format!(
-                        "the stream ARN of `{table}` is not known before the table exists, so it \
-                        cannot be a text here"
-                    ),
-                    format!(
-                        "use it as `Stream:` of an event; elsewhere give the table's name with \
-                        `!Ref {table}` and ask DescribeTable for its stream"
-                    ),
-                );
+                warn_of_stream(&table, self.at, findings);
                 None
             }
             Data::Elsewhere(name) => {
-                findings.error(
+                findings.warning(
                     self.at,
-                    format!("`{name}` is known only on AWS"),
+                    format!("`{name}` is known only on AWS, so it is left out here"),
                     "take the value from a parameter of the template, and give it with `--parameter \
                      NAME=VALUE`",
                 );
@@ -82,6 +82,21 @@ impl Value {
     }
 }
 
+/// Warns of a stream's ARN where a text is needed.
+pub(super) fn warn_of_stream(table: &str, at: Span, findings: &Findings<'_>) {
+    findings.warning(
+        at,
+        format!(
+            "the stream ARN of `{table}` is not known before the table exists, so it cannot be a \
+             text here"
+        ),
+        format!(
+            "use it as `Stream:` of an event; elsewhere give the table's name with `!Ref {table}` \
+             and ask DescribeTable for its stream"
+        ),
+    );
+}
+
 /// A whole number in the range, both ends inclusive.
 pub(super) fn integer(
     text: &str,
@@ -91,7 +106,9 @@ pub(super) fn integer(
     findings: &Findings<'_>,
 ) -> Option<i64> {
     let help = || format!("write a whole number from {} to {}", range.start(), range.end());
-    match text.trim().parse::<i64>() {
+    // `0x10` and `1_000` are numbers too, as SAM reads them.
+    let typed = plain_scalar::typed(text.trim());
+    match typed.as_deref().unwrap_or(text.trim()).parse::<i64>() {
         Ok(number) if range.contains(&number) => Some(number),
         Ok(number) => {
             let side = if number < *range.start() { "too small" } else { "too large" };

@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, HashMap};
 use aws_sdk_dynamodb::types::AttributeValue as SdkValue;
 use model::limits::{EXPRESSION_BYTES_MAX, EXPRESSION_OPERATORS_MAX};
 use model::{AttributeValue, Item, json};
-use rules::migration::unmarked;
+use rules::marks::without_marks;
 use rules::time_to_live;
 use rules::versions::Version;
 
@@ -42,14 +42,14 @@ pub(super) async fn run(
     if let Some(name) = without.iter().find(|name| key.contains_key(*name)) {
         return Err(format!("--without {name}: it is of the key, and an item has its whole key"));
     }
-    let mut wanted = version.image.as_ref().map(unmarked);
+    let mut wanted = version.image.as_ref().map(without_marks);
     if let Some(image) = &mut wanted {
         for name in without.iter().filter(|name| !image.contains_key(*name)) {
             say(&format!("--without {name}: the version has no such attribute"));
         }
         image.retain(|name, _| !without.contains(name));
     }
-    let current = versions.last().and_then(|version| version.image.as_ref()).map(unmarked);
+    let current = versions.last().and_then(|version| version.image.as_ref()).map(without_marks);
     if dry_run {
         show(&format!(
             "{}\n",
@@ -58,7 +58,7 @@ pub(super) async fn run(
         return Ok(Exit::Done);
     }
     let item = read(place, key).await?;
-    if item.as_ref().map(unmarked) != current {
+    if item.as_ref().map(without_marks) != current {
         say(
             "refused: the item is not what the current version says: it was changed a moment ago; try again",
         );
@@ -86,7 +86,7 @@ pub(super) async fn run(
         None => delete(place, key, condition).await?,
     };
     // A write whose answer was lost is sent again, and then fails because it was made.
-    if !written && read(place, key).await?.as_ref().map(unmarked) != wanted {
+    if !written && read(place, key).await?.as_ref().map(without_marks) != wanted {
         say("refused: the item was changed at this moment; nothing was written, try again");
         return Ok(Exit::Refused);
     }
@@ -216,6 +216,7 @@ mod tests {
     use aws_sdk_dynamodb::types::TimeToLiveSpecification;
     use model::Number;
     use rules::Stamp;
+    use rules::fan_out::{Mark, mark_attribute};
     use rules::migration::TOUCH;
     use rules::versions::VersionEvent;
     use tokio::net::TcpListener;
@@ -225,7 +226,7 @@ mod tests {
     use crate::test_store::TestStore;
 
     #[tokio::test]
-    async fn the_mark_of_a_migration_is_neither_compared_nor_put_back() {
+    async fn marks_are_neither_compared_nor_put_back() {
         let store = TestStore::open().await;
         store.table("films").await;
         let place = Place {
@@ -247,8 +248,11 @@ mod tests {
             expires_at: None,
             follows: None,
         };
-        // The older one was made by a migration that has ended, the item is touched by one now.
-        let versions = [version(1, film(2013).with(TOUCH, "old")), version(2, film(2014))];
+        // A migration that has ended and the fan-out marked the older one, a migration touches the item now.
+        let origin = r#"{"S":"o"}"#.to_owned();
+        let from = Mark { origin, stamp: Stamp::lowest(), hops: 1 }.text();
+        let older = film(2013).with(TOUCH, "old").with(&mark_attribute("r"), from);
+        let versions = [version(1, older), version(2, film(2014))];
         let stands = async |item: Item| {
             let put = place.client.put_item().table_name("films");
             put.set_item(Some(to_sdk_item(&item))).send().await.unwrap();

@@ -13,6 +13,7 @@
 //! never takes a number again. Which rows there are to write is not decided here.
 
 pub mod compaction;
+mod encoding;
 pub mod erasure;
 mod known_parts;
 mod part_content;

@@ -15,8 +15,8 @@ use parquet::errors::ParquetError;
 use parquet::file::metadata::KeyValue;
 use rules::archive::ColumnType;
 
+use super::encoding::{TypedColumn, writer_properties};
 use super::part_content::{ERASED, EVENT_ID, REPLACED, Replaced, read_json, text_of};
-use super::part_format::{TypedColumn, writer_properties};
 use super::united_columns::ToldColumn;
 
 /// The typed columns, as JSON, in an object's metadata.

@@ -16,6 +16,7 @@ use proptest::prelude::*;
 use rules::archive::{Archive, Declaration};
 use rules::{Effect, Folded, Rule, fold};
 
+use super::encoding::tests::check_is_plain;
 use super::*;
 use crate::object_store::in_memory::{Faults, InMemoryObjectStore};
 use crate::tables::in_memory::AT_ONCE;
@@ -74,12 +75,14 @@ pub(super) fn hour() -> Deadline {
     Deadline::after(Duration::from_secs(3600))
 }
 
-/// The items in the archive by event id, with the objects they stand in.
+/// The items in the archive by event id, with the objects they stand in. Every object that a test of
+/// the sink, of compaction or of erasure writes comes by here, so its encodings are checked here.
 pub(super) fn contents(
     objects: &BTreeMap<String, Bytes>,
 ) -> BTreeMap<String, Vec<(String, String)>> {
     let mut found: BTreeMap<String, Vec<(String, String)>> = BTreeMap::new();
     for (name, part) in objects {
+        check_is_plain(part);
         let reader = ParquetRecordBatchReaderBuilder::try_new(part.clone()).unwrap();
         for batch in reader.build().unwrap() {
             let batch = batch.unwrap();

@@ -74,7 +74,12 @@ pub(super) async fn sources(
     let mut suspects: Vec<Item> = Vec::new();
     for item in items {
         match migration.outputs(&task.table, item) {
-            Ok(_) => suspects.push(item.clone()),
+            Ok(outputs) => {
+                if outputs.is_empty() && migration.visible(&task.table, item).is_some() {
+                    tally.count("dropped", 1);
+                }
+                suspects.push(item.clone());
+            }
             Err(reason) => {
                 let key = migration.source_item(&task.table, item).map_err(Failure::Fatal)?;
                 tally.sample("refused", &format!("{key}: {reason}"));

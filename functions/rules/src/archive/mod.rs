@@ -42,6 +42,7 @@ use model::stream_record::{LambdaRecord, RecordView};
 use model::{AttributeType, EventName};
 
 use crate::effect::Effect;
+use crate::marks::stripped;
 use crate::rule::{Found, LookAhead, Needs, Refusal, Rule};
 use crate::{migration, time_to_live};
 
@@ -182,6 +183,10 @@ impl Archive {
                 change.view_type.as_str()
             ))
         })?;
+        // The row is the user's item: what Weir wrote into it says nothing outside of its table.
+        let stripped = stripped(item);
+        let stripped = stripped.as_ref().map(ItemView::of);
+        let item = stripped.as_ref().unwrap_or(item);
         // Absent times are decoded as 0 by some senders; either way the minute is not known, and
         // the row must not land in 1970.
         let seconds = change
@@ -239,6 +244,30 @@ mod tests {
             ..Archive::default()
         };
         check_decisions(&rule, &Found::default(), include_str!("../../testdata/archive.txt"));
+    }
+
+    /// Neither a column nor `_item` tells of a mark; the user's own attributes are all there.
+    #[test]
+    fn marks_of_an_item_are_no_part_of_its_row() {
+        use crate::marks::tests::{OWN, marked};
+
+        let rule = Archive { discover: true, ..Archive::default() };
+        let line = include_str!("../../testdata/archive.txt").lines().nth(1).unwrap();
+        let row = |item: model::Item| {
+            let tree = json::parse(line.as_bytes()).unwrap();
+            let mut record = model::stream_record::decode_lambda_record(&tree).unwrap();
+            record.record.keys.clone_from(&item);
+            record.record.keys.retain(|name, _| name == "id");
+            record.record.old_image = Some(item);
+            match rule.decide(&record, &Found::default()).unwrap().pop() {
+                Some(Effect::Rows { rows, .. }) => rows.into_rows().next().unwrap(),
+                other => panic!("{other:?}"),
+            }
+        };
+        let own = row(json::item_from_str(OWN).unwrap());
+        assert_eq!(own.item(), OWN);
+        assert_eq!(own.schema.columns().count(), 6);
+        assert_eq!(row(marked(OWN)), own);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use model::limits::{TABLE_NAME_LENGTH_MAX, TABLE_NAME_LENGTH_MIN};
 use saphyr_parser::{Event, Parser, Span};
 
 use super::check::check;
-use super::mark::MARK_PREFIX;
+use crate::marks::is_reserved;
 
 /// Bytes of a declaration at most: an environment variable has 4 KB together with the others.
 const TEXT_BYTES_MAX: usize = 64 * 1024;
@@ -316,15 +316,20 @@ fn attributes(node: &Node) -> Result<BTreeMap<String, String>, Failed> {
     let what = "`attributes` are pairs: the attribute of the copy, and the origin's, such as `{productName: productName}`";
     let mut attributes = BTreeMap::new();
     for (at, to, from) in pairs(node, what)? {
-        if to.starts_with(MARK_PREFIX) {
-            return Err((at.at, format!("attributes that begin with `{MARK_PREFIX}` are marks")));
+        if is_reserved(&to) {
+            return Err((
+                at.at,
+                format!(
+                    "`{to}` is the name of a mark of Weir's; name the copy's attribute otherwise"
+                ),
+            ));
         }
-        if from.starts_with(MARK_PREFIX) {
-            // Each write raises its mark, so a copy of a mark would be written for ever.
-            let why = format!(
-                "attributes that begin with `{MARK_PREFIX}` are marks, which are not copied"
-            );
-            return Err((at.at, why));
+        if is_reserved(&from) {
+            // Each write raises its mark, so a copy of a mark would be written without end.
+            return Err((
+                at.at,
+                format!("`{from}` is the name of a mark of Weir's, which no rule copies"),
+            ));
         }
         if attributes.insert(to.clone(), from).is_some() {
             return Err((at.at, format!("`{to}` stands here twice")));
@@ -391,12 +396,17 @@ mod tests {
             (
                 "unit:",
                 "_from_x:",
-                "line 8, column 5: attributes that begin with `_from_` are marks (in `_from_x: quantityPerUnit`)",
+                "line 8, column 5: `_from_x` is the name of a mark of Weir's; name the copy's attribute otherwise (in `_from_x: quantityPerUnit`)",
             ),
             (
                 "quantityPerUnit",
                 "_from_x",
-                "line 8, column 5: attributes that begin with `_from_` are marks, which are not copied (in `unit: _from_x`)",
+                "line 8, column 5: `_from_x` is the name of a mark of Weir's, which no rule copies (in `unit: _from_x`)",
+            ),
+            (
+                "quantityPerUnit",
+                "_weir",
+                "line 8, column 5: `_weir` is the name of a mark of Weir's, which no rule copies (in `unit: _weir`)",
             ),
             (
                 "name: products",

@@ -7,11 +7,11 @@
 
 use std::collections::BTreeSet;
 
-use jaq_json::Val;
 use model::Item;
 
-use super::transform::{ProgramError, Transform};
+use super::transform::Transform;
 use super::view;
+use crate::jq::{ProgramError, Val};
 
 /// What to write for a single value.
 const COMPARISON: &str = "write a comparison such as `.tenant == \"7\"`";

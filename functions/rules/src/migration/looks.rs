@@ -12,14 +12,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use jaq_core::load::lex::StrPart;
-use jaq_core::load::parse::{self, BinaryOp, Pattern};
-use jaq_core::ops::Math;
-use jaq_core::path::{Part, Path};
+use crate::jq::{Binding, Builtin, Change, Math, Pattern, Piece, Term};
 
-type Term<'p> = parse::Term<&'p str>;
 /// What the variables may be.
-type Vars<'p> = BTreeMap<&'p str, Gives>;
+type Vars = BTreeMap<Binding, Gives>;
 
 /// Parts of a program that are walked at most. Loops are walked several times, each in the other.
 const STEPS_MAX: u32 = 100_000;
@@ -64,12 +60,9 @@ pub(super) struct Looks {
 
 impl Looks {
     /// What a program looks at.
-    pub(super) fn of(program: &str) -> Self {
+    pub(super) fn of(term: &Term) -> Self {
         let mut walk = Walk { names: BTreeSet::new(), is_any: false, steps: 0 };
-        let gives = match parse_term(program) {
-            Some(term) => walk.term(&term, Gives::ITEM, &Vars::new()),
-            None => walk.any(),
-        };
+        let gives = walk.term(term, Gives::ITEM, &Vars::new());
         Self { names: walk.names, is_any: walk.is_any, gives }
     }
 
@@ -85,23 +78,6 @@ impl Looks {
         let is_one = matches!(self.gives, Gives::NOTHING | Gives::OTHER | Gives::ITEM);
         (!self.is_any && is_one).then_some(&self.names)
     }
-}
-
-fn parse_term(program: &str) -> Option<Term<'_>> {
-    jaq_core::load::parse(program, |parser| parser.term())
-}
-
-/// The text of a string that is written out in the program.
-fn literal(term: &Term<'_>) -> Option<String> {
-    let parse::Term::Str(None, parts) = term else { return None };
-    parts.iter().try_fold(String::new(), |mut text, part| {
-        match part {
-            StrPart::Str(some) => text.push_str(some),
-            StrPart::Char(character) => text.push(*character),
-            StrPart::Term(_) => return None,
-        }
-        Some(text)
-    })
 }
 
 struct Walk {
@@ -123,42 +99,32 @@ impl Walk {
     }
 
     /// What a term gives for what comes in.
-    fn term<'p>(&mut self, term: &Term<'p>, input: Gives, vars: &Vars<'p>) -> Gives {
+    fn term(&mut self, term: &Term, input: Gives, vars: &Vars) -> Gives {
         self.steps += 1;
         if self.is_any || self.steps > STEPS_MAX {
             return self.any();
         }
         match term {
-            parse::Term::Id => input,
-            parse::Term::Num(_) | parse::Term::Arr(None) => Gives::OTHER,
-            parse::Term::Break(_) => Gives::NOTHING,
-            parse::Term::Var(name) => vars.get(name).copied().unwrap_or(Gives::OTHER),
-            parse::Term::Recurse => {
-                self.whole(input);
-                input
-            }
-            parse::Term::Str(_, parts) => {
-                for part in parts {
-                    if let StrPart::Term(term) = part {
+            Term::Identity => input,
+            Term::Literal(_) | Term::Array(None) => Gives::OTHER,
+            Term::Break(_) => Gives::NOTHING,
+            Term::Variable(name) => vars.get(name).copied().unwrap_or(Gives::OTHER),
+            Term::Text(_, pieces) => {
+                for piece in pieces {
+                    if let Piece::Term(term) = piece {
                         self.looked_at(term, input, vars);
                     }
                 }
                 Gives::OTHER
             }
-            parse::Term::Arr(Some(members)) => match self.term(members, input, vars).is_whole() {
+            Term::Array(Some(members)) => match self.term(members, input, vars).is_whole() {
                 true => Gives::INSIDE,
                 false => Gives::OTHER,
             },
-            parse::Term::Obj(members) => self.object(members, input, vars),
-            parse::Term::Neg(term) => self.looked_at(term, input, vars),
-            parse::Term::Label(_, term) => self.term(term, input, vars),
-            parse::Term::BinOp(left, op, right) => self.operation(left, op, right, input, vars),
-            parse::Term::Fold(_, over, pattern, terms) => {
-                let over = self.term(over, input, vars);
-                let inner = self.bind(pattern, over, input, vars);
-                self.fold(terms, input, vars, &inner)
-            }
-            parse::Term::TryCatch(term, catch) => {
+            Term::Object(members) => self.object(members, input, vars),
+            Term::Negative(term) => self.looked_at(term, input, vars),
+            Term::Label(_, term) => self.term(term, input, vars),
+            Term::Try(term, catch) => {
                 let gives = self.term(term, input, vars);
                 let Some(catch) = catch else { return gives };
                 // The message of an error may have in it what it was about.
@@ -166,171 +132,150 @@ impl Walk {
                 let message = if is_whole { Gives::INSIDE } else { Gives::OTHER };
                 gives.or(self.term(catch, message, vars))
             }
-            parse::Term::IfThenElse(branches, otherwise) => {
-                let mut gives = match otherwise {
-                    Some(term) => self.term(term, input, vars),
-                    None => input,
-                };
-                for (condition, term) in branches {
-                    // Whether something counts as true does not look into it.
-                    self.term(condition, input, vars);
-                    gives = gives.or(self.term(term, input, vars));
+            Term::If(condition, then, otherwise) => {
+                // Whether something counts as true does not look into it.
+                self.term(condition, input, vars);
+                let gives = self.term(then, input, vars);
+                gives.or(self.term(otherwise, input, vars))
+            }
+            Term::Index(of, key, _) => {
+                let gives = self.term(of, input, vars);
+                self.looked_at(key, input, vars);
+                self.member(key.literal(), gives)
+            }
+            Term::Slice(of, from, to, _) => {
+                for bound in [from, to].into_iter().flatten() {
+                    self.looked_at(bound, input, vars);
                 }
+                let gives = self.term(of, input, vars);
+                self.whole(gives);
                 gives
             }
-            parse::Term::Path(head, path) => self.path(head, path, input, vars),
-            parse::Term::Call(name, arguments) => self.call(name, arguments, input, vars),
-            // There are no definitions in transforms.
-            parse::Term::Def(..) => self.any(),
+            Term::Each(of, _) => {
+                let gives = self.term(of, input, vars);
+                self.whole(gives);
+                gives
+            }
+            Term::Call(builtin, arguments) => self.call(*builtin, arguments, input, vars),
+            _ => self.operation(term, input, vars),
         }
     }
 
     /// Of a term whose outcome is looked at as a whole.
-    fn looked_at<'p>(&mut self, term: &Term<'p>, input: Gives, vars: &Vars<'p>) -> Gives {
+    fn looked_at(&mut self, term: &Term, input: Gives, vars: &Vars) -> Gives {
         let gives = self.term(term, input, vars);
         self.whole(gives);
         Gives::OTHER
     }
 
     /// What stands under a name in what comes in.
-    fn member(&mut self, name: Option<String>, of: Gives) -> Gives {
+    fn member(&mut self, name: Option<&str>, of: Gives) -> Gives {
         if !of.is_whole() {
             return of;
         }
         match name {
-            Some(name) => self.names.insert(name),
+            Some(name) => self.names.insert(name.to_owned()),
             None => return self.any(),
         };
         let inside = if of.has(Gives::INSIDE) { Gives::INSIDE } else { Gives::NOTHING };
         Gives::OTHER.or(inside)
     }
 
-    fn path<'p>(
-        &mut self,
-        head: &Term<'p>,
-        path: &Path<Term<'p>>,
-        input: Gives,
-        vars: &Vars<'p>,
-    ) -> Gives {
-        let mut gives = self.term(head, input, vars);
-        for (part, _) in &path.0 {
-            match part {
-                Part::Index(index) => {
-                    self.looked_at(index, input, vars);
-                    gives = self.member(literal(index), gives);
-                }
-                Part::Range(from, to) => {
-                    for bound in [from, to].into_iter().flatten() {
-                        self.looked_at(bound, input, vars);
-                    }
-                    self.whole(gives);
-                }
-            }
-        }
-        gives
-    }
-
-    fn object<'p>(
-        &mut self,
-        members: &[(Term<'p>, Option<Term<'p>>)],
-        input: Gives,
-        vars: &Vars<'p>,
-    ) -> Gives {
+    fn object(&mut self, members: &[(Term, Term)], input: Gives, vars: &Vars) -> Gives {
         let mut is_whole = false;
         for (key, value) in members {
-            let gives = match (key, value) {
-                (key, Some(value)) => {
-                    self.looked_at(key, input, vars);
-                    self.term(value, input, vars)
-                }
-                // `{$name}`
-                (parse::Term::Var(_), None) => self.term(key, input, vars),
-                // `{name}`
-                (key, None) => {
-                    self.looked_at(key, input, vars);
-                    self.member(literal(key), input)
-                }
-            };
-            is_whole |= gives.is_whole();
+            self.looked_at(key, input, vars);
+            is_whole |= self.term(value, input, vars).is_whole();
         }
         if is_whole { Gives::INSIDE } else { Gives::OTHER }
     }
 
-    fn operation<'p>(
-        &mut self,
-        left: &Term<'p>,
-        op: &BinaryOp<&'p str>,
-        right: &Term<'p>,
-        input: Gives,
-        vars: &Vars<'p>,
-    ) -> Gives {
-        let gives = self.term(left, input, vars);
-        match op {
-            BinaryOp::Pipe(None) => self.term(right, gives, vars),
-            BinaryOp::Pipe(Some(pattern)) => {
-                let inner = self.bind(pattern, gives, input, vars);
-                self.term(right, input, &inner)
+    fn operation(&mut self, term: &Term, input: Gives, vars: &Vars) -> Gives {
+        let (left, right) = match term {
+            Term::Reduce(over, pattern, begin, update) => {
+                let over = self.term(over, input, vars);
+                let inner = self.bind(pattern, over, vars);
+                return self.fold(begin, update, None, input, vars, &inner);
             }
-            BinaryOp::Comma | BinaryOp::Alt => gives.or(self.term(right, input, vars)),
-            BinaryOp::And | BinaryOp::Or => {
+            Term::Foreach(over, pattern, begin, update, extract) => {
+                let over = self.term(over, input, vars);
+                let inner = self.bind(pattern, over, vars);
+                return self.fold(begin, update, extract.as_deref(), input, vars, &inner);
+            }
+            Term::Pipe(left, right) => {
+                let gives = self.term(left, input, vars);
+                return self.term(right, gives, vars);
+            }
+            Term::Bind(source, pattern, body) => {
+                let gives = self.term(source, input, vars);
+                let inner = self.bind(pattern, gives, vars);
+                return self.term(body, input, &inner);
+            }
+            Term::Comma(left, right) | Term::Alternative(left, right) => {
+                let gives = self.term(left, input, vars);
+                return gives.or(self.term(right, input, vars));
+            }
+            Term::And(left, right) | Term::Or(left, right) => {
+                self.term(left, input, vars);
                 self.term(right, input, vars);
-                Gives::OTHER
+                return Gives::OTHER;
             }
-            BinaryOp::Update if matches!(left, parse::Term::Id) => self.term(right, input, vars),
+            Term::Update(left, right) if matches!(**left, Term::Identity) => {
+                return self.term(right, input, vars);
+            }
             // `. += {a: 1}` is `. + {a: 1}`.
-            BinaryOp::Math(math @ (Math::Add | Math::Mul))
-            | BinaryOp::UpdateMath(math @ (Math::Add | Math::Mul))
-                if matches!((op, left), (BinaryOp::Math(_), _) | (_, parse::Term::Id)) =>
-            {
-                let other = self.term(right, input, vars);
-                // Of two items, what both have is multiplied, whatever its name is.
-                self.is_any |= *math == Math::Mul && gives.is_whole() && other.is_whole();
-                let both = gives.or(other);
-                // An object and something else than an object make no object.
-                let is_plain = gives.has(Gives::OTHER) && other.has(Gives::OTHER);
-                if both.is_whole() && !is_plain { Gives(both.0 & !Gives::OTHER.0) } else { both }
+            Term::Change(Change::Math(math), left, right) if matches!(**left, Term::Identity) => {
+                return self.math(*math, left, right, input, vars);
             }
-            BinaryOp::Math(_) | BinaryOp::Cmp(_) => {
-                self.whole(gives);
-                self.looked_at(right, input, vars)
+            Term::Math(math, left, right) => return self.math(*math, left, right, input, vars),
+            Term::Compare(_, left, right) => {
+                self.looked_at(left, input, vars);
+                return self.looked_at(right, input, vars);
             }
-            BinaryOp::Assign | BinaryOp::UpdateMath(_) | BinaryOp::UpdateAlt => {
-                // An item that is put into another one, or in the place of it, is seen as a whole.
-                self.whole(gives);
-                self.looked_at(right, input, vars);
-                input
-            }
-            BinaryOp::Update => {
-                self.whole(gives);
-                self.looked_at(right, gives, vars);
-                input
-            }
+            Term::Update(left, right) | Term::Change(_, left, right) => (left, right),
+            _ => return self.any(),
+        };
+        // An item that is put into another one, or in the place of it, is seen as a whole.
+        let gives = self.term(left, input, vars);
+        self.whole(gives);
+        let operand = if let Term::Update(..) = term { gives } else { input };
+        self.looked_at(right, operand, vars);
+        input
+    }
+
+    fn math(&mut self, math: Math, left: &Term, right: &Term, input: Gives, vars: &Vars) -> Gives {
+        let gives = self.term(left, input, vars);
+        if !matches!(math, Math::Add | Math::Multiply) {
+            self.whole(gives);
+            return self.looked_at(right, input, vars);
         }
+        let other = self.term(right, input, vars);
+        // Of two items, what both have is multiplied, whatever its name is.
+        self.is_any |= math == Math::Multiply && gives.is_whole() && other.is_whole();
+        let both = gives.or(other);
+        // An object and something else than an object make no object.
+        let is_plain = gives.has(Gives::OTHER) && other.has(Gives::OTHER);
+        if both.is_whole() && !is_plain { Gives(both.0 & !Gives::OTHER.0) } else { both }
     }
 
     /// The variables inside of a pattern that takes apart what `gives` says.
-    fn bind<'p>(
-        &mut self,
-        pattern: &Pattern<&'p str>,
-        gives: Gives,
-        input: Gives,
-        vars: &Vars<'p>,
-    ) -> Vars<'p> {
+    fn bind(&mut self, pattern: &Pattern, gives: Gives, vars: &Vars) -> Vars {
         let mut bound = vars.clone();
         let mut open = vec![(pattern, gives)];
         while let Some((pattern, gives)) = open.pop() {
             match pattern {
-                Pattern::Var(name) => {
-                    bound.insert(name, gives);
+                Pattern::Variable(name) => {
+                    bound.insert(*name, gives);
                 }
-                Pattern::Arr(members) => {
+                Pattern::Array(members) => {
                     self.whole(gives);
                     open.extend(members.iter().map(|member| (member, gives)));
                 }
-                Pattern::Obj(members) => {
-                    for (key, member) in members {
-                        self.looked_at(key, input, vars);
-                        open.push((member, self.member(literal(key), gives)));
+                Pattern::Object(members) => {
+                    for (key, name, inner) in members {
+                        let member = self.member(Some(key), gives);
+                        bound.extend(name.map(|name| (name, member)));
+                        open.extend(inner.as_ref().map(|inner| (inner, member)));
                     }
                 }
             }
@@ -339,63 +284,59 @@ impl Walk {
     }
 
     /// `reduce` and `foreach`: how they begin, what becomes of it in each round, and what they give.
-    fn fold<'p>(
+    fn fold(
         &mut self,
-        terms: &[Term<'p>],
+        begin: &Term,
+        update: &Term,
+        extract: Option<&Term>,
         input: Gives,
-        vars: &Vars<'p>,
-        inner: &Vars<'p>,
+        vars: &Vars,
+        inner: &Vars,
     ) -> Gives {
-        let [begin, update, project @ ..] = terms else { return self.any() };
-        let mut gives = self.term(begin, input, vars);
+        // A round whose update gives nothing begins the next one with null.
+        let mut gives = self.term(begin, input, vars).or(Gives::OTHER);
         for _ in 0..ROUNDS {
             gives = gives.or(self.term(update, gives, inner));
         }
-        for term in project {
-            gives = self.term(term, gives, inner);
+        match extract {
+            Some(extract) => self.term(extract, gives, inner),
+            None => gives,
         }
-        gives
     }
 
     /// Filters that do not look at all that comes in. All others do.
-    fn call<'p>(
-        &mut self,
-        name: &str,
-        arguments: &[Term<'p>],
-        input: Gives,
-        vars: &Vars<'p>,
-    ) -> Gives {
+    fn call(&mut self, name: Builtin, arguments: &[Term], input: Gives, vars: &Vars) -> Gives {
         match (name, arguments) {
-            ("empty" | "error", []) => Gives::NOTHING,
-            ("true" | "false" | "null" | "nan" | "infinite" | "not" | "type", []) => Gives::OTHER,
-            ("error", [message]) => {
+            (Builtin::Empty | Builtin::Error, []) => Gives::NOTHING,
+            (Builtin::Nan | Builtin::Infinite | Builtin::Not | Builtin::Type, []) => Gives::OTHER,
+            (Builtin::Error, [message]) => {
                 self.term(message, input, vars);
                 Gives::NOTHING
             }
-            ("select", [condition]) => {
+            (Builtin::Select, [condition]) => {
                 self.term(condition, input, vars);
                 input
             }
-            ("has", [name]) if literal(name).is_some() => {
-                self.member(literal(name), input);
+            (Builtin::Has, [name]) if name.literal().is_some() => {
+                self.member(name.literal(), input);
                 Gives::OTHER
             }
-            ("any" | "all", [of, condition]) => {
+            (Builtin::Any | Builtin::All, [of, condition]) => {
                 let of = self.term(of, input, vars);
                 self.term(condition, of, vars);
                 Gives::OTHER
             }
-            ("isempty", [of]) => {
+            (Builtin::Isempty, [of]) => {
                 self.term(of, input, vars);
                 Gives::OTHER
             }
-            ("first" | "last", [of]) => self.term(of, input, vars),
-            ("limit" | "skip" | "nth", [count, of]) => {
+            (Builtin::First | Builtin::Last, [of]) => self.term(of, input, vars),
+            (Builtin::Limit | Builtin::Skip | Builtin::Nth, [count, of]) => {
                 self.looked_at(count, input, vars);
                 self.term(of, input, vars)
             }
-            ("add", [of]) => self.looked_at(of, input, vars),
-            ("del", [path]) => {
+            (Builtin::Add, [of]) => self.looked_at(of, input, vars),
+            (Builtin::Del, [path]) => {
                 self.looked_at(path, input, vars);
                 input
             }
@@ -418,6 +359,11 @@ mod tests {
 
     use super::super::transform::Transform;
     use super::*;
+    use crate::jq::{Program, Val};
+
+    fn looks_of(program: &str) -> Looks {
+        Looks::of(Program::parse(program).unwrap().term())
+    }
 
     /// Programs, and the attributes that they can look at.
     const NAMED: [(&str, &str); 35] = [
@@ -499,7 +445,7 @@ mod tests {
     #[test]
     fn names_that_stand_in_a_program_are_looked_at() {
         for (program, expected) in NAMED {
-            let looks = Looks::of(program);
+            let looks = looks_of(program);
             let found = looks.of_condition().map(|names| names.iter().cloned().collect::<Vec<_>>());
             let found = found.map_or("any".to_owned(), |names| names.join(" "));
             assert_eq!(found, expected, "{program}");
@@ -507,7 +453,7 @@ mod tests {
         // Loops in loops have an end.
         let deep = (0..60).fold(".".to_owned(), |deep, _| format!("reduce .a[] as $x (.; {deep})"));
         for program in ANY.into_iter().chain([deep.as_str()]) {
-            assert_eq!(Looks::of(program).of_condition(), None, "{program}");
+            assert_eq!(looks_of(program).of_condition(), None, "{program}");
         }
         // What a change leaves out only sometimes is looked at. A condition leaves nothing out.
         for program in [
@@ -517,11 +463,11 @@ mod tests {
             "{x: .} | .x.hold",
             "try error catch .",
         ] {
-            let looks = Looks::of(program);
+            let looks = looks_of(program);
             assert!(looks.of_condition().is_some(), "{program}");
             assert_eq!(looks.of_change(), None, "{program}");
         }
-        assert!(Looks::of("{id, a: .b}").of_change().is_some());
+        assert!(looks_of("{id, a: .b}").of_change().is_some());
     }
 
     fn items() -> impl Strategy<Value = Item> {
@@ -572,13 +518,12 @@ mod tests {
     }
 
     /// An object without a member.
-    fn left_out(value: jaq_json::Val, name: &str) -> jaq_json::Val {
+    fn left_out(value: Val, name: &str) -> Val {
         match value {
-            jaq_json::Val::Obj(members) => {
-                let is_other =
-                    |key: &jaq_json::Val| *key != jaq_json::Val::utf8_str(name.to_owned());
-                let kept = members.iter().filter(|(key, _)| is_other(key));
-                jaq_json::Val::obj(kept.map(|(k, v)| (k.clone(), v.clone())).collect())
+            Val::Obj(object) => {
+                let members = object.members().iter();
+                let kept = members.filter(|(key, _)| &***key != name);
+                kept.map(|(key, value)| (key.clone(), value.clone())).collect()
             }
             other => other,
         }

@@ -40,7 +40,9 @@ pub use registers::{
 };
 pub use source_item::{SourceItem, SourceItemError};
 pub use split::PARTS_MAX;
-pub use transform::{NOT_AVAILABLE, OUTPUTS_MAX, ProgramError, Transform};
+pub use transform::{OUTPUTS_MAX, Transform};
+
+pub use crate::jq::ProgramError;
 
 use std::borrow::Cow;
 use std::collections::btree_map::Entry;
@@ -55,6 +57,7 @@ use thiserror::Error;
 
 use self::split::{Misfits, Split};
 use crate::effect::Effect;
+use crate::marks::is_reserved;
 use crate::rule::{Found, LookAhead, Needs, Refusal, Rule, stream_of};
 use crate::stamp::Stamp;
 
@@ -289,7 +292,7 @@ impl Migration {
     pub fn outputs(&self, table: &str, item: &Item) -> Result<BTreeMap<Target, Item>, String> {
         let mut targets = BTreeMap::new();
         // Few items have a mark that must be taken off.
-        let is_plain = !item.contains_key(MARK) && !item.contains_key(TOUCH);
+        let is_plain = !item.keys().any(|name| is_reserved(name));
         let item = match self.schemas.get(table).filter(|_| !is_plain) {
             Some(schema) => visible(item, schema).map(Cow::Owned),
             None => Some(Cow::Borrowed(item)),

@@ -15,6 +15,7 @@ use model::{AttributeValue, Item, KeySchema};
 use thiserror::Error;
 
 use crate::effect::Join;
+use crate::marks::without_marks;
 use crate::stamp::Stamp;
 
 /// The attribute of a target item that says where it is from. It is there until the migration is
@@ -247,7 +248,8 @@ fn is_gone(mark: &BTreeMap<String, AttributeValue>) -> bool {
     mark.get(MARK_GONE) == Some(&AttributeValue::Bool(true))
 }
 
-/// An item without its mark, and without that of a touch.
+/// Returns an item without its mark and that of a touch, for a write to the same item: marks of the
+/// fan-out and of a restore stay.
 #[must_use]
 pub fn unmarked(item: &Item) -> Item {
     let mut item = item.clone();
@@ -270,10 +272,12 @@ pub fn is_bare_tombstone_of(item: &Item, is_key: impl Fn(&str) -> bool) -> bool 
     gone && item.keys().all(|name| name == MARK || name == TOUCH || is_key(name))
 }
 
-/// The item that a reader of a table sees: without its mark, and none if it is a tombstone.
+/// Returns the item that a reader of a table sees: without any mark of Weir's, and none if it is a
+/// tombstone. Transforms and comparisons see no other item, so no mark gets from one table into
+/// another, and a mark of the fan-out on one side is no difference.
 #[must_use]
 pub fn visible(item: &Item, schema: &KeySchema) -> Option<Item> {
-    (!is_bare_tombstone(item, schema)).then(|| unmarked(item))
+    (!is_bare_tombstone(item, schema)).then(|| without_marks(item))
 }
 
 /// The key attributes of an item.

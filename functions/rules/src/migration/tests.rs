@@ -56,6 +56,21 @@ fn decisions() {
     check_decisions(&vec![Arc::new(orders_migration())], &Found::default(), DECISIONS);
 }
 
+/// Neither the marks of the fan-out, of a restore nor of another migration get into a target, and what
+/// only a mark says is no difference between two tables.
+#[test]
+fn marks_of_the_source_are_no_part_of_a_target() {
+    let own = crate::marks::tests::OWN.replace(r#""id""#, r#""customer":{"S":"A"},"id""#);
+    let migration = Migration::compile(&plan(".", &KEYS), Direction::Forward, &schemas()).unwrap();
+    let expected = migration.outputs("orders", &item_from_str(&own).unwrap()).unwrap();
+    let marked = crate::marks::tests::marked(&own);
+    assert_eq!(migration.outputs("orders", &marked).unwrap(), expected);
+    let (target, made) = expected.first_key_value().unwrap();
+    assert_eq!(made.len(), item_from_str(&own).unwrap().len() + 2);
+    let stands = crate::marks::tests::marked(&item_to_string(made));
+    assert_eq!(migration.visible(&target.table, &stands).as_ref(), Some(made));
+}
+
 #[test]
 fn what_one_migration_cannot_transform_the_others_do() {
     let record = DECISIONS.lines().nth(1).unwrap();

@@ -1,100 +1,44 @@
 //! Transforms: jq programs from one item to any number of items, without I/O.
 //!
-//! What could run without end or ask the outside is not part of the language here: definitions of
-//! one's own, and the filters of [`NOT_AVAILABLE`]. What is left ends, because every loop runs over
-//! something finite. The view of items is in `view`.
+//! What jq is here, `crate::jq` says; the view of items is in `view`.
 
 use std::fmt;
 
-use jaq_core::load::lex::{Lexer, StrPart, Tok, Token};
-use jaq_core::load::{self, Arena, File, Loader};
-use jaq_core::{Compiler, Ctx, Vars, data, unwrap_valr};
-use jaq_json::Val;
 use model::Item;
 
 use super::looks::Looks;
 use super::view;
+use crate::jq::{Program, ProgramError, Val};
 
 /// Items that a transform may make of one item: as many as one transaction could hold.
 pub const OUTPUTS_MAX: usize = 100;
 
-/// Filters of jq that are left out: they may never end, or look outside.
-pub const NOT_AVAILABLE: [&str; 19] = [
-    "def",
-    "import",
-    "include",
-    "repeat",
-    "recurse",
-    "while",
-    "until",
-    "range",
-    "combinations",
-    "input",
-    "inputs",
-    "env",
-    "now",
-    "debug",
-    "stderr",
-    "halt",
-    "halt_error",
-    "localtime",
-    "strflocaltime",
-];
-
-type Data = data::JustLut<Val>;
-
 /// A transform that was checked.
 pub struct Transform {
-    program: String,
-    filter: jaq_core::Filter<Data>,
+    text: String,
+    program: Program,
     looks: Looks,
-}
-
-/// Why a program is no transform: what is wrong, and at which byte of the program.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ProgramError {
-    /// Byte of the program from which on it is wrong, from 0.
-    pub at: usize,
-    /// What is wrong.
-    pub reason: String,
 }
 
 impl fmt::Debug for Transform {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Transform").field(&self.program).finish()
+        f.debug_tuple("Transform").field(&self.text).finish()
     }
 }
 
 impl Transform {
-    /// Checks and compiles a program.
+    /// Checks a program.
     ///
     /// # Errors
     /// When it is not jq, or uses what is not available here.
-    pub fn compile(program: &str) -> Result<Self, ProgramError> {
-        let tokens = Lexer::new(program).lex().map_err(|errors| {
-            let first = errors.first();
-            let at = first.map_or(0, |(_, rest)| offset(program, rest));
-            let expected = first.map_or("something else", |(expected, _)| expected.as_str());
-            ProgramError { at, reason: format!("expected {expected} here") }
+    pub fn compile(text: &str) -> Result<Self, ProgramError> {
+        let program = Program::parse(text)?;
+        let looks = program.with_stack(|| Looks::of(program.term()));
+        let looks = looks.ok_or_else(|| ProgramError {
+            at: 0,
+            reason: "there is no memory to check the program".to_owned(),
         })?;
-        refuse_endless(program, &tokens)?;
-        let definitions = jaq_core::defs().chain(jaq_std::defs()).chain(jaq_json::defs());
-        let natives = jaq_core::funs().chain(jaq_std::funs()).chain(jaq_json::funs());
-        let arena = Arena::default();
-        let modules = Loader::new(definitions)
-            .load(&arena, File { code: program, path: () })
-            .map_err(|errors| load_error(program, &errors))?;
-        let filter = Compiler::default().with_funs(natives).compile(modules).map_err(|errors| {
-            let undefined = errors.iter().flat_map(|(_, undefined)| undefined).next();
-            undefined.map_or_else(
-                || ProgramError { at: 0, reason: "the program cannot be compiled".to_owned() },
-                |(name, what)| ProgramError {
-                    at: offset(program, name),
-                    reason: format!("there is no {} `{name}`", what.as_str()),
-                },
-            )
-        })?;
-        Ok(Self { program: program.to_owned(), filter, looks: Looks::of(program) })
+        Ok(Self { text: text.to_owned(), program, looks })
     }
 
     /// Which attributes of an item the program can look at.
@@ -105,19 +49,25 @@ impl Transform {
     /// The program.
     #[must_use]
     pub fn program(&self) -> &str {
-        &self.program
+        &self.text
     }
 
-    /// The items that the transform makes of one item.
+    /// The items that the transform makes of one item; none only if the program says that it may drop
+    /// items, by a step that is `select` or `empty`.
     ///
     /// # Errors
-    /// When the program fails for this item, gives more than [`OUTPUTS_MAX`] items, or something
-    /// that is no item.
+    /// When the program fails for this item, gives nothing without saying that it may, gives more than
+    /// [`OUTPUTS_MAX`] items, or something that is no item.
     pub fn run(&self, item: &Item) -> Result<Vec<Item>, String> {
         let outputs = self.values(item, OUTPUTS_MAX + 1);
         let outputs = outputs.map_err(|error| format!("the transform failed: {error}"))?;
         if outputs.len() > OUTPUTS_MAX {
             return Err(format!("the transform gives more than {OUTPUTS_MAX} items"));
+        }
+        if outputs.is_empty() && !self.program.term().may_drop() {
+            return Err(
+                "the transform gives nothing for this item; if it is to be dropped, say so by `select(...)` as a step of the program".to_owned(),
+            );
         }
         outputs.iter().map(view::to_item).collect()
     }
@@ -127,62 +77,8 @@ impl Transform {
     /// # Errors
     /// Why the program fails for this item.
     pub(super) fn values(&self, item: &Item, most: usize) -> Result<Vec<Val>, String> {
-        let context = Ctx::<Data>::new(&self.filter.lut, Vars::new([]));
-        let mut values = Vec::new();
-        let outputs = self.filter.id.run((context, view::of_item(item))).map(unwrap_valr);
-        for output in outputs.take(most) {
-            values.push(output.map_err(|error| error.to_string())?);
-        }
-        Ok(values)
+        self.program.run(&view::of_item(item), most).map_err(|fault| fault.to_string())
     }
-}
-
-fn load_error(program: &str, errors: &load::Errors<&str, ()>) -> ProgramError {
-    let at = match errors.first().map(|(_, error)| error) {
-        Some(load::Error::Parse(errors)) => {
-            errors.first().map_or(0, |(_, rest)| offset(program, rest))
-        }
-        Some(load::Error::Lex(errors)) => {
-            errors.first().map_or(0, |(_, rest)| offset(program, rest))
-        }
-        _ => 0,
-    };
-    ProgramError { at, reason: "this is not jq from here on".to_owned() }
-}
-
-/// Where a part of the program begins; its end, if it is no part of it.
-fn offset(program: &str, part: &str) -> usize {
-    let at = (part.as_ptr() as usize).wrapping_sub(program.as_ptr() as usize);
-    if at <= program.len() { at } else { program.len() }
-}
-
-fn refuse_endless(program: &str, tokens: &[Token<&str>]) -> Result<(), ProgramError> {
-    let mut behind_dot = false;
-    for (position, Token(text, kind)) in tokens.iter().enumerate() {
-        let is_name = || matches!(tokens.get(position + 1), Some(Token(":", Tok::Sym)));
-        match kind {
-            // `.now` is an attribute, and so is `{now: 1}`.
-            Tok::Word if !behind_dot && NOT_AVAILABLE.contains(text) && !is_name() => {
-                return Err(ProgramError {
-                    at: offset(program, text),
-                    reason: format!(
-                        "`{text}` is not available in transforms: it may never end, or look outside of the item"
-                    ),
-                });
-            }
-            Tok::Block(inner) => refuse_endless(program, inner)?,
-            Tok::Str(parts) => {
-                for part in parts {
-                    if let StrPart::Term(inner) = part {
-                        refuse_endless(program, std::slice::from_ref(inner))?;
-                    }
-                }
-            }
-            _ => {}
-        }
-        behind_dot = matches!(kind, Tok::Sym) && *text == ".";
-    }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -227,16 +123,14 @@ mod tests {
             ("{a: .b", 6, "expected closing brace here"),
             (".a | | .b", 5, "this is not jq from here on"),
             (".a | nope", 5, "there is no filter `nope`"),
-            (
-                ". as $x | [repeat(.)]",
-                11,
-                "`repeat` is not available in transforms: it may never end, or look outside of the item",
-            ),
+            (".a | tonumbr", 5, "there is no filter `tonumbr`; did you mean `tonumber`?"),
             (
                 "\"\\(now)\"",
                 3,
-                "`now` is not available in transforms: it may never end, or look outside of the item",
+                "`now` is not available in transforms: it looks outside of the item",
             ),
+            ("def f: 1; f", 0, "definitions are not available in transforms"),
+            ("1 == 1 == true", 7, "jq does not chain these operators: put parentheses around one"),
         ] {
             let error = Transform::compile(program).unwrap_err();
             assert_eq!((error.at, error.reason.as_str()), (at, reason), "{program}");

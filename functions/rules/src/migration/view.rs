@@ -12,13 +12,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::sync::Arc;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use jaq_core::ValT as _;
-use jaq_json::{Map, Num, Val};
 use model::limits::NESTING_LEVELS_MAX;
 use model::{AttributeValue, Item, Number};
+
+use crate::jq::{Num, Object, Val};
 
 const BINARY: &str = "$binary";
 const STRINGS: &str = "$ss";
@@ -32,12 +33,7 @@ pub(super) fn of_item(item: &Item) -> Val {
 }
 
 fn object<'a>(members: impl Iterator<Item = (&'a str, Val)>) -> Val {
-    Val::obj(members.map(|(name, value)| (text(name), value)).collect::<Map>())
-}
-
-fn text(text: &str) -> Val {
-    // `Val::from` of a string keeps it behind one more allocation.
-    Val::utf8_str(text.to_owned())
+    members.map(|(name, value)| (name.into(), value)).collect()
 }
 
 fn tagged(tag: &str, value: Val) -> Val {
@@ -45,14 +41,14 @@ fn tagged(tag: &str, value: Val) -> Val {
 }
 
 fn number(number: &Number) -> Val {
-    Val::from_num(&number.to_string()).unwrap_or(Val::Null)
+    Num::parse(&number.to_string()).map_or(Val::Null, Val::Num)
 }
 
 fn of_value(value: &AttributeValue) -> Val {
     match value {
-        AttributeValue::S(string) => text(string),
+        AttributeValue::S(string) => Val::from(string.as_str()),
         AttributeValue::N(value) => number(value),
-        AttributeValue::B(bytes) => tagged(BINARY, text(&STANDARD.encode(bytes))),
+        AttributeValue::B(bytes) => tagged(BINARY, Val::from(STANDARD.encode(bytes))),
         AttributeValue::Bool(flag) => Val::Bool(*flag),
         AttributeValue::Null => Val::Null,
         AttributeValue::L(members) => members.iter().map(of_value).collect(),
@@ -65,12 +61,13 @@ fn of_value(value: &AttributeValue) -> Val {
             }
         }
         AttributeValue::Ss(members) => {
-            tagged(STRINGS, members.iter().map(|member| text(member)).collect())
+            tagged(STRINGS, members.iter().map(|member| Val::from(member.as_str())).collect())
         }
         AttributeValue::Ns(members) => tagged(NUMBERS, members.iter().map(number).collect()),
-        AttributeValue::Bs(members) => {
-            tagged(BINARIES, members.iter().map(|bytes| text(&STANDARD.encode(bytes))).collect())
-        }
+        AttributeValue::Bs(members) => tagged(
+            BINARIES,
+            members.iter().map(|bytes| Val::from(STANDARD.encode(bytes))).collect(),
+        ),
     }
 }
 
@@ -102,19 +99,15 @@ impl fmt::Display for Path<'_> {
 }
 
 fn members_of(
-    members: &Map,
+    members: &Object,
     outer: Option<&Path<'_>>,
     level: usize,
 ) -> Result<BTreeMap<String, AttributeValue>, String> {
-    let read = |(name, value): (&Val, &Val)| {
-        let name = string_of(name).ok_or_else(|| {
-            let outer = outer.map(ToString::to_string).unwrap_or_default();
-            format!("a name in `{outer}` is not a string")
-        })?;
-        let value = to_value(value, &Path { outer, name: &name }, level)?;
-        Ok((name, value))
+    let read = |(name, value): (&Arc<str>, &Val)| {
+        let value = to_value(value, &Path { outer, name }, level)?;
+        Ok((name.to_string(), value))
     };
-    members.iter().map(read).collect()
+    members.members().iter().map(read).collect()
 }
 
 fn to_value(value: &Val, path: &Path<'_>, level: usize) -> Result<AttributeValue, String> {
@@ -125,25 +118,25 @@ fn to_value(value: &Val, path: &Path<'_>, level: usize) -> Result<AttributeValue
         Val::Null => AttributeValue::Null,
         Val::Bool(flag) => AttributeValue::Bool(*flag),
         Val::Num(value) => AttributeValue::N(number_of(value, path)?),
-        Val::TStr(_) | Val::BStr(_) => {
-            AttributeValue::S(string_of(value).ok_or_else(|| format!("`{path}` is not UTF-8"))?)
-        }
+        Val::Str(text) => AttributeValue::S(text.to_string()),
         Val::Arr(members) => AttributeValue::L(
             members
+                .members()
                 .iter()
                 .map(|member| to_value(member, path, level + 1))
                 .collect::<Result<_, _>>()?,
         ),
         Val::Obj(members) => match only_member(members) {
-            Some((tag, inner)) if tag.starts_with('$') => to_tagged(&tag, inner, path, level)?,
+            Some((tag, inner)) if tag.starts_with('$') => to_tagged(tag, inner, path, level)?,
             _ => AttributeValue::M(members_of(members, Some(path), level + 1)?),
         },
     })
 }
 
-fn only_member(members: &Map) -> Option<(String, &Val)> {
+fn only_member(members: &Object) -> Option<(&str, &Val)> {
+    let members = members.members();
     let (name, value) = members.first().filter(|_| members.len() == 1)?;
-    Some((string_of(name)?, value))
+    Some((name, value))
 }
 
 fn to_tagged(
@@ -154,7 +147,7 @@ fn to_tagged(
 ) -> Result<AttributeValue, String> {
     let wrong = |expected: &str| format!("`{path}` has the tag `{tag}` without {expected}");
     let members = || match value {
-        Val::Arr(members) if !members.is_empty() => Ok(members.iter()),
+        Val::Arr(members) if !members.members().is_empty() => Ok(members.members().iter()),
         _ => Err(wrong("an array that is not empty")),
     };
     let strings = || {
@@ -190,14 +183,18 @@ fn to_tagged(
 }
 
 fn number_of(value: &Num, path: &Path<'_>) -> Result<Number, String> {
-    let text = value.to_string();
-    text.parse().map_err(|error| format!("`{path}` cannot be stored as a number: {text}: {error}"))
+    let text = value.to_json();
+    let number = text.parse().map_err(|error| match value.is_nan() {
+        true => format!("`{path}` is the outcome of a computation that has none"),
+        false => format!("`{path}` cannot be stored as a number: {text}: {error}"),
+    })?;
+    Ok(number)
 }
 
-/// The text of a string; none if it is something else or not UTF-8.
+/// The text of a string; none if it is something else.
 fn string_of(value: &Val) -> Option<String> {
     match value {
-        Val::TStr(bytes) | Val::BStr(bytes) => String::from_utf8(bytes.to_vec()).ok(),
+        Val::Str(text) => Some(text.to_string()),
         _ => None,
     }
 }
@@ -208,7 +205,7 @@ pub(super) fn kind(value: &Val) -> &'static str {
         Val::Null => "null",
         Val::Bool(_) => "a boolean",
         Val::Num(_) => "a number",
-        Val::TStr(_) | Val::BStr(_) => "a string",
+        Val::Str(_) => "a string",
         Val::Arr(_) => "an array",
         Val::Obj(_) => "an object",
     }
@@ -253,10 +250,10 @@ mod tests {
             ),
             (
                 r#"{"a":1e200}"#,
-                "`a` cannot be stored as a number: 1e200: Number overflow. Attempting to store a number with magnitude larger than supported range",
+                "`a` cannot be stored as a number: 1E+200: Number overflow. Attempting to store a number with magnitude larger than supported range",
             ),
         ] {
-            let value = jaq_json::read::parse_single(json.as_bytes()).unwrap();
+            let value = crate::jq::read(json).unwrap();
             assert_eq!(to_item(&value).unwrap_err(), expected);
         }
     }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use crate::listener;
+use crate::gate;
 use crate::peer::ClusterSecret;
 use crate::ring::REPLICAS;
 use crate::store::Member;
@@ -54,7 +54,8 @@ impl Flags {
         let Some(slot) = self.node else { return Ok(None) };
         let addresses = check_peers(slot, &self.peer, secret.is_some())?;
         let own = addresses.get(&slot).copied().ok_or("this node has no address")?;
-        let listener = listener::bind(own).await?;
+        let listener =
+            gate::take_port("port for peers", own).await.map_err(|error| error.to_string())?;
         Ok(Some(Member { slot, addresses, secret, listener }))
     }
 }

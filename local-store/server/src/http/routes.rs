@@ -18,7 +18,7 @@ use http::header::{
 use http::request::Parts;
 use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
-use hyper::body::{Body, Frame, Incoming};
+use hyper::body::{Body, Frame};
 use jiff::Timestamp;
 use jiff::fmt::rfc2822::DateTimePrinter;
 use model::EpochMillis;
@@ -28,12 +28,13 @@ use tokio::time::Instant;
 
 use super::coding::{self, Coding, CodingError};
 use super::request_id::RequestIds;
-use super::{Access, Progress, admin, cors};
+use super::{Access, admin};
 use crate::access;
 use crate::api;
 use crate::api::describe_endpoints;
 use crate::api::error::ApiError;
 use crate::clock::wall_clock;
+use crate::gate::{Arriving, Dialect, Progress, Service};
 use crate::store::Store;
 
 /// Largest body: what the service takes, and some room for JSON's own characters.
@@ -78,6 +79,33 @@ enum BodyError {
     Broken,
 }
 
+impl Service for Routes {
+    type Body = Full<Bytes>;
+    type Error = Infallible;
+
+    fn dialect(&self) -> Dialect {
+        Dialect::Json
+    }
+
+    fn has_keys(&self) -> bool {
+        self.access.keys.is_some()
+    }
+
+    /// Whatever is wrong with a request is an answer too.
+    async fn answer(
+        &self,
+        request: Request<Arriving>,
+        progress: &Progress,
+    ) -> Result<Response<Full<Bytes>>, Infallible> {
+        let mut response = self.route(request, progress).await;
+        response.headers_mut().insert(SERVER, SERVER_NAME);
+        response.headers_mut().extend(self.date().map(|date| (DATE, date)));
+        let id = HeaderValue::from_bytes(&self.request_ids.next());
+        response.headers_mut().extend(id.ok().map(|id| (REQUEST_ID, id)));
+        Ok(response)
+    }
+}
+
 impl Routes {
     pub(super) fn new(store: Store, access: Access) -> Self {
         let pieces = usize::try_from(LARGE_BODY_PIECES).unwrap_or(Semaphore::MAX_PERMITS);
@@ -87,34 +115,6 @@ impl Routes {
             request_ids: RequestIds::new(),
             body_memory: Arc::new(Semaphore::new(pieces)),
         }
-    }
-
-    /// Answers one request. Whatever is wrong with it is an answer too.
-    pub(super) async fn answer(
-        &self,
-        request: Request<Incoming>,
-        progress: &Progress,
-    ) -> Result<Response<Full<Bytes>>, Infallible> {
-        progress.set_arrived(false);
-        progress.set_under_way(true);
-        let origin = self.access.origins.allowed(request.headers());
-        let is_preflight = origin.is_some() && request.method() == Method::OPTIONS;
-        let mut response = if is_preflight {
-            let mut response = text_response(StatusCode::OK, TEXT_CONTENT_TYPE, String::new());
-            cors::permit_request(response.headers_mut());
-            response
-        } else {
-            self.route(request, progress).await
-        };
-        if let Some(origin) = origin {
-            cors::permit(response.headers_mut(), origin);
-        }
-        response.headers_mut().insert(SERVER, SERVER_NAME);
-        response.headers_mut().extend(self.date().map(|date| (DATE, date)));
-        let id = HeaderValue::from_bytes(&self.request_ids.next());
-        response.headers_mut().extend(id.ok().map(|id| (REQUEST_ID, id)));
-        progress.set_under_way(false);
-        Ok(response)
     }
 
     /// The header `Date` of a store whose clock was moved: clients tell by it how old a stream record
@@ -127,7 +127,7 @@ impl Routes {
 
     async fn route(
         &self,
-        request: Request<Incoming>,
+        request: Request<Arriving>,
         progress: &Progress,
     ) -> Response<Full<Bytes>> {
         let (head, body) = request.into_parts();
@@ -135,11 +135,11 @@ impl Routes {
         // A client that waits for memory here sends nothing because nobody reads.
         progress.set_arrived(true);
         let memory = self.reserve(&body, coding).await;
-        progress.set_arrived(false);
+        progress.set_arrived(body.is_end_stream());
         let path = head.uri.path();
         if let Some(path) = path.strip_prefix(admin::PREFIX) {
-            let answer = match read_body(body, memory.is_some(), progress).await {
-                Ok(body) => match self.authenticate(&head, &body) {
+            let answer = match read_body(body, memory.is_some()).await {
+                Ok(body) => match self.authenticate(&head, &body, progress) {
                     Ok(store) => admin::answer(&store, &head, path, &body).await,
                     Err(error) => return api_response(&head.headers, error.to_response()),
                 },
@@ -157,8 +157,8 @@ impl Routes {
             return text_response(StatusCode::NOT_FOUND, TEXT_CONTENT_TYPE, text);
         }
         let target = head.headers.get(TARGET).and_then(|value| value.to_str().ok());
-        let answer = match read_body(body, memory.is_some(), progress).await {
-            Ok(body) => match self.open_body(&head, coding, body) {
+        let answer = match read_body(body, memory.is_some()).await {
+            Ok(body) => match self.open_body(&head, coding, body, progress) {
                 Ok((_, body)) if target == Some(describe_endpoints::TARGET) => {
                     let host = head.headers.get(HOST).and_then(|value| value.to_str().ok());
                     describe_endpoints::describe_endpoints(host.unwrap_or_default(), &body)
@@ -180,12 +180,18 @@ impl Routes {
     /// Checks the signature, when there are access keys. The wall clock is the signers' clock, unless
     /// they go by the header `Date`.
     /// Gives the store as the requester sees it.
-    fn authenticate(&self, head: &Parts, body: &[u8]) -> Result<Cow<'_, Store>, ApiError> {
+    fn authenticate(
+        &self,
+        head: &Parts,
+        body: &[u8],
+        progress: &Progress,
+    ) -> Result<Cow<'_, Store>, ApiError> {
         let keys = self.access.keys.as_ref();
         if let Some(keys) = keys {
             let now = timestamp(wall_clock()).unwrap_or(Timestamp::MAX);
             let shown = self.store.clock().moved().and_then(timestamp);
             access::verify(keys, head, body, now, shown)?;
+            progress.set_known();
         }
         let store = &self.store;
         if self.access.separate_tables
@@ -204,8 +210,9 @@ impl Routes {
         head: &Parts,
         coding: Coding,
         body: Bytes,
+        progress: &Progress,
     ) -> Result<(Cow<'_, Store>, Bytes), ApiError> {
-        let store = self.authenticate(head, &body)?;
+        let store = self.authenticate(head, &body, progress)?;
         let body = coding.decode(body, BODY_BYTES_MAX).map_err(|error| match error {
             CodingError::TooLarge => ApiError::request_too_large(BODY_BYTES_MAX),
             CodingError::Damaged => {
@@ -220,7 +227,7 @@ impl Routes {
 
     /// Waits for the memory that a large body will take. A body that does not say how long it is
     /// may become as long as is allowed; one that is too long will not be read.
-    async fn reserve(&self, body: &Incoming, coding: Coding) -> Option<SemaphorePermit<'_>> {
+    async fn reserve(&self, body: &Arriving, coding: Coding) -> Option<SemaphorePermit<'_>> {
         let max = u64::try_from(BODY_BYTES_MAX).unwrap_or(u64::MAX);
         let sent = body.size_hint().upper().unwrap_or(max).min(max);
         // What is packed may become as long as is allowed, too.
@@ -237,12 +244,8 @@ fn timestamp(time: EpochMillis) -> Option<Timestamp> {
     Timestamp::from_millisecond(i64::try_from(time.0).ok()?).ok()
 }
 
-/// Reads a body and notes that the request has come whole; `is_large` says that memory is kept for it.
-async fn read_body(
-    mut body: Incoming,
-    is_large: bool,
-    progress: &Progress,
-) -> Result<Bytes, BodyError> {
+/// Reads a body; `is_large` says that memory is kept for it.
+async fn read_body(mut body: Arriving, is_large: bool) -> Result<Bytes, BodyError> {
     let max = u64::try_from(BODY_BYTES_MAX).unwrap_or(u64::MAX);
     if body.size_hint().lower() > max {
         return Err(BodyError::TooLarge);
@@ -256,21 +259,15 @@ async fn read_body(
         && body.is_end_stream()
         && whole.len() <= BODY_BYTES_MAX
     {
-        progress.set_arrived(true);
         return Ok(whole.clone());
     }
-    match tokio::time::timeout(BODY_TIMEOUT, read_frames(body, first, is_large)).await {
-        Ok(outcome) => {
-            progress.set_arrived(outcome.is_ok());
-            outcome
-        }
-        Err(_) => Err(BodyError::TooSlow),
-    }
+    let read = tokio::time::timeout(BODY_TIMEOUT, read_frames(body, first, is_large)).await;
+    read.unwrap_or(Err(BodyError::TooSlow))
 }
 
 /// The first piece of a body, or its end, if it came with the head. Most bodies are one such piece, and no
 /// clock has to be set for them. The HTTP library hands it over when it was asked twice.
-async fn come_with_head(body: &mut Incoming) -> Option<Option<Result<Frame<Bytes>, hyper::Error>>> {
+async fn come_with_head(body: &mut Arriving) -> Option<Option<Result<Frame<Bytes>, hyper::Error>>> {
     let mut was_asked = false;
     poll_fn(|context| match Pin::new(&mut *body).poll_frame(context) {
         Poll::Ready(frame) => Poll::Ready(Some(frame)),
@@ -287,7 +284,7 @@ async fn come_with_head(body: &mut Incoming) -> Option<Option<Result<Frame<Bytes
 /// Reads a body piece by piece, of which the first may have come. Most bodies are one piece, which is not
 /// copied.
 async fn read_frames(
-    body: Incoming,
+    body: Arriving,
     mut first: Option<Bytes>,
     is_large: bool,
 ) -> Result<Bytes, BodyError> {

@@ -15,14 +15,21 @@ use tokio::task::{AbortHandle, JoinSet};
 use super::frame::{FrameReader, PAYLOAD_BYTES_MAX, Seal};
 use super::handshake::{self, Failure, Opened};
 use super::{Answer, Handler, Local, PeerIdentity, Question};
+use crate::descriptors::Descriptors;
+use crate::gate::Connections;
 use crate::node::transport::Response;
+use crate::ring::REPLICAS;
 
 /// Handshakes that are under way at once: many times what the peers of a cluster need. A peer's takes
-/// some milliseconds, so the oldest of so many is none of one.
+/// some milliseconds, so the oldest of so many is none of one. Where few descriptors may be open, an
+/// eighth of the budget of connections is enough.
 const GREETINGS_MAX: usize = 64;
+const GREETINGS_PART: usize = 8;
 /// Connections of one peer: its two ways, each twice, since one that it made anew may take the place of
 /// one that is not known to be broken yet.
 const CONNECTIONS_PER_PEER: usize = 4;
+/// Connections of all peers.
+const CONNECTIONS_OF_PEERS: usize = (REPLICAS - 1) * CONNECTIONS_PER_PEER;
 /// Questions of one connection that are being answered at most; then no more are read.
 const QUESTIONS_MAX: usize = 2048;
 /// Bytes after which no further answer is put into the same write.
@@ -38,7 +45,11 @@ type Greeted = (Opened, watch::Receiver<Option<PeerIdentity>>);
 /// Takes connections of peers for as long as it is not dropped. Nobody can keep a peer out: not who
 /// greets and stays silent, nor what is left of connections that broke unnoticed.
 pub(crate) async fn serve(listener: TcpListener, local: Arc<Local>, handler: Arc<dyn Handler>) {
-    let (greeted, mut opened) = mpsc::channel::<Greeted>(GREETINGS_MAX);
+    let greetings_max =
+        (Descriptors::of_process().connections_max / GREETINGS_PART).clamp(1, GREETINGS_MAX);
+    // Clients cannot take these places, however many they are.
+    let _apart = Connections::of_process().set_apart(greetings_max + CONNECTIONS_OF_PEERS);
+    let (greeted, mut opened) = mpsc::channel::<Greeted>(greetings_max);
     let (mut greetings, mut connections) = (Tasks::default(), BTreeMap::<u64, Tasks>::new());
     loop {
         tokio::select! {
@@ -50,7 +61,7 @@ pub(crate) async fn serve(listener: TcpListener, local: Arc<Local>, handler: Arc
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => {
                     let greeting = greet(stream, Arc::clone(&local), greeted.clone());
-                    greetings.spawn(GREETINGS_MAX, greeting);
+                    greetings.spawn(greetings_max, greeting);
                 }
                 Err(error) => {
                     tracing::warn!(%error, "a peer's connection could not be accepted");

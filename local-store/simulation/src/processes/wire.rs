@@ -277,7 +277,7 @@ async fn send_and_read(
     body: &str,
 ) -> std::io::Result<String> {
     let request = format!(
-        "{what} HTTP/1.1\r\nHost: store\r\n{headers}Content-Length: {}\r\nConnection: close\r\n\r\n{body}",
+        "{what} HTTP/1.1\r\nHost: localhost\r\n{headers}Content-Length: {}\r\nConnection: close\r\n\r\n{body}",
         body.len()
     );
     stream.write_all(request.as_bytes()).await?;

@@ -5,7 +5,8 @@
 
 use model::{AttributeValue, Item};
 use rules::archive::restored::{RESTORED, stamp_of};
-use rules::migration::{is_bare_tombstone_of, unmarked};
+use rules::marks::without_marks;
+use rules::migration::is_bare_tombstone_of;
 
 /// How the items of a table are put back.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -62,8 +63,7 @@ impl Form {
                 "the item has an attribute `{RESTORED}` of its own, whose place the mark of a restored item takes; read it with `weir archive cat` and put it under another name"
             ));
         }
-        let mut item = unmarked(item);
-        item.remove(RESTORED);
+        let mut item = without_marks(item);
         if let Some(name) = self.changed_ttl_attribute() {
             item.remove(name);
             if let Some(seconds) = self.expires_at {
@@ -105,6 +105,12 @@ mod tests {
                 None,
                 r#"{"id":{"S":"a"},"n":{"N":"1"},GONE}"#,
                 r#"{"id":{"S":"a"},"n":{"N":"1"}}"#,
+            ),
+            (
+                "ttl",
+                None,
+                r#"{"id":{"S":"a"},"_from_date":{"S":"x"},"_from_r":{"S":"{\"S\":\"o\"}@l/0000000000000000000000000000000000000007 1"}}"#,
+                r#"{"id":{"S":"a"},"_from_date":{"S":"x"}}"#,
             ),
             ("ttl", None, r#"{"id":{"S":"a"},GONE}"#, "tombstone"),
             (

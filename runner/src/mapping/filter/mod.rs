@@ -27,7 +27,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use self::pattern::Pattern;
-pub use self::reach::{RecordShape, Remark};
+pub use self::reach::{PatternFault, RecordShape, Remark};
 use super::record::Record;
 
 /// A mapping has at most this many patterns (Lambda quota: 5, on request 10).

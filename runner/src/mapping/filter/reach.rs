@@ -24,10 +24,24 @@ const VIEW_TYPES: &[&str] = &["KEYS_ONLY", "NEW_IMAGE", "OLD_IMAGE", "NEW_AND_OL
 pub struct RecordShape {
     /// The table's key attributes with their types `S`, `N` or `B`; `None` when they are not known.
     pub keys: Option<BTreeMap<String, &'static str>>,
+    /// The key attributes of the table's indexes with their types: an item that has one has it of
+    /// this type.
+    pub index_keys: BTreeMap<String, &'static str>,
     /// Whether a record can carry the item as it is after the change.
     pub new_image: bool,
     /// Whether a record can carry the item as it was before the change.
     pub old_image: bool,
+}
+
+/// What makes a pattern another one than its author means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PatternFault {
+    /// No record matches it.
+    NeverMatches,
+    /// One demand of it is met by every record.
+    AlwaysMatches,
+    /// An `anything-but` of it names only values that no record has.
+    ExcludesNothing,
 }
 
 /// Something about a pattern that its author should know.
@@ -35,8 +49,8 @@ pub struct RecordShape {
 pub struct Remark {
     /// The index of the pattern, counted from 0.
     pub pattern: usize,
-    /// True: no record matches the pattern. False: one demand of it is met by every record.
-    pub never: bool,
+    /// What is wrong with the pattern.
+    pub fault: PatternFault,
     /// The names that lead to the demand, joined by dots, where the problem does not name them.
     pub path: String,
     /// The piece of the pattern's text that is meant.
@@ -54,13 +68,20 @@ impl FilterCriteria {
         let of_pattern = |(index, pattern): (usize, &Pattern)| {
             let reader = Reader { pattern, shape };
             let never = reader.unmet(&pattern.root).or_else(|| reader.contradiction());
-            let (never, said) = match never {
-                Some(said) => (true, Some(said)),
-                None => (false, pattern.leaves.iter().find_map(|leaf| reader.always(leaf))),
-            };
-            said.map(|Said { path, marked, problem, remedy }| Remark {
+            let never = never.map(|said| (PatternFault::NeverMatches, said));
+            let found = never
+                .or_else(|| {
+                    let always = pattern.leaves.iter().find_map(|leaf| reader.always(leaf))?;
+                    Some((PatternFault::AlwaysMatches, always))
+                })
+                .or_else(|| {
+                    let nothing =
+                        pattern.leaves.iter().find_map(|leaf| reader.excludes_nothing(leaf))?;
+                    Some((PatternFault::ExcludesNothing, nothing))
+                });
+            found.map(|(fault, Said { path, marked, problem, remedy })| Remark {
                 pattern: index,
-                never,
+                fault,
                 path,
                 marked,
                 problem,
@@ -154,6 +175,23 @@ impl Reader<'_> {
             _ => "a field that a record can have".to_owned(),
         };
         Some(Said { path, marked, problem, remedy })
+    }
+
+    /// Why an `anything-but` of this leaf excludes nothing: no record has one of its values.
+    fn excludes_nothing(&self, leaf: &Leaf) -> Option<Said> {
+        let scalar = self.expect(&leaf.path).ok()?;
+        leaf.rules.iter().find_map(|rule| {
+            let Rule::AnythingBut(literals) = rule else { return None };
+            let can_stand = |literal: &Literal| scalar.admits(&Rule::Equals(literal.clone()));
+            if literals.iter().any(can_stand) {
+                return None;
+            }
+            let refused = Leaf {
+                rules: literals.iter().cloned().map(Rule::Equals).collect(),
+                ..leaf.clone()
+            };
+            Some(scalar.refusal(&refused))
+        })
     }
 
     /// The images and the event name that are demanded together, when no change has all of them.
@@ -264,7 +302,11 @@ impl Reader<'_> {
             ["OldImage", ..] if !self.shape.old_image => {
                 Err(lacking("OldImage", "NEW_AND_OLD_IMAGES"))
             }
-            ["NewImage" | "OldImage", name, types @ ..] => expect_typed(name, types, None),
+            ["NewImage" | "OldImage", name, types @ ..] => {
+                let of_table = self.shape.keys.as_ref().and_then(|keys| keys.get(*name));
+                let kind = of_table.or_else(|| self.shape.index_keys.get(*name));
+                expect_typed(name, types, kind.copied())
+            }
             ["Keys", name, types @ ..] => match &self.shape.keys {
                 None => expect_typed(name, types, None),
                 Some(keys) => match keys.get(*name) {
@@ -437,7 +479,8 @@ mod tests {
     }
 
     fn run_case(input: &str) -> String {
-        let mut shape = RecordShape { keys: None, new_image: true, old_image: true };
+        let index_keys = BTreeMap::new();
+        let mut shape = RecordShape { keys: None, index_keys, new_image: true, old_image: true };
         let mut output = String::new();
         for line in input.lines() {
             match line.split_once(' ').unwrap() {
@@ -447,19 +490,29 @@ mod tests {
                     let typed = pairs.map(|(name, text)| (name.to_owned(), kind(text).unwrap()));
                     shape.keys = Some(typed.collect());
                 }
+                ("index-keys", text) => {
+                    let pairs = text.split(' ').map(|pair| pair.split_once(':').unwrap());
+                    let kind = |kind| ["S", "N", "B"].into_iter().find(|known| *known == kind);
+                    let typed = pairs.map(|(name, text)| (name.to_owned(), kind(text).unwrap()));
+                    shape.index_keys = typed.collect();
+                }
                 ("view", text) => {
                     shape.new_image = text.starts_with("NEW");
                     shape.old_image = text.contains("OLD");
                 }
                 ("pattern", text) => {
                     let remarks = FilterCriteria::compile(&[text]).unwrap().remarks(&shape);
-                    let Some(Remark { never, marked, problem, remedy, .. }) = remarks.first()
+                    let Some(Remark { fault, marked, problem, remedy, .. }) = remarks.first()
                     else {
                         output.push_str("may match\n");
                         continue;
                     };
                     assert!(text.contains(marked.as_str()), "{marked} is not in {text}");
-                    let word = if *never { "never" } else { "always" };
+                    let word = match fault {
+                        PatternFault::NeverMatches => "never",
+                        PatternFault::AlwaysMatches => "always",
+                        PatternFault::ExcludesNothing => "excludes nothing",
+                    };
                     output.push_str(&format!("{word} at {marked}: {problem}; write {remedy}\n"));
                 }
                 (word, _) => panic!("`{word}` is no word of a case"),

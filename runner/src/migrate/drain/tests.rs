@@ -1,13 +1,19 @@
 //! What a target shows of what is said of it, and streams that do not tell of all.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use futures::FutureExt as _;
 use model::json::item_from_str;
 use model::{KeyAttribute, KeyAttributeType, KeySchema};
 use rules::migration::plan::{Direction, Kind, Output, Plan, Source};
 
+use super::super::Context;
 use super::super::control::{Expect, Move};
 use super::super::cutover::{WayBack, drain};
 use super::super::switching_tests::{NAME, Served, plan_with_way_back, serve};
 use super::*;
+use crate::test_proxy::{self, refusal};
 
 fn migration() -> Migration {
     let output = Output { to: "pets".into(), transform: ".".into(), key: BTreeMap::new() };
@@ -110,6 +116,44 @@ async fn what_cannot_be_transformed_is_told_whatever_else_waits() {
         assert!(looked.missing.is_some(), "nobody applies anything");
         let hopeless = looked.hopeless.as_deref().unwrap_or_default();
         assert_eq!(hopeless.contains("that cannot be transformed"), told, "{value}: {hopeless}");
+    }
+}
+
+/// Goal: where record times are rounded down, a record that seems older than the comparison may be newer.
+#[tokio::test]
+async fn a_record_that_may_be_newer_than_the_comparison_counts_as_newer() {
+    let ((served, all), plan) = (serve_older().await, of_numbers());
+    let now = u64::try_from(served.context.now().await).unwrap();
+    put(&served, "k", "bad").await;
+    let counted = Counted { compared: now + 30, ..all };
+    for (behind, told) in [(0, false), (59, true)] {
+        let kept = drain(&served.context, &plan, Direction::Forward, counted, WayBack::Kept).await;
+        let looked = kept.unwrap().with_times_behind(behind).look().await.unwrap();
+        assert_eq!(looked.hopeless.is_some(), told, "{behind}: {looked:?}");
+    }
+}
+
+/// Goal: a store that refuses an older iterator of a shard that lost nothing hides no record by it.
+#[tokio::test]
+async fn an_older_iterator_that_is_refused_hides_no_record() {
+    let ((served, all), plan) = (serve_older().await, of_numbers());
+    let refuses = Arc::new(AtomicBool::new(false));
+    let of_script = Arc::clone(&refuses);
+    let script = move |operation: &str, _: &str| {
+        let is_refused = operation == "GetRecords" && of_script.swap(false, Ordering::SeqCst);
+        let answer = is_refused.then(|| refusal(400, "TrimmedDataAccessException")).flatten();
+        async move { answer }.boxed()
+    };
+    let url = test_proxy::before(&served.context.endpoint, script).await;
+    let context = Context::new(&url, "weir-migrations", crate::output::Output::Table);
+    let kept = drain(&context, &plan, Direction::Forward, all, WayBack::Kept).await;
+    let mut drain = kept.unwrap();
+    assert_eq!(drain.look().await.unwrap().records, 0);
+    for (key, records) in [("a", 1), ("b", 2)] {
+        put(&served, key, "1").await;
+        refuses.store(true, Ordering::SeqCst);
+        assert_eq!(drain.look().await.unwrap().records, records, "{key}");
+        assert!(!refuses.load(Ordering::SeqCst), "no iterator was refused");
     }
 }
 

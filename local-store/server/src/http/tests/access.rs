@@ -11,7 +11,8 @@ use flate2::write::GzEncoder;
 
 use super::{Answer, Server, TABLE};
 use crate::access::AccessKeys;
-use crate::http::{Access, Origins};
+use crate::gate::Allowed;
+use crate::http::Access;
 
 const LIST: &str = "POST / HTTP/1.1\r\nX-Amz-Target: DynamoDB_20120810.ListTables";
 
@@ -74,8 +75,8 @@ async fn large_answers_are_packed_for_those_who_take_it() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn pages_of_named_origins_only_may_use_the_store() {
-    let origins = Origins::new(&["http://localhost:3000".to_owned()]).unwrap();
-    let server = Server::start_with(Access { origins, ..Access::default() }).await;
+    let allowed = Allowed::new(&[], &["http://localhost:3000".to_owned()]).unwrap();
+    let server = Server::start_with(Access { allowed, ..Access::default() }).await;
     let preflight = "OPTIONS / HTTP/1.1\r\nAccess-Control-Request-Method: POST\r\nOrigin: ";
     let permitted = server.send(&format!("{preflight}http://localhost:3000"), "").await;
     assert_eq!(permitted.status, 200);
@@ -85,8 +86,10 @@ async fn pages_of_named_origins_only_may_use_the_store() {
     assert_eq!(answer.header("access-control-allow-origin"), "http://localhost:3000");
     for origin in ["http://localhost:3001", "null", "http://evil.example"] {
         let refused = server.send(&format!("{preflight}{origin}"), "").await;
-        assert_eq!(refused.status, 404, "{origin}");
+        assert_eq!(refused.status, 403, "{origin}");
         let answer = server.send(&format!("{LIST}\r\nOrigin: {origin}"), "{}").await;
+        assert_eq!(answer.status, 403, "{origin}");
+        assert!(answer.text().contains("--allow-origin"), "{answer:?}");
         assert!(answer.header("access-control-allow-origin").is_empty(), "{origin}");
     }
     // The admin endpoint stays closed to pages.

@@ -7,14 +7,22 @@
 use std::sync::Arc;
 
 use tokio::io::{DuplexStream, duplex};
-use tokio::sync::{Notify, Semaphore, watch};
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
 use super::*;
-use crate::http::{Room, Routes, serve_connection};
+use crate::gate::{Allowed, Connections, Guard, Guarded, serve_connection};
+use crate::http::{HEAD_TIMEOUT, Routes};
+
+/// The store behind its gate, and a budget of one connection.
+fn guarded(server: &Server) -> (Guarded<Routes>, Arc<Connections>) {
+    let service = Routes::new(server.store.clone(), Access::default());
+    let guard = Guard::new(Allowed::default());
+    (Guarded { guard, service, head_timeout: Some(HEAD_TIMEOUT) }, Connections::new(1))
+}
 
 /// The beginning of a request that has a body of 100 bytes.
-const HEAD: &str = "POST / HTTP/1.1\r\nHost: x\r\nX-Amz-Target: DynamoDB_20120810.ListTables\r\nContent-Length: 100\r\n\r\n";
+const HEAD: &str = "POST / HTTP/1.1\r\nHost: localhost\r\nX-Amz-Target: DynamoDB_20120810.ListTables\r\nContent-Length: 100\r\n\r\n";
 
 /// Sends the pieces, each after so many seconds, and gives the first line of the answer (empty when
 /// the connection ends without one) and the seconds after which it came.
@@ -46,8 +54,8 @@ async fn converse(mut client: DuplexStream, pieces: &[(u64, &str)]) -> (String, 
 #[tokio::test]
 async fn a_connection_that_has_become_silent_is_closed() {
     let server = Server::start().await;
-    let routes = Arc::new(Routes::new(server.store.clone(), Access::default()));
-    let room = Room { places: Arc::new(Semaphore::new(1)), wanted: Notify::new() };
+    let (guarded, connections) = guarded(&server);
+    let place = connections.place().await.unwrap();
     let (_stop, stopped) = watch::channel(false);
     tokio::time::pause();
     let (mut client, stream) = duplex(64 * 1024);
@@ -55,7 +63,7 @@ async fn a_connection_that_has_become_silent_is_closed() {
     let talk = async {
         for pause in [0, 50, 59, 40] {
             sleep(Duration::from_secs(pause)).await;
-            client.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
+            client.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
             assert!(client.read(&mut [0; 1024]).await.unwrap() > 0);
         }
         // Half a head is no request.
@@ -63,28 +71,29 @@ async fn a_connection_that_has_become_silent_is_closed() {
         client.write_all(b"GET / HT").await.unwrap();
         client.read(&mut [0; 1024]).await.unwrap()
     };
-    let (rest, ()) = tokio::join!(talk, serve_connection(stream, routes, &room, stopped));
+    let (rest, ()) =
+        tokio::join!(talk, serve_connection(stream, None, &guarded, place.progress(), stopped));
     let silent = begun.elapsed().as_secs() - (50 + 59 + 40);
     assert_eq!(rest, 0);
     assert!((60..=75).contains(&silent), "{silent} s");
 }
 
 /// The same of one that says that it will be large.
-const LARGE_HEAD: &str = "POST / HTTP/1.1\r\nHost: x\r\nX-Amz-Target: DynamoDB_20120810.ListTables\r\nContent-Length: 1000000\r\n\r\n";
+const LARGE_HEAD: &str = "POST / HTTP/1.1\r\nHost: localhost\r\nX-Amz-Target: DynamoDB_20120810.ListTables\r\nContent-Length: 1000000\r\n\r\n";
 
 #[tokio::test]
 async fn clients_that_take_no_answer_are_let_go() {
     let server = Server::start().await;
-    let routes = Arc::new(Routes::new(server.store.clone(), Access::default()));
-    let room = Room { places: Arc::new(Semaphore::new(1)), wanted: Notify::new() };
+    let (guarded, connections) = guarded(&server);
+    let place = connections.place().await.unwrap();
     let (_stop, stopped) = watch::channel(false);
     tokio::time::pause();
     // There is room for a few bytes of the answer.
     let (mut client, stream) = duplex(64);
     let begun = Instant::now();
-    let request = "GET / HTTP/1.1\r\nHost: x\r\n\r\n";
+    let request = "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
     let sent = client.write_all(request.as_bytes());
-    let served = serve_connection(stream, routes, &room, stopped);
+    let served = serve_connection(stream, None, &guarded, place.progress(), stopped);
     let (sent, ()) = tokio::join!(sent, served);
     sent.unwrap();
     assert_eq!(begun.elapsed().as_secs(), 30);
@@ -95,28 +104,29 @@ async fn clients_that_take_no_answer_are_let_go() {
 #[tokio::test]
 async fn a_place_that_is_wanted_is_given_up_for_a_request_that_does_not_come() {
     let server = Server::start().await;
-    let routes = Arc::new(Routes::new(server.store.clone(), Access::default()));
-    let room = Room { places: Arc::new(Semaphore::new(1)), wanted: Notify::new() };
+    let (guarded, connections) = guarded(&server);
     let (_stop, stopped) = watch::channel(false);
     tokio::time::pause();
-    let whole = "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}";
+    let whole = "POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{}";
     for (what, sent, expected) in [
-        ("half a head", "GET / HTTP/1.1\r\nHos", 3),
+        ("half a head", "GET / HTTP/1.1\r\nHos", 2),
         ("no body", HEAD, 3),
         ("a large body that does not come", LARGE_HEAD, 3),
         ("a whole request", whole, 30),
     ] {
-        // There is room for a few bytes of the answer, which nobody takes.
+        let place = connections.place().await.unwrap();
+        // There is room for a few bytes of the answer, which the client does not take.
         let (mut client, stream) = duplex(64);
         let begun = Instant::now();
         let want = async {
             sleep(Duration::from_secs(2)).await;
-            room.wanted.notify_one();
+            // The only place is taken, so the connection that has it is asked to leave.
+            connections.make_room();
         };
         let (_, (), ()) = tokio::join!(
             client.write_all(sent.as_bytes()),
             want,
-            serve_connection(stream, Arc::clone(&routes), &room, stopped.clone()),
+            serve_connection(stream, None, &guarded, place.progress(), stopped.clone()),
         );
         assert_eq!(begun.elapsed().as_secs(), expected, "{what}");
     }
@@ -125,8 +135,8 @@ async fn a_place_that_is_wanted_is_given_up_for_a_request_that_does_not_come() {
 #[tokio::test]
 async fn slow_clients_are_let_go() {
     let server = Server::start().await;
-    let routes = Arc::new(Routes::new(server.store.clone(), Access::default()));
-    let room = Room { places: Arc::new(Semaphore::new(1)), wanted: Notify::new() };
+    let (guarded, connections) = guarded(&server);
+    let place = connections.place().await.unwrap();
     let (_stop, stopped) = watch::channel(false);
     tokio::time::pause();
     let trickle = [(0, HEAD), (20, "{"), (20, " "), (20, " "), (20, " ")];
@@ -134,21 +144,25 @@ async fn slow_clients_are_let_go() {
     for (what, pieces, expected) in [
         ("silence", &[][..], ("", 60)),
         ("half a head", &[(0, "GET / HTTP/1.1\r\nHos")], ("", 60)),
-        ("a head in pieces", &[(20, "GET / HT"), (20, "TP/1.1\r\n"), (25, "Host: x")], ("", 60)),
+        (
+            "a head in pieces",
+            &[(20, "GET / HT"), (20, "TP/1.1\r\n"), (25, "Host: localhost")],
+            ("", 60),
+        ),
         ("no body", &[(10, HEAD)], (late, 40)),
         ("half a body", &[(0, HEAD), (25, "{}")], (late, 55)),
         ("a body in pieces", &trickle, (late, 60)),
         ("a large body in pieces", &[(0, LARGE_HEAD), (4, "{"), (4, " "), (20, " ")], (late, 5)),
         (
             "a request in time",
-            &[(50, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")],
+            &[(50, "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")],
             ("HTTP/1.1 200 OK", 50),
         ),
     ] {
         let (client, stream) = duplex(64 * 1024);
         let (answer, ()) = tokio::join!(
             converse(client, pieces),
-            serve_connection(stream, Arc::clone(&routes), &room, stopped.clone()),
+            serve_connection(stream, None, &guarded, place.progress(), stopped.clone()),
         );
         assert_eq!((answer.0.as_str(), answer.1), expected, "{what}");
     }

@@ -1,7 +1,7 @@
 //! A connection whose client has to take what it is sent: one that reads nothing for a while is let
 //! go, with its place and the answer that waits for it.
 //!
-//! It notes each part that was taken, and hands small answers to the system as one piece. How long
+//! It notes each part that passed, and hands small answers to the system as one piece. How long
 //! requests may take is decided elsewhere.
 
 use std::io;
@@ -13,7 +13,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
-use super::Progress;
+use super::progress::Progress;
 
 /// Time that a client has to take any part of what it is sent. An answer may have several megabytes,
 /// and stays in memory until then.
@@ -52,8 +52,13 @@ impl<S> Taken<S> {
         written: Poll<io::Result<T>>,
     ) -> Poll<io::Result<T>> {
         if written.is_ready() {
-            self.waiting = None;
+            if self.waiting.take().is_some() {
+                self.progress.set_writing(false);
+            }
             return written;
+        }
+        if self.waiting.is_none() {
+            self.progress.set_writing(true);
         }
         let waiting = self.waiting.get_or_insert_with(|| Box::pin(sleep(TAKE_TIMEOUT)));
         match waiting.as_mut().poll(context) {
@@ -69,7 +74,12 @@ impl<S: AsyncRead + Unpin> AsyncRead for Taken<S> {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(context, buffer)
+        let before = buffer.filled().len();
+        let read = Pin::new(&mut self.stream).poll_read(context, buffer);
+        if buffer.filled().len() > before {
+            self.progress.note_read();
+        }
+        read
     }
 }
 

@@ -1,0 +1,519 @@
+//! Filters with a name: those that evaluate their arguments in ways of their own.
+//!
+//! What takes one value and gives one is in `simple`, `arrays`, `texts`, `patterns` and `times`.
+
+use std::sync::Arc;
+
+use super::arithmetic;
+use super::arrays;
+use super::builtin::Builtin;
+use super::machine::{At, Flow, Machine, Receive, Scope, Stop};
+use super::paths;
+use super::simple;
+use super::syntax::Term;
+use super::texts;
+use super::value::{Array, Val};
+
+/// Arrays that `combinations` combines at most.
+const COMBINED_MAX: usize = 64;
+
+/// Collects the children of a value, the last one first, and says whether the value itself is given.
+type Visit<'v> = &'v dyn Fn(&At, &mut Vec<Flow<At>>) -> Flow<bool>;
+
+impl Machine {
+    /// Gives the values of a filter to a receiver. Filters that pass a path on are here.
+    pub(super) fn call(
+        &self,
+        builtin: Builtin,
+        arguments: &[Term],
+        scope: &Scope<'_>,
+        input: &At,
+        receive: Receive<'_>,
+    ) -> Flow {
+        let pass_if = |passes: bool, receive: Receive<'_>| {
+            if passes { receive(input.clone()) } else { Ok(()) }
+        };
+        let value = &input.value;
+        match (builtin, arguments) {
+            (Builtin::Empty, _) => Ok(()),
+            (Builtin::Error, []) => Err(Stop::Error(value.clone())),
+            (Builtin::Error, [message, ..]) => {
+                self.each(message, scope, value, &mut |message| Err(Stop::Error(message)))
+            }
+            (Builtin::Select, [condition, ..]) => {
+                self.each(condition, scope, value, &mut |met| pass_if(met.is_true(), receive))
+            }
+            (Builtin::Recurse | Builtin::While | Builtin::Until, _) => {
+                self.recursion(builtin, arguments, scope, input, receive)
+            }
+            (Builtin::First, []) => self.nth(&Val::count(0), input, receive),
+            (Builtin::Last, []) => self.nth(&Val::from(-1.0), input, receive),
+            (Builtin::Nth, [place]) => {
+                self.each(place, scope, value, &mut |place| self.nth(&place, input, receive))
+            }
+            (
+                Builtin::First | Builtin::Last | Builtin::Limit | Builtin::Skip | Builtin::Nth,
+                [_, ..],
+            ) => self.some_of(builtin, arguments, scope, input, receive),
+            (Builtin::Getpath, [path, ..]) => self.each(path, scope, value, &mut |path| {
+                let Val::Arr(path) = &path else {
+                    return Err(Stop::error("Path must be specified as an array"));
+                };
+                let found = paths::get(value, path.members())?;
+                let mut at = input.clone();
+                for key in path.members() {
+                    at = at.below(key, Val::Null)?;
+                }
+                receive(At { value: found, ..at })
+            }),
+            _ => match simple::selects(builtin, value)? {
+                Some(passes) => pass_if(passes, receive),
+                None => self.filter(builtin, arguments, scope, value, &mut |value| {
+                    receive(input.made(value))
+                }),
+            },
+        }
+    }
+
+    /// Filters that go on with what they gave.
+    fn recursion(
+        &self,
+        builtin: Builtin,
+        arguments: &[Term],
+        scope: &Scope<'_>,
+        input: &At,
+        receive: Receive<'_>,
+    ) -> Flow {
+        match (builtin, arguments) {
+            (Builtin::Recurse, []) => self.everything(input, receive),
+            (Builtin::Recurse, [next]) => self.unfold(input, receive, &|at, next_ones| {
+                self.children(next, None, scope, at, next_ones);
+                Ok(true)
+            }),
+            (Builtin::Recurse, [next, condition, ..]) => {
+                self.unfold(input, receive, &|at, next_ones| {
+                    self.children(next, Some(condition), scope, at, next_ones);
+                    Ok(true)
+                })
+            }
+            (Builtin::While, [condition, update, ..]) => {
+                self.unfold(input, receive, &|at, next_ones| {
+                    let is_met = self.one(condition, scope, &at.value)?.is_true();
+                    if is_met {
+                        self.children(update, None, scope, at, next_ones);
+                    }
+                    Ok(is_met)
+                })
+            }
+            (Builtin::Until, [condition, update, ..]) => {
+                self.unfold(input, receive, &|at, next_ones| {
+                    let is_met = self.one(condition, scope, &at.value)?.is_true();
+                    if !is_met {
+                        self.children(update, None, scope, at, next_ones);
+                    }
+                    Ok(is_met)
+                })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Filters that give some of the values of a term.
+    fn some_of(
+        &self,
+        builtin: Builtin,
+        arguments: &[Term],
+        scope: &Scope<'_>,
+        input: &At,
+        receive: Receive<'_>,
+    ) -> Flow {
+        let value = &input.value;
+        match (builtin, arguments) {
+            (Builtin::First, [of, ..]) => {
+                let mut first = None;
+                self.until_enough(of, scope, input, &mut |at| {
+                    first = Some(at);
+                    Ok(true)
+                })?;
+                first.map_or(Ok(()), receive)
+            }
+            (Builtin::Last, [of, ..]) => {
+                let mut last = None;
+                self.run(of, scope, input, &mut |at| {
+                    last = Some(input.made(at.value));
+                    Ok(())
+                })?;
+                last.map_or(Ok(()), receive)
+            }
+            (Builtin::Limit | Builtin::Skip | Builtin::Nth, [count, of, ..]) => {
+                self.each(count, scope, value, &mut |count| {
+                    self.counted(builtin, &count, of, scope, input, receive)
+                })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn nth(&self, place: &Val, input: &At, receive: Receive<'_>) -> Flow {
+        if !matches!(place, Val::Num(_)) {
+            return Err(Stop::refused("`nth` of what is no number is not available"));
+        }
+        let value = paths::index(&input.value, place)?;
+        receive(input.below(place, value)?)
+    }
+
+    /// The one value of a term; several or none are refused.
+    pub(super) fn one(&self, term: &Term, scope: &Scope<'_>, input: &Val) -> Flow<Val> {
+        let mut values = self.all(term, scope, input)?;
+        match (values.pop(), values.is_empty()) {
+            (Some(value), true) => Ok(value),
+            _ => Err(Stop::refused("this argument has to give exactly one value in transforms")),
+        }
+    }
+
+    /// What a term gives for a value, the last one first, with how it ended.
+    fn children(
+        &self,
+        next: &Term,
+        condition: Option<&Term>,
+        scope: &Scope<'_>,
+        at: &At,
+        next_ones: &mut Vec<Flow<At>>,
+    ) {
+        let ended = self.run(next, scope, at, &mut |child| {
+            self.charge(1)?;
+            let Some(condition) = condition else {
+                next_ones.push(Ok(child));
+                return Ok(());
+            };
+            self.each(condition, scope, &child.value, &mut |is_met| {
+                if is_met.is_true() {
+                    next_ones.push(Ok(child.clone()));
+                }
+                Ok(())
+            })
+        });
+        if let Err(stop) = ended {
+            next_ones.push(Err(stop));
+        }
+        next_ones.reverse();
+    }
+
+    /// Gives a value, if it is to be given, and then what becomes of its children.
+    fn unfold(&self, input: &At, receive: Receive<'_>, visit: Visit<'_>) -> Flow {
+        let mut open = vec![Ok(input.clone())];
+        while let Some(at) = open.pop() {
+            self.charge(1)?;
+            let at = at?;
+            let mut children = Vec::new();
+            if visit(&at, &mut children)? {
+                receive(at)?;
+            }
+            open.append(&mut children);
+        }
+        Ok(())
+    }
+
+    /// A value and all values in it.
+    fn everything(&self, at: &At, receive: Receive<'_>) -> Flow {
+        self.unfold(at, receive, &|at, next_ones| {
+            if let Val::Arr(_) | Val::Obj(_) = at.value {
+                self.members(at, &mut |member| {
+                    next_ones.push(Ok(member));
+                    Ok(())
+                })?;
+                next_ones.reverse();
+            }
+            Ok(true)
+        })
+    }
+
+    /// `limit`, `skip` and `nth` of a term.
+    fn counted(
+        &self,
+        builtin: Builtin,
+        count: &Val,
+        of: &Term,
+        scope: &Scope<'_>,
+        input: &At,
+        receive: Receive<'_>,
+    ) -> Flow {
+        let Val::Num(count) = count else {
+            return Err(Stop::refused("a count that is no number is not available"));
+        };
+        let count = arithmetic::float(count)?;
+        let negative = match builtin {
+            Builtin::Limit => "limit doesn't support negative count",
+            Builtin::Skip => "skip doesn't support negative count",
+            _ => "nth doesn't support negative indices",
+        };
+        if count < 0.0 {
+            return Err(Stop::error(negative));
+        }
+        if count.is_nan() || count.fract() != 0.0 {
+            return Err(Stop::refused("a count that is no whole number is not available"));
+        }
+        let mut seen = 0.0;
+        match builtin {
+            Builtin::Limit if count == 0.0 => Ok(()),
+            Builtin::Limit => self.until_enough(of, scope, input, &mut |at| {
+                seen += 1.0;
+                receive(at)?;
+                Ok(seen >= count)
+            }),
+            Builtin::Skip => self.run(of, scope, input, &mut |at| {
+                seen += 1.0;
+                if seen > count { receive(at) } else { Ok(()) }
+            }),
+            _ => {
+                let mut found = None;
+                self.until_enough(of, scope, input, &mut |at| {
+                    seen += 1.0;
+                    let is_found = seen > count;
+                    found = is_found.then_some(at);
+                    Ok(is_found)
+                })?;
+                found.map_or(Ok(()), receive)
+            }
+        }
+    }
+
+    /// Filters whose values stand nowhere in the input.
+    fn filter(
+        &self,
+        builtin: Builtin,
+        arguments: &[Term],
+        scope: &Scope<'_>,
+        input: &Val,
+        receive: &mut dyn FnMut(Val) -> Flow,
+    ) -> Flow {
+        match (builtin, arguments) {
+            (
+                Builtin::Path | Builtin::Paths | Builtin::Del | Builtin::Pick | Builtin::Setpath,
+                _,
+            ) => self.path_filter(builtin, arguments, scope, input, receive),
+            (Builtin::Map | Builtin::MapValues | Builtin::WithEntries | Builtin::Walk, _) => {
+                self.member_filter(builtin, arguments, scope, input, receive)
+            }
+            (Builtin::Any | Builtin::All | Builtin::Isempty | Builtin::Add, _) => {
+                self.summary(builtin, arguments, scope, input, receive)
+            }
+            (Builtin::Range, _) => self.range(arguments, scope, input, receive),
+            (
+                Builtin::SortBy
+                | Builtin::GroupBy
+                | Builtin::UniqueBy
+                | Builtin::MinBy
+                | Builtin::MaxBy,
+                [by, ..],
+            ) => receive(self.by(builtin, by, scope, input)?),
+            (Builtin::InValues, _) | (Builtin::IndexBy, _) => {
+                self.sql(builtin, arguments, scope, input, receive)
+            }
+            (Builtin::Inside | Builtin::In, [of, ..]) => self.each(of, scope, input, &mut |of| {
+                receive(match builtin {
+                    Builtin::Inside => simple::contains(self, &of, input)?,
+                    _ => simple::has(&of, input)?,
+                })
+            }),
+            (Builtin::Combinations, of) => self.combinations(of.first(), scope, input, receive),
+            (
+                Builtin::Test
+                | Builtin::Match
+                | Builtin::Capture
+                | Builtin::Scan
+                | Builtin::Sub
+                | Builtin::Gsub
+                | Builtin::Splits,
+                _,
+            )
+            | (Builtin::Split, [_, _, ..]) => {
+                self.pattern(builtin, arguments, scope, input, receive)
+            }
+            (Builtin::Pow, [base, power, ..]) => {
+                self.pairs(base, power, scope, input, &mut |base, power| {
+                    receive(simple::power(&base, &power)?)
+                })
+            }
+            (_, []) => receive(self.bounded(simple::of(self, builtin, input)?)?),
+            (_, [argument, ..]) => self.each(argument, scope, input, &mut |argument| {
+                let value = texts::with(self, builtin, input, &argument)?;
+                receive(self.bounded(value)?)
+            }),
+        }
+    }
+
+    fn combinations(
+        &self,
+        of: Option<&Term>,
+        scope: &Scope<'_>,
+        input: &Val,
+        receive: &mut dyn FnMut(Val) -> Flow,
+    ) -> Flow {
+        let arrays = match of {
+            None => arrays::combined(input)?,
+            Some(count) => {
+                let count = self.one(count, scope, input)?;
+                let places = arrays::counted_to(&count, COMBINED_MAX)?;
+                vec![input.clone(); places]
+            }
+        };
+        if arrays.len() > COMBINED_MAX {
+            return Err(Stop::refused("`combinations` of so many arrays is not available"));
+        }
+        self.combine(&arrays, &mut Vec::new(), receive)
+    }
+
+    /// Filters of paths.
+    fn path_filter(
+        &self,
+        builtin: Builtin,
+        arguments: &[Term],
+        scope: &Scope<'_>,
+        input: &Val,
+        receive: &mut dyn FnMut(Val) -> Flow,
+    ) -> Flow {
+        match (builtin, arguments) {
+            (Builtin::Path, [path, ..]) => self
+                .each_path(path, scope, input, &mut |path, _| receive(path.into_iter().collect())),
+            (Builtin::Paths, of) => self.paths(of.first(), scope, input, receive),
+            (Builtin::Del, [path, ..]) => {
+                let mut gone = Vec::new();
+                self.each_path(path, scope, input, &mut |path, _| {
+                    gone.push(path.into_iter().collect());
+                    Ok(())
+                })?;
+                receive(paths::delete(self, input, gone)?)
+            }
+            (Builtin::Pick, [path, ..]) => {
+                let mut picked = Val::Null;
+                self.each_path(path, scope, input, &mut |path, _| {
+                    let value = paths::get(input, &path)?;
+                    picked = paths::set(self, std::mem::take(&mut picked), &path, value)?;
+                    Ok(())
+                })?;
+                receive(self.bounded(picked)?)
+            }
+            (Builtin::Setpath, [path, value, ..]) => {
+                self.pairs(path, value, scope, input, &mut |path, value| {
+                    let Val::Arr(path) = path else {
+                        return Err(Stop::error("Path must be specified as an array"));
+                    };
+                    let set = paths::set(self, input.clone(), path.members(), value)?;
+                    receive(self.bounded(set)?)
+                })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Filters that evaluate a term for each member.
+    fn member_filter(
+        &self,
+        builtin: Builtin,
+        arguments: &[Term],
+        scope: &Scope<'_>,
+        input: &Val,
+        receive: &mut dyn FnMut(Val) -> Flow,
+    ) -> Flow {
+        let members = Term::Each(Box::new(Term::Identity), false);
+        match (builtin, arguments) {
+            (Builtin::Map, [each, ..]) => {
+                let mut array = Array::default();
+                self.members(&At::off(input.clone()), &mut |member| {
+                    self.each(each, scope, &member.value, &mut |value| {
+                        self.charge(1)?;
+                        array.push(value);
+                        Ok(())
+                    })
+                })?;
+                receive(self.bounded(Val::Arr(Arc::new(array)))?)
+            }
+            (Builtin::MapValues, [each, ..]) => receive(self.update(&members, each, scope, input)?),
+            (Builtin::WithEntries, [each, ..]) => {
+                let entries = simple::to_entries(input)?;
+                let mut changed = Vec::new();
+                self.members(&At::off(entries), &mut |entry| {
+                    self.each(each, scope, &entry.value, &mut |entry| {
+                        self.charge(1)?;
+                        changed.push(entry);
+                        Ok(())
+                    })
+                })?;
+                receive(simple::from_entries(self, &changed.into_iter().collect())?)
+            }
+            (Builtin::Walk, [each, ..]) => self.walk(each, scope, input, receive),
+            _ => Ok(()),
+        }
+    }
+
+    /// Filters that make one value of many.
+    fn summary(
+        &self,
+        builtin: Builtin,
+        arguments: &[Term],
+        scope: &Scope<'_>,
+        input: &Val,
+        receive: &mut dyn FnMut(Val) -> Flow,
+    ) -> Flow {
+        let members = Term::Each(Box::new(Term::Identity), false);
+        match (builtin, arguments) {
+            (Builtin::Any | Builtin::All, _) => {
+                let (of, condition) = match arguments {
+                    [of, condition, ..] => (of, condition),
+                    [condition] => (&members, condition),
+                    [] => (&members, &Term::Identity),
+                };
+                let wanted = builtin == Builtin::Any;
+                let mut is_found = false;
+                self.until_enough(of, scope, &At::off(input.clone()), &mut |at| {
+                    self.until_enough(condition, scope, &at, &mut |met| {
+                        is_found = met.value.is_true() == wanted;
+                        Ok(is_found)
+                    })?;
+                    Ok(is_found)
+                })?;
+                receive(Val::Bool(is_found == wanted))
+            }
+            (Builtin::Isempty, [of, ..]) => {
+                let mut is_empty = true;
+                self.until_enough(of, scope, &At::off(input.clone()), &mut |_| {
+                    is_empty = false;
+                    Ok(true)
+                })?;
+                receive(Val::Bool(is_empty))
+            }
+            (Builtin::Add, of) => {
+                let mut sum = Val::Null;
+                self.each(of.first().unwrap_or(&members), scope, input, &mut |value| {
+                    sum = arithmetic::add(self, std::mem::take(&mut sum), value)?;
+                    Ok(())
+                })?;
+                receive(sum)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn paths(
+        &self,
+        condition: Option<&Term>,
+        scope: &Scope<'_>,
+        input: &Val,
+        receive: &mut dyn FnMut(Val) -> Flow,
+    ) -> Flow {
+        let all = Term::Call(Builtin::Recurse, Vec::new());
+        self.each_path(&all, scope, input, &mut |path, value| {
+            if path.is_empty() {
+                return Ok(());
+            }
+            let path: Val = path.into_iter().collect();
+            match condition {
+                None => receive(path),
+                Some(condition) => self.each(condition, scope, &value, &mut |is_met| {
+                    if is_met.is_true() { receive(path.clone()) } else { Ok(()) }
+                }),
+            }
+        })
+    }
+}

@@ -1,0 +1,525 @@
+//! The evaluation of syntax trees.
+//!
+//! A term gives each of its values to a callback, in jq's order, and goes on when the callback
+//! returns. An error ends the term, and so does a callback that wants no more. Paths are followed
+//! only where one is asked for.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::paths;
+use super::patterns::Regex;
+use super::syntax::{Binding, Pattern, Term};
+use super::value::Val;
+
+/// Steps that a program may take for one value: some seconds at most, where a transform of a usual
+/// item takes some hundred.
+const STEPS_MAX: u64 = 5_000_000;
+/// Bytes of a text at most; an item has 400 KB.
+const TEXT_BYTES_MAX: usize = 8 * 1024 * 1024;
+
+/// Why an evaluation ended early.
+#[derive(Debug)]
+pub(crate) enum Stop {
+    /// An error of jq, which `try` catches.
+    Error(Val),
+    /// What jq may evaluate and this module does not; nothing catches it.
+    Refused(String),
+    /// `break` to a label.
+    Break(u64),
+    /// The receiver of the values wants no more.
+    Enough,
+    /// The receiver of a `try`'s values stopped; why is kept by that `try`.
+    Passed,
+}
+
+impl Stop {
+    /// An error with a message.
+    pub(super) fn error(message: impl Into<String>) -> Self {
+        Self::Error(Val::from(message.into()))
+    }
+
+    /// A refusal with its reason.
+    pub(super) fn refused(reason: impl Into<String>) -> Self {
+        Self::Refused(reason.into())
+    }
+}
+
+pub(super) type Flow<T = ()> = Result<T, Stop>;
+
+/// Where a value stands in the input.
+#[derive(Clone, Debug)]
+pub(super) enum Trail {
+    /// No path was asked for.
+    Off,
+    /// Nowhere: it was made.
+    Lost,
+    /// Below these keys, the last one first.
+    On(Option<Arc<Link>>),
+}
+
+/// The last key of a path and what comes before it.
+#[derive(Debug)]
+pub(super) struct Link {
+    key: Val,
+    before: Option<Arc<Link>>,
+}
+
+/// A value and where it stands.
+#[derive(Clone, Debug)]
+pub(super) struct At {
+    pub(super) value: Val,
+    pub(super) trail: Trail,
+}
+
+impl At {
+    /// A value whose path nobody wants.
+    pub(super) fn off(value: Val) -> Self {
+        Self { value, trail: Trail::Off }
+    }
+
+    /// A value that was made of this one.
+    pub(super) fn made(&self, value: Val) -> Self {
+        let trail = if let Trail::Off = self.trail { Trail::Off } else { Trail::Lost };
+        Self { value, trail }
+    }
+
+    /// What stands under a key of this value.
+    pub(super) fn below(&self, key: &Val, value: Val) -> Flow<Self> {
+        let trail = match &self.trail {
+            Trail::Off => Trail::Off,
+            Trail::On(before) => {
+                Trail::On(Some(Arc::new(Link { key: key.clone(), before: before.clone() })))
+            }
+            // jq takes a value for the one at the last path if both are the same.
+            Trail::Lost => {
+                let (key, value) = (super::json::write(key), super::json::write(&self.value));
+                return Err(Stop::Refused(format!(
+                    "Invalid path expression near attempt to access element {key} of {value}"
+                )));
+            }
+        };
+        Ok(Self { value, trail })
+    }
+
+    /// Its path.
+    fn path(&self) -> Flow<Vec<Val>> {
+        let Trail::On(mut link) = self.trail.clone() else {
+            let value = paths::shown(&self.value);
+            return Err(Stop::Refused(format!("Invalid path expression with result {value}")));
+        };
+        let mut path = Vec::new();
+        while let Some(part) = link {
+            path.push(part.key.clone());
+            link = part.before.clone();
+        }
+        path.reverse();
+        Ok(path)
+    }
+}
+
+/// What variables and labels are bound to, the last one first.
+pub(super) struct Scope<'s> {
+    binding: Binding,
+    bound: Bound,
+    outer: Option<&'s Scope<'s>>,
+}
+
+enum Bound {
+    Nothing,
+    Value(Val),
+    Label(u64),
+}
+
+impl Scope<'_> {
+    const EMPTY: Scope<'static> = Scope { binding: 0, bound: Bound::Nothing, outer: None };
+
+    fn find(&self, binding: Binding) -> &Bound {
+        let mut scope = self;
+        while scope.binding != binding {
+            match scope.outer {
+                Some(outer) => scope = outer,
+                None => return &Bound::Nothing,
+            }
+        }
+        &scope.bound
+    }
+}
+
+/// Receives the values of a term.
+pub(super) type Receive<'r> = &'r mut dyn FnMut(At) -> Flow;
+
+/// The state of one evaluation.
+#[derive(Default)]
+pub(super) struct Machine {
+    steps: Cell<u64>,
+    labels: Cell<u64>,
+    pub(super) patterns: RefCell<BTreeMap<(String, String), Arc<Regex>>>,
+}
+
+impl Machine {
+    /// Evaluates a program.
+    pub(super) fn values(
+        &self,
+        term: &Term,
+        input: &Val,
+        receive: &mut dyn FnMut(Val) -> Flow,
+    ) -> Flow {
+        self.each(term, &Scope::EMPTY, input, receive)
+    }
+
+    /// Counts work.
+    pub(super) fn charge(&self, steps: u64) -> Flow {
+        let taken = self.steps.get().saturating_add(steps);
+        self.steps.set(taken);
+        if taken > STEPS_MAX {
+            let reason = format!("the program takes more than {STEPS_MAX} steps for this item");
+            return Err(Stop::Refused(reason));
+        }
+        Ok(())
+    }
+
+    /// A value that was made, unless it is too large.
+    pub(super) fn bounded(&self, value: Val) -> Flow<Val> {
+        if !value.is_in_bounds() {
+            return Err(Stop::refused("the program makes a value that is too deep or too large"));
+        }
+        if let Val::Str(text) = &value {
+            self.text_of(text.len())?;
+        }
+        Ok(value)
+    }
+
+    /// Checks that a text of so many bytes may be made.
+    pub(super) fn text_of(&self, bytes: usize) -> Flow {
+        if bytes > TEXT_BYTES_MAX {
+            let reason = format!("the program makes a text of more than {TEXT_BYTES_MAX} bytes");
+            return Err(Stop::Refused(reason));
+        }
+        self.charge(bytes as u64 / 64)
+    }
+
+    /// Evaluates a term whose paths nobody wants.
+    pub(super) fn each(
+        &self,
+        term: &Term,
+        scope: &Scope<'_>,
+        input: &Val,
+        receive: &mut dyn FnMut(Val) -> Flow,
+    ) -> Flow {
+        self.run(term, scope, &At::off(input.clone()), &mut |at| receive(at.value))
+    }
+
+    /// All values of a term.
+    pub(super) fn all(&self, term: &Term, scope: &Scope<'_>, input: &Val) -> Flow<Vec<Val>> {
+        let mut values = Vec::new();
+        self.each(term, scope, input, &mut |value| {
+            self.charge(1)?;
+            values.push(value);
+            Ok(())
+        })?;
+        Ok(values)
+    }
+
+    /// The paths of a term.
+    pub(super) fn each_path(
+        &self,
+        term: &Term,
+        scope: &Scope<'_>,
+        input: &Val,
+        receive: &mut dyn FnMut(Vec<Val>, Val) -> Flow,
+    ) -> Flow {
+        let at = At { value: input.clone(), trail: Trail::On(None) };
+        self.run(term, scope, &at, &mut |at| receive(at.path()?, at.value))
+    }
+
+    /// Evaluates a term until its receiver has what it wants.
+    pub(super) fn until_enough(
+        &self,
+        term: &Term,
+        scope: &Scope<'_>,
+        input: &At,
+        receive: &mut dyn FnMut(At) -> Flow<bool>,
+    ) -> Flow {
+        let mut is_enough = false;
+        let ended = self.run(term, scope, input, &mut |at| {
+            is_enough = receive(at)?;
+            if is_enough { Err(Stop::Enough) } else { Ok(()) }
+        });
+        match ended {
+            Err(Stop::Enough) if is_enough => Ok(()),
+            ended => ended,
+        }
+    }
+
+    /// Gives each value of a term, for what comes in, to a receiver.
+    pub(super) fn run(
+        &self,
+        term: &Term,
+        scope: &Scope<'_>,
+        input: &At,
+        receive: Receive<'_>,
+    ) -> Flow {
+        self.charge(1)?;
+        match term {
+            Term::Identity => receive(input.clone()),
+            Term::Literal(value) => receive(input.made(value.clone())),
+            Term::Pipe(first, then) => {
+                self.run(first, scope, input, &mut |at| self.run(then, scope, &at, receive))
+            }
+            Term::Comma(first, then) => {
+                self.run(first, scope, input, receive)?;
+                self.run(then, scope, input, receive)
+            }
+            Term::Index(of, key, is_optional) => self.each(key, scope, &input.value, &mut |key| {
+                self.run(of, scope, input, &mut |at| {
+                    self.optional(*is_optional, paths::index(&at.value, &key))?
+                        .map_or(Ok(()), |value| receive(at.below(&key, value)?))
+                })
+            }),
+            Term::Slice(of, from, to, is_optional) => {
+                self.slices(from.as_deref(), to.as_deref(), scope, &input.value, &mut |key| {
+                    self.run(of, scope, input, &mut |at| {
+                        self.optional(*is_optional, paths::index(&at.value, &key))?
+                            .map_or(Ok(()), |value| receive(at.below(&key, value)?))
+                    })
+                })
+            }
+            Term::Each(of, is_optional) => self.run(of, scope, input, &mut |at| {
+                if *is_optional && !matches!(at.value, Val::Arr(_) | Val::Obj(_)) {
+                    return Ok(());
+                }
+                self.members(&at, receive)
+            }),
+            Term::Variable(binding) => match scope.find(*binding) {
+                Bound::Value(value) => receive(input.made(value.clone())),
+                Bound::Nothing | Bound::Label(_) => Err(Stop::refused("a variable has no value")),
+            },
+            Term::Call(builtin, arguments) => self.call(*builtin, arguments, scope, input, receive),
+            Term::If(..)
+            | Term::Try(..)
+            | Term::Alternative(..)
+            | Term::Bind(..)
+            | Term::Label(..)
+            | Term::Break(_)
+            | Term::Reduce(..)
+            | Term::Foreach(..) => self.control(term, scope, input, receive),
+            _ => self.make(term, scope, &input.value, &mut |value| receive(input.made(value))),
+        }
+    }
+
+    /// What `?` makes of an outcome: nothing of an error.
+    fn optional(&self, is_optional: bool, outcome: Flow<Val>) -> Flow<Option<Val>> {
+        match outcome {
+            Err(Stop::Error(_)) if is_optional => Ok(None),
+            outcome => outcome.map(Some),
+        }
+    }
+
+    /// The keys of slices.
+    fn slices(
+        &self,
+        from: Option<&Term>,
+        to: Option<&Term>,
+        scope: &Scope<'_>,
+        input: &Val,
+        receive: &mut dyn FnMut(Val) -> Flow,
+    ) -> Flow {
+        let none = Term::Literal(Val::Null);
+        self.each(from.unwrap_or(&none), scope, input, &mut |from| {
+            self.each(to.unwrap_or(&none), scope, input, &mut |to| {
+                let bounds = [(Arc::from("start"), from.clone()), (Arc::from("end"), to)];
+                receive(bounds.into_iter().collect())
+            })
+        })
+    }
+
+    /// The members of a value, with their keys.
+    pub(super) fn members(&self, at: &At, receive: Receive<'_>) -> Flow {
+        match &at.value {
+            Val::Arr(array) => {
+                for (place, member) in array.members().iter().enumerate() {
+                    self.charge(1)?;
+                    receive(at.below(&Val::count(place), member.clone())?)?;
+                }
+                Ok(())
+            }
+            Val::Obj(object) => {
+                for (name, member) in object.members() {
+                    self.charge(1)?;
+                    receive(at.below(&Val::Str(name.clone()), member.clone())?)?;
+                }
+                Ok(())
+            }
+            value => {
+                let value = paths::described(value);
+                Err(Stop::error(format!("Cannot iterate over {value}")))
+            }
+        }
+    }
+
+    /// Terms that decide what is evaluated, and may pass a path on.
+    fn control(&self, term: &Term, scope: &Scope<'_>, input: &At, receive: Receive<'_>) -> Flow {
+        match term {
+            Term::If(condition, then, otherwise) => {
+                self.each(condition, scope, &input.value, &mut |value| {
+                    let branch = if value.is_true() { then } else { otherwise };
+                    self.run(branch, scope, input, receive)
+                })
+            }
+            Term::Try(body, catch) => self.attempt(body, catch.as_deref(), scope, input, receive),
+            Term::Alternative(first, otherwise) => {
+                let mut is_found = false;
+                self.run(first, scope, input, &mut |at| {
+                    if !at.value.is_true() {
+                        return Ok(());
+                    }
+                    is_found = true;
+                    receive(at)
+                })?;
+                if is_found { Ok(()) } else { self.run(otherwise, scope, input, receive) }
+            }
+            Term::Bind(source, pattern, body) => {
+                self.each(source, scope, &input.value, &mut |value| {
+                    self.bind(pattern, &value, scope, &mut |scope| {
+                        self.run(body, scope, input, receive)
+                    })
+                })
+            }
+            Term::Label(binding, body) => {
+                let label = self.labels.get() + 1;
+                self.labels.set(label);
+                let bound = Bound::Label(label);
+                let scope = Scope { binding: *binding, bound, outer: Some(scope) };
+                match self.run(body, &scope, input, receive) {
+                    Err(Stop::Break(found)) if found == label => Ok(()),
+                    ended => ended,
+                }
+            }
+            Term::Break(binding) => match scope.find(*binding) {
+                Bound::Label(label) => Err(Stop::Break(*label)),
+                Bound::Nothing | Bound::Value(_) => Err(Stop::refused("a label is missing")),
+            },
+            _ => self.fold(term, scope, input, receive),
+        }
+    }
+
+    /// `reduce` and `foreach`.
+    fn fold(&self, term: &Term, scope: &Scope<'_>, input: &At, receive: Receive<'_>) -> Flow {
+        match term {
+            Term::Reduce(source, pattern, begin, update) => {
+                self.run(begin, scope, input, &mut |begin| {
+                    let mut state = begin;
+                    self.each(source, scope, &input.value, &mut |value| {
+                        self.bind(pattern, &value, scope, &mut |scope| {
+                            let before = std::mem::replace(&mut state, input.made(Val::Null));
+                            self.run(update, scope, &before, &mut |after| {
+                                state = input.made(after.value);
+                                Ok(())
+                            })
+                        })
+                    })?;
+                    receive(state)
+                })
+            }
+            Term::Foreach(source, pattern, begin, update, extract) => {
+                self.run(begin, scope, input, &mut |begin| {
+                    let mut state = begin.value;
+                    self.each(source, scope, &input.value, &mut |value| {
+                        self.bind(pattern, &value, scope, &mut |scope| {
+                            let before = input.made(std::mem::take(&mut state));
+                            self.run(update, scope, &before, &mut |after| {
+                                state = after.value.clone();
+                                match extract {
+                                    Some(extract) => {
+                                        self.run(extract, scope, &input.made(after.value), receive)
+                                    }
+                                    None => receive(input.made(after.value)),
+                                }
+                            })
+                        })
+                    })
+                })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// `try`: an error of the body is caught, one of what receives its values is not.
+    pub(super) fn attempt(
+        &self,
+        body: &Term,
+        catch: Option<&Term>,
+        scope: &Scope<'_>,
+        input: &At,
+        receive: Receive<'_>,
+    ) -> Flow {
+        let mut passed = None;
+        let ended = self.run(body, scope, input, &mut |at| {
+            receive(at).map_err(|stop| {
+                passed = Some(stop);
+                Stop::Passed
+            })
+        });
+        match (ended, passed) {
+            (Err(Stop::Passed), Some(stop)) => Err(stop),
+            (Err(Stop::Error(message)), _) => match catch {
+                Some(catch) => self.run(catch, scope, &input.made(message), receive),
+                None => Ok(()),
+            },
+            (ended, _) => ended,
+        }
+    }
+
+    /// Binds the variables of a pattern to the parts of a value.
+    fn bind(
+        &self,
+        pattern: &Pattern,
+        value: &Val,
+        scope: &Scope<'_>,
+        body: &mut dyn FnMut(&Scope<'_>) -> Flow,
+    ) -> Flow {
+        let bound = |binding: &Binding, value: &Val| Scope {
+            binding: *binding,
+            bound: Bound::Value(value.clone()),
+            outer: Some(scope),
+        };
+        match pattern {
+            Pattern::Variable(binding) => body(&bound(binding, value)),
+            Pattern::Array(members) => self.bind_members(members, 0, value, scope, body),
+            Pattern::Object(members) => match members.split_first() {
+                None => body(scope),
+                Some(((name, binding, inner), rest)) => {
+                    let member = paths::index(value, &Val::from(name.as_str()))?;
+                    let rest = Pattern::Object(rest.to_vec());
+                    let mut all = |scope: &Scope<'_>| match inner {
+                        Some(inner) => self.bind(inner, &member, scope, &mut |scope| {
+                            self.bind(&rest, value, scope, body)
+                        }),
+                        None => self.bind(&rest, value, scope, body),
+                    };
+                    match binding {
+                        Some(binding) => all(&bound(binding, &member)),
+                        None => all(scope),
+                    }
+                }
+            },
+        }
+    }
+
+    fn bind_members(
+        &self,
+        members: &[Pattern],
+        place: usize,
+        value: &Val,
+        scope: &Scope<'_>,
+        body: &mut dyn FnMut(&Scope<'_>) -> Flow,
+    ) -> Flow {
+        let Some((first, rest)) = members.split_first() else { return body(scope) };
+        let member = paths::index(value, &Val::count(place))?;
+        self.bind(first, &member, scope, &mut |scope| {
+            self.bind_members(rest, place + 1, value, scope, body)
+        })
+    }
+}

@@ -1,0 +1,391 @@
+//! Regular expressions: those on which jq's library and this one agree.
+//!
+//! jq uses Oniguruma, with its Perl syntax. What means the same in both is available; another pattern
+//! is refused, and so is a text of which a pattern may say something else, such as one that is not
+//! ASCII where letters are asked for.
+
+use std::sync::Arc;
+
+use super::arithmetic;
+use super::builtin::Builtin;
+use super::machine::{Flow, Machine, Scope, Stop};
+use super::paths::described;
+use super::syntax::Term;
+use super::value::{Object, Val};
+
+/// Patterns that one evaluation keeps compiled at most.
+const KEPT_MAX: usize = 64;
+
+/// A compiled pattern and what it can be asked about.
+pub(super) struct Regex {
+    regex: regex_lite::Regex,
+    names: Vec<Option<String>>,
+    is_global: bool,
+    skips_empty: bool,
+    /// Whether a text must be ASCII.
+    needs_ascii: bool,
+    /// Whether a text must not end with a line break.
+    has_end: bool,
+}
+
+/// A match: the bytes of the whole and of each group.
+struct Found(Vec<Option<(usize, usize)>>);
+
+impl Found {
+    fn whole(&self) -> (usize, usize) {
+        self.0.first().copied().flatten().unwrap_or_default()
+    }
+}
+
+impl Regex {
+    fn compile(pattern: &str, flags: &str) -> Flow<Self> {
+        let checked = Checked::of(pattern)?;
+        let (mut is_global, mut skips_empty, mut ignores_case) = (false, false, false);
+        for flag in flags.chars() {
+            match flag {
+                'g' => is_global = true,
+                'n' => skips_empty = true,
+                'i' => ignores_case = true,
+                'x' | 's' | 'l' | 'p' => {
+                    let reason = format!("the flag `{flag}` of patterns is not available");
+                    return Err(Stop::Refused(reason));
+                }
+                _ => {
+                    return Err(Stop::error(format!("{flags} is not a valid modifier string")));
+                }
+            }
+        }
+        if ignores_case && !pattern.is_ascii() {
+            return Err(Stop::refused("the flag `i` is available for ASCII patterns alone"));
+        }
+        let mut builder = regex_lite::RegexBuilder::new(pattern);
+        let regex = builder.case_insensitive(ignores_case).build().map_err(|error| {
+            Stop::refused(format!("the pattern `{pattern}` is not available: {error}"))
+        })?;
+        let names = regex.capture_names().skip(1).map(|name| name.map(str::to_owned)).collect();
+        let needs_ascii = checked.needs_ascii || ignores_case;
+        let has_end = checked.has_end;
+        Ok(Self { regex, names, is_global, skips_empty, needs_ascii, has_end })
+    }
+
+    fn matches(&self, machine: &Machine, text: &str) -> Flow<Vec<Found>> {
+        if self.needs_ascii && !text.is_ascii() {
+            return Err(Stop::refused(
+                "this pattern is available for ASCII texts alone, as it asks for classes of characters",
+            ));
+        }
+        if self.has_end && text.ends_with('\n') {
+            return Err(Stop::refused(
+                "`$` is not available for a text that ends with a line break",
+            ));
+        }
+        let mut found = Vec::new();
+        let mut start = 0;
+        while let Some(captures) =
+            text.get(start..).and_then(|_| self.regex.captures_at(text, start))
+        {
+            let groups =
+                captures.iter().map(|group| group.map(|group| (group.start(), group.end())));
+            let one = Found(groups.collect());
+            let (from, to) = one.whole();
+            machine.charge(1 + (to - start) as u64 / 8)?;
+            let next = text.get(to..).and_then(|rest| rest.chars().next());
+            if from == to && next.is_some_and(|next| !next.is_ascii()) {
+                return Err(Stop::refused(
+                    "an empty match before a character that is not ASCII is not available",
+                ));
+            }
+            start = if from == to { to + next.map_or(1, char::len_utf8) } else { to };
+            if from != to || !self.skips_empty {
+                found.push(one);
+            }
+            if !self.is_global || start > text.len() {
+                break;
+            }
+        }
+        Ok(found)
+    }
+}
+
+/// What a pattern asks for.
+#[derive(Default)]
+struct Checked {
+    needs_ascii: bool,
+    has_end: bool,
+}
+
+impl Checked {
+    /// Checks that a pattern has nothing but what both libraries read in the same way.
+    fn of(pattern: &str) -> Flow<Self> {
+        let mut checked = Self::default();
+        let mut rest = pattern;
+        let mut can_repeat = false;
+        while let Some(character) = rest.chars().next() {
+            let tail = rest.get(character.len_utf8()..).unwrap_or("");
+            (rest, can_repeat) = match character {
+                '\\' => (checked.escape(tail, pattern)?, true),
+                '[' => (checked.class(tail, pattern)?, true),
+                '(' => (group(tail, pattern)?, false),
+                '{' if can_repeat => (counted(tail, pattern)?, false),
+                '*' | '+' | '?' if can_repeat => (tail.strip_prefix('?').unwrap_or(tail), false),
+                '{' | '*' | '+' | '?' | '}' | ']' => return Err(not_available(pattern)),
+                '$' => {
+                    checked.has_end = true;
+                    (tail, false)
+                }
+                '^' | '|' => (tail, false),
+                _ => (tail, true),
+            };
+        }
+        Ok(checked)
+    }
+
+    fn escape<'p>(&mut self, tail: &'p str, pattern: &str) -> Flow<&'p str> {
+        let escaped = tail.chars().next().ok_or_else(|| not_available(pattern))?;
+        match escaped {
+            'd' | 'D' | 'w' | 'W' | 's' | 'S' | 'b' | 'B' => self.needs_ascii = true,
+            'n' | 't' | 'r' => {}
+            escaped if escaped.is_ascii_punctuation() && !matches!(escaped, '<' | '>') => {}
+            _ => return Err(not_available(pattern)),
+        }
+        Ok(tail.get(1..).unwrap_or(""))
+    }
+
+    /// `[...]`: characters, ranges of ASCII, and `\d` and the like.
+    fn class<'p>(&mut self, tail: &'p str, pattern: &str) -> Flow<&'p str> {
+        let mut rest = tail.strip_prefix('^').unwrap_or(tail);
+        let mut is_first = true;
+        loop {
+            let character = rest.chars().next().ok_or_else(|| not_available(pattern))?;
+            let tail = rest.get(character.len_utf8()..).unwrap_or("");
+            let doubled = tail.starts_with(character) && matches!(character, '&' | '-' | '~');
+            rest = match character {
+                ']' if !is_first => return Ok(tail),
+                '\\' if tail.starts_with(['b', 'B']) => return Err(not_available(pattern)),
+                '\\' => self.escape(tail, pattern)?,
+                ']' | '[' => return Err(not_available(pattern)),
+                _ if doubled => return Err(not_available(pattern)),
+                _ => tail,
+            };
+            is_first = false;
+        }
+    }
+}
+
+fn not_available(pattern: &str) -> Stop {
+    Stop::Refused(format!(
+        "the pattern `{pattern}` has a form that is not available: docs/transforms.md lists those that are"
+    ))
+}
+
+/// `(`, `(?:` and `(?<name>`.
+fn group<'p>(tail: &'p str, pattern: &str) -> Flow<&'p str> {
+    let Some(rest) = tail.strip_prefix('?') else { return Ok(tail) };
+    if let Some(rest) = rest.strip_prefix(':') {
+        return Ok(rest);
+    }
+    let name = rest.strip_prefix('<').and_then(|rest| rest.split_once('>'));
+    match name {
+        Some((name, rest))
+            if name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+                && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') =>
+        {
+            Ok(rest)
+        }
+        _ => Err(not_available(pattern)),
+    }
+}
+
+/// `{n}`, `{n,}` and `{n,m}`.
+fn counted<'p>(tail: &'p str, pattern: &str) -> Flow<&'p str> {
+    let (bounds, rest) = tail.split_once('}').ok_or_else(|| not_available(pattern))?;
+    let (least, most) = bounds.split_once(',').unwrap_or((bounds, ""));
+    let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    if least.is_empty() || !digits(least) || !digits(most) {
+        return Err(not_available(pattern));
+    }
+    if !bounds.contains(',') && rest.starts_with('?') {
+        return Err(not_available(pattern));
+    }
+    Ok(rest.strip_prefix('?').unwrap_or(rest))
+}
+
+impl Machine {
+    fn regex(&self, pattern: &str, flags: &str) -> Flow<Arc<Regex>> {
+        let key = (pattern.to_owned(), flags.to_owned());
+        if let Some(regex) = self.patterns.borrow().get(&key) {
+            return Ok(regex.clone());
+        }
+        self.charge(100)?;
+        let regex = Arc::new(Regex::compile(pattern, flags)?);
+        let mut kept = self.patterns.borrow_mut();
+        if kept.len() >= KEPT_MAX {
+            kept.clear();
+        }
+        kept.insert(key, regex.clone());
+        Ok(regex)
+    }
+
+    /// Filters that match a pattern.
+    pub(super) fn pattern(
+        &self,
+        builtin: Builtin,
+        arguments: &[Term],
+        scope: &Scope<'_>,
+        input: &Val,
+        receive: &mut dyn FnMut(Val) -> Flow,
+    ) -> Flow {
+        let is_replacing = matches!(builtin, Builtin::Sub | Builtin::Gsub);
+        let none = Term::Literal(Val::Null);
+        let flags = arguments.get(if is_replacing { 2 } else { 1 }).unwrap_or(&none);
+        let pattern = arguments.first().unwrap_or(&none);
+        self.pairs(pattern, flags, scope, input, &mut |pattern, flags| {
+            let (pattern, flags) = self.asked(builtin, pattern, flags)?;
+            let Val::Str(text) = input else {
+                return Err(Stop::error(format!(
+                    "{} cannot be matched, as it is not a string",
+                    described(input)
+                )));
+            };
+            let regex = self.regex(&pattern, &flags)?;
+            let found = regex.matches(self, text)?;
+            match builtin {
+                Builtin::Test => receive(Val::Bool(!found.is_empty())),
+                Builtin::Match => {
+                    found.iter().try_for_each(|found| receive(match_of(text, &regex, found)))
+                }
+                Builtin::Capture => {
+                    found.iter().try_for_each(|found| receive(captures_of(text, &regex, found)))
+                }
+                Builtin::Scan => found.iter().try_for_each(|found| receive(scanned(text, found))),
+                Builtin::Split => receive(parts(text, &found).map(Val::from).collect()),
+                Builtin::Splits => {
+                    parts(text, &found).try_for_each(|part| receive(Val::from(part)))
+                }
+                _ => {
+                    let Some(with) = arguments.get(1) else { return Ok(()) };
+                    receive(self.replace(with, scope, text, &regex, &found)?)
+                }
+            }
+        })
+    }
+
+    /// The pattern and the flags that were asked for.
+    fn asked(&self, builtin: Builtin, pattern: Val, flags: Val) -> Flow<(String, String)> {
+        let (pattern, flags) = match (&pattern, &flags) {
+            (Val::Arr(both), Val::Null) => {
+                let mut both = both.members().iter().cloned();
+                (both.next().unwrap_or_default(), both.next().unwrap_or_default())
+            }
+            _ => (pattern, flags),
+        };
+        let Val::Str(pattern) = &pattern else {
+            return Err(Stop::error(format!("{} cannot be matched", described(&pattern))));
+        };
+        let flags = match &flags {
+            Val::Null => "",
+            Val::Str(flags) => flags,
+            flags => return Err(Stop::error(format!("{} is not a string", described(flags)))),
+        };
+        let is_global =
+            matches!(builtin, Builtin::Gsub | Builtin::Scan | Builtin::Split | Builtin::Splits);
+        Ok((pattern.to_string(), format!("{flags}{}", if is_global { "g" } else { "" })))
+    }
+
+    /// A text with what a term gives for each match in its place.
+    fn replace(
+        &self,
+        with: &Term,
+        scope: &Scope<'_>,
+        text: &str,
+        regex: &Regex,
+        found: &[Found],
+    ) -> Flow<Val> {
+        let (mut replaced, mut end) = (String::new(), 0);
+        for one in found {
+            let (from, to) = one.whole();
+            let mut values = self.all(with, scope, &captures_of(text, regex, one))?;
+            let (Some(value), true) = (values.pop(), values.is_empty()) else {
+                return Err(Stop::refused(
+                    "a replacement has to be exactly one text in transforms",
+                ));
+            };
+            replaced.push_str(text.get(end..from).unwrap_or(""));
+            match value {
+                Val::Null => {}
+                Val::Str(value) => replaced.push_str(&value),
+                value => {
+                    arithmetic::add(self, Val::from(replaced), value)?;
+                    return Err(Stop::refused("a replacement has to be a text"));
+                }
+            }
+            self.text_of(replaced.len())?;
+            end = to;
+        }
+        replaced.push_str(text.get(end..).unwrap_or(""));
+        self.text_of(replaced.len())?;
+        Ok(Val::from(replaced))
+    }
+}
+
+fn slice(text: &str, (from, to): (usize, usize)) -> Val {
+    Val::from(text.get(from..to).unwrap_or(""))
+}
+
+fn object<const N: usize>(members: [(&str, Val); N]) -> Val {
+    members.into_iter().map(|(name, value)| (Arc::from(name), value)).collect()
+}
+
+/// What `match` gives.
+fn match_of(text: &str, regex: &Regex, found: &Found) -> Val {
+    let characters = |to: usize| text.get(..to).unwrap_or("").chars().count();
+    let place = |(from, to): (usize, usize)| {
+        let (from, to) = (characters(from), characters(to));
+        (Val::count(from), Val::count(to - from))
+    };
+    let groups = regex.names.iter().zip(found.0.iter().skip(1)).map(|(name, group)| {
+        let name = name.as_deref().map_or(Val::Null, Val::from);
+        let (offset, length) = group.map_or((Val::from(-1.0), Val::count(0)), place);
+        let string = group.map_or(Val::Null, |group| slice(text, group));
+        match group {
+            Some(_) => {
+                object([("offset", offset), ("length", length), ("string", string), ("name", name)])
+            }
+            None => {
+                object([("offset", offset), ("string", string), ("length", length), ("name", name)])
+            }
+        }
+    });
+    let captures = groups.collect();
+    let (offset, length) = place(found.whole());
+    let string = slice(text, found.whole());
+    object([("offset", offset), ("length", length), ("string", string), ("captures", captures)])
+}
+
+/// The groups that have a name.
+fn captures_of(text: &str, regex: &Regex, found: &Found) -> Val {
+    let mut captures = Object::default();
+    for (name, group) in regex.names.iter().zip(found.0.iter().skip(1)) {
+        if let Some(name) = name {
+            captures.set(name.as_str().into(), group.map_or(Val::Null, |group| slice(text, group)));
+        }
+    }
+    Val::Obj(Arc::new(captures))
+}
+
+/// What `scan` gives.
+fn scanned(text: &str, found: &Found) -> Val {
+    if found.0.len() < 2 {
+        return slice(text, found.whole());
+    }
+    let groups = found.0.iter().skip(1);
+    groups.map(|group| group.map_or(Val::Null, |group| slice(text, group))).collect()
+}
+
+/// What stands between matches.
+fn parts<'t>(text: &'t str, found: &[Found]) -> impl Iterator<Item = &'t str> {
+    let ends = found.iter().map(Found::whole).chain([(text.len(), text.len())]);
+    let mut begin = 0;
+    let bounds: Vec<_> = ends.map(|(from, to)| (std::mem::replace(&mut begin, to), from)).collect();
+    bounds.into_iter().map(|(begin, end)| text.get(begin..end).unwrap_or(""))
+}

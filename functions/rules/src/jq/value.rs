@@ -1,0 +1,260 @@
+//! Values of transforms: JSON, with jq's order, and a bound on depth and size.
+
+use std::cmp::Ordering;
+use std::sync::Arc;
+
+use indexmap::IndexMap;
+
+use super::number::Num;
+
+/// Levels that a value is nested at most; an item has 32.
+pub(crate) const DEPTH_MAX: u32 = 256;
+/// Values inside of a value at most, each counted as often as it occurs: an item of 400 KB has fewer
+/// than 400,000.
+pub(crate) const NODES_MAX: u32 = 4_000_000;
+
+/// Members in the order in which they were added.
+pub(crate) type Members = IndexMap<Arc<str>, Val>;
+
+/// A value.
+#[derive(Clone, Debug, Default)]
+pub(crate) enum Val {
+    #[default]
+    Null,
+    Bool(bool),
+    Num(Num),
+    Str(Arc<str>),
+    Arr(Arc<Array>),
+    Obj(Arc<Object>),
+}
+
+/// How deep and how large a value is; neither is less than what it says of its parts.
+#[derive(Clone, Copy, Debug, Default)]
+struct Extent {
+    depth: u32,
+    nodes: u32,
+}
+
+impl Extent {
+    fn with(self, member: &Val) -> Self {
+        let extent = member.extent();
+        Self {
+            depth: self.depth.max(extent.depth.saturating_add(1)),
+            nodes: self.nodes.saturating_add(extent.nodes).saturating_add(1),
+        }
+    }
+}
+
+/// An array.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Array {
+    members: Vec<Val>,
+    extent: Extent,
+}
+
+/// An object.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Object {
+    members: Members,
+    extent: Extent,
+}
+
+impl Array {
+    /// Its members.
+    pub(crate) fn members(&self) -> &[Val] {
+        &self.members
+    }
+
+    /// Appends a value.
+    pub(crate) fn push(&mut self, value: Val) {
+        self.extent = self.extent.with(&value);
+        self.members.push(value);
+    }
+
+    /// Puts a value at a place, behind as many nulls as are missing before it.
+    pub(crate) fn set(&mut self, place: usize, value: Val) {
+        while self.members.len() <= place {
+            self.push(Val::Null);
+        }
+        self.extent = self.extent.with(&value);
+        if let Some(member) = self.members.get_mut(place) {
+            *member = value;
+        }
+    }
+
+    /// Takes the member at a place out and leaves null there.
+    pub(crate) fn take(&mut self, place: usize) -> Val {
+        self.members.get_mut(place).map(std::mem::take).unwrap_or_default()
+    }
+}
+
+impl Object {
+    /// Its members.
+    pub(crate) fn members(&self) -> &Members {
+        &self.members
+    }
+
+    /// Puts a value under a name; a name that is there keeps its place.
+    pub(crate) fn set(&mut self, name: Arc<str>, value: Val) {
+        self.extent = self.extent.with(&value);
+        self.members.insert(name, value);
+    }
+
+    /// Takes a member out and leaves null there.
+    pub(crate) fn take(&mut self, name: &str) -> Val {
+        self.members.get_mut(name).map(std::mem::take).unwrap_or_default()
+    }
+
+    /// Removes a member; the others keep their order.
+    pub(crate) fn remove(&mut self, name: &str) {
+        self.members.shift_remove(name);
+    }
+
+    /// The names in their order.
+    pub(crate) fn names(&self) -> Vec<&Arc<str>> {
+        let mut names: Vec<_> = self.members.keys().collect();
+        names.sort_unstable();
+        names
+    }
+}
+
+impl FromIterator<Val> for Array {
+    fn from_iter<I: IntoIterator<Item = Val>>(members: I) -> Self {
+        let mut array = Self::default();
+        members.into_iter().for_each(|member| array.push(member));
+        array
+    }
+}
+
+impl FromIterator<(Arc<str>, Val)> for Object {
+    fn from_iter<I: IntoIterator<Item = (Arc<str>, Val)>>(members: I) -> Self {
+        let mut object = Self::default();
+        members.into_iter().for_each(|(name, value)| object.set(name, value));
+        object
+    }
+}
+
+impl FromIterator<Val> for Val {
+    fn from_iter<I: IntoIterator<Item = Self>>(members: I) -> Self {
+        Self::Arr(Arc::new(members.into_iter().collect()))
+    }
+}
+
+impl FromIterator<(Arc<str>, Val)> for Val {
+    fn from_iter<I: IntoIterator<Item = (Arc<str>, Val)>>(members: I) -> Self {
+        Self::Obj(Arc::new(members.into_iter().collect()))
+    }
+}
+
+impl From<f64> for Val {
+    fn from(value: f64) -> Self {
+        Self::Num(Num::Float(value))
+    }
+}
+
+impl From<&str> for Val {
+    fn from(text: &str) -> Self {
+        Self::Str(text.into())
+    }
+}
+
+impl From<String> for Val {
+    fn from(text: String) -> Self {
+        Self::Str(text.into())
+    }
+}
+
+impl From<bool> for Val {
+    fn from(flag: bool) -> Self {
+        Self::Bool(flag)
+    }
+}
+
+impl Val {
+    /// A count or a place.
+    pub(crate) fn count(count: usize) -> Self {
+        // No text and no array has 2^53 members.
+        Self::from(count as f64)
+    }
+
+    /// Whether jq takes it for true.
+    pub(crate) fn is_true(&self) -> bool {
+        !matches!(self, Self::Null | Self::Bool(false))
+    }
+
+    /// What jq calls its type.
+    pub(crate) fn kind(&self) -> &'static str {
+        match self {
+            Self::Null => "null",
+            Self::Bool(_) => "boolean",
+            Self::Num(_) => "number",
+            Self::Str(_) => "string",
+            Self::Arr(_) => "array",
+            Self::Obj(_) => "object",
+        }
+    }
+
+    fn extent(&self) -> Extent {
+        match self {
+            Self::Arr(array) => array.extent,
+            Self::Obj(object) => object.extent,
+            _ => Extent::default(),
+        }
+    }
+
+    /// Whether it is as small as a value may be.
+    pub(crate) fn is_in_bounds(&self) -> bool {
+        let Extent { depth, nodes } = self.extent();
+        depth <= DEPTH_MAX && nodes <= NODES_MAX
+    }
+
+    /// Values in it; at least one.
+    pub(crate) fn nodes(&self) -> u64 {
+        let text = if let Self::Str(text) = self { text.len() as u64 / 64 } else { 0 };
+        u64::from(self.extent().nodes) + text + 1
+    }
+
+    fn rank(&self) -> u8 {
+        match self {
+            Self::Null => 0,
+            Self::Bool(false) => 1,
+            Self::Bool(true) => 2,
+            Self::Num(_) => 3,
+            Self::Str(_) => 4,
+            Self::Arr(_) => 5,
+            Self::Obj(_) => 6,
+        }
+    }
+
+    /// jq's order of values.
+    pub(crate) fn compare(&self, other: &Self) -> Ordering {
+        match (self, other) {
+            (Self::Num(left), Self::Num(right)) => left.compare(right),
+            (Self::Str(left), Self::Str(right)) => left.cmp(right),
+            (Self::Arr(left), Self::Arr(right)) => {
+                let both = left.members.iter().zip(&right.members);
+                let first =
+                    both.map(|(left, right)| left.compare(right)).find(|order| order.is_ne());
+                first.unwrap_or_else(|| left.members.len().cmp(&right.members.len()))
+            }
+            (Self::Obj(left), Self::Obj(right)) => {
+                let (names, others) = (left.names(), right.names());
+                names.cmp(&others).then_with(|| {
+                    let member = |object: &Object, name: &str| {
+                        object.members.get(name).cloned().unwrap_or_default()
+                    };
+                    let both =
+                        names.iter().map(|name| member(left, name).compare(&member(right, name)));
+                    both.into_iter().find(|order| order.is_ne()).unwrap_or(Ordering::Equal)
+                })
+            }
+            _ => self.rank().cmp(&other.rank()),
+        }
+    }
+}
+
+impl PartialEq for Val {
+    fn eq(&self, other: &Self) -> bool {
+        self.compare(other).is_eq()
+    }
+}

@@ -1,0 +1,117 @@
+//! How many file descriptors this process may have, and who may use how many of them.
+//!
+//! A process that runs out of descriptors can open no file and accept no connection. Connections and
+//! files therefore have bounds of their own, whose sum with the reserve stays below the limit.
+//!
+//! | share | size | used by |
+//! |---|---|---|
+//! | reserve | 32, and an eighth of the limit | listeners, standard streams, the event loop, pipes of functions, connections that this process opens itself |
+//! | connections | a quarter of the rest, at most 2,048 | what clients and peers open |
+//! | files | what is left | logs, tables, objects |
+
+use std::sync::OnceLock;
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+/// The smallest limit with which a store of three nodes starts: it opens about 60 files.
+const LIMIT_MIN: usize = 128;
+/// What is taken when the system refuses to raise the limit to the hard one; macOS refuses more than
+/// this. Source: `OPEN_MAX` in its `sys/syslimits.h`.
+const LIMIT_FALLBACK: u64 = 10_240;
+/// What is assumed of a system without a limit.
+const LIMIT_ASSUMED: usize = 1_048_576;
+/// Descriptors that every process needs beside files and connections.
+const RESERVE_MIN: usize = 32;
+/// More connections would cost memory for their buffers and serve no more clients of one machine.
+const CONNECTIONS_MAX: usize = 2_048;
+
+/// The limit of this process, and its shares.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Descriptors {
+    /// Descriptors that the process may have open.
+    pub limit: usize,
+    /// Connections that clients and peers may have open, over all listeners together.
+    pub connections_max: usize,
+    /// Files that the process may keep open.
+    pub files_max: usize,
+}
+
+/// The limit is too low to run.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error(
+    "this process may open {limit} files and connections, and needs {LIMIT_MIN} at least: raise the hard limit (`ulimit -Hn`, or LimitNOFILE of a systemd unit)"
+)]
+pub struct TooFew {
+    limit: usize,
+}
+
+impl Descriptors {
+    /// Returns the shares of `limit` descriptors.
+    #[must_use]
+    pub fn of(limit: usize) -> Self {
+        let shared = limit.saturating_sub(RESERVE_MIN + limit / 8);
+        let connections_max = (shared / 4).clamp(1, CONNECTIONS_MAX);
+        Self { limit, connections_max, files_max: shared.saturating_sub(connections_max) }
+    }
+
+    /// Returns the shares of this process. The first call raises its limit to the hard one.
+    #[must_use]
+    pub fn of_process() -> Self {
+        static OF_PROCESS: OnceLock<Descriptors> = OnceLock::new();
+        *OF_PROCESS.get_or_init(|| Self::of(raise()))
+    }
+
+    /// Raises the limit of this process to the hard one, as the first thing that a program does.
+    ///
+    /// # Errors
+    /// When the hard limit is too low to run a store.
+    pub fn prepare() -> Result<Self, TooFew> {
+        let own = Self::of_process();
+        if own.limit < LIMIT_MIN { Err(TooFew { limit: own.limit }) } else { Ok(own) }
+    }
+}
+
+/// Raises the soft limit to the hard one, and returns what it is then.
+fn raise() -> usize {
+    let found = getrlimit(Resource::Nofile);
+    let set = |current| setrlimit(Resource::Nofile, Rlimit { current, ..found.clone() });
+    if found.current != found.maximum && set(found.maximum).is_err() {
+        let fallback = found.maximum.unwrap_or(u64::MAX).min(LIMIT_FALLBACK);
+        if found.current.is_some_and(|current| current < fallback)
+            && let Err(error) = set(Some(fallback))
+        {
+            tracing::warn!(%error, "the limit of open files cannot be raised");
+        }
+    }
+    let limit = getrlimit(Resource::Nofile).current;
+    limit.map_or(LIMIT_ASSUMED, |limit| usize::try_from(limit).unwrap_or(LIMIT_ASSUMED))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_stay_below_the_limit() {
+        for (limit, connections_max, files_max) in [
+            (128, 20, 60),
+            (256, 48, 144),
+            (1_024, 216, 648),
+            (4_096, 888, 2_664),
+            (1_048_576, 2_048, 915_424),
+        ] {
+            let shares = Descriptors::of(limit);
+            assert_eq!(shares, Descriptors { limit, connections_max, files_max });
+            assert!(connections_max + files_max + RESERVE_MIN < limit);
+        }
+    }
+
+    #[test]
+    fn the_limit_of_the_process_is_the_hard_one() {
+        let own = Descriptors::prepare().unwrap();
+        let found = getrlimit(Resource::Nofile);
+        let limit = usize::try_from(found.current.unwrap()).unwrap();
+        assert_eq!(own, Descriptors::of(limit));
+        assert!(found.current == found.maximum || limit as u64 >= LIMIT_FALLBACK);
+    }
+}

@@ -1,0 +1,156 @@
+//! One connection: its requests pass the guard, and it ends when it is idle, done, or its place wanted.
+//!
+//! HTTP/1.1 with keep-alive.
+
+use std::net::IpAddr;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
+use http::{Request, Response};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::watch;
+
+use super::arriving::{Arriving, Leaving};
+use super::guard::{Admitted, Guard};
+use super::progress::Progress;
+use super::taken::Taken;
+use super::{Service, cors};
+
+/// Time that a request has to come whole when the place of its connection is wanted: nothing was done
+/// yet, so its client sends it again. Longer than a request takes whose client is sending, and short
+/// for the client that waits.
+const ARRIVE_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// A service behind its guard.
+#[derive(Debug)]
+pub(crate) struct Guarded<S> {
+    pub(crate) guard: Guard,
+    pub(crate) service: S,
+    /// How long a client may take to send a request's head, an idle connection included.
+    pub(crate) head_timeout: Option<Duration>,
+}
+
+impl<S: Service> Guarded<S> {
+    async fn answer(
+        &self,
+        request: Request<Incoming>,
+        own: Option<IpAddr>,
+        progress: &Arc<Progress>,
+    ) -> Result<Response<Leaving<S::Body>>, S::Error> {
+        progress.set_arrived(false);
+        progress.set_under_way(true);
+        let (head, body) = request.into_parts();
+        let answered = match self.guard.check(&head, own) {
+            Err(refusal) => {
+                tracing::debug!(%refusal, "a request was refused");
+                Ok(refusal.response(self.service.dialect()))
+            }
+            Ok(Admitted::Preflight(origin)) => {
+                let mut response = Response::new(S::Body::from(Bytes::new()));
+                cors::permit_request(&head.headers, response.headers_mut());
+                cors::permit(response.headers_mut(), origin);
+                Ok(response)
+            }
+            Ok(admitted) => {
+                let body = Arriving::new(body, Arc::clone(progress));
+                let request = Request::from_parts(head, body);
+                let mut answered = self.service.answer(request, progress).await;
+                if let (Admitted::Page(origin), Ok(response)) = (admitted, &mut answered) {
+                    cors::permit(response.headers_mut(), origin);
+                }
+                if answered.is_ok() && !self.service.has_keys() {
+                    progress.set_known();
+                }
+                answered
+            }
+        };
+        if answered.is_err() {
+            progress.set_under_way(false);
+        }
+        answered.map(|response| response.map(|body| Leaving::new(body, Arc::clone(progress))))
+    }
+}
+
+/// Why a connection ends although its client has not ended it.
+enum Leave {
+    /// No request came for long.
+    Silence,
+    /// The listener ends, after the request under way.
+    Stopped,
+    /// Its place is wanted.
+    Wanted,
+}
+
+/// Answers the requests of a connection that came to the address `own`, until the client or the
+/// listener ends it, or its place is wanted; then an answer that is being made is still sent.
+pub(crate) async fn serve<S: Service>(
+    stream: impl AsyncRead + AsyncWrite + Unpin,
+    own: Option<IpAddr>,
+    guarded: &Guarded<S>,
+    progress: &Arc<Progress>,
+    mut stopped: watch::Receiver<bool>,
+) {
+    let service = service_fn(|request| guarded.answer(request, own, progress));
+    let connection = http1::Builder::new()
+        .header_read_timeout(None)
+        .serve_connection(TokioIo::new(Taken::new(stream, Arc::clone(progress))), service);
+    let mut connection = pin!(connection);
+    // The value that `wait_for` lends must not live on into the next await.
+    let stop = async { stopped.wait_for(|stop| *stop).await.is_ok() };
+    let silence = async {
+        match guarded.head_timeout {
+            Some(timeout) => progress.silence(timeout).await,
+            None => std::future::pending().await,
+        }
+    };
+    let leave = async {
+        tokio::select! {
+            _ = stop => Leave::Stopped,
+            () = progress.wanted() => Leave::Wanted,
+            () = silence => Leave::Silence,
+        }
+    };
+    // It is polled only when something of it has happened, not at every request.
+    let mut leave = pin!(FuturesUnordered::from_iter([leave]));
+    let ended = tokio::select! {
+        biased;
+        ended = connection.as_mut() => ended,
+        Some(leave) = leave.next() => match leave {
+            Leave::Silence => {
+                tracing::debug!("a connection on which no request came was closed");
+                return;
+            }
+            Leave::Wanted if !progress.is_busy() => {
+                tracing::debug!("an idle connection whose place was wanted was closed");
+                return;
+            }
+            Leave::Wanted => {
+                connection.as_mut().graceful_shutdown();
+                let ended = tokio::time::timeout(ARRIVE_TIMEOUT, connection.as_mut()).await;
+                match ended {
+                    Ok(ended) => ended,
+                    Err(_) if progress.is_arrived() => connection.await,
+                    Err(_) => {
+                        tracing::debug!("a connection whose place was wanted was cut off");
+                        return;
+                    }
+                }
+            }
+            Leave::Stopped => {
+                connection.as_mut().graceful_shutdown();
+                connection.await
+            }
+        },
+    };
+    if let Err(error) = ended {
+        tracing::debug!(%error, "a connection ended early");
+    }
+}

@@ -1,0 +1,116 @@
+//! The places for connections: one budget for all listeners of the process.
+//!
+//! When all places are taken, the connection that is needed least gives up its own; see
+//! [`Rank`](super::progress::Rank). So a client that opens connections and sends nothing keeps nobody
+//! out.
+
+use std::collections::BTreeMap;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::progress::Progress;
+use crate::descriptors::Descriptors;
+
+/// How long a place may take to become free before one more connection is asked to leave. An idle
+/// connection leaves at once; one whose request has begun may take a second.
+const NEXT_AFTER: Duration = Duration::from_millis(100);
+
+/// The places, and who has them.
+#[derive(Debug)]
+pub struct Connections {
+    places: Arc<Semaphore>,
+    open: Mutex<Open>,
+}
+
+#[derive(Debug, Default)]
+struct Open {
+    next: u64,
+    connections: BTreeMap<u64, Arc<Progress>>,
+}
+
+/// The place of one connection; it is free again when this is dropped.
+#[derive(Debug)]
+pub struct Place {
+    connections: Arc<Connections>,
+    number: u64,
+    progress: Arc<Progress>,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Place {
+    /// Returns how far the request of the connection is.
+    #[must_use]
+    pub fn progress(&self) -> &Arc<Progress> {
+        &self.progress
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.connections.open().connections.remove(&self.number);
+    }
+}
+
+impl Connections {
+    /// Returns the budget of this process, whose size follows from its limit of descriptors.
+    #[must_use]
+    pub fn of_process() -> Arc<Self> {
+        static OF_PROCESS: OnceLock<Arc<Connections>> = OnceLock::new();
+        let new = || Self::new(Descriptors::of_process().connections_max);
+        Arc::clone(OF_PROCESS.get_or_init(new))
+    }
+
+    /// Returns a budget of `max` connections.
+    #[must_use]
+    pub fn new(max: usize) -> Arc<Self> {
+        let places = Arc::new(Semaphore::new(max.min(Semaphore::MAX_PERMITS)));
+        Arc::new(Self { places, open: Mutex::default() })
+    }
+
+    /// Takes a place for a connection. While none is free, asks one connection after the other to leave.
+    /// `None` only when the budget is closed, which nothing does.
+    pub async fn place(self: &Arc<Self>) -> Option<Place> {
+        let mut permit = pin!(Arc::clone(&self.places).acquire_owned());
+        let mut patience = Duration::ZERO;
+        let permit = loop {
+            // The wait goes on at its place in the queue.
+            match tokio::time::timeout(patience, permit.as_mut()).await {
+                Ok(permit) => break permit.ok()?,
+                Err(_) => self.make_room(),
+            }
+            patience = NEXT_AFTER;
+        };
+        let progress = Arc::new(Progress::new());
+        let mut open = self.open();
+        let number = open.next;
+        open.next += 1;
+        open.connections.insert(number, Arc::clone(&progress));
+        drop(open);
+        Some(Place { connections: Arc::clone(self), number, progress, _permit: permit })
+    }
+
+    /// Takes up to `count` places away for as long as the returned value lives, for connections that
+    /// have a bound of their own.
+    #[must_use]
+    pub fn set_apart(&self, count: usize) -> Option<OwnedSemaphorePermit> {
+        let count = count.min(self.places.available_permits());
+        Arc::clone(&self.places).try_acquire_many_owned(u32::try_from(count).ok()?).ok()
+    }
+
+    /// Asks the connection that is needed least to leave, if one can be spared.
+    pub fn make_room(&self) {
+        let open = self.open();
+        let ranked = open.connections.values().filter_map(|found| Some((found.rank()?, found)));
+        if let Some((_, first)) = ranked.min_by_key(|(rank, _)| *rank) {
+            first.ask_to_leave();
+        }
+    }
+
+    fn open(&self) -> MutexGuard<'_, Open> {
+        // Each change of it is one step.
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,62 @@
+//! Cross-origin requests: pages in a browser may use a listener when their origin was named.
+//!
+//! By default none is, so that no page that happens to be open can read or change anything.
+//! Source: WHATWG, "Fetch", the CORS protocol.
+
+use http::header::{
+    ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
+    ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE, ACCESS_CONTROL_REQUEST_HEADERS, VARY,
+};
+use http::{HeaderMap, HeaderValue, Uri};
+
+/// How long a browser may remember a permission, in seconds: a day.
+const MAX_AGE: HeaderValue = HeaderValue::from_static("86400");
+const METHODS: HeaderValue = HeaderValue::from_static("GET, HEAD, POST, PUT, DELETE");
+/// What SDKs send; for a browser that does not say what it will send.
+const HEADERS: HeaderValue = HeaderValue::from_static(
+    "authorization, content-type, content-encoding, x-amz-target, x-amz-date, x-amz-content-sha256, x-amz-security-token, x-amz-user-agent, amz-sdk-invocation-id, amz-sdk-request",
+);
+/// What SDKs read.
+const EXPOSED: HeaderValue = HeaderValue::from_static(
+    "x-amzn-requestid, x-amz-crc32, x-amz-request-id, etag, x-amzn-errortype, x-amz-function-error, x-amz-log-result, x-amz-executed-version",
+);
+
+/// The origins whose pages may use a listener.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Origins(Vec<HeaderValue>);
+
+impl Origins {
+    /// Adds an origin such as `http://localhost:3000`; returns false for what is no origin.
+    pub(super) fn add(&mut self, text: &str) -> bool {
+        let uri: Option<Uri> = text.parse().ok();
+        let is_origin = uri.is_some_and(|uri| {
+            matches!(uri.scheme_str(), Some("http" | "https"))
+                && uri.authority().is_some_and(|authority| !authority.as_str().contains('@'))
+                && uri.path_and_query().is_none_or(|path| path == "/")
+        }) && !text.ends_with('/');
+        let value = HeaderValue::from_str(text).ok().filter(|_| is_origin);
+        let is_taken = value.is_some();
+        self.0.extend(value);
+        is_taken
+    }
+
+    /// Returns `origin` if its pages may use the listener.
+    pub(super) fn allowed(&self, origin: &[u8]) -> Option<HeaderValue> {
+        self.0.iter().find(|allowed| allowed.as_bytes() == origin).cloned()
+    }
+}
+
+/// Lets the page read this answer.
+pub(super) fn permit(headers: &mut HeaderMap, origin: HeaderValue) {
+    headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin);
+    headers.insert(ACCESS_CONTROL_EXPOSE_HEADERS, EXPOSED);
+    headers.append(VARY, HeaderValue::from_static("origin"));
+}
+
+/// Lets the page send what its browser asks about.
+pub(super) fn permit_request(request: &HeaderMap, headers: &mut HeaderMap) {
+    let asked = request.get(ACCESS_CONTROL_REQUEST_HEADERS).cloned();
+    headers.insert(ACCESS_CONTROL_ALLOW_METHODS, METHODS);
+    headers.insert(ACCESS_CONTROL_ALLOW_HEADERS, asked.unwrap_or(HEADERS));
+    headers.insert(ACCESS_CONTROL_MAX_AGE, MAX_AGE);
+}

@@ -1,0 +1,60 @@
+//! Files that are no text in UTF-8: which of them are unpacked here, and what is said of the others.
+
+use std::io::Read;
+
+use flate2::read::MultiGzDecoder;
+
+use super::input::Reading;
+
+/// Bytes by which a file is recognised.
+const BEGINNING_BYTES: usize = 8;
+
+/// What a file begins with, how it is called, and what to do with it.
+const FOREIGN: &[(&[u8], &str, &str)] = &[
+    (&[0xff, 0xfe], "UTF-16", "write it as UTF-8, in PowerShell with `Out-File -Encoding utf8`"),
+    (&[0xfe, 0xff], "UTF-16", "write it as UTF-8, for example with `iconv -f UTF-16 -t UTF-8`"),
+    (&[0xe0, 0x01, 0x00, 0xea], "Amazon Ion", ION_HELP),
+    (b"$ion_1_0", "Amazon Ion", ION_HELP),
+    (b"PAR1\x15", "Parquet", "write its rows as NDJSON or CSV"),
+    (b"PK\x03\x04", "a zip archive or a workbook of Excel", "unpack it, or save the sheet as CSV"),
+    (b"BZh9", "compressed with bzip2", "give what `bunzip2 -c FILE` writes to `weir load -`"),
+    (b"\xfd7zXZ", "compressed with xz", "give what `xz -dc FILE` writes to `weir load -`"),
+    (b"SQLite f", "a database of SQLite", "write its rows as CSV"),
+];
+
+const ION_HELP: &str = "export the table again with `--export-format DYNAMODB_JSON`";
+
+fn beginning(file: &mut impl Read) -> std::io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let length = u64::try_from(BEGINNING_BYTES).unwrap_or(u64::MAX);
+    file.take(length).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// Returns what unpacks the file; `None` if it is not compressed with gzip or zstd.
+///
+/// # Errors
+/// When the file cannot be read.
+pub(super) fn unpacked(file: &Reading) -> std::io::Result<Option<Box<dyn Read>>> {
+    let bytes = beginning(&mut file.from_start())?;
+    Ok(if bytes.starts_with(&[0x1f, 0x8b]) {
+        Some(Box::new(MultiGzDecoder::new(file.from_start())))
+    } else if bytes.starts_with(&[0x28, 0xb5, 0x2f, 0xfd]) {
+        Some(Box::new(zstd::stream::read::Decoder::new(file.from_start())?))
+    } else {
+        None
+    })
+}
+
+/// Checks that a file is none of those that are recognised and not read.
+///
+/// # Errors
+/// What it is and what to do with it, or that it cannot be read.
+pub(super) fn check(name: &str, file: &Reading) -> Result<(), String> {
+    let bytes = beginning(&mut file.from_start());
+    let bytes = bytes.map_err(|error| format!("cannot read `{name}`: {error}"))?;
+    match FOREIGN.iter().find(|(start, ..)| bytes.starts_with(start)) {
+        Some((_, what, help)) => Err(format!("`{name}` is {what}: {help}")),
+        None => Ok(()),
+    }
+}

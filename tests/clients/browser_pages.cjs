@@ -1,0 +1,193 @@
+// Pages of other origins in a headless Chromium against every port of `weir up`: what a browser sends
+// without asking first, a form, and requests under a name that was looked up anew (DNS rebinding).
+// Nothing changes. The same page reaches a server without a gate, so its requests are really sent; and
+// a page whose origin was named with --allow-origin may use the store.
+const assert = require("node:assert/strict");
+const { spawn } = require("node:child_process");
+const fs = require("node:fs");
+const http = require("node:http");
+const os = require("node:os");
+const path = require("node:path");
+const { setTimeout: sleep } = require("node:timers/promises");
+const { DynamoDBClient, PutItemCommand, ScanCommand } = require("@aws-sdk/client-dynamodb");
+const puppeteer = require("puppeteer-core");
+
+const WEIR = process.env.WEIR ?? path.join(__dirname, "../../target/debug/weir");
+const FUNCTION = "EraseFunction";
+const BUCKET = "archive-bucket";
+const TEMPLATE = `Transform: AWS::Serverless-2016-10-31
+Resources:
+  Erase:
+    Type: AWS::Serverless::Function
+    Properties: {FunctionName: ${FUNCTION}, CodeUri: code, Handler: bootstrap, Runtime: provided.al2023, Timeout: 10}
+  Bucket: {Type: AWS::S3::Bucket, Properties: {BucketName: ${BUCKET}}}
+  Table:
+    Type: AWS::DynamoDB::Table
+    Properties:
+      TableName: victims
+      BillingMode: PAY_PER_REQUEST
+      AttributeDefinitions: [{AttributeName: p, AttributeType: S}]
+      KeySchema: [{AttributeName: p, KeyType: HASH}]
+`;
+// Writes down each invocation.
+const BOOTSTRAP = (file) => `#!${process.execPath}
+const api = "http://" + process.env.AWS_LAMBDA_RUNTIME_API + "/2018-06-01/runtime/invocation/";
+(async () => {
+  for (;;) {
+    const next = await fetch(api + "next");
+    const id = next.headers.get("lambda-runtime-aws-request-id");
+    require("node:fs").appendFileSync(${JSON.stringify(file)}, (await next.text()) + "\\n");
+    await fetch(api + id + "/response", { method: "POST", body: "{}" });
+  }
+})();
+`;
+
+// Runs in the page: everything that a browser sends without asking first. Resolves when all was sent.
+async function attack(base, paths) {
+  const quiet = (promise) => promise.catch(() => undefined);
+  const simple = (path, body, type) =>
+    quiet(fetch(base + path, { method: "POST", mode: "no-cors", body, headers: { "Content-Type": type } }));
+  for (const [path, body] of paths) {
+    await simple(path, body, "text/plain");
+    await simple(path, body, "application/x-www-form-urlencoded");
+    await quiet(fetch(base + path, { method: "POST", mode: "no-cors", body: new Blob([body]) }));
+    const form = new FormData();
+    form.append("key", "uploaded");
+    form.append("file", new Blob(["content"]), "uploaded");
+    await quiet(fetch(base + path, { method: "POST", mode: "no-cors", body: form }));
+    navigator.sendBeacon(base + path, body);
+    const frame = document.createElement("iframe");
+    frame.name = "target" + Math.random();
+    document.body.append(frame);
+    const element = document.createElement("form");
+    Object.assign(element, { method: "post", enctype: "text/plain", action: base + path, target: frame.name });
+    const input = document.createElement("input");
+    Object.assign(input, { name: body, value: "" });
+    element.append(input);
+    document.body.append(element);
+    element.submit();
+  }
+  await new Promise((resolve) => setTimeout(resolve, 500));
+}
+
+// Runs in a page whose own name leads to the port: requests of any kind, since none asks first.
+async function rebound(requests) {
+  const statuses = [];
+  for (const [method, path, headers, body] of requests) {
+    try {
+      statuses.push((await fetch(path, { method, headers, body })).status);
+    } catch {
+      statuses.push(0);
+    }
+  }
+  return statuses;
+}
+
+async function listening(server) {
+  await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve));
+  return server.address().port;
+}
+
+async function start(folder, flags) {
+  const log = fs.openSync(path.join(folder, "weir.log"), "a");
+  const child = spawn(WEIR, ["up", "--port", "0", "--s3-port", "0", ...flags], { cwd: folder, stdio: ["ignore", log, log] });
+  const running = path.join(folder, ".weir/running.json");
+  for (let tries = 0; tries < 1200 && !fs.existsSync(running); tries += 1) {
+    assert.equal(child.exitCode, null, fs.readFileSync(path.join(folder, "weir.log"), "utf8"));
+    await sleep(100);
+  }
+  return { child, running: JSON.parse(fs.readFileSync(running, "utf8")) };
+}
+
+async function main() {
+  const { default: chromium } = await import(require.resolve("@sparticuz/chromium"));
+  const folder = fs.mkdtempSync(path.join(os.tmpdir(), "weir-browser-"));
+  const invoked = path.join(folder, "invoked");
+  fs.mkdirSync(path.join(folder, "code"));
+  fs.writeFileSync(path.join(folder, "code/bootstrap"), BOOTSTRAP(invoked), { mode: 0o755 });
+  fs.writeFileSync(path.join(folder, "template.yaml"), TEMPLATE);
+
+  const pages = http.createServer((_, answer) => answer.writeHead(200, { "Content-Type": "text/html" }).end("<body>page</body>"));
+  const pagePort = await listening(pages);
+  const friendly = `http://friendly.example:${pagePort}`;
+  const seen = [];
+  const control = http.createServer((request, answer) => { seen.push(request.headers["content-type"] ?? "none"); answer.end(); });
+  const controlUrl = `http://127.0.0.1:${await listening(control)}`;
+
+  const { child, running } = await start(folder, ["--allow-origin", friendly]);
+  const args = puppeteer.defaultArgs({ args: chromium.args, headless: "shell" });
+  const names = ["evil.example", "friendly.example", "rebound.example"].map((name) => `MAP ${name} 127.0.0.1`);
+  const browser = await puppeteer.launch({
+    args: [...args, `--host-resolver-rules=${names.join(",")}`],
+    executablePath: process.env.CHROMIUM ?? (await chromium.executablePath()), headless: "shell",
+  });
+  try {
+    const client = new DynamoDBClient({ endpoint: running.dynamodb });
+    await client.send(new PutItemCommand({ TableName: "victims", Item: { p: { S: "here" } } }));
+    assert.equal((await fetch(`${running.s3}/${BUCKET}/victim`, { method: "PUT", body: "here" })).status, 200);
+    const objects = async () => (await (await fetch(`${running.s3}/${BUCKET}`)).text()).match(/<Key>[^<]*/g);
+    const invoke = `/2015-03-31/functions/${FUNCTION}/invocations`;
+    const erase = "<Delete><Object><Key>victim</Key></Object></Delete>";
+    const deleteItem = JSON.stringify({ TableName: "victims", Key: { p: { S: "here" } } });
+    const unchanged = async (after) => {
+      assert.ok(!fs.existsSync(invoked), `${after}: a function was invoked`);
+      assert.deepEqual(await objects(), ["<Key>victim"], `${after}: objects`);
+      assert.equal((await client.send(new ScanCommand({ TableName: "victims" }))).Count, 1, `${after}: items`);
+    };
+    await unchanged("before anything");
+
+    const page = await browser.newPage();
+    await page.goto(`http://evil.example:${pagePort}/`);
+    for (const [url, paths] of [
+      [controlUrl, [["/", "body"]]],
+      [running.lambda, [[invoke, "{}"]]],
+      [running.s3, [[`/${BUCKET}?delete`, erase], [`/${BUCKET}`, "form"]]],
+      [running.dynamodb, [["/", deleteItem], ["/_weir/ttl/sweep", ""]]],
+    ]) {
+      await page.evaluate(attack, url, paths);
+      await unchanged(`a page of another origin at ${url}`);
+    }
+    // What a browser sends without asking does arrive where there is no gate.
+    for (const type of [/^text\/plain/, /^application\/x-www-form-urlencoded/, /^multipart\/form-data/, /^none/]) {
+      assert.ok(seen.some((sent) => type.test(sent)), `${type} of ${seen}`);
+    }
+    assert.ok(seen.length >= 6, `${seen}`);
+
+    const target = { "X-Amz-Target": "DynamoDB_20120810.DeleteItem", "Content-Type": "application/x-amz-json-1.0" };
+    await page.setRequestInterception(true);
+    page.on("request", (request) => {
+      if (request.url().endsWith("/page")) request.respond({ contentType: "text/html", body: "<body>page</body>" });
+      else request.continue();
+    });
+    for (const [url, requests] of [
+      [running.dynamodb, [["POST", "/", target, deleteItem], ["POST", "/_weir/clock", {}, '{"advance_ms":86400000}']]],
+      [running.s3, [["DELETE", `/${BUCKET}/victim`, {}, undefined], ["GET", `/${BUCKET}/victim`, {}, undefined]]],
+      [running.lambda, [["POST", invoke, { "Content-Type": "application/json" }, "{}"]]],
+    ]) {
+      await page.goto(`http://rebound.example:${new URL(url).port}/page`);
+      const statuses = await page.evaluate(rebound, requests);
+      assert.deepEqual(statuses, requests.map(() => 403), `rebinding at ${url}`);
+      await unchanged(`rebinding at ${url}`);
+    }
+
+    // The named origin works, with the request that asks first.
+    const other = await browser.newPage();
+    await other.goto(friendly);
+    const answer = await other.evaluate(async (url, headers, body) => {
+      const answered = await fetch(url, { method: "POST", headers, body });
+      return [answered.status, answered.headers.get("x-amzn-requestid") !== null];
+    }, running.dynamodb, target, deleteItem);
+    assert.deepEqual(answer, [200, true]);
+    assert.equal((await client.send(new ScanCommand({ TableName: "victims" }))).Count, 0);
+  } finally {
+    await browser.close();
+    child.kill("SIGINT");
+    if (child.exitCode === null) await new Promise((resolve) => child.once("exit", resolve));
+    pages.close();
+    control.close();
+    fs.rmSync(folder, { recursive: true, force: true });
+  }
+  console.log("browser pages: other origins and rebound names change nothing in Chromium; a named origin may");
+}
+
+main().then(() => process.exit(0), (error) => { console.error(error); process.exit(1); });

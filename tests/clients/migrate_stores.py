@@ -1,0 +1,330 @@
+"""Switches a migration there and back on several stores while writers go on, and counts lost writes.
+
+A store is tried if it can be had: this project's; the same whose stream records show times to the
+minute only; MiniStack, if it is installed; any other whose address STORES names, as in
+STORES="dynamodb-local=http://127.0.0.1:8000". Ends with a table. A store passes when no acknowledged
+write is lost, or when `weir migrate` refuses it, which the table shows with the reason.
+"""
+
+import http.client
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.parse
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import boto3
+from botocore.config import Config
+
+ROOT = Path(__file__).resolve().parents[2]
+PROGRAMS = Path(os.environ.get("PROGRAMS", ROOT / "target" / "debug"))
+PLAN = """migration: move
+kind: restructure
+from:
+  - table: cats
+    items: [{to: pets}]
+inverse:
+  - table: pets
+    items: [{to: cats}]
+segments: 2
+gate_seconds: 2
+settle_seconds: 3
+function_seconds: 10
+"""
+ITEMS = 200
+WRITERS = 4
+# How long writers go on between two steps. With a minute for times, most of this is in the minute of
+# the switch.
+BETWEEN_SECONDS = 15
+VERB_SECONDS = 240
+
+
+class Rounding(BaseHTTPRequestHandler):
+    """Passes requests on, and rounds the times of stream records down to the minute."""
+
+    protocol_version = "HTTP/1.1"
+    behind = ""
+
+    def do_POST(self):
+        body = self.rfile.read(int(self.headers.get("content-length", 0)))
+        operation = self.headers.get("x-amz-target", "").rpartition(".")[2]
+        if not operation:
+            return self.answer(404, {}, b"{}")
+        connection = http.client.HTTPConnection(urllib.parse.urlsplit(self.behind).netloc, timeout=60)
+        connection.request("POST", self.path, body, dict(self.headers))
+        response = connection.getresponse()
+        answer = response.read()
+        connection.close()
+        if operation == "GetRecords" and response.status == 200:
+            page = json.loads(answer)
+            for record in page["Records"]:
+                made = record["dynamodb"]["ApproximateCreationDateTime"]
+                record["dynamodb"]["ApproximateCreationDateTime"] = int(made) // 60 * 60
+            answer = json.dumps(page).encode()
+        self.answer(response.status, {"date": response.headers["date"]}, answer)
+
+    do_GET = do_POST
+
+    def date_time_string(self, timestamp=None):
+        return ""
+
+    def answer(self, status, headers, body):
+        self.send_response_only(status)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.send_header("content-type", "application/x-amz-json-1.0")
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_):
+        pass
+
+
+class Store:
+    """A store that is started for this, or is there."""
+
+    def __init__(self, name, url, process=None):
+        self.name, self.url, self.process = name, url, process
+
+    def stop(self):
+        if self.process:
+            self.process.terminate()
+            self.process.wait()
+
+
+def free_port():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+def client(url, service="dynamodb"):
+    return boto3.client(
+        service, endpoint_url=url, region_name="us-east-1", aws_access_key_id="local",
+        aws_secret_access_key="local", config=Config(retries={"max_attempts": 3}),
+    )
+
+
+def wait_until(what, holds, seconds=VERB_SECONDS):
+    until = time.monotonic() + seconds
+    while not holds():
+        if time.monotonic() > until:
+            raise AssertionError(f"{what}: not within {seconds} s")
+        time.sleep(0.3)
+
+
+def answers(url):
+    try:
+        client(url).list_tables()
+        return True
+    except Exception:
+        return False
+
+
+def own_store(folder):
+    log = open(folder / "store.log", "w")
+    command = [PROGRAMS / "local-store", "--data", folder / "data", "--port", "0", "--replicas", "1"]
+    process = subprocess.Popen(command, stderr=log, stdout=log)
+    text = lambda: (folder / "store.log").read_text()
+    wait_until("the store's address", lambda: "http://127.0.0.1:" in text(), 60)
+    port = text().split("http://127.0.0.1:")[1].split()[0]
+    return Store("weir", f"http://127.0.0.1:{''.join(c for c in port if c.isdigit())}", process)
+
+
+def rounding_store(folder):
+    store = own_store(folder)
+    handler = type("Handler", (Rounding,), {"behind": store.url})
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    return Store("weir, times to the minute", f"http://127.0.0.1:{server.server_port}", store.process)
+
+
+def ministack(folder):
+    program = shutil.which("ministack", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    if not program:
+        return "skipped: `pip install ministack` was not possible"
+    port = free_port()
+    environment = {**os.environ, "GATEWAY_PORT": str(port), "SERVICES": "dynamodb,dynamodbstreams"}
+    environment.update(MINISTACK_HOST="127.0.0.1", BIND_HOST="127.0.0.1")
+    log = open(folder / "store.log", "w")
+    process = subprocess.Popen([program], env=environment, stdout=log, stderr=log, cwd=folder)
+    store = Store("MiniStack", f"http://127.0.0.1:{port}", process)
+    wait_until("MiniStack", lambda: answers(store.url), 120)
+    return store
+
+
+class Writer(threading.Thread):
+    """Writes where the route says, and remembers what was acknowledged."""
+
+    def __init__(self, store, number, stop):
+        super().__init__(daemon=True)
+        self.client, self.number, self.stop = client(store.url), number, stop
+        self.acknowledged, self.switched, self.failure = {}, 0, None
+
+    def run(self):
+        try:
+            count = 0
+            while not self.stop.is_set():
+                count += self.write(count)
+                time.sleep(0.05)
+        except Exception as error:
+            self.failure = error
+
+    def write(self, count):
+        key = {"migration": {"S": "move"}, "entry": {"S": "ROUTE"}}
+        table = "weir-migrations"
+        route = self.client.get_item(TableName=table, Key=key, ConsistentRead=True).get("Item")
+        side = route["write"]["S"] if route else "source"
+        if side == "none":
+            return 0
+        # Each second write is of a key that stands already.
+        key = f"w{self.number}-{count // 2}"
+        item = {"p": {"S": key}, "v": {"N": str(count)}}
+        self.client.put_item(TableName="cats" if side == "source" else "pets", Item=item)
+        self.acknowledged[key] = count
+        self.switched += side == "target"
+        return 1
+
+
+def weir(store, folder, *arguments):
+    """Runs a verb: its exit code, and what it said."""
+    command = [PROGRAMS / "weir", "migrate", "--endpoint", store.url, *arguments]
+    done = subprocess.run(
+        command, cwd=folder, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        timeout=VERB_SECONDS,
+    )
+    with open(folder / "verbs.log", "a") as log:
+        log.write(f"$ {' '.join(arguments)}\n{done.stdout}({done.returncode})\n")
+    return done.returncode, done.stdout.strip()
+
+
+def make_tables(store):
+    dynamodb = client(store.url)
+    for table in ["cats", "pets"]:
+        dynamodb.create_table(
+            TableName=table, BillingMode="PAY_PER_REQUEST",
+            AttributeDefinitions=[{"AttributeName": "p", "AttributeType": "S"}],
+            KeySchema=[{"AttributeName": "p", "KeyType": "HASH"}],
+            StreamSpecification={"StreamEnabled": True, "StreamViewType": "NEW_AND_OLD_IMAGES"},
+        )
+    for number in range(ITEMS):
+        dynamodb.put_item(TableName="cats", Item={"p": {"S": f"n{number}"}, "v": {"N": str(number)}})
+
+
+def lost(store, writers):
+    """Acknowledged writes whose value is not in the source."""
+    found = {}
+    for page in client(store.url).get_paginator("scan").paginate(TableName="cats", ConsistentRead=True):
+        found.update((item["p"]["S"], int(item["v"]["N"])) for item in page["Items"] if "v" in item)
+    wanted = {f"n{number}": number for number in range(ITEMS)}
+    for writer in writers:
+        wanted.update(writer.acknowledged)
+    return sorted(key for key, value in wanted.items() if found.get(key) != value)
+
+
+def there_and_back(store, folder):
+    """A migration with its switches: what was written, and what was lost or why it was refused."""
+    (folder / "plan.yaml").write_text(PLAN)
+    make_tables(store)
+    stop = threading.Event()
+    row = {"writes": 0, "behind the cut-over": 0}
+    log = open(folder / "worker.log", "w")
+    command = ["start", "plan.yaml", "--local-workers", "1"]
+    worker = subprocess.Popen(
+        [PROGRAMS / "weir", "migrate", "--endpoint", store.url, *command],
+        cwd=folder, stdout=log, stderr=log,
+    )
+    writers = []
+    try:
+        said = lambda: (folder / "worker.log").read_text()
+        wait_until("start", lambda: "has begun" in said() or worker.poll() is not None)
+        if worker.poll() == 4:
+            return {**row, "result": said().strip().splitlines()[-1]}
+        assert worker.poll() is None, said()
+        writers = [Writer(store, number, stop) for number in range(WRITERS)]
+        for writer in writers:
+            writer.start()
+        for verb in [["wait", "move", "--timeout", "120"], ["verify", "move"], ["cutover", "move"]]:
+            code, words = weir(store, folder, *verb)
+            if code == 4:
+                return {**row, "result": words.splitlines()[-1]}
+            assert code == 0, f"{verb}: {code}: {words}\n{said()[-2000:]}"
+            # Between two of them writers go on; behind the cut-over they write what must come back.
+            time.sleep(BETWEEN_SECONDS if verb[0] == "cutover" else 1)
+        code, words = weir(store, folder, "revert", "move")
+        time.sleep(2)
+        stop.set()
+        for writer in writers:
+            writer.join()
+            assert writer.failure is None, writer.failure
+        row["writes"] = sum(sum(1 for _ in writer.acknowledged) for writer in writers)
+        row["behind the cut-over"] = sum(writer.switched for writer in writers)
+        assert row["behind the cut-over"] > 50, row
+        if code == 4:
+            return {**row, "result": words.splitlines()[-1]}
+        assert code == 0, f"revert: {code}: {words}\n{said()[-2000:]}"
+        missing = lost(store, writers)
+        return {**row, "result": f"{len(missing)} lost", "lost": missing}
+    finally:
+        stop.set()
+        worker.terminate()
+        worker.wait()
+
+
+def tried(name, begin, rows):
+    folder = Path(tempfile.mkdtemp(prefix="migrate-stores-"))
+    row, store = {"store": name, "failed": False}, None
+    try:
+        store = begin(folder)
+        if isinstance(store, str):
+            row["result"] = store
+        else:
+            row.update(there_and_back(store, folder))
+            row["failed"] = bool(row.pop("lost", []))
+    except Exception as error:
+        row.update(result=f"FAILED: {error}", failed=True)
+    finally:
+        if isinstance(store, Store):
+            store.stop()
+        if row["failed"]:
+            print(f"{name}: its logs are in {folder}", file=sys.stderr)
+        else:
+            shutil.rmtree(folder, ignore_errors=True)
+        rows.append(row)
+
+
+def main():
+    stores = {
+        "weir": own_store, "weir, times to the minute": rounding_store, "MiniStack": ministack,
+    }
+    for named in os.environ.get("STORES", "").split():
+        name, _, url = named.partition("=")
+        stores[name] = lambda _, name=name, url=url: Store(name, url)
+    wanted = sys.argv[1:]
+    rows = []
+    threads = [
+        threading.Thread(target=tried, args=(name, begin, rows))
+        for name, begin in stores.items() if not wanted or name in wanted
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    print(f"{'store':<28}{'keys written':>14}{'in targets':>12}  result")
+    for row in sorted(rows, key=lambda row: row["store"]):
+        of = lambda name: row.get(name, "-")
+        print(f"{row['store']:<28}{of('writes'):>14}{of('behind the cut-over'):>12}  {row['result']}")
+    if "STORES" not in os.environ:
+        print("no other store was named; STORES=\"NAME=URL\" tries one, such as DynamoDB Local")
+    sys.exit(any(row["failed"] for row in rows))
+
+
+main()

@@ -1,0 +1,50 @@
+//! Every listener of the product goes through the gate: nothing else accepts connections or serves HTTP.
+
+use crate::{assert_none, files, read};
+
+/// What opens a listener or serves HTTP. Written in parts so that this file does not find itself.
+const MARKS: [&str; 4] = [
+    concat!("TcpListener::", "bind("),
+    concat!("UnixListener::", "bind("),
+    concat!("TcpSocket::", "new_v"),
+    concat!("server::", "conn::"),
+];
+/// Who may, and why.
+const EXCEPTIONS: [(&str, &str); 4] = [
+    ("local-store/server/src/gate/bound.rs", "the gate's own, and the port for peers"),
+    ("local-store/server/src/gate/connection.rs", "the gate's own"),
+    ("runner/src/bench/ceiling.rs", "answers fixed bytes to `weir bench` and holds no data"),
+    ("runner/src/doctor.rs", "looks whether a port is free and accepts nothing"),
+];
+
+/// Whether a file is of the product, and not of its tests.
+fn is_product(path: &str) -> bool {
+    let is_test = |part: &str| {
+        let name = part.trim_end_matches(".rs");
+        name.starts_with("test") || name.ends_with("_tests") || name == "scripted"
+    };
+    ["local-store/server/src/", "runner/src/", "functions/processor/src/"]
+        .iter()
+        .any(|folder| path.starts_with(folder))
+        && !path.split('/').any(is_test)
+}
+
+#[test]
+fn every_listener_goes_through_the_gate() {
+    let mut complaints = Vec::new();
+    let mut unused: Vec<_> = EXCEPTIONS.iter().map(|(path, _)| *path).collect();
+    for path in files().iter().filter(|path| is_product(path)) {
+        let text = read(path);
+        let product = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+        if !MARKS.iter().any(|mark| product.contains(mark)) {
+            continue;
+        }
+        if unused.contains(&path.as_str()) {
+            unused.retain(|exception| exception != path);
+        } else {
+            complaints.push(format!("{path}: serve with `server::gate::Listener`"));
+        }
+    }
+    complaints.extend(unused.iter().map(|path| format!("{path} is no exception any more")));
+    assert_none("listeners beside the gate", &complaints);
+}
