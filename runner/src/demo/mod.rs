@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 
+use crate::interruption;
 use crate::output::Output;
 use crate::system::{Options, System};
 use crate::template::Stack;
@@ -62,6 +63,7 @@ impl Progress {
             bar.set_style(style);
         }
         bar.enable_steady_tick(Duration::from_millis(120));
+        interruption::follow(&bar, "");
         Self(bar)
     }
 
