@@ -22,6 +22,7 @@ use crate::editions::{self, EditionsArguments};
 use crate::endpoint;
 use crate::exit::Exit;
 use crate::fan_out::{self, FanOutArguments};
+use crate::interruption;
 use crate::invoke::{self, InvokeArguments};
 use crate::keys;
 use crate::load::{self, LoadArguments};
@@ -44,7 +45,7 @@ const TEMPLATES: [&str; 3] = ["template.yaml", "template.yml", "template.json"];
 #[command(
     name = "weir",
     version,
-    after_help = "Examples:\n  weir demo                 see everything work, in under a minute\n  weir check                what is wrong in template.yaml, or probably not meant\n  weir up                   run template.yaml and keep it running\n  weir load --help          put real files into a table\n  weir streams explain --last   why a function did, or did not, run\n  weir clock advance 26h    let a day pass\n\nExit codes: 0 done, 1 failed, 2 wrong flags, 3 done with differences, 4 refused, 5 timed out"
+    after_help = "Examples:\n  weir demo                 see everything work, in under a minute\n  weir check                what is wrong in template.yaml, or probably not meant\n  weir up                   run template.yaml and keep it running\n  weir load --help          put real files into a table\n  weir streams explain --last   why a function did, or did not, run\n  weir clock advance 26h    let a day pass\n\nExit codes: 0 done, 1 failed, 2 wrong flags, 3 done with differences, 4 refused, 5 timed out, 130 Ctrl-C, 143 SIGTERM"
 )]
 struct CommandLine {
     #[command(subcommand)]
@@ -148,13 +149,27 @@ pub async fn run() -> ExitCode {
     if let Err(error) = check_together(&line) {
         CommandLine::command().error(ErrorKind::ArgumentConflict, error).exit();
     }
-    match carry_out(line).await {
+    let nature = interruption::nature_of(&verb_of(&matches));
+    match interruption::or_end(nature, carry_out(line)).await {
+        // Without waiting for threads that read a file or standard input.
+        Ok(Exit::Interrupted(signal)) => std::process::exit(i32::from(signal.exit_code())),
         Ok(exit) => exit.into(),
         Err(error) => {
             show_error(&error);
             ExitCode::FAILURE
         }
     }
+}
+
+/// The words of a verb, such as `archive restore`.
+fn verb_of(matches: &clap::ArgMatches) -> String {
+    let mut words = Vec::new();
+    let mut within = matches;
+    while let Some((word, inner)) = within.subcommand() {
+        words.push(word);
+        within = inner;
+    }
+    words.join(" ")
 }
 
 /// What is asked of more than one flag, and of the environment.
@@ -407,6 +422,27 @@ mod tests {
         // Every verb has examples; a verb's own small actions are among the verb's.
         let lacking: Vec<_> = without.iter().filter(|path| path.split(' ').count() == 2).collect();
         assert!(lacking.is_empty(), "without examples: {lacking:?}");
+    }
+
+    fn verbs(command: &clap::Command, path: &str) -> Vec<String> {
+        let inner: Vec<_> = command.get_subcommands().collect();
+        if inner.is_empty() {
+            return vec![path.to_owned()];
+        }
+        let path = |name: &str| format!("{path} {name}").trim_start().to_owned();
+        inner.iter().flat_map(|inner| verbs(inner, &path(inner.get_name()))).collect()
+    }
+
+    #[test]
+    fn every_verb_says_what_a_signal_does_to_it() {
+        let mut listed: Vec<&str> = interruption::NATURES.iter().map(|(verb, _)| *verb).collect();
+        let mut all = verbs(&CommandLine::command(), "");
+        listed.sort_unstable();
+        all.sort_unstable();
+        assert_eq!(listed, all);
+        let flags = ["weir", "archive", "compact", "--table", "t"];
+        let matches = CommandLine::command().try_get_matches_from(flags).unwrap();
+        assert_eq!(verb_of(&matches), "archive compact");
     }
 
     #[test]

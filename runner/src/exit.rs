@@ -4,6 +4,8 @@
 
 use std::process::ExitCode;
 
+pub use crate::interruption::Signal;
+
 /// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
@@ -18,6 +20,8 @@ pub enum Exit {
     Refused,
     /// It was not done in time.
     TimedOut,
+    /// Ctrl-C or SIGTERM ended it.
+    Interrupted(Signal),
 }
 
 impl From<Exit> for ExitCode {
@@ -28,6 +32,7 @@ impl From<Exit> for ExitCode {
             Exit::Differences => 3,
             Exit::Refused => 4,
             Exit::TimedOut => 5,
+            Exit::Interrupted(signal) => signal.exit_code(),
         })
     }
 }

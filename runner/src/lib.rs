@@ -19,6 +19,7 @@ mod endpoint;
 pub mod exit;
 pub mod fan_out;
 pub mod function;
+pub mod interruption;
 pub mod invoke;
 mod item_key;
 pub mod journal;

@@ -10,6 +10,7 @@ use server::gate::Allowed;
 use server::traffic::Throughput;
 
 use crate::archive::maintenance;
+use crate::interruption;
 use crate::output;
 use crate::running::{Look, RUNNING_FILE, Running};
 use crate::status;
@@ -208,7 +209,7 @@ pub async fn run(
     refuse_beside_another()?;
     keep_from_watchers(Path::new(RUNNING_FILE))?;
     // From here on Ctrl-C ends it in order, also while functions are still being compiled.
-    let mut interrupted = tokio::spawn(server::command_line::interrupted());
+    let mut interrupted = tokio::spawn(interruption::requested());
     let system = tokio::select! {
         started = System::start(stack, options) => started?,
         _ = &mut interrupted => return Err("ended before everything had started".to_owned()),
@@ -236,7 +237,7 @@ pub async fn run(
         () = status::keep(&system, &arguments.directory) => {}
     }
     tracing::info!("ending when what is under way is done; Ctrl-C once more ends at once");
-    let again = tokio::spawn(server::command_line::interrupted());
+    let again = tokio::spawn(interruption::requested());
     let ended = tokio::select! {
         () = system.shutdown() => Ok(()),
         // What was under way is delivered again at the next start, as after a crash.

@@ -109,6 +109,12 @@ fn what_a_tenant_had_is_gone_with_one_receipt() {
         "{receipt}"
     );
     assert_eq!(receipt["left"], 0);
+    let places = receipt["kept"].as_array().unwrap();
+    assert!(
+        places.len() > 5 && places.iter().all(|place| place["remove"].is_string()),
+        "{receipt}"
+    );
+    assert_eq!(places[0]["found"], 0, "no jobs of fan-out: {receipt}");
     let left = up.store.scan("movies");
     assert!(left.iter().all(|item| item["studio"]["S"] == "B"), "{left:?}");
     assert_eq!((left.len(), archived(&up).len()), (FILMS / 4, FILMS / 4));

@@ -103,10 +103,10 @@ fn records_of_an_entry_are_read_from_anywhere() {
 fn a_time_leads_to_its_first_record() {
     let mut replica = Replica::new();
     replica.apply(1, &entry(0, vec![create()]));
-    for index in 2..40u64 {
-        let at = index * index * 700;
-        let commands = (0..index % 4).map(|n| large(n as u8, index as usize)).collect();
-        replica.apply(index, &entry(at, commands));
+    for index in 2..40u8 {
+        let at = u64::from(index) * u64::from(index) * 700;
+        let commands = (0..index % 4).map(|number| large(number, usize::from(index))).collect();
+        replica.apply(index.into(), &entry(at, commands));
     }
     check_times(&replica, 1_200);
     let a_day_later = STREAM_RETENTION_MS + 500_000;

@@ -74,7 +74,7 @@ impl Descriptors {
 /// Raises the soft limit to the hard one, and returns what it is then.
 fn raise() -> usize {
     let found = getrlimit(Resource::Nofile);
-    let set = |current| setrlimit(Resource::Nofile, Rlimit { current, ..found.clone() });
+    let set = |current| setrlimit(Resource::Nofile, Rlimit { current, ..found });
     if found.current != found.maximum && set(found.maximum).is_err() {
         let fallback = found.maximum.unwrap_or(u64::MAX).min(LIMIT_FALLBACK);
         if found.current.is_some_and(|current| current < fallback)

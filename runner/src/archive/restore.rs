@@ -42,6 +42,7 @@ use super::table_argument::TableArgument;
 use super::{of_day, of_days};
 use crate::endpoint;
 use crate::exit::Exit;
+use crate::interruption;
 use crate::item_key;
 use crate::load::{from_sdk_item, to_sdk_item, to_sdk_value};
 use crate::output::say;
@@ -143,6 +144,7 @@ pub(super) async fn restore(
     key_check::check(&target, source, &wanted, arguments.whole_key).await?;
     let counts = Counts::default();
     let progress = progress(&wanted);
+    interruption::follow(&progress, "bytes of the archive");
     let (mut reading, mut seen) = (Reading::newest_first(source, wanted), Seen::default());
     let dry_run = arguments.dry_run.then(DryRun::default);
     let (selection, dry_run) = (&selection, dry_run.as_ref());

@@ -27,6 +27,7 @@ pub use self::report::Format;
 use self::report::{Report, Row, STORE, SumCheck};
 pub use self::workload::{Follower, Operation};
 use crate::endpoint;
+use crate::interruption;
 use crate::output::Output;
 use crate::plain_http::Endpoint;
 
@@ -120,13 +121,8 @@ pub async fn run(
         flag => Some(endpoint::find(flag.as_deref())?),
     };
     let progress = progress_bar();
-    let run = measure_all(arguments, url.as_deref(), &folder, &progress, &mut report);
-    let result = tokio::select! {
-        result = run => result,
-        _ = tokio::signal::ctrl_c() => {
-            Err("interrupted; tables weir-bench-… may be left".to_owned())
-        }
-    };
+    interruption::follow(&progress, "");
+    let result = measure_all(arguments, url.as_deref(), &folder, &progress, &mut report).await;
     progress.finish_and_clear();
     result?;
     let wrong = report.sum.is_some_and(|sum| !sum.holds());

@@ -6,7 +6,8 @@
 //! A slot that cannot be moved is left and named, and the others are moved: the target must be left
 //! with a value that the function counts, which would refuse it with everybody's votes in it.
 //! What is moved expires with its target, at the later of their times; what is in a slot beside its
-//! value and that time would be lost, so such a slot is left. A slot whose time is over is TTL's.
+//! value and that time would be lost, so such a slot is left. The marks of loads, which say which lines
+//! of a file a slot counts, are lost only where that is asked for. A slot whose time is over is TTL's.
 //! The function sees two changes, of which one may come before the other: a total may be off by one
 //! slot for as long as the other is on its way, and is right then.
 //! The function's own SLOT_COUNT stays as it is until nobody votes into higher slots any more.
@@ -26,6 +27,8 @@ use rules::time_to_live;
 use super::Place;
 use crate::contention::{Attempts, is_contended};
 use crate::endpoint;
+use crate::interruption;
+use crate::load::mark::MARK_PREFIX;
 use crate::load::{error_text, from_sdk_item, to_sdk_value, ttl_attribute};
 
 /// Slots that are moved at the same time.
@@ -75,6 +78,8 @@ struct Slots<'p> {
     ttl: Option<String>,
     /// The time at which folding began, in epoch seconds.
     now: u64,
+    /// Whether slots with marks of loads are moved, without the marks.
+    forgets_loads: bool,
 }
 
 impl Report {
@@ -97,16 +102,18 @@ impl Report {
 ///
 /// # Errors
 /// When the table cannot be read or written. What was moved before stays moved.
-pub(super) async fn run(place: &Place, to: u32) -> Result<Report, String> {
+pub(super) async fn run(place: &Place, to: u32, forgets_loads: bool) -> Result<Report, String> {
     let progress = ProgressBar::new_spinner().with_style(
         ProgressStyle::with_template("{elapsed} {msg}")
             .unwrap_or_else(|_| ProgressStyle::default_spinner()),
     );
+    interruption::follow(&progress, "");
     let slots = Slots {
         place,
         ttl: ttl_attribute(&place.client, &place.slots_table).await?,
         now: u64::try_from(endpoint::store_seconds(&place.endpoint, &place.client).await)
             .unwrap_or(0),
+        forgets_loads,
     };
     // Every slot there may be, whatever the configured number.
     let every = Counters { slot_count: rules::counters::SLOT_COUNT_MAX, ..place.rule.clone() };
@@ -194,9 +201,15 @@ impl Slots<'_> {
         let expiry = self.expiry(item);
         let is_moved = |name: &str| {
             let is_expiry = expiry.is_some() && self.ttl.as_deref() == Some(name);
-            is_expiry || [&rule.slot_key, &rule.slot_value].iter().any(|own| *own == name)
+            let is_forgotten = self.forgets_loads && name.starts_with(MARK_PREFIX);
+            is_expiry
+                || is_forgotten
+                || [&rule.slot_key, &rule.slot_value].iter().any(|own| *own == name)
         };
         match item.keys().find(|name| !is_moved(name)) {
+            Some(name) if name.starts_with(MARK_PREFIX) => Err(
+                "it knows which lines of a file it counts (`weir load --count-into`), and a load of the file that is run again would count them again; when no load will be, write --forget-loads".to_owned()
+            ),
             Some(name) => Err(format!(
                 "it has `{name}` beside its value, which would be lost if it were moved; remove that, or move the slot yourself"
             )),
@@ -457,7 +470,7 @@ mod tests {
             put(&store, slot, &attributes).await;
         }
         let mut expected = slots(&store).await;
-        let report = run(&place, 2).await.unwrap();
+        let report = run(&place, 2, false).await.unwrap();
         assert_eq!((report.folded, report.left), (4, 5), "{report:?}");
         for slot in ["A#2", "B#2", "B#4", "I#2"] {
             expected.remove(slot).unwrap();
@@ -491,7 +504,8 @@ mod tests {
         store.table("votes").await;
         let mut place = place(&store.url);
         place.rule.slot_key = "p".to_owned();
-        let slots = Slots { place: &place, ttl: Some("until".to_owned()), now: 0 };
+        let slots =
+            Slots { place: &place, ttl: Some("until".to_owned()), now: 0, forgets_loads: false };
         let n = |number: u64| SdkValue::N(number.to_string());
         put(&store, "A#0", &[("votes", n(1)), ("until", n(8))]).await;
         put(&store, "A#2", &[("votes", n(3)), ("until", n(9))]).await;
@@ -530,7 +544,7 @@ mod tests {
             let put = put.item("p", SdkValue::S(slot.to_owned())).item("votes", value);
             put.send().await.unwrap();
         }
-        let report = run(&place, 2).await.unwrap();
+        let report = run(&place, 2, false).await.unwrap();
         assert_eq!((report.folded, report.left), (2, 4));
         let mut named = report.left_named;
         named.sort();

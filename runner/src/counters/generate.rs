@@ -20,6 +20,7 @@ use super::doubts::{Doubts, Range};
 use super::flags::TotalFlags;
 use super::reading::total_of;
 use super::voting::{Cast, Voting};
+use crate::interruption;
 use crate::mapping::mix;
 use crate::output::counted;
 
@@ -169,6 +170,7 @@ pub(super) async fn run(
     let slots = place.rule.slot_count;
     let expected = arguments.expected(slots);
     let progress = ProgressBar::new(arguments.votes);
+    interruption::follow(&progress, "votes cast");
     if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len} votes, {per_sec}") {
         progress.set_style(style);
     }

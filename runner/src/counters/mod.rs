@@ -69,6 +69,10 @@ enum CountersVerb {
         /// Slots that are left of each counter
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(SLOT_COUNT_MAX)))]
         to: u32,
+        /// Move slots that know which lines of a file they count, and lose that: a load of the file
+        /// that is run again counts these lines again
+        #[arg(long)]
+        forget_loads: bool,
         #[command(flatten)]
         slots: SlotFlags,
     },
@@ -192,9 +196,9 @@ pub async fn run(
             }
             Ok(say_otherwise(&counter, &reading))
         }
-        CountersVerb::Fold { to, slots } => {
+        CountersVerb::Fold { to, forget_loads, slots } => {
             slots_to_count_in(&stack, &slots.slots_table, Some(to))?;
-            let report = fold::run(&all(slots), to).await?;
+            let report = fold::run(&all(slots), to, forget_loads).await?;
             Ok(show_folded(&report, output))
         }
         CountersVerb::Vote { poll, voter, counter, points, withdraw, slots, count, ballots } => {

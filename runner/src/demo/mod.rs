@@ -20,6 +20,7 @@ use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use server::gate::Allowed;
 
+use crate::interruption;
 use crate::output::Output;
 use crate::system::{Options, System};
 use crate::template::Stack;
@@ -63,6 +64,7 @@ impl Progress {
             bar.set_style(style);
         }
         bar.enable_steady_tick(Duration::from_millis(120));
+        interruption::follow(&bar, "");
         Self(bar)
     }
 

@@ -29,6 +29,7 @@ use tokio::sync::mpsc;
 use super::turn::put_head;
 use super::{Place, PrepareArguments, prune, reading};
 use crate::contention::{Attempts, Undone, why_undone};
+use crate::interruption;
 use crate::load::{error_text, from_sdk_item, key_attributes, to_sdk_item};
 use crate::sdk_error::is_throttle;
 
@@ -268,6 +269,7 @@ async fn write(
     items: mpsc::Receiver<Item>,
 ) -> Result<Digest, String> {
     let progress = ProgressBar::new_spinner();
+    interruption::follow(&progress, "items");
     if let Ok(style) = ProgressStyle::with_template("{spinner} {pos} items, {per_sec}") {
         progress.set_style(style);
     }

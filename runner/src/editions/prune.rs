@@ -20,6 +20,7 @@ use rules::versions::version_text;
 use super::prepare::{BATCHES_AT_ONCE, write_batch};
 use super::{Place, reading};
 use crate::contention::{Attempts, Undone, why_undone};
+use crate::interruption;
 use crate::load::error_text;
 use crate::output::say;
 
@@ -123,6 +124,7 @@ pub(super) async fn remove_items(place: &Place, number: u64) -> Result<u64, Stri
         progress.set_style(style);
     }
     progress.set_message(format!("removing edition {number}"));
+    interruption::follow(&progress, "items");
     let parts = stream::iter(0..EDITION_PARTS).map(Ok);
     let removed = parts.try_for_each(|part| remove_part(place, number, part, &progress)).await;
     progress.finish_and_clear();

@@ -115,7 +115,7 @@ fn end(damaged: u64, is_open: bool) -> Exit {
 }
 
 /// Shows every job with its key; `None` for an item that is none.
-async fn each(
+pub(super) async fn each(
     client: &Client,
     table: &str,
     mut visit: impl FnMut(&str, Option<Job>),

@@ -4,6 +4,7 @@
 //! asks it page by page, so a repair can be stopped and begun again anywhere.
 
 mod jobs;
+mod prune;
 mod repair;
 mod rules_check;
 
@@ -22,7 +23,7 @@ use rules_check::Asked;
 /// What to do with rules, jobs and copies.
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "Examples:\n  weir fan-out check\n  weir fan-out check --rules rules.yaml --offline\n  weir fan-out jobs --open\n  weir fan-out status\n  weir fan-out repair --rule products\n\nExit codes: 0 done, 1 failed, 3 something is wrong with the rules, jobs are open (`status`), copies could not be looked at or written (`repair`)"
+    after_help = "Examples:\n  weir fan-out check\n  weir fan-out check --rules rules.yaml --offline\n  weir fan-out jobs --open\n  weir fan-out status\n  weir fan-out repair --rule products\n  weir fan-out prune --dry-run\n\nExit codes: 0 done, 1 failed, 3 something is wrong with the rules, jobs are open (`status`), copies could not be looked at or written (`repair`)"
 )]
 pub struct FanOutArguments {
     #[command(subcommand)]
@@ -87,6 +88,20 @@ enum FanOutVerb {
         #[command(flatten)]
         endpoint: EndpointFlag,
     },
+    /// Remove the jobs of origins that were deleted, with the values in them; TTL does so after a week.
+    /// Copies of these origins that come later are left as they are
+    Prune {
+        /// Only of this rule [default: all]
+        #[arg(long, value_name = "NAME")]
+        rule: Option<String>,
+        /// Only count them
+        #[arg(long)]
+        dry_run: bool,
+        #[command(flatten)]
+        table: JobsFlag,
+        #[command(flatten)]
+        endpoint: EndpointFlag,
+    },
     /// Look at every copy and write what it must hold, through the function of the running `weir up`
     Repair {
         /// Only of this rule [default: all]
@@ -109,6 +124,7 @@ impl FanOutArguments {
         match &self.verb {
             FanOutVerb::Check { endpoint, .. }
             | FanOutVerb::Jobs { endpoint, .. }
+            | FanOutVerb::Prune { endpoint, .. }
             | FanOutVerb::Status { endpoint, .. } => endpoint.endpoint.as_deref(),
             FanOutVerb::Repair { .. } => None,
         }
@@ -169,6 +185,10 @@ pub async fn run(
         }
         FanOutVerb::Status { table, endpoint } => {
             jobs::status(&client(endpoint)?, &jobs_table(table)?, output).await
+        }
+        FanOutVerb::Prune { rule, dry_run, table, endpoint } => {
+            let (client, table) = (client(endpoint)?, jobs_table(table)?);
+            prune::run(&client, &table, rule.as_deref(), dry_run, output).await
         }
         FanOutVerb::Repair { rule, after, function, rules } => {
             let names = match rule {

@@ -10,6 +10,7 @@ use model::json;
 use serde_json::{Value, json};
 
 use crate::exit::Exit;
+use crate::interruption;
 use crate::invoke::invoke;
 use crate::output::{self, Output, counted, say};
 use crate::running::Running;
@@ -120,6 +121,7 @@ async fn repair_rule(
             if let Some(key) = &after {
                 let copies = counted(sums[0], "copy", "copies");
                 say(&format!("{rule}: {copies}, go on after {key}"));
+                interruption::reached(format!("{rule}: {copies}; --after '{key}' begins there"));
             }
         }
         if answer.is_some() && after != before {

@@ -1,8 +1,12 @@
 //! Builds the functions' binaries with cargo, or finds those that lie beside `weir`.
 //!
-//! A binary is built with the profile and into the target folder that the running `weir` was built
-//! with, so what both depend on is compiled once. An installed `weir` builds nothing: it takes the
-//! binaries from its own folder.
+//! A package of Weir's own workspace is built with the profile and into the target folder that the
+//! running `weir` was built with, so what both depend on is compiled once. Any other package is built
+//! as its owner's `cargo build` does, in its own target folder: it can replace neither a program of
+//! Weir nor one of another project, and `weir up` notices when its owner builds it again. An
+//! installed `weir` without the sources of a package takes the binary from its own folder.
+
+mod metadata;
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -12,6 +16,7 @@ use std::{
 };
 
 use md5::{Digest as _, Md5};
+use metadata::{Target, Workspace};
 use serde::Deserialize;
 use server::private_files;
 use tokio::{
@@ -90,9 +95,22 @@ pub enum Error {
         /// The name of the binary.
         binary: String,
     },
-    /// Another package has a binary of the same name, and this one could not be kept beside it.
+    /// Several members of a workspace have it, and `CodeUri` names none of them.
     #[error(
-        "another package has a binary of the name of file=`{binary}`, and it cannot be set apart: {source}; give one of them another name in its Cargo.toml and as BuildProperties.Binary"
+        "several packages of workspace=`{manifest}` have a binary=`{binary}`: {}; write the folder of one of them as CodeUri", makers.join(", ")
+    )]
+    Ambiguous {
+        /// The workspace.
+        manifest: PathBuf,
+        /// The name of the binary.
+        binary: String,
+        /// The manifests of the packages.
+        makers: Vec<String>,
+    },
+    /// Another package may build a binary of the same name into the same folder, and the copy that
+    /// would survive it cannot be made.
+    #[error(
+        "another package may replace file=`{binary}` with its own binary of that name, and it cannot be copied: {source}; free the place that the copy needs, or give the binary another name in Cargo.toml and as BuildProperties.Binary"
     )]
     NotSetApart {
         /// The file.
@@ -122,7 +140,53 @@ struct Origin {
     profile: String,
 }
 
-/// Builds or finds all binaries, and answers the path of each. `progress` gets each line that
+/// The running `weir`.
+struct Program {
+    path: PathBuf,
+    /// The root of the workspace that it was built from.
+    checkout: PathBuf,
+}
+
+impl Program {
+    fn running() -> Self {
+        let crate_folder = Path::new(env!("CARGO_MANIFEST_DIR"));
+        Self {
+            path: env::current_exe().unwrap_or_default(),
+            checkout: crate_folder.parent().unwrap_or(crate_folder).to_owned(),
+        }
+    }
+}
+
+/// What cargo is told of where a workspace is built, and how; nothing for its own target folder.
+fn place_flags(workspace: &Workspace, program: &Program) -> Vec<PathBuf> {
+    let in_folder = |folder: PathBuf| vec!["--target-dir".into(), folder];
+    match origin(&program.path) {
+        Some(origin) if is_same(&workspace.root, &program.checkout) => {
+            let profile = ["--profile".into(), origin.profile.into()];
+            profile.into_iter().chain(in_folder(origin.target_folder)).collect()
+        }
+        // Other projects may build there. cargo takes the package of another one for the same if name
+        // and version are, and a package named `archive` would replace Weir's program.
+        _ if workspace.shares_target_folder() => {
+            in_folder(workspace.target_folder.join(folder_name(&workspace.root)))
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// The name of a folder that is for one package or workspace alone.
+fn folder_name(of: &Path) -> String {
+    let hash = u128::from_be_bytes(Md5::digest(of.as_os_str().as_encoded_bytes()).into());
+    format!("weir-{hash:032x}")
+}
+
+/// Whether two paths lead to one place; paths that lead nowhere are compared as they are written.
+fn is_same(one: &Path, other: &Path) -> bool {
+    let resolved = |path: &Path| fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    resolved(one) == resolved(other)
+}
+
+/// Builds or finds all binaries, and returns the path of each. `progress` gets each line that
 /// cargo prints.
 ///
 /// # Errors
@@ -132,11 +196,11 @@ pub async fn build(
     wanted: &[Wanted],
     progress: &mut (dyn FnMut(&str) + Send),
 ) -> Result<BTreeMap<Wanted, PathBuf>, Error> {
-    build_for(&env::current_exe().unwrap_or_default(), wanted, progress).await
+    build_for(&Program::running(), wanted, progress).await
 }
 
 async fn build_for(
-    program: &Path,
+    program: &Program,
     wanted: &[Wanted],
     progress: &mut (dyn FnMut(&str) + Send),
 ) -> Result<BTreeMap<Wanted, PathBuf>, Error> {
@@ -144,54 +208,99 @@ async fn build_for(
     for Wanted { package_folder, binary } in wanted {
         packages.entry(package_folder).or_default().insert(binary);
     }
-    let mut makers: BTreeMap<&str, usize> = BTreeMap::new();
-    packages.values().flatten().for_each(|name| *makers.entry(name).or_default() += 1);
     let mut found = BTreeMap::new();
-    for (folder, names) in &packages {
-        let is_shared = |name: &&str| makers.get(name).is_some_and(|makers| *makers > 1);
-        let (shared, own): (BTreeSet<&str>, BTreeSet<&str>) =
-            names.iter().copied().partition(is_shared);
-        for (names, is_alone) in [(own, false), (shared, true)] {
-            if names.is_empty() {
-                continue;
-            }
-            let paths = package(program, folder, &names, is_alone, progress).await?;
-            for (binary, path) in paths {
-                found.insert(Wanted { package_folder: (*folder).to_owned(), binary }, path);
-            }
+    for (folder, names) in packages {
+        for (binary, path) in package(program, folder, &names, progress).await? {
+            found.insert(Wanted { package_folder: folder.to_owned(), binary }, path);
         }
     }
     Ok(found)
 }
 
-/// The binaries of one package; `is_alone` if another package has binaries of these names.
+/// Builds or finds the binaries of one package.
 async fn package(
-    program: &Path,
+    program: &Program,
     folder: &Path,
     names: &BTreeSet<&str>,
-    is_alone: bool,
     progress: &mut (dyn FnMut(&str) + Send),
 ) -> Result<BTreeMap<String, PathBuf>, Error> {
     let manifest = folder.join("Cargo.toml");
-    if manifest.is_file() {
-        let made = compile(&manifest, names, is_alone, origin(program).as_ref(), progress).await?;
-        if !is_alone {
-            return Ok(made);
-        }
-        let apart = |(name, path): (String, PathBuf)| Ok((name, set_apart(&path, folder)?));
-        return made.into_iter().map(apart).collect();
+    if !manifest.is_file() {
+        let path_of =
+            |name: &&str| Ok(((*name).to_owned(), found_beside(&program.path, folder, name)?));
+        return names.iter().map(path_of).collect();
     }
-    let path_of = |name: &&str| Ok(((*name).to_owned(), found_beside(program, folder, name)?));
-    names.iter().map(path_of).collect()
+    // cargo reads its configuration from the folder it runs in: with another one, everything would
+    // be compiled once more.
+    let manifest = std::path::absolute(&manifest).unwrap_or(manifest);
+    let workspace = Workspace::of(&manifest, progress).await?;
+    let flags = place_flags(&workspace, program);
+    let mut builds = [Build::of_workspace(), Build::alone()];
+    for name in names {
+        let maker = maker(&workspace, &manifest, name)?;
+        let [together, alone] = &mut builds;
+        let build = if maker.is_alone { alone } else { together };
+        build.makers.insert((*name).to_owned(), maker.manifest);
+    }
+    let mut found = BTreeMap::new();
+    for build in builds.iter().filter(|build| !build.makers.is_empty()) {
+        for (name, made) in compile(&manifest, build, &flags, progress).await? {
+            let path = if build.is_of_workspace { made } else { set_apart(&made, folder)? };
+            found.insert(name, path);
+        }
+    }
+    Ok(found)
 }
 
-/// Puts a binary where that of another package with its name does not take its place: cargo has one
-/// place for all binaries of a name.
+/// One run of cargo.
+struct Build {
+    /// Of all members, so that dependencies have the features that they have for the whole
+    /// workspace; for the package alone, most of them would be compiled a second time. That is the
+    /// price where another member has a binary of the same name.
+    is_of_workspace: bool,
+    /// The manifest of the package that makes each binary.
+    makers: BTreeMap<String, PathBuf>,
+}
+
+impl Build {
+    fn of_workspace() -> Self {
+        Self { is_of_workspace: true, makers: BTreeMap::new() }
+    }
+
+    fn alone() -> Self {
+        Self { is_of_workspace: false, makers: BTreeMap::new() }
+    }
+}
+
+/// The package that makes a binary.
+struct Maker {
+    manifest: PathBuf,
+    /// Whether it has to be built without the other members of its workspace, of which another one
+    /// makes a binary of this name.
+    is_alone: bool,
+}
+
+fn maker(workspace: &Workspace, manifest: &Path, name: &str) -> Result<Maker, Error> {
+    let makers = workspace.makers(name);
+    let is_alone = makers.len() > 1;
+    let own = makers.iter().find(|maker| is_same(maker, manifest));
+    match own.or(makers.first().filter(|_| !is_alone)) {
+        Some(maker) => Ok(Maker { manifest: (*maker).to_owned(), is_alone }),
+        None if is_alone => Err(Error::Ambiguous {
+            manifest: manifest.to_owned(),
+            binary: name.to_owned(),
+            makers: makers.iter().map(|maker| format!("`{}`", maker.display())).collect(),
+        }),
+        None => Err(Error::NotMade { manifest: manifest.to_owned(), binary: name.to_owned() }),
+    }
+}
+
+/// Puts a binary where no other package with a binary of its name replaces it: cargo has one place
+/// for all binaries of a name.
 fn set_apart(made: &Path, package_folder: &Path) -> Result<PathBuf, Error> {
     let failed = |source| Error::NotSetApart { binary: made.to_owned(), source };
     let package = std::path::absolute(package_folder).map_err(failed)?;
-    let hash = u128::from_be_bytes(Md5::digest(package.as_os_str().as_encoded_bytes()).into());
-    let folder = made.with_file_name(format!("weir-{hash:032x}"));
+    let folder = made.with_file_name(folder_name(&package));
     fs::create_dir_all(&folder).map_err(failed)?;
     let apart = folder.join(made.file_name().unwrap_or_default());
     match fs::remove_file(&apart) {
@@ -231,60 +340,51 @@ fn origin(program: &Path) -> Option<Origin> {
     Some(Origin { target_folder: folder.parent()?.to_owned(), profile: profile.to_owned() })
 }
 
-fn arguments(
-    manifest: &Path,
-    names: &BTreeSet<&str>,
-    is_alone: bool,
-    origin: Option<&Origin>,
-) -> Vec<PathBuf> {
+/// The cargo that runs; under `cargo run` the variable names it.
+fn cargo() -> PathBuf {
+    env::var_os("CARGO").map_or_else(|| PathBuf::from("cargo"), PathBuf::from)
+}
+
+fn arguments(manifest: &Path, build: &Build, flags: &[PathBuf]) -> Vec<PathBuf> {
     let mut arguments: Vec<PathBuf> =
         vec!["build".into(), "--message-format=json-render-diagnostics".into()];
-    // Of the whole workspace, so that dependencies have the features that they were built with for
-    // weir itself; for the package alone, most of them would be compiled a second time. That is
-    // the price where another member has a binary of the same name.
-    if !is_alone {
+    if build.is_of_workspace {
         arguments.push("--workspace".into());
     }
     arguments.extend(["--manifest-path".into(), manifest.to_owned()]);
-    for name in names {
+    for name in build.makers.keys() {
         arguments.extend(["--bin".into(), name.into()]);
     }
-    if let Some(Origin { target_folder, profile }) = origin {
-        arguments.extend(["--profile".into(), profile.into()]);
-        arguments.extend(["--target-dir".into(), target_folder.clone()]);
-    }
+    arguments.extend_from_slice(flags);
     arguments
 }
 
 async fn compile(
     manifest: &Path,
-    names: &BTreeSet<&str>,
-    is_alone: bool,
-    origin: Option<&Origin>,
+    build: &Build,
+    flags: &[PathBuf],
     progress: &mut (dyn FnMut(&str) + Send),
 ) -> Result<BTreeMap<String, PathBuf>, Error> {
-    // Under `cargo run` this names the cargo that runs.
-    let cargo = env::var_os("CARGO").map_or_else(|| PathBuf::from("cargo"), PathBuf::from);
+    let cargo = cargo();
     let no_cargo = |source| Error::NoCargo { cargo: cargo.clone(), source };
-    // cargo reads its configuration from the folder it runs in: with another one, everything would
-    // be compiled once more.
-    let manifest = &std::path::absolute(manifest).unwrap_or_else(|_| manifest.to_owned());
     let folder = manifest.parent().unwrap_or(Path::new("."));
-    let mut build = Command::new(&cargo);
-    build
-        .args(arguments(manifest, names, is_alone, origin))
+    let mut command = Command::new(&cargo);
+    command
+        .args(arguments(manifest, build, flags))
         .current_dir(folder)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .kill_on_drop(true);
     // A binary that only its user can read cannot be deployed.
-    let mut child = private_files::start_of_user(|| build.spawn()).map_err(no_cargo)?;
+    let mut child = private_files::start_of_user(|| command.spawn()).map_err(no_cargo)?;
     let mut made = BTreeMap::new();
     let mut tail = VecDeque::new();
     let messages = each_line(child.stdout.take(), |line| {
-        if let Some((name, path)) = artifact(line) {
-            made.insert(name, path);
+        if let Some(artifact) = Artifact::of(line)
+            && build.makers.get(&artifact.name).is_some_and(|it| is_same(it, &artifact.manifest))
+        {
+            made.insert(artifact.name, artifact.executable);
         }
     });
     let output = each_line(child.stderr.take(), |line| {
@@ -301,11 +401,11 @@ async fn compile(
         let output = tail.make_contiguous().join("\n");
         return Err(Error::Failed { manifest, output });
     }
-    let path_of = |name: &&str| match made.get(*name) {
-        Some(path) => Ok(((*name).to_owned(), path.clone())),
-        None => Err(Error::NotMade { manifest: manifest.clone(), binary: (*name).to_owned() }),
+    let path_of = |name: &String| match made.get(name) {
+        Some(path) => Ok((name.clone(), path.clone())),
+        None => Err(Error::NotMade { manifest: manifest.clone(), binary: name.clone() }),
     };
-    names.iter().map(path_of).collect()
+    build.makers.keys().map(path_of).collect()
 }
 
 async fn each_line(stream: Option<impl AsyncRead + Unpin>, mut take: impl FnMut(&str)) {
@@ -317,144 +417,30 @@ async fn each_line(stream: Option<impl AsyncRead + Unpin>, mut take: impl FnMut(
     }
 }
 
-/// The binary that one of cargo's messages tells of.
-fn artifact(line: &str) -> Option<(String, PathBuf)> {
-    #[derive(Deserialize)]
-    struct Message {
-        reason: String,
-        target: Target,
-        executable: Option<PathBuf>,
+/// A binary that cargo has made, or found to be new enough.
+struct Artifact {
+    name: String,
+    /// Of its package.
+    manifest: PathBuf,
+    executable: PathBuf,
+}
+
+impl Artifact {
+    /// The binary that one of cargo's messages is about.
+    fn of(line: &str) -> Option<Self> {
+        #[derive(Deserialize)]
+        struct Message {
+            reason: String,
+            manifest_path: PathBuf,
+            target: Target,
+            executable: Option<PathBuf>,
+        }
+        let message: Message = serde_json::from_str(line).ok()?;
+        let is_binary = message.reason == "compiler-artifact" && message.target.is_binary();
+        let executable = message.executable.filter(|_| is_binary)?;
+        Some(Self { name: message.target.name, manifest: message.manifest_path, executable })
     }
-    #[derive(Deserialize)]
-    struct Target {
-        name: String,
-        kind: Vec<String>,
-    }
-    let message: Message = serde_json::from_str(line).ok()?;
-    let binary = message.target.kind.iter().any(|kind| kind == "bin");
-    (message.reason == "compiler-artifact" && binary)
-        .then_some((message.target.name, message.executable?))
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn wanted(folder: &Path, binary: &str) -> Wanted {
-        Wanted { package_folder: folder.to_owned(), binary: binary.to_owned() }
-    }
-
-    fn write_package(folder: &Path, main: &str) {
-        fs::create_dir_all(folder.join("src/bin")).unwrap();
-        let manifest =
-            "[package]\nname = \"two\"\nversion = \"0.0.0\"\nedition = \"2021\"\n[workspace]\n";
-        fs::write(folder.join("Cargo.toml"), manifest).unwrap();
-        for name in ["one", "two"] {
-            fs::write(folder.join(format!("src/bin/{name}.rs")), main).unwrap();
-        }
-    }
-
-    #[test]
-    fn the_target_folder_and_profile_are_those_of_the_program() {
-        let folder = tempfile::tempdir().unwrap();
-        let target = folder.path().join("target");
-        for name in ["debug", "release", "dist"] {
-            fs::create_dir_all(target.join(name).join(".fingerprint")).unwrap();
-        }
-        let cases = [
-            ("debug/weir", Some("dev")),
-            ("release/weir", Some("release")),
-            ("dist/weir", Some("dist")),
-            ("debug/deps/runner-0123", Some("dev")),
-            ("debug/examples/x", Some("dev")),
-            ("bin/weir", None),
-        ];
-        for (program, profile) in cases {
-            let expected = profile.map(|profile| Origin {
-                target_folder: target.clone(),
-                profile: profile.to_owned(),
-            });
-            assert_eq!(origin(&target.join(program)), expected, "{program}");
-        }
-    }
-
-    #[tokio::test]
-    async fn binaries_are_built_where_the_program_was_built() {
-        let folder = tempfile::tempdir().unwrap();
-        let program = folder.path().join("target/debug/weir");
-        fs::create_dir_all(program.with_file_name(".fingerprint")).unwrap();
-        let package_folder = folder.path().join("package");
-        write_package(&package_folder, "fn main() {}");
-        let names = BTreeSet::from(["one", "two"]);
-        let mut lines = Vec::new();
-        let mut progress = |line: &str| lines.push(line.to_owned());
-        let built = package(&program, &package_folder, &names, false, &mut progress).await.unwrap();
-        for name in names {
-            let file = format!("{name}{}", env::consts::EXE_SUFFIX);
-            assert_eq!(built[name], program.with_file_name(file));
-            assert!(built[name].is_file());
-        }
-        assert!(lines.iter().any(|line| line.contains("Compiling two")), "{lines:?}");
-
-        let missing = BTreeSet::from(["three"]);
-        let error =
-            package(&program, &package_folder, &missing, false, &mut |_| {}).await.unwrap_err();
-        assert!(error.to_string().contains("three"), "{error}");
-        write_package(&package_folder, "fn main() { nonsense() }");
-        let broken = BTreeSet::from(["one"]);
-        let error =
-            package(&program, &package_folder, &broken, false, &mut |_| {}).await.unwrap_err();
-        assert!(error.text(false).contains("nonsense"), "{error}");
-        let text = error.text(true);
-        assert!(text.contains("above") && !text.contains("nonsense"), "{text}");
-    }
-
-    /// Of packages of their own and of members of one workspace, also when they are built again.
-    #[tokio::test]
-    async fn binaries_of_one_name_do_not_take_each_others_place() {
-        for is_workspace in [false, true] {
-            let folder = tempfile::tempdir().unwrap();
-            let program = folder.path().join("target/debug/weir");
-            fs::create_dir_all(program.with_file_name(".fingerprint")).unwrap();
-            if is_workspace {
-                let members = "[workspace]\nresolver = \"2\"\nmembers = [\"one\", \"two\"]\n";
-                fs::write(folder.path().join("Cargo.toml"), members).unwrap();
-            }
-            let packages = ["one", "two"].map(|name| folder.path().join(name));
-            for (name, package) in ["one", "two"].iter().zip(&packages) {
-                fs::create_dir_all(package.join("src")).unwrap();
-                let own = if is_workspace { "" } else { "[workspace]\n" };
-                let manifest = format!(
-                    "[package]\nname = \"{name}\"\nversion = \"0.0.0\"\nedition = \"2021\"\n[[bin]]\nname = \"same\"\npath = \"src/main.rs\"\n{own}"
-                );
-                fs::write(package.join("Cargo.toml"), manifest).unwrap();
-                let main = format!("fn main() {{ print!(\"{name}\") }}");
-                fs::write(package.join("src/main.rs"), main).unwrap();
-            }
-            let all = [wanted(&packages[0], "same"), wanted(&packages[1], "same")];
-            for _ in 0..2 {
-                let built = build_for(&program, &all, &mut |_| {}).await.unwrap();
-                let said = all.each_ref().map(|wanted| {
-                    let output = std::process::Command::new(&built[wanted]).output().unwrap();
-                    String::from_utf8(output.stdout).unwrap()
-                });
-                assert_eq!(said, ["one", "two"], "workspace: {is_workspace}");
-            }
-        }
-    }
-
-    #[tokio::test]
-    async fn without_sources_the_binary_beside_the_program_is_taken() {
-        let folder = tempfile::tempdir().unwrap();
-        let program = folder.path().join("weir");
-        let beside = folder.path().join(format!("archive{}", env::consts::EXE_SUFFIX));
-        fs::write(&beside, "").unwrap();
-        let nowhere = folder.path().join("functions/processor");
-        let names = BTreeSet::from(["archive"]);
-        let found = package(&program, &nowhere, &names, false, &mut |_| {}).await.unwrap();
-        assert_eq!(found["archive"], beside);
-        let error = build(&[wanted(&nowhere, "counters")], &mut |_| {}).await.unwrap_err();
-        let text = error.to_string();
-        assert!(text.contains("Cargo.toml") && text.contains("CodeUri"), "{text}");
-    }
-}
+mod tests;

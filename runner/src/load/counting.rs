@@ -59,6 +59,11 @@ impl Counting {
         }))
     }
 
+    /// Slots of each counter.
+    pub(crate) fn slots(&self) -> u32 {
+        self.slots
+    }
+
     /// Checks the columns that the flags name against those that a file has.
     ///
     /// # Errors

@@ -112,7 +112,7 @@ fn write_file(export: &Path, file: &DataFile, into: &mut impl Write) -> Result<(
     let opened = Reading::open(&path).map_err(unread)?;
     if let Some(expected) = &file.md5_checksum {
         let mut sum = Md5::new();
-        copy(&mut opened.from_start(), |part| {
+        copy(&mut opened.rewound(), |part| {
             sum.update(part);
             Ok(())
         })
@@ -125,7 +125,7 @@ fn write_file(export: &Path, file: &DataFile, into: &mut impl Write) -> Result<(
     }
     let mut content = match foreign::unpacked(&opened).map_err(unread)? {
         Some(unpacked) => unpacked,
-        None => Box::new(opened.from_start()),
+        None => Box::new(opened.rewound()),
     };
     let (mut lines, mut last) = (0, b'\n');
     copy(&mut content, |part| {

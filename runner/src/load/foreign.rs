@@ -36,11 +36,11 @@ fn beginning(file: &mut impl Read) -> std::io::Result<Vec<u8>> {
 /// # Errors
 /// When the file cannot be read.
 pub(super) fn unpacked(file: &Reading) -> std::io::Result<Option<Box<dyn Read>>> {
-    let bytes = beginning(&mut file.from_start())?;
+    let bytes = beginning(&mut file.rewound())?;
     Ok(if bytes.starts_with(&[0x1f, 0x8b]) {
-        Some(Box::new(MultiGzDecoder::new(file.from_start())))
+        Some(Box::new(MultiGzDecoder::new(file.rewound())))
     } else if bytes.starts_with(&[0x28, 0xb5, 0x2f, 0xfd]) {
-        Some(Box::new(zstd::stream::read::Decoder::new(file.from_start())?))
+        Some(Box::new(zstd::stream::read::Decoder::new(file.rewound())?))
     } else {
         None
     })
@@ -51,7 +51,7 @@ pub(super) fn unpacked(file: &Reading) -> std::io::Result<Option<Box<dyn Read>>>
 /// # Errors
 /// What it is and what to do with it, or that it cannot be read.
 pub(super) fn check(name: &str, file: &Reading) -> Result<(), String> {
-    let bytes = beginning(&mut file.from_start());
+    let bytes = beginning(&mut file.rewound());
     let bytes = bytes.map_err(|error| format!("cannot read `{name}`: {error}"))?;
     match FOREIGN.iter().find(|(start, ..)| bytes.starts_with(start)) {
         Some((_, what, help)) => Err(format!("`{name}` is {what}: {help}")),

@@ -139,7 +139,7 @@ impl Reading {
     }
 
     /// Another place in the same file, its beginning.
-    pub(super) fn from_start(&self) -> Self {
+    pub(super) fn rewound(&self) -> Self {
         Self { file: Arc::clone(&self.file), at: 0 }
     }
 }

@@ -1,16 +1,18 @@
 //! Writing rows in parallel without changing the order of two lines with one key: a key always
 //! goes through the same lane, and a lane works one step at a time.
 //!
-//! Puts are repeated when the store asks for it. An addition is repeated only where the store says that
-//! it did nothing: one whose outcome is not known is put aside, because repeating it could count twice.
+//! Both are sent again when the store did not take them, also when it is not known whether it did: a
+//! put has the same effect twice, and the store refuses to count a line that a slot has (see `mark`).
+//! A line that the store never takes is put aside. One that it does not take for 20 seconds ends a
+//! count: behind it, the mark of its slot would say that it was counted.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::config::Builder;
 use aws_sdk_dynamodb::operation::update_item::builders::UpdateItemFluentBuilder;
-use aws_sdk_dynamodb::types::{PutRequest, WriteRequest};
+use aws_sdk_dynamodb::types::{PutRequest, ReturnValuesOnConditionCheckFailure, WriteRequest};
 use indicatif::ProgressBar;
 use model::limits::BATCH_WRITE_ITEMS_MAX;
 use model::{AttributeValue, KeyAttributeType, KeyValue, Number, Token};
@@ -20,8 +22,9 @@ use super::attribute::{to_sdk_item, to_sdk_value};
 use super::counting::{Counting, SlotUpdate};
 use super::put_aside::PutAside;
 use super::source::{Row, Source, value_text};
-use super::{BadLine, error_text};
+use super::{BadLine, error_text, mark};
 use crate::addition::{self, Addition};
+use crate::interruption;
 
 /// Lanes that work at the same time: enough to share the store's syncs, few enough for a laptop.
 const LANES: usize = 16;
@@ -29,15 +32,32 @@ const LANES: usize = 16;
 const WAITING_MAX: usize = 64;
 /// How often unprocessed items of a batch are written again, with growing pauses: about 10 s.
 const ATTEMPTS_MAX: u32 = 10;
-/// How often an addition is tried while the store throttles: about 20 s.
+/// How often an addition is tried while the store does not take it: about 20 s.
 const ADDITIONS_MAX: u32 = 12;
+/// Slots of which a lane knows that an earlier run has counted lines in them, at most.
+const SLOTS_KNOWN_MAX: usize = 10_000;
 /// The first pause.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// What a lane reports of one row.
-type Done = Result<u64, BadLine>;
+/// What a lane reports of its rows.
+enum Done {
+    /// So many are in the table.
+    Loaded(u64),
+    /// An earlier run has counted the row.
+    CountedBefore,
+    Bad(BadLine),
+    /// The store does not take the row, and why. The lane has ended.
+    Stopped(String),
+}
 
-/// Puts every row as an item. Gives the number of rows that are in the table.
+/// What became of the rows that are not put aside.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Loaded {
+    pub(crate) loaded: u64,
+    pub(crate) counted_before: u64,
+}
+
+/// Puts every row as an item.
 pub(crate) async fn put(
     client: &Client,
     table: &str,
@@ -46,9 +66,9 @@ pub(crate) async fn put(
     expires: Option<(String, i64)>,
     progress: &ProgressBar,
     aside: &mut PutAside,
-) -> Result<u64, String> {
+) -> Result<Loaded, String> {
     let names: Vec<_> = keys.iter().map(|(name, _)| name.clone()).collect();
-    let prepare = |mut row: Row| {
+    let prepare = |_, mut row: Row| {
         if let Some((attribute, time)) = &expires {
             row.item.insert(attribute.clone(), AttributeValue::N(Number::from(*time)));
         }
@@ -59,35 +79,32 @@ pub(crate) async fn put(
     spread(source, prepare, lane, progress, aside).await
 }
 
-/// Adds every row to a slot. Gives the number of rows that are counted.
+/// Adds every row to a slot that does not have it.
 pub(crate) async fn count(
-    client: &Client,
-    table: &str,
+    slots: Slots,
     source: Source,
     counting: &Counting,
     progress: &ProgressBar,
     aside: &mut PutAside,
-) -> Result<u64, String> {
-    let prepare = |row: Row| match counting.update(&row) {
-        Ok(update) => Ok((update.slot.clone(), (row, update))),
+) -> Result<Loaded, String> {
+    let prepare = |place, row: Row| match counting.update(&row) {
+        Ok(update) => Ok((update.slot.clone(), Addend { place, row, update })),
         Err(reason) => Err(BadLine { line: row.line, reason, text: row.text }),
     };
-    let names = (counting.key.clone(), counting.count_attribute.clone());
-    let lane = |receiver, done| {
-        count_lane(client.clone(), table.to_owned(), names.clone(), receiver, done)
-    };
+    let lane = |receiver, done| count_lane(slots.clone(), receiver, done);
     spread(source, prepare, lane, progress, aside).await
 }
 
 /// Reads the source, sends each row to the lane of its key, and collects what became of them.
 async fn spread<T: Send + 'static, F: Future<Output = ()> + Send + 'static>(
     source: Source,
-    prepare: impl Fn(Row) -> Result<(String, T), BadLine>,
+    prepare: impl Fn(u64, Row) -> Result<(String, T), BadLine>,
     lane: impl Fn(mpsc::Receiver<T>, mpsc::Sender<Done>) -> F,
     progress: &ProgressBar,
     aside: &mut PutAside,
-) -> Result<u64, String> {
-    let (done, mut finished) = mpsc::channel(WAITING_MAX * LANES);
+) -> Result<Loaded, String> {
+    // Room for all that lanes hold, so that none waits here while its rows are waited for.
+    let (done, mut finished) = mpsc::channel((WAITING_MAX + BATCH_WRITE_ITEMS_MAX) * LANES);
     let mut lanes = Vec::new();
     for _ in 0..LANES {
         let (sender, receiver) = mpsc::channel(WAITING_MAX);
@@ -95,36 +112,83 @@ async fn spread<T: Send + 'static, F: Future<Output = ()> + Send + 'static>(
         lanes.push(sender);
     }
     drop(done);
-    let mut loaded = 0;
-    for row in source {
-        let position = u64::try_from(row.as_ref().map_or(0, |row| row.text.len() + 1)).unwrap_or(0);
-        match row.and_then(&prepare) {
+    let mut tally = Tally { progress, aside, loaded: Loaded::default(), stopped: None };
+    // The place of a row is its number in the source: several may stand on one line.
+    for (place, row) in (1..).zip(source) {
+        let bytes = u64::try_from(row.as_ref().map_or(0, |row| row.text.len() + 1)).unwrap_or(0);
+        match row.and_then(|row| prepare(place, row)) {
             Ok((key, work)) => {
                 let token = Token::of(&KeyValue::S(key)).0;
                 let index = usize::try_from(token % LANES as u64).unwrap_or(0);
-                if let Some(lane) = lanes.get(index) {
-                    lane.send(work).await.map_err(|_| "a lane ended too early".to_owned())?;
+                // A lane that has ended says why.
+                if let Some(lane) = lanes.get(index)
+                    && lane.send(work).await.is_err()
+                {
+                    break;
                 }
             }
-            Err(bad) => aside.add(&bad, progress),
+            Err(bad) => tally.settle(Done::Bad(bad)),
         }
-        progress.inc(position);
+        progress.inc(bytes);
         while let Ok(done) = finished.try_recv() {
-            settle(done, &mut loaded, progress, aside);
+            tally.settle(done);
         }
-        progress.set_message(format!("{loaded} loaded"));
+        tally.show();
+        if tally.stopped.is_some() {
+            break;
+        }
     }
     drop(lanes);
     while let Some(done) = finished.recv().await {
-        settle(done, &mut loaded, progress, aside);
+        tally.settle(done);
+        tally.show();
     }
-    Ok(loaded)
+    tally.end()
 }
 
-fn settle(done: Done, loaded: &mut u64, progress: &ProgressBar, aside: &mut PutAside) {
-    match done {
-        Ok(rows) => *loaded += rows,
-        Err(bad) => aside.add(&bad, progress),
+/// What became of the rows so far.
+struct Tally<'l> {
+    progress: &'l ProgressBar,
+    aside: &'l mut PutAside,
+    loaded: Loaded,
+    stopped: Option<String>,
+}
+
+impl Tally<'_> {
+    fn settle(&mut self, done: Done) {
+        match done {
+            Done::Loaded(rows) => self.loaded.loaded += rows,
+            Done::CountedBefore => self.loaded.counted_before += 1,
+            Done::Bad(bad) => self.aside.add(&bad, self.progress),
+            Done::Stopped(reason) => {
+                self.stopped.get_or_insert(reason);
+            }
+        }
+    }
+
+    fn show(&self) {
+        let reached = self.text();
+        self.progress.set_message(reached.clone());
+        interruption::reached(reached);
+    }
+
+    fn text(&self) -> String {
+        let Loaded { loaded, counted_before } = self.loaded;
+        let before = match counted_before {
+            0 => String::new(),
+            lines => format!(", {lines} counted before"),
+        };
+        format!("{loaded} loaded{before}{}", self.aside.reached())
+    }
+
+    fn end(self) -> Result<Loaded, String> {
+        match &self.stopped {
+            None => Ok(self.loaded),
+            Some(reason) => Err(format!(
+                "{reason}; {}; run the same command again when the store is well: it counts no line twice",
+                self.text()
+            )),
+        }
     }
 }
 
@@ -181,16 +245,16 @@ async fn write_group(client: &Client, table: &str, group: Vec<Row>, done: &mpsc:
         Err(error) => Err(error.to_string()),
     };
     if whole.is_ok() {
-        let _ = done.send(Ok(count)).await;
+        let _ = done.send(Done::Loaded(count)).await;
         return;
     }
     // Something in the batch is wrong: one by one, the others go in and that one is named.
     for row in group {
         let put = client.put_item().table_name(table).set_item(Some(to_sdk_item(&row.item)));
         let outcome = match put.send().await {
-            Ok(_) => Ok(1),
+            Ok(_) => Done::Loaded(1),
             Err(error) => {
-                Err(BadLine { line: row.line, reason: error_text(&error), text: row.text })
+                Done::Bad(BadLine { line: row.line, reason: error_text(&error), text: row.text })
             }
         };
         let _ = done.send(outcome).await;
@@ -220,51 +284,122 @@ async fn write_batch(
     Err(format!("still unprocessed after {ATTEMPTS_MAX} attempts"))
 }
 
-async fn count_lane(
+/// The slots that lines are added to.
+#[derive(Clone)]
+pub(crate) struct Slots {
     client: Client,
     table: String,
-    (key, attribute): (String, String),
-    mut rows: mpsc::Receiver<(Row, SlotUpdate)>,
-    done: mpsc::Sender<Done>,
-) {
-    // One attempt: the SDK would otherwise repeat an addition whose answer was lost.
-    let once = addition::once();
-    while let Some((row, update)) = rows.recv().await {
-        let request = client
+    key: String,
+    /// The attribute that counts.
+    count: String,
+    /// The attribute that says which lines a slot has.
+    mark: String,
+    /// One attempt of the SDK: this module decides about another one.
+    once: Builder,
+}
+
+/// A row that is added to a slot.
+struct Addend {
+    /// The row's number in its file, from 1.
+    place: u64,
+    row: Row,
+    update: SlotUpdate,
+}
+
+/// What became of an addition.
+enum Added {
+    Now,
+    /// The slot had it: the place of the last row that it has.
+    Before(u64),
+    /// The store never takes it.
+    Refused(String),
+    /// The store did not take it for as long as it was tried.
+    NotTaken(String),
+}
+
+impl Slots {
+    pub(crate) fn new(client: &Client, table: &str, counting: &Counting, mark: &str) -> Self {
+        Self {
+            client: client.clone(),
+            table: table.to_owned(),
+            key: counting.key.clone(),
+            count: counting.count_attribute.clone(),
+            mark: mark.to_owned(),
+            once: addition::once(),
+        }
+    }
+
+    fn request(&self, place: u64, update: &SlotUpdate) -> UpdateItemFluentBuilder {
+        let number = |number| to_sdk_value(&AttributeValue::N(number));
+        self.client
             .update_item()
-            .table_name(&table)
-            .key(&key, to_sdk_value(&AttributeValue::S(update.slot)))
-            .update_expression("ADD #count :amount")
-            .expression_attribute_names("#count", &attribute)
-            .expression_attribute_values(
-                ":amount",
-                to_sdk_value(&AttributeValue::N(update.amount)),
-            );
-        let outcome = match add(request, &once).await {
-            Ok(()) => Ok(1),
-            Err(reason) => Err(BadLine { line: row.line, reason, text: row.text }),
-        };
-        let _ = done.send(outcome).await;
+            .table_name(&self.table)
+            .key(&self.key, to_sdk_value(&AttributeValue::S(update.slot.clone())))
+            .update_expression("ADD #count :amount SET #mark = :place")
+            .condition_expression(mark::GUARD)
+            .expression_attribute_names("#count", &self.count)
+            .expression_attribute_names("#mark", &self.mark)
+            .expression_attribute_values(":amount", number(update.amount))
+            .expression_attribute_values(":place", number(Number::from(place)))
+            .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
+    }
+
+    /// Adds a row to its slot, unless the slot has it.
+    async fn add(&self, place: u64, update: &SlotUpdate) -> Added {
+        let request = self.request(place, update);
+        let mut reason = "it was not tried".to_owned();
+        // Whether an attempt without an answer may have counted it.
+        let mut is_perhaps_counted = false;
+        for attempt in 1..=ADDITIONS_MAX {
+            let send = request.clone().customize().config_override(self.once.clone()).send();
+            let Err(error) = send.await else { return Added::Now };
+            match mark::counted_place(&error, &self.mark, place) {
+                Some(counted) if is_perhaps_counted && counted == place => return Added::Now,
+                Some(counted) => return Added::Before(counted),
+                None => {}
+            }
+            reason = error_text(&error);
+            match Addition::after(&error) {
+                Addition::Refused => return Added::Refused(format!("not counted: {reason}")),
+                Addition::Perhaps => is_perhaps_counted = true,
+                Addition::Contended | Addition::Throttled | Addition::Unsent => {}
+            }
+            if attempt < ADDITIONS_MAX {
+                tokio::time::sleep(PAUSE * 2u32.pow(attempt - 1)).await;
+            }
+        }
+        Added::NotTaken(reason)
     }
 }
 
-/// Makes an addition, again where the store says that it did nothing because too much is asked for.
-/// Gives why it is not counted, or not known to be.
-async fn add(request: UpdateItemFluentBuilder, once: &Builder) -> Result<(), String> {
-    for attempt in 1..=ADDITIONS_MAX {
-        let sent = request.clone().customize().config_override(once.clone()).send().await;
-        let Err(error) = sent else { return Ok(()) };
-        match Addition::after(&error) {
-            Addition::Contended | Addition::Throttled if attempt < ADDITIONS_MAX => {
-                tokio::time::sleep(PAUSE * 2u32.pow(attempt - 1)).await;
+async fn count_lane(slots: Slots, mut rows: mpsc::Receiver<Addend>, done: mpsc::Sender<Done>) {
+    // What earlier runs have counted, so that the store is asked once for each slot.
+    let mut known: BTreeMap<String, u64> = BTreeMap::new();
+    while let Some(Addend { place, row, update }) = rows.recv().await {
+        let outcome = if known.get(&update.slot).is_some_and(|counted| place <= *counted) {
+            Done::CountedBefore
+        } else {
+            match slots.add(place, &update).await {
+                Added::Now => Done::Loaded(1),
+                Added::Before(counted) => {
+                    if known.len() >= SLOTS_KNOWN_MAX {
+                        known.clear();
+                    }
+                    known.insert(update.slot, counted);
+                    Done::CountedBefore
+                }
+                Added::Refused(reason) => {
+                    Done::Bad(BadLine { line: row.line, reason, text: row.text })
+                }
+                Added::NotTaken(reason) => {
+                    let line = row.line;
+                    let _ = done.send(Done::Stopped(format!("line {line}: {reason}"))).await;
+                    return;
+                }
             }
-            Addition::Perhaps => {
-                return Err(format!("may or may not be counted: {}", error_text(&error)));
-            }
-            _ => return Err(format!("not counted: {}", error_text(&error))),
-        }
+        };
+        let _ = done.send(outcome).await;
     }
-    Err("not counted: it was not tried".to_owned())
 }
 
 #[cfg(test)]
@@ -281,7 +416,7 @@ mod tests {
     use crate::test_store::TestStore;
 
     #[tokio::test]
-    async fn an_addition_is_repeated_where_it_was_certainly_not_made() {
+    async fn an_addition_is_repeated_and_made_once() {
         let store = TestStore::open().await;
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("votes.csv");
@@ -290,7 +425,7 @@ mod tests {
             (3, || refusal(400, "ProvisionedThroughputExceededException"), 3, ""),
             (3, || refusal(400, "TransactionConflictException"), 3, ""),
             (1, || refusal(400, "ValidationException"), 2, "\"not counted: ValidationException"),
-            (1, || refusal(500, "InternalServerError"), 2, "\"may or may not be counted: "),
+            (1, || refusal(500, "InternalServerError"), 3, ""),
         ];
         for (number, (fails, answer, loaded, reason)) in cases.into_iter().enumerate() {
             let (table, aside) = (format!("slots{number}"), folder.path().join(number.to_string()));
@@ -310,7 +445,9 @@ mod tests {
             let command = LoadArguments::augment_args(clap::Command::new("load"));
             let (file, aside) = (file.to_str().unwrap(), aside.to_str().unwrap());
             let flags = ["load", file, "--format", "csv", "--count-into", "{c}", "--voter", "v"];
-            let more = ["--table", &table, "--put-aside", aside];
+            let records = folder.path().join("loads");
+            let records = records.to_str().unwrap();
+            let more = ["--table", &table, "--put-aside", aside, "--records", records];
             let matches = command.try_get_matches_from(flags.into_iter().chain(more)).unwrap();
             let arguments = LoadArguments::from_arg_matches(&matches).unwrap();
             let report = load(arguments, endpoint::client(&url), 0).await.unwrap();

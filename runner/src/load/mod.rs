@@ -5,13 +5,17 @@
 
 mod attribute;
 mod counting;
+#[cfg(test)]
+mod counting_tests;
 mod csv_file;
 mod export_folder;
 mod foreign;
 mod input;
 mod json_rows;
 mod lanes;
+pub(crate) mod mark;
 mod put_aside;
+mod record;
 mod source;
 pub(crate) mod typing;
 mod unused_options;
@@ -29,13 +33,14 @@ use serde_json::json;
 use crate::counters::slots_to_count_in;
 use crate::endpoint;
 use crate::exit::Exit;
-use crate::output::{Output, say, show};
+use crate::output::{Output, counted, say, show};
 pub(crate) use crate::sdk_error::error_text;
 use crate::template::Stack;
 pub(crate) use attribute::{from_sdk_item, to_sdk_item, to_sdk_value};
 use counting::Counting;
 use input::Input;
 use put_aside::PutAside;
+use record::{Destination, How, Record};
 use source::Source;
 
 /// How a file is written.
@@ -130,6 +135,18 @@ pub struct LoadArguments {
     /// The attribute of a slot that holds its count
     #[arg(long, value_name = "NAME", default_value = "votes", requires = "count_into")]
     pub count_attribute: String,
+    /// Count every line of a file that was counted before once more, as a load of this name
+    #[arg(
+        long,
+        value_name = "NAME",
+        default_value = "",
+        hide_default_value = true,
+        requires = "count_into"
+    )]
+    pub load_name: String,
+    /// Where it is written down which files were counted, and how
+    #[arg(long, value_name = "DIRECTORY", default_value = ".weir/loads", requires = "count_into")]
+    pub records: PathBuf,
     /// Where lines are put aside that cannot be loaded; those of the time before are kept beside it
     #[arg(long, value_name = "FILE", default_value = ".weir/put-aside.ndjson")]
     pub put_aside: PathBuf,
@@ -140,6 +157,8 @@ pub struct LoadArguments {
 pub struct LoadReport {
     /// Lines that are in the table.
     pub loaded: u64,
+    /// Lines that an earlier run of the same count had counted.
+    pub counted_before: u64,
     /// Lines that were put aside.
     pub put_aside: u64,
     /// Where they are, if there are any.
@@ -157,16 +176,20 @@ pub(crate) struct BadLine {
 
 impl LoadReport {
     fn text(&self, arguments: &LoadArguments, output: Output) -> String {
-        let Self { loaded, put_aside, put_aside_file } = self;
+        let Self { loaded, counted_before, put_aside, put_aside_file } = self;
         let table = &arguments.table;
         if output == Output::Table {
-            return format!("{loaded} loaded into {table}, {put_aside} put aside\n");
+            let before = match counted_before {
+                0 => String::new(),
+                lines => format!(" {lines} counted before,"),
+            };
+            return format!("{loaded} loaded into {table},{before} {put_aside} put aside\n");
         }
         let path = |path: &Path| path.display().to_string();
         let reasons = put_aside_file.as_deref().map(path);
         let report = json!({
             "schema": "weir.load/v1", "file": path(&arguments.file), "table": table,
-            "loaded": loaded, "put_aside": put_aside, "put_aside_file": reasons,
+            "loaded": loaded, "counted_before": counted_before, "put_aside": put_aside, "put_aside_file": reasons,
         });
         format!("{report}\n")
     }
@@ -182,6 +205,7 @@ pub async fn run(
     stack: impl Fn() -> Result<Option<Stack>, String>,
 ) -> Result<Exit, String> {
     let endpoint = endpoint::find(arguments.endpoint.as_deref())?;
+    arguments.endpoint = Some(endpoint.clone());
     if arguments.count_into.is_some() {
         let slots = slots_to_count_in(&stack, &arguments.table, arguments.slots)?;
         arguments.slots = Some(slots);
@@ -191,12 +215,18 @@ pub async fn run(
     let flags = arguments.clone();
     let report = load(arguments, client, now).await?;
     show(&report.text(&flags, output));
+    if report.counted_before > 0 {
+        say(&format!(
+            "{} of the file counted before, and were not counted again; --load-name NAME counts every line once more",
+            counted(report.counted_before, "line", "lines")
+        ));
+    }
     if report.put_aside == 0 {
         return Ok(Exit::Done);
     }
     let aside = report.put_aside_file.as_deref().unwrap_or(&flags.put_aside).display();
     say(&format!("error: lines were put aside, with their reasons, in {aside}"));
-    if report.loaded == 0 {
+    if report.loaded == 0 && report.counted_before == 0 {
         say("error: nothing was loaded: do --format, --types and the columns fit the file?");
         return Ok(Exit::Failed);
     }
@@ -224,23 +254,97 @@ pub async fn load(
     if let (Some(counting), Some(columns)) = (&counting, source.columns()) {
         counting.check_columns(&arguments.file, columns)?;
     }
+    let run = match &counting {
+        Some(counting) => Some(CountingRun::begin(&arguments, &input, format, counting)?),
+        None => None,
+    };
     let progress = progress_bar(source.bytes());
     let mut aside = PutAside::new(&arguments.file, &arguments.put_aside);
-    let report = match counting {
-        Some(counting) => {
-            lanes::count(&client, &arguments.table, source, &counting, &progress, &mut aside).await
+    let table = &arguments.table;
+    let report = match counting.as_ref().zip(run.as_ref()) {
+        Some((counting, run)) => {
+            let slots = lanes::Slots::new(&client, table, counting, &run.record.mark());
+            lanes::count(slots, source, counting, &progress, &mut aside).await
         }
         None => {
             let time = arguments.expires_in.zip(arguments.ttl_attribute.clone());
             let expires = time.map(|(seconds, attribute)| (attribute, now_seconds + seconds));
-            lanes::put(&client, &arguments.table, source, &keys, expires, &progress, &mut aside)
-                .await
+            lanes::put(&client, table, source, &keys, expires, &progress, &mut aside).await
         }
     };
     progress.finish_and_clear();
-    let loaded = report?;
+    let lanes::Loaded { loaded, counted_before } = report?;
     let (put_aside, put_aside_file) = aside.finish()?;
-    Ok(LoadReport { loaded, put_aside, put_aside_file })
+    if let Some(run) = run {
+        run.complete(&input)?;
+    }
+    Ok(LoadReport { loaded, counted_before, put_aside, put_aside_file })
+}
+
+/// A run that counts a file, from the check of what earlier runs did to its end.
+struct CountingRun {
+    record: Record,
+    folder: PathBuf,
+}
+
+impl CountingRun {
+    /// Writes down that the file is being counted.
+    ///
+    /// # Errors
+    /// When an earlier run makes this one count lines twice, or the record cannot be kept.
+    fn begin(
+        arguments: &LoadArguments,
+        input: &Input,
+        format: Format,
+        counting: &Counting,
+    ) -> Result<Self, String> {
+        let into = Destination {
+            endpoint: arguments.endpoint.clone().unwrap_or_default(),
+            table: arguments.table.clone(),
+            count_attribute: arguments.count_attribute.clone(),
+            name: arguments.load_name.clone(),
+        };
+        let how = How {
+            counter: arguments.count_into.clone().unwrap_or_default(),
+            voter: arguments.voter.clone().unwrap_or_default(),
+            amount: arguments.amount.clone(),
+            slots: counting.slots(),
+            format: format!("{format:?}"),
+        };
+        let file = std::path::absolute(&arguments.file).unwrap_or(arguments.file.clone());
+        let file = match input {
+            Input::Named(_) => file.display().to_string(),
+            // A pipe has other bytes each time, so its name says nothing.
+            Input::Kept { .. } => input::STANDARD_INPUT.to_owned(),
+        };
+        let record = Record::new(into, file, content(input)?, how);
+        let folder = arguments.records.clone();
+        if let Some(earlier) = record.earlier(&folder)? {
+            record.check_after(&earlier)?;
+        }
+        record.keep(&folder)?;
+        Ok(Self { record, folder })
+    }
+
+    /// Writes down that every line is counted or put aside.
+    ///
+    /// # Errors
+    /// When the file is another one by now, or the record cannot be kept.
+    fn complete(mut self, input: &Input) -> Result<(), String> {
+        if content(input)? != self.record.content {
+            return Err(format!(
+                "`{}` was changed while it was counted; which of its lines are counted is not known",
+                input.name()
+            ));
+        }
+        self.record.is_complete = true;
+        self.record.keep(&self.folder)
+    }
+}
+
+fn content(input: &Input) -> Result<String, String> {
+    let read = mark::content_of(input.open()?);
+    read.map_err(|error| format!("cannot read `{}`: {error}", input.name()))
 }
 
 /// The key attributes of a table and their types, partition key first.
@@ -357,15 +461,16 @@ mod tests {
         let matches = command.try_get_matches_from(flags).unwrap();
         let arguments = LoadArguments::from_arg_matches(&matches).unwrap();
         let file = Some(PathBuf::from(".weir/put-aside.2.ndjson"));
-        let some = LoadReport { loaded: 2, put_aside: 3, put_aside_file: file };
+        let some = LoadReport { loaded: 2, counted_before: 0, put_aside: 3, put_aside_file: file };
         let text = some.text(&arguments, Output::Table);
         assert_eq!(text, "2 loaded into movies, 3 put aside\n");
-        let all = LoadReport { loaded: 5, put_aside: 0, put_aside_file: None };
+        let all = LoadReport { loaded: 5, counted_before: 0, put_aside: 0, put_aside_file: None };
         for (report, reasons) in [(some, json!(".weir/put-aside.2.ndjson")), (all, json!(null))] {
             let LoadReport { loaded, put_aside, .. } = report;
             let expected = json!({
                 "schema": "weir.load/v1", "file": "m.json", "table": "movies",
-                "loaded": loaded, "put_aside": put_aside, "put_aside_file": reasons,
+                "loaded": loaded, "counted_before": 0, "put_aside": put_aside,
+                "put_aside_file": reasons,
             });
             for output in [Output::Json, Output::Ndjson] {
                 let text = report.text(&arguments, output);

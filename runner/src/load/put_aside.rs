@@ -57,6 +57,14 @@ impl PutAside {
         self.file.as_mut().map_or(Ok(()), |file| writeln!(file, "{row}"))
     }
 
+    /// Says how many lines are put aside so far, and where; nothing if none are.
+    pub(super) fn reached(&self) -> String {
+        match self.count {
+            0 => String::new(),
+            count => format!(", {count} put aside in `{}`", self.path.display()),
+        }
+    }
+
     /// How many lines were put aside, and where, if any were.
     ///
     /// # Errors

@@ -15,6 +15,7 @@ use rules::migration::Phase;
 use super::Context;
 use super::control::{Expect, Move, n, number, phase_of, s, text};
 use crate::exit::Exit;
+use crate::interruption;
 use crate::output::say;
 
 /// Where a state says since when writers are held up, in the store's seconds since 1970. It is there
@@ -82,8 +83,8 @@ pub(super) async fn or_interrupted<T>(
 ) -> Result<T, String> {
     tokio::select! {
         ended = work => ended,
-        () = server::command_line::interrupted() => {
-            Err("interrupted; say it again to go on".to_owned())
+        _ = interruption::requested() => {
+            Err("interrupted; run the same command again to resume".to_owned())
         }
     }
 }
@@ -228,7 +229,7 @@ impl<'h> Hold<'h> {
                 say(&format!("it was not decided in {} s", most.as_secs()));
                 Ok(Err(Exit::TimedOut))
             }),
-            () = server::command_line::interrupted() => Err("interrupted".to_owned()),
+            _ = interruption::requested() => Err("interrupted".to_owned()),
         };
         let ended = match ended {
             Ok(Ok(decided)) => return Ok(Ok(Some(decided))),

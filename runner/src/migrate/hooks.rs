@@ -112,6 +112,7 @@ impl Hooks {
             }
             Ok(Exit::Refused) => format!("`{verb}` was refused"),
             Ok(Exit::TimedOut) => format!("`{verb}` was not done in time"),
+            Ok(Exit::Interrupted(_)) => format!("`{verb}` was interrupted"),
             Ok(Exit::Failed | Exit::Differences) => format!("`{verb}` failed"),
             Err(reason) => reason.clone(),
         };

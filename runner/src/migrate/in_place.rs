@@ -21,7 +21,7 @@ use super::held::{Hold, REVERT};
 use super::start::{After, Fence, activate, begin_run};
 use super::tasks::{Work, make_tasks, run_to_go_on_with};
 use super::verify::Compared;
-use super::{Context, comparing, record_time, sweep, verify, workers};
+use super::{Context, comparing, kept, record_time, sweep, verify, workers};
 use crate::archive::maintenance;
 use crate::exit::Exit;
 use crate::output::{self, say, show};
@@ -350,6 +350,7 @@ async fn receipt(
         "compared": number(state, "verified_compared"),
         "verified_at": number(state, "verified_at"),
         "completed_at": context.now().await,
+        "kept": kept::told(context).await,
     })
     .to_string();
     let entry = HashMap::from([

@@ -21,6 +21,7 @@ mod held;
 mod hooks;
 mod host;
 mod in_place;
+mod kept;
 mod listing;
 mod lost;
 mod making;

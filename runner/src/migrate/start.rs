@@ -23,6 +23,7 @@ use super::{
 use crate::endpoint;
 use crate::exit::Exit;
 use crate::function::binaries::Wanted;
+use crate::interruption;
 use crate::output::{self, say};
 use crate::running::Look;
 
@@ -297,9 +298,12 @@ async fn attend(context: &Context, name: &str, host: Option<Host>) -> Result<Exi
     let ended = tokio::select! {
         ended = watching => ended,
         problem = failed(context, name, &host) => Err(problem),
-        () = server::command_line::interrupted() => {
-            say(&format!("interrupted; `weir migrate work {name}` goes on from here"));
-            Ok(())
+        signal = interruption::requested() => {
+            say(&format!(
+                "interrupted; `weir migrate work {name}` resumes, `weir migrate status {name}` shows how far it is"
+            ));
+            host.stop().await;
+            return Ok(Exit::Interrupted(signal));
         }
     };
     host.stop().await;

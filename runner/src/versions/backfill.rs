@@ -22,6 +22,7 @@ use super::reading::failed;
 use super::{Place, absent};
 use crate::contention::{Attempts, Undone, why_undone};
 use crate::endpoint;
+use crate::interruption;
 use crate::load::{error_text, from_sdk_item, key_attributes, to_sdk_item};
 use crate::output::{Output, counted};
 use crate::sdk_error::is_not_found;
@@ -120,6 +121,7 @@ pub(super) async fn run(place: &Place, dry_run: bool) -> Result<Report, String> 
         ProgressStyle::with_template("{elapsed} {msg}")
             .unwrap_or_else(|_| ProgressStyle::default_spinner()),
     );
+    interruption::follow(&progress, "");
     let scan = place.client.scan().table_name(&place.table).consistent_read(true);
     let pages = scan.into_paginator().send();
     let items = stream::unfold(pages, async |mut pages| {

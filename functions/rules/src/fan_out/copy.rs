@@ -43,6 +43,8 @@ pub struct OriginState {
     pub values: BTreeMap<String, Option<AttributeValue>>,
     /// Whether the origin was deleted.
     pub deleted: bool,
+    /// When that was, in seconds since 1970, if the record says it.
+    pub gone_at: Option<u64>,
 }
 
 /// What must be written to a copy.
@@ -304,7 +306,8 @@ mod tests {
 
     fn state(sequence: u64, name: Option<&str>) -> OriginState {
         let values = [("n".to_owned(), Some(name.unwrap_or("last").into()))].into();
-        OriginState { stamp: stamp(sequence), hops: 1, values, deleted: name.is_none() }
+        let (stamp, deleted) = (stamp(sequence), name.is_none());
+        OriginState { stamp, hops: 1, values, deleted, gone_at: None }
     }
 
     fn copy(name: Option<&str>, mark: Option<Stamp>) -> Item {

@@ -16,9 +16,16 @@ const HOPS: &str = "hops";
 const VALUES: &str = "values";
 const ABSENT: &str = "absent";
 const DELETED: &str = "deleted";
+const GONE_AT: &str = "gone_at";
+const EXPIRES_AT: &str = "expires_at";
 const CURSOR: &str = "cursor";
 const COPIES: &str = "copies";
 const REFUSED: &str = "refused";
+
+/// How long the job of a deleted origin stays after its last copy was visited: longer than any record
+/// of the origin or of a copy can still come. A stream keeps records for a day, and what was given up
+/// is driven again within days. As long as a total without slots.
+const KEPT_SECONDS: u64 = 7 * 24 * 3600;
 
 /// Bytes that a job may grow by while it is worked on: by the cursor, whose values are a primary key
 /// and an index's key of 2 KB and 1 KB for each partition and sort key and whose names have up to 255
@@ -87,6 +94,14 @@ impl Job {
         }
     }
 
+    /// When TTL deletes the job and the values in it, in seconds since 1970. An origin that is there
+    /// keeps its job, which says no more than the origin does; so does one that is being worked on.
+    #[must_use]
+    pub fn expires_at(&self) -> Option<u64> {
+        let gone_at = self.state.gone_at.filter(|_| self.done && self.state.deleted)?;
+        Some(gone_at.saturating_add(KEPT_SECONDS))
+    }
+
     /// The job's item.
     #[must_use]
     pub fn to_item(&self, origin: &Origin) -> Item {
@@ -108,6 +123,11 @@ impl Job {
         }
         item.insert(VALUES.to_owned(), AttributeValue::M(values));
         item.insert(ABSENT.to_owned(), AttributeValue::L(absent));
+        for (name, seconds) in [(GONE_AT, self.state.gone_at), (EXPIRES_AT, self.expires_at())] {
+            item.extend(
+                seconds.map(|seconds| (name.to_owned(), AttributeValue::N(Number::from(seconds)))),
+            );
+        }
         if let Some(cursor) = &self.cursor {
             item.insert(CURSOR.to_owned(), AttributeValue::M(cursor.0.clone()));
         }
@@ -147,6 +167,8 @@ impl Job {
                 hops: hops.ok_or_else(|| damaged(HOPS))?,
                 values,
                 deleted: flag(DELETED)?,
+                // Jobs of earlier editions do not have it, and expire no sooner than they are written again.
+                gone_at: number(GONE_AT),
             },
             cursor: cursor.transpose()?.map(|cursor| Item(cursor.clone())),
             done: flag(JOB_DONE)?,
@@ -169,7 +191,7 @@ mod tests {
         let origin = Origin { rule: "r".to_owned(), key: r#"{"S":"a"}"#.to_owned() };
         let state = |bytes: usize| {
             let values = [("a".to_owned(), Some("x".repeat(bytes).into()))].into();
-            OriginState { stamp: Stamp::lowest(), hops: 2, values, deleted: false }
+            OriginState { stamp: Stamp::lowest(), hops: 2, values, deleted: false, gone_at: None }
         };
         let largest = (401_000..ITEM_BYTES_MAX).rev();
         let largest = largest.map(state).find(|state| Job::check(state, &origin).is_ok()).unwrap();
@@ -190,14 +212,21 @@ mod tests {
         let origin = Origin { rule: "r".to_owned(), key: r#"{"S":"a#b"}"#.to_owned() };
         let values =
             BTreeMap::from([("a".to_owned(), Some(AttributeValue::Null)), ("b".to_owned(), None)]);
-        let state = OriginState { stamp: Stamp::lowest(), hops: 2, values, deleted: false };
+        let stamp = Stamp::lowest();
+        let state = OriginState { stamp, hops: 2, values, deleted: false, gone_at: None };
         let mut job = Job::begin(state.clone(), None);
         (job.cursor, job.refused) = (Some(Item::new().with("k", "v")), 3);
         assert_eq!(Job::from_item(&job.to_item(&origin)), Ok(job.clone()));
-        let gone = OriginState { deleted: true, ..state };
-        let gone = Job::begin(gone, Some(&job));
+        let gone = OriginState { deleted: true, gone_at: Some(1_000), ..state };
+        let mut gone = Job::begin(gone, Some(&job));
         assert_eq!(gone.revision, 2);
-        assert_eq!(Job::from_item(&gone.to_item(&origin)), Ok(gone));
+        for (done, expires_at) in [(false, None), (true, Some(1_000 + KEPT_SECONDS))] {
+            gone.done = done;
+            let item = gone.to_item(&origin);
+            let seconds = item.get(EXPIRES_AT).and_then(AttributeValue::as_number);
+            assert_eq!(seconds.and_then(|seconds| seconds.to_u64()), expires_at);
+            assert_eq!(Job::from_item(&item), Ok(gone.clone()));
+        }
         assert!(Job::from_item(&Item::new().with(JOB_KEY, "x")).is_err());
         assert_eq!(Origin::from_job_key(&origin.job_key()), Some(origin));
     }

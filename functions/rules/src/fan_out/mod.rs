@@ -192,7 +192,10 @@ impl FanOut {
             return Err(Refusal(format!("rule `{}`: {}", rule.name, loop_of(hops))));
         }
         let origin = Origin { rule: rule.name.clone(), key: value_text(key) };
-        let mut state = OriginState { stamp: stamp.clone(), hops, values, deleted };
+        // A time of 0 is an absent one in the words of some senders.
+        let seconds = change.approximate_creation_seconds.filter(|seconds| *seconds > 0);
+        let gone_at = seconds.filter(|_| deleted);
+        let mut state = OriginState { stamp: stamp.clone(), hops, values, deleted, gone_at };
         // Only copies that outlive their origin get its last values, so others need not fit.
         if deleted && rule.on_delete != OnDelete::Keep && Job::check(&state, &origin).is_err() {
             state.values = BTreeMap::new();
@@ -530,7 +533,8 @@ mod tests {
     fn the_latest_statement_wins() {
         let state = |sequence: u64| {
             let stamp = Stamp::of_record("l", &sequence.to_string().parse().unwrap());
-            Latest(Some(OriginState { stamp, hops: 1, values: BTreeMap::new(), deleted: false }))
+            let values = BTreeMap::new();
+            Latest(Some(OriginState { stamp, hops: 1, values, deleted: false, gone_at: None }))
         };
         let mut latest = Latest::default();
         for sequence in [2, 9, 10, 3] {

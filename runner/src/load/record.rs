@@ -1,0 +1,209 @@
+//! What is remembered of a counting load beside the store: which file was counted, and how.
+//!
+//! The store refuses a line of the same file twice (see `mark`). It cannot know that a file was
+//! changed after its load was interrupted, or that the lines were counted in other slots: the record
+//! of the earlier run in `.weir/loads` does, and the second run is refused before it counts anything.
+
+use std::io::{Error, ErrorKind, Write as _};
+use std::path::{Path, PathBuf};
+
+use md5::{Digest as _, Md5};
+use serde::{Deserialize, Serialize};
+
+const SCHEMA: &str = "weir.counting-load/v1";
+
+/// A load of a file into the slots of a table.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Record {
+    schema: String,
+    /// The store, the table, the counting attribute and the load's name: another one is another load.
+    pub(super) into: Destination,
+    /// The file's path; `-` for standard input.
+    pub(super) file: String,
+    pub(super) content: String,
+    pub(super) how: How,
+    /// Whether it came to its end.
+    pub(super) is_complete: bool,
+}
+
+/// Where lines are counted, under which name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Destination {
+    pub(super) endpoint: String,
+    pub(super) table: String,
+    pub(super) count_attribute: String,
+    pub(super) name: String,
+}
+
+/// Which slot a line is counted in, and which place it has.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct How {
+    pub(super) counter: String,
+    pub(super) voter: String,
+    pub(super) amount: Option<String>,
+    pub(super) slots: u32,
+    pub(super) format: String,
+}
+
+impl How {
+    /// The first flag that differs, as it was before and as it is now.
+    fn difference(&self, now: &Self) -> Option<(&'static str, String, String)> {
+        let none = || "none".to_owned();
+        let pairs = [
+            ("--count-into", self.counter.clone(), now.counter.clone()),
+            ("--voter", self.voter.clone(), now.voter.clone()),
+            (
+                "--amount",
+                self.amount.clone().unwrap_or_else(none),
+                now.amount.clone().unwrap_or_else(none),
+            ),
+            ("--slots", self.slots.to_string(), now.slots.to_string()),
+            ("--format", self.format.clone(), now.format.clone()),
+        ];
+        pairs.into_iter().find(|(_, before, now)| before != now)
+    }
+}
+
+impl Record {
+    pub(super) fn new(into: Destination, file: String, content: String, how: How) -> Self {
+        Self { schema: SCHEMA.to_owned(), into, file, content, how, is_complete: false }
+    }
+
+    /// The attribute of the slots that says which lines are counted.
+    pub(super) fn mark(&self) -> String {
+        let Destination { count_attribute, name, .. } = &self.into;
+        super::mark::attribute(&self.content, count_attribute, name)
+    }
+
+    /// Where it is kept. Whatever comes on standard input is a file of its own.
+    pub(super) fn path(&self, folder: &Path) -> PathBuf {
+        let Destination { endpoint, table, count_attribute, name } = &self.into;
+        let mut hash = Md5::new();
+        let content = if self.file == super::input::STANDARD_INPUT { &self.content } else { "" };
+        for text in [endpoint, table, count_attribute, name, &self.file, content] {
+            hash.update(u64::try_from(text.len()).unwrap_or_default().to_be_bytes());
+            hash.update(text);
+        }
+        let hash = u128::from_be_bytes(hash.finalize().into());
+        folder.join(format!("{hash:032x}.json"))
+    }
+
+    /// Reads the record of the earlier load of the file, if there is one.
+    ///
+    /// # Errors
+    /// When there is one that cannot be read.
+    pub(super) fn earlier(&self, folder: &Path) -> Result<Option<Self>, String> {
+        let path = self.path(folder);
+        let text = match std::fs::read(&path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(unread(&path, &error)),
+            Ok(text) => text,
+        };
+        let earlier: Self = serde_json::from_slice(&text).map_err(|error| unread(&path, &error))?;
+        match earlier.schema == SCHEMA {
+            true => Ok(Some(earlier)),
+            false => Err(unread(&path, &format!("its schema is `{}`", earlier.schema))),
+        }
+    }
+
+    /// Refuses a load that would count lines again that the earlier one has counted.
+    ///
+    /// # Errors
+    /// Why, and what to do instead.
+    pub(super) fn check_after(&self, earlier: &Self) -> Result<(), String> {
+        let file = &self.file;
+        if earlier.content != self.content {
+            return match earlier.is_complete {
+                true => Ok(()),
+                false => Err(format!(
+                    "`{file}` was changed after a load of it was interrupted: lines of it are counted already, and would be counted twice; put the earlier file in its place and load that to its end, or write --load-name NAME to count every line of the changed file as well"
+                )),
+            };
+        }
+        match earlier.how.difference(&self.how) {
+            None => Ok(()),
+            Some((flag, before, now)) => Err(format!(
+                "`{file}` was counted with {flag} `{before}`, and lines that are counted in other slots would be counted twice with `{now}`; write {flag} as before, or --load-name NAME to count every line again"
+            )),
+        }
+    }
+
+    /// Writes it down; a reader finds the whole of it, or what was there before.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub(super) fn keep(&self, folder: &Path) -> Result<(), String> {
+        let path = self.path(folder);
+        let failed = |error: Error| format!("cannot write `{}`: {error}", path.display());
+        let json = serde_json::to_vec(self).map_err(|error| failed(error.into()))?;
+        std::fs::create_dir_all(folder).map_err(failed)?;
+        let mut new = tempfile::NamedTempFile::new_in(folder).map_err(failed)?;
+        new.write_all(&json).map_err(failed)?;
+        new.as_file().sync_all().map_err(failed)?;
+        new.persist(&path).map_err(|error| failed(error.error))?;
+        Ok(())
+    }
+}
+
+fn unread(path: &Path, why: &dyn std::fmt::Display) -> String {
+    format!(
+        "cannot read `{}`, which says what an earlier load has counted: {why}; remove it if that load is known to be complete",
+        path.display()
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(content: &str) -> Record {
+        let into = Destination {
+            endpoint: "http://127.0.0.1:8000".to_owned(),
+            table: "votes".to_owned(),
+            count_attribute: "votes".to_owned(),
+            name: String::new(),
+        };
+        let how = How {
+            counter: "{c}".to_owned(),
+            voter: "v".to_owned(),
+            amount: None,
+            slots: 20,
+            format: "Csv".to_owned(),
+        };
+        Record::new(into, "points.csv".to_owned(), content.to_owned(), how)
+    }
+
+    #[test]
+    fn a_second_run_is_refused_where_it_would_count_lines_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let first = record("a-1");
+        assert_eq!(first.earlier(folder.path()), Ok(None));
+        first.keep(folder.path()).unwrap();
+        let earlier = || first.earlier(folder.path()).unwrap().unwrap();
+        assert_eq!(earlier(), first);
+        assert_eq!(first.check_after(&earlier()), Ok(()));
+        let refused = record("b-1").check_after(&earlier()).unwrap_err();
+        assert!(refused.contains("was changed after a load"), "{refused}");
+        let fewer = Record { how: How { slots: 5, ..first.how.clone() }, ..first.clone() };
+        let refused = fewer.check_after(&earlier()).unwrap_err();
+        assert!(refused.contains("--slots `20`") && refused.contains("with `5`"), "{refused}");
+
+        let complete = Record { is_complete: true, ..first.clone() };
+        complete.keep(folder.path()).unwrap();
+        assert!(fewer.check_after(&earlier()).is_err(), "its lines are counted all the same");
+        assert_eq!(record("b-1").check_after(&earlier()), Ok(()));
+        std::fs::write(first.path(folder.path()), "{").unwrap();
+        assert!(first.earlier(folder.path()).unwrap_err().contains("remove it"));
+    }
+
+    #[test]
+    fn each_load_has_a_record_of_its_own() {
+        let (first, folder) = (record("a-1"), Path::new("loads"));
+        let named = Destination { name: "again".to_owned(), ..first.into.clone() };
+        let other = Record { into: named, ..first.clone() };
+        assert_ne!(first.path(folder), other.path(folder));
+        assert_eq!(first.path(folder), record("b-1").path(folder));
+        let piped = |content: &str| Record { file: "-".to_owned(), ..record(content) };
+        assert_ne!(piped("a-1").path(folder), piped("b-1").path(folder));
+    }
+}
