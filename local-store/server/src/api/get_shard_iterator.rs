@@ -76,10 +76,9 @@ fn check_companions(
 ) -> Result<(), ApiError> {
     let needs_sequence = matches!(iterator_type, "AT_SEQUENCE_NUMBER" | "AFTER_SEQUENCE_NUMBER");
     let needs_time = iterator_type == "AT_TIMESTAMP";
-    for (name, needs, has) in [
-        ("SequenceNumber", needs_sequence, has_sequence),
-        ("Timestamp", needs_time, has_time),
-    ] {
+    for (name, needs, has) in
+        [("SequenceNumber", needs_sequence, has_sequence), ("Timestamp", needs_time, has_time)]
+    {
         if needs != has {
             let verb = if needs { "must" } else { "can not" };
             return Err(ApiError::invalid_parameter(format!(

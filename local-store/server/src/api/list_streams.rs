@@ -34,9 +34,7 @@ pub(super) fn list_streams(store: &Store, parameters: Parameters<'_>) -> Result<
         .filter(|table| store.owns(table))
         .filter(|table| only.as_ref().is_none_or(|only| only.id == table.id))
         .flat_map(|table| table.streams.iter().map(move |stream| (table, stream)))
-        .filter(|(table, stream)| {
-            start.as_ref().is_none_or(|start| start.is_before(table, stream))
-        })
+        .filter(|(table, stream)| start.as_ref().is_none_or(|start| start.is_before(table, stream)))
         .peekable();
 
     let mut out = String::from("{");
