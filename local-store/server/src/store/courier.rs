@@ -43,7 +43,7 @@ impl Store {
         if self.arc_count() == 1 {
             return Ok(false);
         }
-        is_full(self, self.replica(table.arc_of(key)), table, WAITING_MAX)
+        is_full(self, &self.replica(table.arc_of(key)), table, WAITING_MAX)
     }
 }
 

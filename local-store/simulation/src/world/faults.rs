@@ -115,6 +115,14 @@ async fn happen(cluster: &Cluster, fault: Fault, lasting: Duration) {
         Fault::Wipe { node } | Fault::Rot { node } => {
             lose_data(cluster, node, matches!(fault, Fault::Wipe { .. }), lasting).await;
         }
+        Fault::RotState { node, place } => {
+            // What two nodes have lost may be lost.
+            if cluster.is_whole()
+                && let Some(machinery) = cluster.machinery(node)
+            {
+                machinery.rot_state(place);
+            }
+        }
         Fault::CutSender { .. } | Fault::CutFromPeers { .. } => {
             cut_off(cluster, fault, lasting).await;
         }

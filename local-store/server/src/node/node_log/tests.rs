@@ -17,6 +17,7 @@ use openraft::{EntryPayload, StorageError};
 use super::*;
 use crate::disk::{Disk, SimulatedDisk};
 use crate::log::Options;
+use crate::node::OnFatal;
 use crate::node::home::MemoryHome;
 use crate::node::replica::Replica;
 use crate::node::tests::TaskWorker;
@@ -301,7 +302,7 @@ async fn a_failed_sync_is_the_end() {
     let disk = SimulatedDisk::new();
     let log: Arc<dyn Disk> = Arc::new(disk.clone());
     let log = Log::open(log, Options { segment_bytes: 64 * 1024, ..Options::default() }).unwrap();
-    let (sender, died) = std::sync::mpsc::channel();
+    let (sender, died) = mpsc::channel();
     let on_fatal: OnFatal = Arc::new(move |reason| sender.send(reason.to_owned()).unwrap());
     let worker = Arc::new(TaskWorker::start(Duration::ZERO));
     let mut log = NodeLog::open(log, worker, on_fatal).unwrap().group(ARC);

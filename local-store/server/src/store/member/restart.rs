@@ -1,0 +1,62 @@
+//! A node whose disk is damaged, alone in its process: the process has to start again, which sets the
+//! directory aside and has the node filled from its peers.
+
+use std::path::Path;
+use std::sync::Weak;
+use std::time::{Duration, Instant};
+
+use futures::future::join_all;
+
+use super::QUESTION;
+use crate::node::{NodeId, OnFatal, WeakNode, check_spare, slot_of};
+use crate::peer::{Answer, Peers, Question};
+use crate::store::directory;
+
+/// Time between two looks at the peers.
+const LOOK: Duration = Duration::from_millis(200);
+/// Time between two lines about why the node waits.
+const TELL: Duration = Duration::from_secs(30);
+
+/// Has the process start again when the node is damaged and its peers can do without it.
+pub(super) async fn run(
+    node: WeakNode,
+    arcs: u32,
+    peers: Weak<Peers>,
+    data: Box<Path>,
+    restart: OnFatal,
+) {
+    let mut told: Option<Instant> = None;
+    loop {
+        tokio::time::sleep(LOOK).await;
+        let (Some(node), Some(peers)) = (node.upgrade(), peers.upgrade()) else { return };
+        let Some(reason) = node.damage().reason() else { continue };
+        let checked = match directory::check_room_beside(&data, slot_of(node.id())) {
+            Ok(()) => check_peers(&peers, node.id(), arcs).await,
+            Err(why) => Err(why),
+        };
+        match checked {
+            Ok(()) => return restart(reason),
+            Err(why) if told.is_none_or(|told| told.elapsed() > TELL) => {
+                tracing::warn!(reason, why, "this node is damaged and not set aside yet");
+                told = Some(Instant::now());
+            }
+            Err(_) => {}
+        }
+    }
+}
+
+/// Whether the peers go on without this node.
+///
+/// # Errors
+/// What keeps them from it.
+async fn check_peers(peers: &Peers, own: NodeId, arcs: u32) -> Result<(), String> {
+    let ask = async |slot| (slot, peers.ask(slot, &Question::Status, QUESTION).await);
+    let mut all = Vec::new();
+    for (slot, answer) in join_all(peers.slots().map(ask)).await {
+        match answer {
+            Ok(Answer::Status(replicas, _)) => all.extend(replicas),
+            _ => return Err(format!("node {slot} does not answer")),
+        }
+    }
+    check_spare(own, &all, arcs)
+}
