@@ -40,7 +40,6 @@ pub use self::arrivals::Arrivals;
 pub use self::assembly::Assembly;
 use self::assembly::Ids;
 use self::directory::Host;
-pub use self::directory::open_files_max;
 pub use self::member::Member;
 use self::member::Membership;
 use self::owner::Owner;

@@ -8,6 +8,8 @@ use std::sync::Mutex;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::descriptors::Descriptors;
+
 /// `EMFILE` and `ENFILE`, which Linux and macOS number alike.
 const PROCESS_LIMIT: i32 = 24;
 const MACHINE_LIMIT: i32 = 23;
@@ -83,7 +85,7 @@ fn warn() {
         return;
     }
     *last = Some(Instant::now());
-    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    let limit = Descriptors::of_process().limit;
     tracing::warn!(
         limit,
         "no file descriptor is left, so files wait to be opened; close connections or raise the \

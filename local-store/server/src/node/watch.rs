@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use openraft::async_runtime::watch::WatchReceiver;
 use openraft::errors::Fatal;
+use tokio::time::MissedTickBehavior;
 
 use super::recent::Before;
 use super::transport::{Envelope, Request, Response, Transport};
@@ -41,7 +42,7 @@ pub(super) async fn watch_over(watched: Watched, ending: Ending) {
     let mut hand_over = None;
     let mut metrics = raft.metrics();
     let mut look = tokio::time::interval(LOG_LOOK);
-    look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    look.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         let state = metrics.borrow_watched().running_state.clone();
         match state {
@@ -58,7 +59,9 @@ pub(super) async fn watch_over(watched: Watched, ending: Ending) {
                 }
             }
             () = damage.found(), if hand_over.is_none() && damage.has_peers() => {
-                hand_over = Some(tokio::time::interval(HAND_OVER_RETRY));
+                let mut interval = tokio::time::interval(HAND_OVER_RETRY);
+                interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
+                hand_over = Some(interval);
             }
             () = next_tick(&mut hand_over), if damage.is_survivable() => {
                 watched.hand_over().await;

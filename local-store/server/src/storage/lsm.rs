@@ -68,8 +68,8 @@ const TREE_FILE: &str = "current";
 /// The tree's folder of tables, once it has one.
 const TABLES_FOLDER: &str = "tables";
 
-/// Tables that all trees of a process keep open. A tree opens a table that it reads and that is not
-/// among them, and closes it again when others are read more often: the 690 tables of 5.4 GB would
+/// Tables that all trees of a process keep open at most. A tree opens a table that it reads and that is
+/// not among them, and closes it again when others are read more often: the 690 tables of 5.4 GB would
 /// need as many descriptors otherwise, of the 1,024 that a process often has.
 pub(crate) const OPEN_TABLES_MAX: usize = 256;
 
@@ -87,12 +87,17 @@ pub struct BlockCache {
 }
 
 impl BlockCache {
-    /// A cache of so many bytes.
+    /// Returns a cache of so many bytes, and of as many open tables as a process may have at most.
     #[must_use]
     pub fn with_bytes(bytes: u64) -> Self {
+        Self::new(bytes, OPEN_TABLES_MAX)
+    }
+
+    /// Returns a cache of so many bytes and open tables.
+    pub(crate) fn new(bytes: u64, open_tables: usize) -> Self {
         Self {
             blocks: Arc::new(Cache::with_capacity_bytes(bytes)),
-            open_tables: Arc::new(DescriptorTable::new(OPEN_TABLES_MAX)),
+            open_tables: Arc::new(DescriptorTable::new(open_tables)),
         }
     }
 }

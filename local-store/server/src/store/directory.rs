@@ -19,6 +19,8 @@ use std::sync::{Arc, OnceLock};
 
 use serde::{Deserialize, Serialize};
 
+use crate::descriptors::Descriptors;
+use crate::disk::descriptors::wait_for_one;
 use crate::disk::{Damage, Disk, ErrorKind, FileDisk};
 use crate::log::{self, Log, Options};
 use crate::node::worker::{ThreadWorker, Worker};
@@ -34,6 +36,8 @@ use crate::storage::{
 /// Three nodes of one process keep three logs: smaller segments than one log alone would have, and
 /// still larger than the largest entry.
 const SEGMENT_BYTES: u64 = 24 * 1024 * 1024;
+/// Tables that the trees of a process keep open at least: with fewer, most reads open a table.
+const OPEN_TABLES_MIN: usize = 16;
 /// Files of a node's log that are open: those of the 256 MB that it may take, its spares, the one that
 /// is being made, and its lock.
 const OPEN_LOG_FILES: usize = 24;
@@ -73,8 +77,11 @@ impl Host {
     /// The cache of all states in a ring of so many arcs.
     fn cache(&self, arcs: u32) -> &BlockCache {
         let trees = self.nodes.saturating_mul(arcs.into());
-        self.cache
-            .get_or_init(|| BlockCache::with_bytes(CACHE_BYTES_PER_TREE.saturating_mul(trees)))
+        self.cache.get_or_init(|| {
+            let files_max = Descriptors::of_process().files_max;
+            let tables = open_tables_max(files_max, self.nodes, trees);
+            BlockCache::new(CACHE_BYTES_PER_TREE.saturating_mul(trees), tables)
+        })
     }
 }
 
@@ -202,11 +209,16 @@ impl From<storage::Error> for Problem {
     }
 }
 
-/// The files that nodes with so many arcs each have open at most, however much they hold: 424 for the
-/// three nodes of a process with one arc. Connections have to leave so many descriptors.
-#[must_use]
-pub const fn open_files_max(nodes: usize, arcs: usize) -> usize {
-    OPEN_TABLES_MAX + nodes * (OPEN_LOG_FILES + arcs * OPEN_FILES_PER_TREE)
+/// Returns how many tables the trees of a process keep open: what its share of files leaves beside
+/// the logs and what the trees have open otherwise. A tree that needs more for a moment waits.
+fn open_tables_max(files_max: usize, nodes: u64, trees: u64) -> usize {
+    let files = |number: u64, each: usize| {
+        usize::try_from(number).unwrap_or(usize::MAX).saturating_mul(each)
+    };
+    files_max
+        .saturating_sub(files(nodes, OPEN_LOG_FILES))
+        .saturating_sub(files(trees, OPEN_FILES_PER_TREE))
+        .clamp(OPEN_TABLES_MIN, OPEN_TABLES_MAX)
 }
 
 /// The directory of a slot.
@@ -292,7 +304,7 @@ pub(crate) fn is_free(directory: &Path) -> bool {
     // The log's lock is that of the directory.
     let locks = states.map(|state| state.path().join(LOCK)).chain([directory.join(LOCK)]);
     locks.filter(|lock| lock.is_file()).all(|lock| {
-        let opened = File::options().write(true).open(lock);
+        let opened = wait_for_one(|| File::options().write(true).open(&lock));
         opened.is_ok_and(|file| file.try_lock().is_ok())
     })
 }
@@ -371,9 +383,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_has_descriptors_left_for_connections() {
-        assert_eq!(open_files_max(3, 1), 424);
-        assert!(open_files_max(1, 16) < 1_024);
+    fn tables_stay_open_as_far_as_the_limit_allows() {
+        for (limit, nodes, arcs, expected) in [
+            (128, 3, 1, OPEN_TABLES_MIN),
+            (512, 3, 1, 144),
+            (1_024, 3, 1, OPEN_TABLES_MAX),
+            (1_024, 1, 16, 112),
+            (1_048_576, 3, 16, OPEN_TABLES_MAX),
+        ] {
+            let files_max = Descriptors::of(limit).files_max;
+            assert_eq!(open_tables_max(files_max, nodes, nodes * arcs), expected, "{limit}");
+        }
     }
 
     #[test]

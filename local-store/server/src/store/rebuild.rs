@@ -5,6 +5,9 @@
 //! process at any moment leaves what a start finds and goes on with: a directory with noted damage,
 //! none, or a new one.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -76,7 +79,8 @@ impl Rebuild {
         directory::check_room_beside(&self.data, slot)?;
         let arcs = store.arc_count();
         let statuses: Vec<Status> = others.iter().copied().flatten().map(Node::status).collect();
-        check_spare(first.id(), &statuses, arcs)?;
+        let own: Vec<Status> = damaged.iter().map(Node::status).collect();
+        check_spare(&own, &statuses, arcs)?;
         let mut of_first_arc = others.iter().filter_map(|node| node.first());
         let leader = of_first_arc.find(|replica| replica.leads()).ok_or("nobody leads")?;
         let admitted = leader.admit(slot).await.map_err(|error| error.to_string())?;

@@ -5,7 +5,7 @@
 //! their checksums; damage takes the same way as damage that a request meets. It reads a piece of 128
 //! KB at a time and sleeps for as long as that may take. The bound: 1 MB/s for each node, or what takes
 //! five days for all of it if that is more, at most 16 MB/s; some 0.1 % of a core at 1 MB/s. A pass
-//! begins a day after the one before began and goes on after a restart, so everything is read at
+//! begins a day after the one before ended and continues after a restart, so everything is read at
 //! least weekly up to 7 TB for each node. What the system has in memory is not read from the disk.
 
 use std::fs;
@@ -26,7 +26,7 @@ use crate::store::directory;
 
 /// A pass takes as long as this, if it may read fast enough, and the slowest rate is not faster.
 const PASS: Duration = Duration::from_secs(5 * 24 * 60 * 60);
-/// From the beginning of one pass to that of the next.
+/// From the end of one pass to the beginning of the next.
 const PASS_EVERY: Duration = Duration::from_secs(24 * 60 * 60);
 const MEBIBYTE: u64 = 1024 * 1024;
 /// Bytes in a second: the slowest, which costs nothing that can be measured, and the fastest.

@@ -109,9 +109,7 @@ impl Cluster {
         self.nodes().map(|node| self.id(node)).collect()
     }
 
-    /// The id of a node as it is now.
-    #[must_use]
-    pub fn id(&self, node: usize) -> u64 {
+    fn id(&self, node: usize) -> u64 {
         let incarnation = self.process(node).map_or(0, |process| process.incarnation);
         node_id(node as u64, incarnation)
     }

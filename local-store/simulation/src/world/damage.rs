@@ -40,8 +40,9 @@ fn is_spare(cluster: &Cluster, node: usize) -> bool {
     let others = cluster.nodes().filter(|other| *other != node);
     let replicas = others.filter_map(|other| cluster.replica(other));
     let statuses: Vec<_> = replicas.flat_map(|replica| replica.statuses()).collect();
+    let own = cluster.replica(node).map(|replica| replica.statuses()).unwrap_or_default();
     let arcs = cluster.arcs().count();
-    check_spare(cluster.id(node), &statuses, u32::try_from(arcs).unwrap_or(u32::MAX)).is_ok()
+    check_spare(&own, &statuses, u32::try_from(arcs).unwrap_or(u32::MAX)).is_ok()
 }
 
 async fn set_aside(cluster: &Cluster, node: usize) {

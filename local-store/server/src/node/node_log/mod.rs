@@ -325,6 +325,10 @@ fn is_damage(error: &io::Error) -> bool {
     }
 }
 
+fn cannot_be_read(error: &io::Error) -> String {
+    format!("the log cannot be read: {error}")
+}
+
 fn corrupt(position: u64, reason: String) -> log::Error {
     log::Error::Corrupt {
         file: format!("record {position}"),
@@ -476,8 +480,10 @@ impl Shared {
                 }
                 Err(error) => {
                     let error = io::Error::other(error);
-                    drop(log);
-                    self.fail_to_read(&error);
+                    // The node still votes, and appends behind the damage, until it is set aside.
+                    if is_damage(&error) {
+                        self.ending.damage().report(&cannot_be_read(&error));
+                    }
                     return Err(error);
                 }
             }
@@ -519,7 +525,7 @@ impl Shared {
 
     /// What was written cannot be read, mostly because the node's disk is damaged.
     fn fail_to_read(&self, error: &io::Error) {
-        let reason = format!("the log cannot be read: {error}");
+        let reason = cannot_be_read(error);
         if self.ending.damage().has_peers() && is_damage(error) {
             self.ending.damage().report(&reason);
         }

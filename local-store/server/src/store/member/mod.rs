@@ -137,11 +137,8 @@ pub(super) async fn start(start: Start<'_>) -> Result<(Replicas, TokenKey, Membe
     for replica in &replicas {
         tasks.spawn(heal::run(replica.downgrade(), Arc::downgrade(&begin.attendant)));
     }
-    if let Some(first) = replicas.first() {
-        let (peers, data) = (Arc::downgrade(&begin.peers), data.into());
-        let arcs = u32::try_from(replicas.len()).unwrap_or(u32::MAX);
-        tasks.spawn(restart::run(first.downgrade(), arcs, peers, data, restart));
-    }
+    let (nodes, peers) = (replicas.iter().map(Node::downgrade), Arc::downgrade(&begin.peers));
+    tasks.spawn(restart::run(nodes.collect(), peers, data.into(), restart));
     begin.wait_for_leaders(&replicas).await?;
     let token_key = TokenKey::of_member(data)?;
     Ok((replicas, token_key, Membership { peers: begin.peers, _tasks: tasks }))

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use futures::future::join_all;
 
 use super::QUESTION;
-use crate::node::{NodeId, OnFatal, WeakNode, check_spare, slot_of};
+use crate::node::status::Status;
+use crate::node::{Node, OnFatal, WeakNode, check_spare, slot_of};
 use crate::peer::{Answer, Peers, Question};
 use crate::store::directory;
 
@@ -17,10 +18,10 @@ const LOOK: Duration = Duration::from_millis(200);
 /// Time between two lines about why the node waits.
 const TELL: Duration = Duration::from_secs(30);
 
-/// Has the process start again when the node is damaged and its peers can do without it.
+/// Has the process start again when the node with these replicas is damaged and its peers can do
+/// without it.
 pub(super) async fn run(
-    node: WeakNode,
-    arcs: u32,
+    replicas: Vec<WeakNode>,
     peers: Weak<Peers>,
     data: Box<Path>,
     restart: OnFatal,
@@ -28,10 +29,12 @@ pub(super) async fn run(
     let mut told: Option<Instant> = None;
     loop {
         tokio::time::sleep(LOOK).await;
-        let (Some(node), Some(peers)) = (node.upgrade(), peers.upgrade()) else { return };
-        let Some(reason) = node.damage().reason() else { continue };
-        let checked = match directory::check_room_beside(&data, slot_of(node.id())) {
-            Ok(()) => check_peers(&peers, node.id(), arcs).await,
+        let upgraded: Option<Vec<Node>> = replicas.iter().map(WeakNode::upgrade).collect();
+        let (Some(own), Some(peers)) = (upgraded, peers.upgrade()) else { return };
+        let Some(first) = own.first() else { return };
+        let Some(reason) = first.damage().reason() else { continue };
+        let checked = match directory::check_room_beside(&data, slot_of(first.id())) {
+            Ok(()) => check_peers(&peers, &own).await,
             Err(why) => Err(why),
         };
         match checked {
@@ -45,18 +48,20 @@ pub(super) async fn run(
     }
 }
 
-/// Whether the peers go on without this node.
+/// Asks the peers whether they can do without this node.
 ///
 /// # Errors
-/// What keeps them from it.
-async fn check_peers(peers: &Peers, own: NodeId, arcs: u32) -> Result<(), String> {
+/// Why they cannot.
+async fn check_peers(peers: &Peers, own: &[Node]) -> Result<(), String> {
     let ask = async |slot| (slot, peers.ask(slot, &Question::Status, QUESTION).await);
-    let mut all = Vec::new();
+    let mut others = Vec::new();
     for (slot, answer) in join_all(peers.slots().map(ask)).await {
         match answer {
-            Ok(Answer::Status(replicas, _)) => all.extend(replicas),
+            Ok(Answer::Status(replicas, _)) => others.extend(replicas),
             _ => return Err(format!("node {slot} does not answer")),
         }
     }
-    check_spare(own, &all, arcs)
+    let arcs = u32::try_from(own.len()).unwrap_or(u32::MAX);
+    let own: Vec<Status> = own.iter().map(Node::status).collect();
+    check_spare(&own, &others, arcs)
 }
