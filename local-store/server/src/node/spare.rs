@@ -52,6 +52,9 @@ pub fn check_spare(own: &[Status], others: &[Status], arcs: u32) -> Result<(), S
 mod tests {
     use super::*;
 
+    /// Changes the replicas of the other nodes.
+    type Spoil = fn(&mut Vec<Status>);
+
     fn status(node: NodeId, arc: u32, role: Role) -> Status {
         let mut status = Status::of_nothing(node, ArcId(arc));
         status.role = role;
@@ -78,7 +81,7 @@ mod tests {
         let mut own = damaged(1);
         (own[0].role, own[0].term) = (Role::Leader, 1);
         assert!(check_spare(&own, &others(), 2).is_err(), "it leads itself, and node 2 did before");
-        let refused: [(&str, fn(&mut Vec<Status>)); 9] = [
+        let refused: [(&str, Spoil); 9] = [
             ("another one may lead since", |all| all[1].term = 1),
             ("the leader is damaged", |all| all[2].is_damaged = true),
             ("nobody leads", |all| all[2].role = Role::Follower),

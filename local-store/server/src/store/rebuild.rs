@@ -122,7 +122,7 @@ impl Rebuild {
         loop {
             let Some(store) = store.upgrade() else { return };
             match self.start(slot, identity.clone()).await {
-                Ok(replicas) => return self.seat(&store, replicas),
+                Ok(replicas) => return self.seat(&store, &replicas),
                 Err(reason) => tracing::error!(reason, "node {slot} cannot be made again yet"),
             }
             drop(store);
@@ -136,7 +136,7 @@ impl Rebuild {
     }
 
     /// Makes a new node one of the store's, and a member of each group as soon as it is filled.
-    fn seat(&self, store: &Store, replicas: Replicas) {
+    fn seat(&self, store: &Store, replicas: &Replicas) {
         let mut nodes = Vec::clone(&store.seated());
         nodes.push(replicas.clone());
         nodes.sort_by_key(|node| node.first().map(|replica| slot_of(replica.id())));
@@ -146,7 +146,7 @@ impl Rebuild {
             let of_arc = nodes.iter().filter_map(|node| node.get(place)).map(Node::downgrade);
             tokio::spawn(cluster::heal(of_arc.collect(), members.clone()));
         }
-        store.start_work_of(&replicas, &self.data);
+        store.start_work_of(replicas, &self.data);
         store.shared.nodes.send_replace(Arc::new(nodes));
     }
 }
