@@ -25,6 +25,15 @@ const OTHERWISE: &[(&str, &[i32], &str)] = &[
     // Nothing of the orders is archived here.
     ("weir archive erase --table orders", &[4], "has no table `orders`"),
     ("weir status --exit-code", &[0, 3], ""),
+    // The folder of an export is not there; slots that an example of `load` counted into are left.
+    ("AWSDynamoDB/", &[1], "AWSDynamoDB/"),
+    ("weir counters fold --to 5", &[0, 3], ""),
+    // The examples of single verbs come after the migration has ended.
+    ("weir migrate start shop.yaml", &[0, 4], ""),
+    ("weir migrate status shop --exit-code", &[0, 3, 4], ""),
+    ("weir migrate verify shop --repair", &[4], ""),
+    ("weir migrate cutover shop --", &[4], ""),
+    ("weir migrate complete shop", &[4], ""),
 ];
 
 /// What the examples of fan-out and of migrations read.
@@ -81,7 +90,7 @@ fn every_command_of_the_readme_and_of_the_help_works() {
             continue;
         }
         let command = as_run_here(&command);
-        if command.contains(WORKER) {
+        if command.contains(WORKER) && worker.is_none() {
             let shell = in_shell(folder, &format!("exec {command}"));
             worker = Some(Process::start(shell, folder.join("worker.log")));
             wait_for("the migration to begin", LIMIT, || {

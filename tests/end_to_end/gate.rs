@@ -140,10 +140,11 @@ fn idle(address: &str, count: usize) -> Vec<TcpStream> {
     (0..count).map(|_| TcpStream::connect(address).unwrap()).collect()
 }
 
-/// Puts items of 350 KB.
-fn put_large_items(store: &Endpoint, count: usize) {
+/// Puts items of 350 KB with these numbers; those below are there.
+fn put_large_items(store: &Endpoint, numbers: std::ops::Range<usize>) {
     let text = "x".repeat(350 * 1024);
-    for number in 0..count {
+    let count = numbers.end;
+    for number in numbers {
         let item = json!({"p": {"S": number.to_string()}, "text": {"S": text}});
         store.ok("PutItem", &json!({"TableName": "large", "Item": item}));
     }
@@ -174,7 +175,7 @@ fn idle_connections_keep_nobody_out_of_a_store() {
         };
         endpoint.create_table("large");
         let before = idle(endpoint.address(), IDLE);
-        put_large_items(&endpoint, 60);
+        put_large_items(&endpoint, 0..60);
         // Clients that send a part of a head, or of a body, hold no place either.
         let mut partial = idle(endpoint.address(), 200);
         for (number, stream) in partial.iter_mut().enumerate() {
@@ -183,7 +184,7 @@ fn idle_connections_keep_nobody_out_of_a_store() {
             // It may be closed already.
             let _ = stream.write_all(text[number % 2].as_bytes());
         }
-        put_large_items(&endpoint, 5);
+        put_large_items(&endpoint, 60..65);
         assert!(open_descriptors(&store.process) < LIMIT as usize);
         assert!(!store.process.log().contains("Too many open files"), "{}", store.process.log());
         drop(before);
@@ -215,7 +216,7 @@ fn idle_connections_to_any_listener_leave_the_store_of_weir_up_alone() {
     for name in ["s3", "lambda", "dynamodb"] {
         let address = address_of(&running, name);
         let _open = idle(&address, IDLE);
-        put_large_items(&up.store, 60);
+        put_large_items(&up.store, 0..60);
         let s3 = address_of(&running, "s3");
         let put = format!("PUT /bucket/{name} HTTP/1.1\r\nHost: {s3}");
         assert_eq!(send(&s3, &put, "content").0, 200, "{name}");

@@ -54,7 +54,7 @@ const PUTS_AT_ONCE: usize = 32;
 /// What to restore, and how.
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "Examples:\n  weir archive restore --table movies --where 'year = 2013' --dry-run\n  weir archive restore --table movies --where 'year = 2013' --ttl 604800\n  weir archive restore --key '{\"year\":2013,\"title\":\"Rush\"}' --into movies-restored\n\nExit codes: 0 done, 1 failed, 3 some rows cannot be restored"
+    after_help = "Examples:\n  weir archive restore --table movies --where 'year = 2013' --dry-run\n  weir archive restore --table movies --where 'year = 2013' --ttl 604800\n  weir archive restore --key '{\"year\":2013,\"title\":\"Rush\"}' --dry-run\n\nExit codes: 0 done, 1 failed, 3 some rows cannot be restored"
 )]
 pub(super) struct RestoreArguments {
     #[command(flatten)]

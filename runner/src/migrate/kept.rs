@@ -1,7 +1,7 @@
 //! Where Weir itself keeps values of items, beside the tables that a purge names: the receipt says
 //! what of it the purge did not remove, and how to remove it.
 //!
-//! docs/migration.md has the same places; a test compares them.
+//! docs/migration-purge.md has the same places; a test compares them.
 
 use aws_sdk_dynamodb::Client;
 use rules::fan_out::Job;
@@ -116,8 +116,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_page_about_migrations_has_every_place() {
-        let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/migration.md");
+    fn the_page_about_purges_has_every_place() {
+        let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/migration-purge.md");
         let text = std::fs::read_to_string(page).unwrap();
         let section = text.split("## What Weir keeps of items").nth(1).unwrap();
         let section = section.split("\n## ").next().unwrap();

@@ -538,7 +538,7 @@ async fn a_refused_write_leaves_nothing_behind() {
             .map(str::to_owned);
     for key in keys.iter().chain([&format!("c/{long}/d")]) {
         let error = fixture.put(key, "refused").await.unwrap_err();
-        assert!(["InvalidArgument", "KeyTooLongError"].contains(&&*error), "{key}: {error}");
+        assert!(["InvalidRequest", "KeyTooLongError"].contains(&&*error), "{key}: {error}");
         assert_eq!(tree(&root), before, "put {key}");
         let copy = client.copy_object().bucket(BUCKET).key(key);
         copy.copy_source(format!("{BUCKET}/folder/object")).send().await.unwrap_err();
@@ -552,7 +552,7 @@ async fn a_refused_write_leaves_nothing_behind() {
     put("folder/object").if_none_match("*").send().await.unwrap_err();
     put("folder/object").if_match("\"0\"").send().await.unwrap_err();
     put("new").bucket("no-such-bucket").send().await.unwrap_err();
-    client.create_multipart_upload().bucket(BUCKET).key("a/../b").send().await.unwrap_err();
+    client.create_multipart_upload().bucket(BUCKET).key(&long).send().await.unwrap_err();
     let part_of = |number| {
         let part = client.upload_part().bucket(BUCKET).key("folder").upload_id(upload);
         part.part_number(number).body(ByteStream::from_static(b"refused"))
