@@ -23,7 +23,9 @@ table = dynamodb.create_table(
         }
     ],
 )
+assert table.table_status == "CREATING"
 table.wait_until_exists()
+table.reload()
 assert table.table_status == "ACTIVE" and table.item_count == 0
 
 whole = {

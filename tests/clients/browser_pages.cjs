@@ -117,10 +117,13 @@ async function main() {
   const { child, running } = await start(folder, ["--allow-origin", friendly]);
   const args = puppeteer.defaultArgs({ args: chromium.args, headless: "shell" });
   const names = ["evil.example", "friendly.example", "rebound.example"].map((name) => `MAP ${name} 127.0.0.1`);
-  const browser = await puppeteer.launch({
-    args: [...args, `--host-resolver-rules=${names.join(",")}`],
+  const launch = async (flags) => puppeteer.launch({
+    args: [...flags, `--host-resolver-rules=${names.join(",")}`],
     executablePath: process.env.CHROMIUM ?? (await chromium.executablePath()), headless: "shell",
   });
+  const browser = await launch(args);
+  // One that checks origins as a person's browser does: it sends `Origin`, and asks first.
+  const strict = await launch(args.filter((flag) => flag !== "--disable-web-security"));
   try {
     const client = new DynamoDBClient({ endpoint: running.dynamodb });
     await client.send(new PutItemCommand({ TableName: "victims", Item: { p: { S: "here" } } }));
@@ -171,7 +174,7 @@ async function main() {
     }
 
     // The named origin works, with the request that asks first.
-    const other = await browser.newPage();
+    const other = await strict.newPage();
     await other.goto(friendly);
     const answer = await other.evaluate(async (url, headers, body) => {
       const answered = await fetch(url, { method: "POST", headers, body });
@@ -181,6 +184,7 @@ async function main() {
     assert.equal((await client.send(new ScanCommand({ TableName: "victims" }))).Count, 0);
   } finally {
     await browser.close();
+    await strict.close();
     child.kill("SIGINT");
     if (child.exitCode === null) await new Promise((resolve) => child.once("exit", resolve));
     pages.close();

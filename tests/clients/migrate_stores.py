@@ -148,7 +148,8 @@ def rounding_store(folder):
 
 
 def ministack(folder):
-    program = shutil.which("ministack", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    own = Path(os.environ.get("TOOLS", "")) / "ministack/bin"
+    program = shutil.which("ministack", path=f"{own}:{os.environ['PATH']}")
     if not program:
         return "skipped: `pip install ministack` was not possible"
     port = free_port()
