@@ -5,8 +5,11 @@
 mod member;
 mod status;
 
+use std::env;
 use std::net::{IpAddr, SocketAddr};
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
+use std::process;
 
 use clap::{Parser, Subcommand};
 
@@ -139,7 +142,9 @@ pub async fn run(arguments: Arguments) -> Result<(), String> {
     let bound = bound.map_err(|error| error.to_string())?;
     let on_fatal = Box::new(end_process);
     let opened = match arguments.member.member().await? {
-        Some(member) => Store::open_member(config, member, on_fatal).await,
+        Some(member) => {
+            Store::open_member(config, member, on_fatal, Box::new(restart_process)).await
+        }
         None => Store::open(config, on_fatal).await,
     };
     let store = opened.map_err(|error| error.to_string())?;
@@ -170,9 +175,20 @@ pub async fn interrupted() {
     }
 }
 
+/// Runs the program anew in the place of this process, with the same arguments.
+fn restart_process(reason: &str) {
+    tracing::warn!(reason, "this node is damaged: its process starts again to have it filled");
+    let program = env::current_exe();
+    let error = match program {
+        Ok(program) => process::Command::new(program).args(env::args_os().skip(1)).exec(),
+        Err(error) => error,
+    };
+    end_process(&format!("this node is damaged, and its program cannot be started again: {error}"));
+}
+
 /// Ends the process after the disk failed: what was not acknowledged may or may not be on disk, and
 /// only a restart finds out.
 pub fn end_process(reason: &str) {
     tracing::error!(reason, "the store cannot go on; restart it when the disk is well");
-    std::process::exit(1);
+    process::exit(1);
 }

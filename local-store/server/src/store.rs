@@ -15,10 +15,13 @@ mod directory;
 pub(crate) mod leftovers;
 mod member;
 mod owner;
+mod rebuild;
 #[cfg(test)]
 mod ring_tests;
 mod ring_view;
 pub(crate) mod routes;
+mod scrub;
+mod seats;
 #[cfg(test)]
 mod tests;
 pub(crate) mod transactions;
@@ -40,6 +43,7 @@ use self::directory::Host;
 pub use self::member::Member;
 use self::member::Membership;
 use self::owner::Owner;
+use self::seats::{Pinned, Seats, seats};
 use crate::clock::Clock;
 use crate::disk::FileDisk;
 use crate::node::status::Status;
@@ -127,14 +131,11 @@ fn lock(config: &Config) -> Result<FileDisk, String> {
 #[derive(Clone)]
 pub struct Store {
     shared: Arc<Shared>,
-    /// For each arc, the place of the node that this handle reads from, whoever leads.
-    pinned: Option<Places>,
+    /// The replicas that this handle reads from, whoever leads.
+    pinned: Option<Pinned>,
     /// Whose tables this handle means; `None` for the store's own.
     owner: Option<Arc<Owner>>,
 }
-
-/// For each arc, the place of a node.
-type Places = [u8; ARCS_MAX as usize];
 
 /// A handle that does not keep the store running.
 pub(crate) struct WeakStore {
@@ -149,8 +150,8 @@ impl WeakStore {
 }
 
 struct Shared {
-    /// Never empty, in the order of their slots; of each node its replicas, in the order of the arcs.
-    nodes: Vec<Vec<Node>>,
+    nodes: Seats,
+    arcs: u32,
     catalogue: MergedCatalogue,
     clock: Arc<Clock>,
     traffic: Traffic,
@@ -166,9 +167,15 @@ struct Shared {
     lock: Option<FileDisk>,
 }
 
+/// The arcs of a ring, of which each node has all.
+fn arcs_of(nodes: &[Vec<Node>]) -> u32 {
+    let arcs = nodes.first().map_or(0, Vec::len);
+    u32::try_from(arcs).unwrap_or(ARCS_MAX)
+}
+
 impl Drop for Shared {
     fn drop(&mut self) {
-        let nodes = std::mem::take(&mut self.nodes);
+        let nodes = self.nodes.send_replace(Arc::default());
         let lock = self.lock.clone();
         // Without a runtime, its end has ended the nodes' tasks already.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
@@ -199,7 +206,9 @@ impl Store {
     }
 
     /// Opens one node of a store whose other nodes run in processes of their own, and waits until
-    /// the node knows who it is. [`Config::replicas`] does not count.
+    /// the node knows who it is. [`Config::replicas`] does not count. `on_damage` is called once, when
+    /// the node's disk is damaged and the others can do without it: opened again, the store sets the
+    /// node's directory aside and has it filled.
     ///
     /// # Errors
     /// As [`Store::open`], and when a peer is of another cluster, or set up otherwise.
@@ -207,9 +216,10 @@ impl Store {
         config: Config,
         member: Member,
         on_fatal: OnFatal,
+        on_damage: OnFatal,
     ) -> Result<Self, OpenError> {
         let directory = config.directory.clone();
-        let store = Self::open_member_inner(config, member, on_fatal)
+        let store = Self::open_member_inner(config, member, on_fatal, on_damage)
             .await
             .map_err(|reason| OpenError { directory, reason })?;
         tokio::spawn(ticks::run(store.downgrade()));
@@ -220,6 +230,7 @@ impl Store {
         config: Config,
         member: Member,
         on_fatal: OnFatal,
+        on_damage: OnFatal,
     ) -> Result<Self, String> {
         let lock = lock(&config)?;
         let clock = Arc::new(Clock::starting_at(EpochMillis(0)));
@@ -229,11 +240,14 @@ impl Store {
             settings: format!("Region {} and account {}", config.region, config.account),
             arcs: config.arcs,
             clock: &clock,
-            host: &Host::new(Arc::from(on_fatal), 1),
+            host: &Host::new(Arc::from(on_fatal), 1, true),
+            restart: Arc::from(on_damage),
         })
         .await?;
+        let nodes = vec![replicas];
         let shared = Shared {
-            nodes: vec![replicas],
+            arcs: arcs_of(&nodes),
+            nodes: seats(nodes),
             catalogue: MergedCatalogue::default(),
             clock,
             traffic: Traffic::default(),
@@ -246,7 +260,9 @@ impl Store {
             lock: Some(lock),
         };
         let store = Self { shared: Arc::new(shared), pinned: None, owner: None };
-        store.start_couriers();
+        for replicas in store.seated().iter() {
+            store.start_work_of(replicas, &config.directory);
+        }
         Ok(store)
     }
 
@@ -266,10 +282,12 @@ impl Store {
         if !(1..=ARCS_MAX).contains(&arcs) {
             return Err(format!("a ring has 1 to {ARCS_MAX} arcs, not {arcs}"));
         }
-        let host = Host::new(Arc::from(on_fatal), replicas);
-        let nodes = cluster::start(&config.directory, replicas, arcs, &clock, &host).await?;
+        let host = Host::new(Arc::from(on_fatal), replicas, replicas > 1);
+        let (nodes, rebuild) =
+            cluster::start(&config.directory, replicas, arcs, &clock, host).await?;
         let shared = Shared {
-            nodes,
+            arcs: arcs_of(&nodes),
+            nodes: seats(nodes),
             catalogue: MergedCatalogue::default(),
             clock,
             traffic: Traffic::default(),
@@ -287,7 +305,12 @@ impl Store {
         }
         // The nodes began with the states on their disks, which are behind the log.
         store.follow_time();
-        store.start_couriers();
+        for replicas in store.seated().iter() {
+            store.start_work_of(replicas, &config.directory);
+        }
+        if replicas > 1 {
+            tokio::spawn(rebuild::run(store.downgrade(), rebuild));
+        }
         Ok(store)
     }
 
@@ -297,51 +320,18 @@ impl Store {
 
     /// The arcs of the ring, in their order.
     pub fn arcs(&self) -> impl Iterator<Item = ArcId> + use<> {
-        (0..).map(ArcId).take(self.shared.nodes.first().map_or(0, Vec::len))
+        (0..self.shared.arcs).map(ArcId)
     }
 
     /// How many arcs there are.
     #[must_use]
     pub fn arc_count(&self) -> u32 {
-        u32::try_from(self.arcs().count()).unwrap_or(ARCS_MAX)
-    }
-
-    /// The place of the node that leads an arc, as far as the nodes of this process know; of any of
-    /// them otherwise.
-    fn place(&self, arc: ArcId) -> usize {
-        let index = usize::try_from(arc.0).unwrap_or(usize::MAX);
-        if let Some(pinned) = self.pinned.and_then(|places| places.get(index).copied()) {
-            return usize::from(pinned);
-        }
-        let leads = |node: &Vec<Node>| node.get(index).is_some_and(Node::leads);
-        self.shared.nodes.iter().position(leads).unwrap_or(0)
-    }
-
-    /// The replica of an arc that this handle asks: where the arc's leader is, if that is here.
-    pub(crate) fn replica(&self, arc: ArcId) -> &Node {
-        let index = usize::try_from(arc.0).unwrap_or(usize::MAX);
-        let node = self.shared.nodes.get(self.place(arc));
-        #[expect(
-            clippy::expect_used,
-            reason = "nodes are never taken away while a handle is there, and each has every arc"
-        )]
-        node.and_then(|node| node.get(index)).expect("a store has at least one node")
+        self.shared.arcs
     }
 
     /// Whether a node of this process leads each arc.
     pub(crate) fn leads(&self) -> bool {
         self.arcs().all(|arc| self.replica(arc).leads())
-    }
-
-    /// A handle that asks the same replicas from now on, so that what it reads first is not newer
-    /// than what it reads later, whoever leads then.
-    #[must_use]
-    pub(crate) fn pin(&self) -> Self {
-        let mut places = Places::default();
-        for (arc, place) in self.arcs().zip(&mut places) {
-            *place = u8::try_from(self.place(arc)).unwrap_or(0);
-        }
-        Self { pinned: Some(places), ..self.clone() }
     }
 
     /// A handle that means the tables of an account and a Region, and no others.
@@ -380,12 +370,13 @@ impl Store {
     /// How the replicas of this process do, in the order of their nodes.
     #[must_use]
     pub fn statuses(&self) -> Vec<Status> {
-        self.shared.nodes.iter().flatten().map(Node::status).collect()
+        self.seated().iter().flatten().map(Node::status).collect()
     }
 
     /// How every node of the store does, in this process or another, in the order of their slots.
     pub async fn nodes(&self) -> Vec<NodeReport> {
-        let own = self.shared.nodes.iter().filter_map(|replicas| {
+        let seated = self.seated();
+        let own = seated.iter().filter_map(|replicas| {
             let slot = slot_of(replicas.first()?.id());
             Some(NodeReport {
                 slot,
@@ -449,7 +440,7 @@ impl Store {
     /// Sees to it that this process is not behind what its nodes have applied: another process may
     /// lead, and its clock may have been advanced.
     pub(crate) fn follow_time(&self) {
-        for node in self.shared.nodes.iter().flatten() {
+        for node in self.seated().iter().flatten() {
             self.shared.clock.reach(node.reached());
         }
     }
@@ -511,7 +502,7 @@ impl Store {
         if self.arc_count() == 1 {
             return self.replica(ArcId::FIRST).view();
         }
-        let replicas = self.arcs().map(|arc| self.replica(arc).clone());
+        let replicas = self.arcs().map(|arc| self.replica(arc));
         Box::new(RingView::new(self.catalogue(), replicas))
     }
 
@@ -531,7 +522,7 @@ impl Store {
     ) -> Result<Self, Unavailable> {
         let pinned = self.pin();
         let asked = arcs.map(|arc| pinned.replica(arc)).filter(|replica| !replica.shows_all());
-        let reads = asked.map(Node::read_index);
+        let reads = asked.map(|replica| async move { replica.read_index().await });
         futures::future::try_join_all(reads).await?;
         Ok(pinned)
     }
@@ -574,7 +565,7 @@ impl Store {
     /// When an arc cannot be read.
     pub async fn indexes_settled(&self) -> Result<(), Unavailable> {
         for arc in self.arcs() {
-            courier::settled(self.replica(arc), self.arc_count()).await?;
+            courier::settled(&self.replica(arc), self.arc_count()).await?;
         }
         Ok(())
     }

@@ -86,7 +86,7 @@ async fn tick_arc(store: &Store, arc: ArcId) -> Result<(), Unavailable> {
 
 /// Does once what is due now for what lies in an arc.
 async fn tick_items(store: &Store, arc: ArcId) -> Result<(), Unavailable> {
-    let replica = store.replica(arc);
+    let replica = &store.replica(arc);
     sweep_arc(store, replica, ENTRIES_PER_TICK, Duration::ZERO).await?;
     let (now, catalogue) = (store.now(), replica.catalogue());
     let tables = || catalogue.tables().map(AsRef::as_ref);
@@ -127,7 +127,7 @@ async fn split_hot(store: &Store) -> Result<(), Unavailable> {
 
 /// Begins the splits that are due in an arc and goes on with those that have begun.
 async fn split(store: &Store, arc: ArcId) -> Result<(), Unavailable> {
-    let replica = store.replica(arc);
+    let replica = &store.replica(arc);
     let seat = Seat { arc, arcs: store.arc_count() };
     let catalogue = replica.catalogue();
     let tables = || catalogue.tables().map(AsRef::as_ref);
@@ -150,7 +150,7 @@ pub(crate) async fn sweep(store: &Store, entries_max: usize) -> Result<Swept, Un
     for arc in store.arcs() {
         // Who waited in vain does so once.
         let patience = if swept.held_up.is_empty() { courier::PATIENCE } else { Duration::ZERO };
-        let some = sweep_arc(store, store.replica(arc), entries_max, patience).await?;
+        let some = sweep_arc(store, &store.replica(arc), entries_max, patience).await?;
         swept.expired += some.expired;
         swept.held_up.extend(some.held_up);
     }

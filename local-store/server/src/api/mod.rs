@@ -82,6 +82,9 @@ pub struct Response {
     pub body: String,
 }
 
+/// How often a read is tried again on another node because it met a damaged disk: a store has two others.
+const DAMAGE_MET_MAX: usize = 2;
+
 /// Carries out one request: `target` is `<API version>.<operation>`, as the header `X-Amz-Target`
 /// has it, and `body` is the JSON of its parameters.
 pub async fn handle(store: &Store, target: &str, body: &[u8]) -> Response {
@@ -105,6 +108,8 @@ async fn dispatch(store: &Store, target: &str, body: &[u8]) -> Result<String, Ap
     let json = json.ok_or_else(|| ApiError::serialization("The request has no body"))?;
     let parameters = Parameters::of_body(&json)?;
     let mut is_up_to_date = is_strong_read(operation, &json);
+    let all = store;
+    let mut damage_met = 0;
     let mut store = if !is_up_to_date {
         // What a request reads first is never newer than what it reads later.
         store.pin()
@@ -119,6 +124,14 @@ async fn dispatch(store: &Store, target: &str, body: &[u8]) -> Result<String, Ap
             // was done: what a request names is looked up first.
             Err(error) if error.is_not_found() && !is_up_to_date && !store.leads() => {
                 store = store.up_to_date().await?;
+                is_up_to_date = true;
+            }
+            // Nor was anything done by a read that a damaged disk cut short: another node has it.
+            Err(_)
+                if operation.is_read() && damage_met < DAMAGE_MET_MAX && store.reads_damaged() =>
+            {
+                damage_met += 1;
+                store = all.unpinned().up_to_date().await?;
                 is_up_to_date = true;
             }
             answer => return answer,
@@ -256,6 +269,22 @@ enum Operation {
 }
 
 impl Operation {
+    /// Whether it changes nothing, whatever it asks for. Statements can be writes.
+    fn is_read(self) -> bool {
+        matches!(
+            self,
+            Self::BatchGetItem
+                | Self::DescribeStream
+                | Self::DescribeTable
+                | Self::GetItem
+                | Self::GetRecords
+                | Self::GetShardIterator
+                | Self::Query
+                | Self::Scan
+                | Self::TransactGetItems
+        )
+    }
+
     /// Under which names, one below the other, the items stand that are to be put.
     fn items_at(self) -> &'static [&'static str] {
         match self {

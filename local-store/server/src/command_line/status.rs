@@ -162,7 +162,7 @@ impl Client {
 /// The status as a table for people.
 fn render(status: &Value) -> String {
     let mut rows = vec![
-        ["NODE", "ARC", "ROLE", "TERM", "APPLIED", "LAG", "LOG", "NOTE"]
+        ["NODE", "ARC", "ROLE", "TERM", "APPLIED", "LAG", "LOG", "VERIFIED", "NOTE"]
             .map(str::to_owned)
             .to_vec(),
     ];
@@ -181,6 +181,10 @@ fn render(status: &Value) -> String {
             1 => vec!["was rebuilt once".to_owned()],
             times => vec![format!("was rebuilt {times} times")],
         };
+        if replica.get("damaged").and_then(Value::as_bool) == Some(true) {
+            notes
+                .push("its disk is damaged: it is filled again when its peers allow it".to_owned());
+        }
         if silent >= SILENCE_MS {
             notes.push(format!(
                 "no majority has answered it for {} s: it takes no write and no strong read",
@@ -197,12 +201,13 @@ fn render(status: &Value) -> String {
             text("applied"),
             text("lag"),
             log,
+            verified(replica),
             note,
         ]);
     }
     for node in list("nodes") {
         let Some(reason) = node.get("unreachable").and_then(Value::as_str) else { continue };
-        let mut row = vec!["-".to_owned(); 8];
+        let mut row = vec!["-".to_owned(); 9];
         if let [slot, _, role, .., note] = &mut row[..] {
             *slot = node.get("node").map(ToString::to_string).unwrap_or_default();
             "unreachable".clone_into(role);
@@ -224,6 +229,21 @@ fn render(status: &Value) -> String {
         render_table(&mut text, table);
     }
     text
+}
+
+/// How much of its files a replica has compared with their checksums in this pass, or the last one.
+fn verified(replica: &Value) -> String {
+    let number = |name: &str| replica.get("scrub").and_then(|scrub| scrub.get(name)?.as_u64());
+    match (number("begun_ms"), number("passes")) {
+        (Some(_), _) => {
+            let (done, all) = (number("verified_bytes").unwrap_or(0), number("all_bytes"));
+            // What is written meanwhile comes on top.
+            let percent = done.saturating_mul(100) / all.unwrap_or(1).max(1);
+            format!("{} %", percent.min(99))
+        }
+        (None, Some(passes)) if passes > 0 => "100 %".to_owned(),
+        _ => "-".to_owned(),
+    }
 }
 
 /// The partitions and hot keys of one table.
@@ -293,7 +313,9 @@ mod tests {
     fn a_status_is_shown_with_what_is_wrong() {
         let replica = |node: u64, role: &str, incarnation: u64| {
             json!({"node": node, "incarnation": incarnation, "arc": 0, "role": role, "term": 3,
-                "applied": 120, "lag": 0, "log_bytes": 48_000_000})
+                "applied": 120, "lag": 0, "log_bytes": 48_000_000, "damaged": node == 2,
+                "scrub": {"passes": 3 - node, "begun_ms": (node == 2).then_some(7),
+                    "verified_bytes": 250, "all_bytes": 1000}})
         };
         let status = json!({
             "replicas": [replica(1, "leader", 0), replica(2, "follower", 1)],
@@ -304,10 +326,10 @@ mod tests {
             ],
         });
         let expected = "\
-NODE  ARC  ROLE         TERM  APPLIED  LAG  LOG    NOTE
-1     0    leader       3     120      0    48 MB
-2     0    follower     3     120      0    48 MB  was rebuilt once
-3     -    unreachable  -     -        -    -      connection refused
+NODE  ARC  ROLE         TERM  APPLIED  LAG  LOG    VERIFIED  NOTE
+1     0    leader       3     120      0    48 MB  100 %
+2     0    follower     3     120      0    48 MB  25 %      was rebuilt once; its disk is damaged: it is filled again when its peers allow it
+3     -    unreachable  -     -        -    -      -         connection refused
 set aside because it was damaged: node-2.set-aside-1; see the file `reason` in it
 ";
         assert_eq!(render(&status), expected);

@@ -1,6 +1,7 @@
 //! The real disk: files of one directory, readable by their owner only.
 //!
-//! It holds the directory's exclusive lock for as long as it lives; it does not retry anything.
+//! It holds the directory's exclusive lock for as long as it lives. It retries nothing but the opening of
+//! a file for which no descriptor is left.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io;
@@ -8,6 +9,7 @@ use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::descriptors::wait_for_one;
 use super::{Disk, DiskFile, Error, ErrorKind, Operation};
 
 /// The file whose exclusive lock stands for the whole data directory. Its content is nothing.
@@ -37,13 +39,9 @@ impl FileDisk {
         create_directory(&directory)?;
         let path = directory.join(LOCK_FILE);
         let fail = |source| Error::new(Operation::Lock, path.display().to_string(), source);
-        let file = OpenOptions::new()
-            .create(true)
-            .truncate(false)
-            .write(true)
-            .mode(0o600)
-            .open(&path)
-            .map_err(fail)?;
+        let mut options = OpenOptions::new();
+        options.create(true).truncate(false).write(true).mode(0o600);
+        let file = wait_for_one(|| options.open(&path)).map_err(fail)?;
         file.try_lock().map_err(|error| match error {
             TryLockError::WouldBlock => Error {
                 kind: ErrorKind::InUse,
@@ -104,7 +102,8 @@ fn create_directory(directory: &Path) -> Result<(), Error> {
 
 /// Syncs a directory, which is how its names become durable.
 fn sync(directory: &Path) -> Result<(), Error> {
-    File::open(directory).and_then(|opened| opened.sync_all()).map_err(|source| {
+    let opened = wait_for_one(|| File::open(directory));
+    opened.and_then(|opened| opened.sync_all()).map_err(|source| {
         Error::new(Operation::SyncDirectory, directory.display().to_string(), source)
     })
 }
@@ -139,13 +138,9 @@ impl Disk for FileDisk {
             file.sync_all()
         };
         let fail = |source| Error::new(Operation::Create, shown.as_str(), source);
-        let file = OpenOptions::new()
-            .create_new(true)
-            .read(true)
-            .write(true)
-            .mode(0o600)
-            .open(&path)
-            .map_err(fail)?;
+        let mut options = OpenOptions::new();
+        options.create_new(true).read(true).write(true).mode(0o600);
+        let file = wait_for_one(|| options.open(&path)).map_err(fail)?;
         if let Err(source) = fill(&file) {
             // The first error is the one to report; a half-made file that cannot be removed either
             // is recognised by its size when the directory is next opened.
@@ -157,7 +152,7 @@ impl Disk for FileDisk {
 
     fn open(&self, name: &str) -> Result<Box<dyn DiskFile>, Error> {
         let (path, shown) = self.locate(name);
-        match OpenOptions::new().read(true).write(true).open(path) {
+        match wait_for_one(|| OpenOptions::new().read(true).write(true).open(&path)) {
             Ok(file) => Ok(Box::new(OpenFile { file, shown })),
             Err(source) => Err(Error::new(Operation::Open, shown, source)),
         }
@@ -166,7 +161,7 @@ impl Disk for FileDisk {
     fn list(&self) -> Result<Vec<String>, Error> {
         let read = || -> io::Result<Vec<String>> {
             let mut names = Vec::new();
-            for found in fs::read_dir(&self.directory)? {
+            for found in wait_for_one(|| fs::read_dir(&self.directory))? {
                 let found = found?;
                 let name = found.file_name();
                 if let Some(name) = name.to_str().filter(|name| *name != LOCK_FILE)

@@ -13,6 +13,8 @@
 //!   Applications Recover from fsync Failures?", USENIX ATC 2020). Such an error is fatal: see
 //!   [`Error::is_fatal`].
 
+mod damage;
+pub(crate) mod descriptors;
 mod error;
 mod file;
 mod simulated;
@@ -20,6 +22,7 @@ mod simulated;
 mod simulated_tests;
 mod splitmix;
 
+pub use damage::Damage;
 pub use error::{Error, ErrorKind, Operation};
 pub use file::FileDisk;
 pub use simulated::{Fault, PowerCut, SimulatedDisk};

@@ -54,5 +54,13 @@ fn replica(status: &Status, committed: Option<u64>) -> Value {
         "silent_ms": status.silent_ms,
         "log_bytes": status.log_bytes,
         "log_syncs": status.log_syncs,
+        "damaged": status.is_damaged,
+        "scrub": {
+            "passes": status.scrub.passes,
+            "completed_ms": status.scrub.completed_ms,
+            "begun_ms": status.scrub.begun_ms,
+            "verified_bytes": status.scrub.verified_bytes,
+            "all_bytes": status.scrub.all_bytes,
+        },
     })
 }

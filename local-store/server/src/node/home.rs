@@ -11,6 +11,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
+use crate::disk::Damage;
+use crate::disk::descriptors::wait_for_one;
 use crate::storage::{BlockCache, Error, LsmOptions, LsmStorage, MemoryStorage, Storage};
 
 /// An empty storage beside the state, to be filled and adopted. Several can be begun at the same
@@ -53,6 +55,7 @@ const CURRENT: &str = "current";
 pub struct DirectoryHome {
     directory: PathBuf,
     cache: BlockCache,
+    damage: Damage,
     storages: Mutex<Storages>,
 }
 
@@ -70,9 +73,9 @@ impl Storages {
         &mut self,
         path: &Path,
         number: u64,
-        cache: &BlockCache,
+        options: &LsmOptions,
     ) -> Result<Arc<dyn Storage>, Error> {
-        let storage = LsmStorage::open_with(path, &LsmOptions::with_cache(cache.clone()))?;
+        let storage = LsmStorage::open_with(path, options)?;
         let is_temporary = storage.is_temporary();
         is_temporary.store(number != self.state, Ordering::Release);
         self.temporary.retain(|_, is_temporary| is_temporary.strong_count() > 0);
@@ -89,16 +92,21 @@ impl Storages {
 
 impl DirectoryHome {
     /// The home in this directory, which is made if it is not there. The caller holds its lock. What is
-    /// read of it is kept in `cache`.
+    /// read of it is kept in `cache`, and damage that is found later is reported to `damage`.
     ///
     /// # Errors
     /// When the directory cannot be read.
-    pub fn new(directory: PathBuf, cache: BlockCache) -> Result<Self, Error> {
-        let mut home = Self { directory, cache, storages: Mutex::default() };
+    pub fn new(directory: PathBuf, cache: BlockCache, damage: Damage) -> Result<Self, Error> {
+        let mut home = Self { directory, cache, damage, storages: Mutex::default() };
         let number = home.read_current().map_err(|error| home.fail("open", &error))?;
         let temporary = BTreeMap::new();
         home.storages = Mutex::new(Storages { state: number, last_begun: number, temporary });
         Ok(home)
+    }
+
+    fn options(&self) -> LsmOptions {
+        let damage = self.damage.clone();
+        LsmOptions { damage, ..LsmOptions::with_cache(self.cache.clone()) }
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Storages> {
@@ -141,11 +149,11 @@ impl DirectoryHome {
     /// Replaces the file in one step, durably.
     fn write_current(&self, number: u64) -> io::Result<()> {
         let fresh = self.directory.join("current.new");
-        let mut file = File::create(&fresh)?;
+        let mut file = wait_for_one(|| File::create(&fresh))?;
         writeln!(file, "{number}")?;
         file.sync_all()?;
         fs::rename(fresh, self.directory.join(CURRENT))?;
-        File::open(&self.directory)?.sync_all()
+        wait_for_one(|| File::open(&self.directory))?.sync_all()
     }
 
     fn path(&self, number: u64) -> PathBuf {
@@ -201,7 +209,7 @@ impl StorageHome for DirectoryHome {
         let mut storages = self.lock();
         let number = storages.state;
         self.remove_others(number).map_err(|error| self.fail("open", &error))?;
-        storages.open(&self.path(number), number, &self.cache)
+        storages.open(&self.path(number), number, &self.options())
     }
 
     fn begin(&self) -> Result<Begun, Error> {
@@ -210,7 +218,7 @@ impl StorageHome for DirectoryHome {
         let number = storages.last_begun;
         let path = self.path(number);
         LsmStorage::remove(&path).map_err(|error| self.fail("write to", &error))?;
-        Ok(Begun { storage: storages.open(&path, number, &self.cache)?, number })
+        Ok(Begun { storage: storages.open(&path, number, &self.options())?, number })
     }
 
     fn adopt(&self, begun: &Begun) -> Result<(), Error> {
@@ -255,6 +263,10 @@ impl StorageHome for MemoryHome {
     fn open(&self) -> Result<Arc<dyn Storage>, Error> {
         let mut storages = self.lock();
         storages.begun.clear();
+        if storages.state.has_known_damage() {
+            let (path, reason) = ("state".to_owned(), "a read has found damage".to_owned());
+            return Err(Error::Corrupt { path, reason });
+        }
         Ok(Arc::new(storages.state.clone()))
     }
 
@@ -307,16 +319,19 @@ mod tests {
     #[test]
     fn a_pointer_to_what_is_not_there_is_damage() {
         let folder = tempfile::tempdir().unwrap();
-        let home = DirectoryHome::new(folder.path().to_owned(), cache()).unwrap();
+        let home =
+            DirectoryHome::new(folder.path().to_owned(), cache(), Damage::default()).unwrap();
         let state = home.open().unwrap();
         put(&*state, b"kept");
         state.persist().unwrap();
         drop((state, home));
         fs::write(folder.path().join(CURRENT), "3\n").unwrap();
-        let home = DirectoryHome::new(folder.path().to_owned(), cache()).unwrap();
+        let home =
+            DirectoryHome::new(folder.path().to_owned(), cache(), Damage::default()).unwrap();
         assert!(matches!(home.open(), Err(Error::Corrupt { .. })));
         fs::write(folder.path().join(CURRENT), "1\n").unwrap();
-        let home = DirectoryHome::new(folder.path().to_owned(), cache()).unwrap();
+        let home =
+            DirectoryHome::new(folder.path().to_owned(), cache(), Damage::default()).unwrap();
         assert_eq!(keys(&*home.open().unwrap()), [b"kept"]);
     }
 
@@ -325,7 +340,8 @@ mod tests {
     #[test]
     fn a_storage_that_is_half_made_is_none() {
         let folder = tempfile::tempdir().unwrap();
-        let open = || DirectoryHome::new(folder.path().to_owned(), cache()).unwrap();
+        let open =
+            || DirectoryHome::new(folder.path().to_owned(), cache(), Damage::default()).unwrap();
         drop(open());
         let half = |number: u64| {
             let path = folder.path().join(format!("state-{number}.new"));
@@ -347,7 +363,8 @@ mod tests {
     #[test]
     fn what_is_begun_counts_only_when_it_is_adopted() {
         let folder = tempfile::tempdir().unwrap();
-        let open = || DirectoryHome::new(folder.path().to_owned(), cache()).unwrap();
+        let open =
+            || DirectoryHome::new(folder.path().to_owned(), cache(), Damage::default()).unwrap();
         let home = open();
         let state = home.open().unwrap();
         put(&*state, b"old");
@@ -372,7 +389,8 @@ mod tests {
     fn what_nobody_uses_any_more_is_removed() {
         let folder = tempfile::tempdir().unwrap();
         let is_there = |number: u64| folder.path().join(format!("state-{number}")).is_dir();
-        let home = DirectoryHome::new(folder.path().to_owned(), cache()).unwrap();
+        let home =
+            DirectoryHome::new(folder.path().to_owned(), cache(), Damage::default()).unwrap();
         let state = home.open().unwrap();
         put(&*state, b"old");
         state.persist().unwrap();
@@ -396,7 +414,8 @@ mod tests {
     #[test]
     fn a_storage_of_an_earlier_life_takes_no_other_with_it() {
         let folder = tempfile::tempdir().unwrap();
-        let open = || DirectoryHome::new(folder.path().to_owned(), cache()).unwrap();
+        let open =
+            || DirectoryHome::new(folder.path().to_owned(), cache(), Damage::default()).unwrap();
         let earlier = open();
         drop(earlier.open().unwrap());
         let earlier = earlier.begin().unwrap();
@@ -416,7 +435,7 @@ mod tests {
     fn a_pointer_that_is_gone_is_found() {
         let folder = tempfile::tempdir().unwrap();
         let directory = folder.path().join("arc-0");
-        let open = || DirectoryHome::new(directory.clone(), cache());
+        let open = || DirectoryHome::new(directory.clone(), cache(), Damage::default());
         let state = open().unwrap().open().unwrap();
         put(&*state, b"old");
         state.persist().unwrap();
@@ -442,7 +461,8 @@ mod tests {
             drop((meant, later));
         }
         let folder = tempfile::tempdir().unwrap();
-        let open = || DirectoryHome::new(folder.path().to_owned(), cache()).unwrap();
+        let open =
+            || DirectoryHome::new(folder.path().to_owned(), cache(), Damage::default()).unwrap();
         check(&open());
         assert_eq!(keys(&*open().open().unwrap()), [b"meant"]);
         let home = MemoryHome::default();
@@ -454,7 +474,8 @@ mod tests {
     fn a_damaged_pointer_is_found() {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join(CURRENT), "seven").unwrap();
-        let error = DirectoryHome::new(folder.path().to_owned(), cache()).unwrap_err();
+        let error =
+            DirectoryHome::new(folder.path().to_owned(), cache(), Damage::default()).unwrap_err();
         assert!(matches!(error, Error::Corrupt { .. }), "{error}");
     }
 }

@@ -12,7 +12,9 @@
 
 mod arrivals;
 mod budget;
+mod ending;
 mod forward;
+mod handler;
 mod home;
 mod leadership;
 mod members;
@@ -24,6 +26,8 @@ mod reader;
 mod receiver;
 mod recent;
 mod replica;
+pub(crate) mod scrub;
+mod spare;
 pub mod status;
 #[cfg(test)]
 mod tests;
@@ -34,7 +38,7 @@ pub mod worker;
 
 use std::collections::BTreeSet;
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -44,6 +48,7 @@ use partition::mutation::{self, Mutation};
 use partition::{Catalogue, Command, Reply, Seat, TableId, View};
 use thiserror::Error;
 
+pub use self::ending::Ending;
 pub use self::forward::{
     Submission, decode_replies, decode_submission, encode_replies, encode_submission,
 };
@@ -53,17 +58,20 @@ use self::node_log::bytes_of;
 pub use self::node_log::{GroupLog, NodeLog};
 pub(crate) use self::replica::check_continuity;
 pub use self::replica::{Replica, SnapshotData};
+pub use self::spare::check_spare;
 pub use self::types::{
     NodeId, Payload, Replies, Runtime, TypeConfig, incarnation_of, node_id, random_seed, slot_of,
 };
 
-use self::proposer::{PROPOSAL_BYTES_MAX, Proposer, Rejection, Unproposed, refuse_as_too_large};
+use self::proposer::{PROPOSAL_BYTES_MAX, Proposer, Unproposed, refuse_as_too_large};
 use self::reader::Reader;
 use self::status::Status;
 use self::transport::{CallError, Envelope, Request, Response, Transport};
 use self::worker::Worker;
 use crate::clock::Clock;
+use crate::disk::Damage;
 use crate::ring::ArcId;
+use crate::storage::Storage;
 
 type Raft = openraft::Raft<TypeConfig, Replica>;
 
@@ -164,6 +172,8 @@ pub struct Parts {
     pub settings: Settings,
     /// Of the randomness of its elections.
     pub seed: u64,
+    /// Where damage of its disk is reported: that of its log and of its home.
+    pub damage: Damage,
     /// Called when it is dead.
     pub on_fatal: OnFatal,
 }
@@ -197,6 +207,8 @@ struct Inner {
     told: Arc<AtomicU64>,
     /// Whether a leader was heard of since the start.
     heard_of_leader: AtomicBool,
+    damage: Damage,
+    scrub: scrub::Scrub,
 }
 
 /// A handle on a running node.
@@ -225,12 +237,13 @@ impl Node {
     /// # Errors
     /// When its log or state cannot be read, or they contradict each other.
     pub async fn start(parts: Parts) -> Result<Self, String> {
-        let Parts { id, arc, log, home, worker, transport, clock, settings, seed, on_fatal } =
-            parts;
+        let Parts { id, arc, log, home, worker, transport, clock, settings, .. } = parts;
+        let (seed, damage) = (parts.seed, parts.damage);
+        let ending = Ending::new(damage.clone(), parts.on_fatal);
         let describe = |error: io::Error| error.to_string();
         let seat = Seat { arc, arcs: settings.arcs };
-        let (neighbours, die) = (settings.has_neighbours, Arc::clone(&on_fatal));
-        let replica = Replica::open(seat, Arc::clone(&home), Arc::clone(&worker), neighbours, die)
+        let (neighbours, end) = (settings.has_neighbours, ending.clone());
+        let replica = Replica::open(seat, Arc::clone(&home), Arc::clone(&worker), neighbours, end)
             .map_err(describe)?;
         clock.reach(replica.now());
         let shared = replica.shared();
@@ -263,8 +276,10 @@ impl Node {
             due: persist_due,
             log: log.clone(),
             before_recent,
+            transport: Arc::clone(&transport),
+            id,
         };
-        tokio::spawn(watch::watch_over(watched, on_fatal));
+        tokio::spawn(watch::watch_over(watched, ending));
         let inner = Inner {
             id,
             arc,
@@ -280,6 +295,8 @@ impl Node {
             earlier_term,
             told,
             heard_of_leader: AtomicBool::new(false),
+            damage,
+            scrub: scrub::Scrub::default(),
         };
         Ok(Self { inner: Arc::new(inner) })
     }
@@ -363,6 +380,9 @@ impl Node {
                 return Ok(replies);
             }
             tokio::time::sleep(RETRY).await;
+            if self.inner.damage.is_stopped() {
+                return Err(SubmitError::NotDone("the node has ended".to_owned()));
+            }
             leader = self.leader();
             // Whoever asked still waits.
             submission.asked_at = self.inner.clock.now();
@@ -417,14 +437,14 @@ impl Node {
         }
         let timeout = self.inner.settings.request;
         let slow = |_| SubmitError::NotDone(format!("no leader within {timeout:?}"));
-        tokio::time::timeout(timeout, self.read_index_inner()).await.map_err(slow)
+        tokio::time::timeout(timeout, self.read_index_inner()).await.map_err(slow)?
     }
 
-    async fn read_index_inner(&self) {
+    async fn read_index_inner(&self) -> Result<(), SubmitError> {
         if let Some(told) = self.index_to_show() {
             return self.applied(told).await;
         }
-        loop {
+        while !self.inner.damage.is_stopped() {
             let index = match self.leader() {
                 Some(leader) if leader == self.inner.id => {
                     self.inner.reader.read_index().await.ok()
@@ -440,13 +460,21 @@ impl Node {
             }
             tokio::time::sleep(RETRY).await;
         }
+        Err(SubmitError::NotDone("the node has ended".to_owned()))
     }
 
     /// Returns when the entry is applied here.
-    async fn applied(&self, index: u64) {
+    ///
+    /// # Errors
+    /// When the node ends before.
+    async fn applied(&self, index: u64) -> Result<(), SubmitError> {
         let mut applied = self.inner.replica.applied();
-        // It fails only when the node is gone, and then nobody waits.
-        let _ = applied.wait_for(|applied| *applied >= Some(index)).await;
+        let is_stopped = || self.inner.damage.is_stopped();
+        let reached = applied.wait_for(|applied| *applied >= Some(index) || is_stopped()).await;
+        match reached {
+            Ok(applied) if *applied >= Some(index) => Ok(()),
+            _ => Err(SubmitError::NotDone("the node has ended".to_owned())),
+        }
     }
 
     /// The state as of the last entry that was applied here: eventually consistent.
@@ -471,11 +499,38 @@ impl Node {
     #[must_use]
     pub fn status(&self) -> Status {
         let metrics = self.inner.raft.metrics().borrow_watched().clone();
-        Status::new(self.inner.id, self.inner.arc, &metrics, self.inner.log.usage())
+        let is_damaged = self.inner.damage.reason().is_some();
+        let usage = self.inner.log.usage();
+        let status = Status::new(self.inner.id, self.inner.arc, &metrics, usage);
+        Status { is_damaged, scrub: self.inner.scrub.progress(), ..status }
     }
 
-    /// Ends the node in good order. What waits for it learns that the outcome is unknown.
+    /// How far the verifying of its files is.
+    pub(crate) fn scrub(&self) -> &scrub::Scrub {
+        &self.inner.scrub
+    }
+
+    /// What is known of damage of the node's disk.
+    #[must_use]
+    pub fn damage(&self) -> &Damage {
+        &self.inner.damage
+    }
+
+    /// The storage of the state, to be verified.
+    pub(crate) fn storage(&self) -> Arc<dyn Storage> {
+        self.inner.replica.storage()
+    }
+
+    /// The node's log, to be verified.
+    pub(crate) fn log(&self) -> &NodeLog {
+        &self.inner.log
+    }
+
+    /// Ends the node in good order, and with it those of the other arcs that share its disk. What
+    /// waits for it learns that the outcome is unknown.
     pub async fn shutdown(&self) {
+        self.inner.damage.stop();
+        self.inner.replica.wake_waiting();
         if let Err(error) = self.inner.raft.shutdown().await {
             tracing::debug!(%error, "a node ended badly");
         }
@@ -500,81 +555,6 @@ impl Node {
             if metrics.changed().await.is_err() {
                 return;
             }
-        }
-    }
-
-    async fn answer_submit(&self, submission: Submission) -> Response {
-        match self.inner.proposer.propose(submission).await {
-            Ok((index, replies)) => match encode_replies(&replies) {
-                Ok(replies) => Response::Submitted { index, replies },
-                Err(reason) => Response::Unknown(reason),
-            },
-            Err(unproposed) => Rejection::from(unproposed).into(),
-        }
-    }
-
-    /// Answers a message of another node.
-    pub async fn handle(&self, message: Envelope) -> Response {
-        if (message.to, message.arc) != (self.inner.id, self.inner.arc) {
-            let (to, arc) = (message.to, message.arc);
-            return Response::Refused(format!(
-                "this is node {} of {}, not node {to} of {arc}",
-                self.inner.id, self.inner.arc
-            ));
-        }
-        let raft = &self.inner.raft;
-        let stopped = |error: &dyn std::error::Error| Response::Refused(error.to_string());
-        match message.request {
-            Request::Append(request) => {
-                self.inner.heard_of_leader.store(true, Ordering::Relaxed);
-                match raft.append_entries(request).await {
-                    Ok(response) => Response::Append(response),
-                    Err(error) => stopped(&error),
-                }
-            }
-            Request::Vote(mut request) => {
-                // The library honours the leader that its disk tells of for a while. Since the
-                // start nothing was heard of one, so there is none to be disturbed.
-                request.leadership_transfer |= !self.inner.heard_of_leader.load(Ordering::Relaxed);
-                match raft.vote(request).await {
-                    Ok(response) => Response::Vote(response),
-                    Err(error) => stopped(&error),
-                }
-            }
-            Request::PreVote(request) => match raft.pre_vote(request).await {
-                Ok(response) => Response::Vote(response),
-                Err(error) => stopped(&error),
-            },
-            Request::Snapshot(part) => self.inner.receiver.take(raft, message.from, *part).await,
-            Request::Submit(bytes) => match decode_submission(&bytes) {
-                Ok(submission) => {
-                    let now = self.inner.clock.now();
-                    if submission.is_too_old(now) {
-                        return Response::TooOld { now };
-                    }
-                    // Who asked waits no longer than that, and what waits is in memory.
-                    let answer = self.answer_submit(submission);
-                    let answer = tokio::time::timeout(FORWARD_TIMEOUT, answer).await;
-                    let late = || Response::Unknown("it was not done in time".to_owned());
-                    answer.unwrap_or_else(|_| late())
-                }
-                Err(reason) => Response::Refused(reason),
-            },
-            Request::ReadIndex => match self.inner.reader.read_index().await {
-                Ok(index) => Response::ReadIndex { index },
-                Err(rejection) => rejection.into(),
-            },
-            Request::Status => Response::Status(Box::new(self.status())),
-        }
-    }
-}
-
-impl From<Rejection> for Response {
-    fn from(rejection: Rejection) -> Self {
-        match rejection {
-            Rejection::NotLeader => Self::NotLeader,
-            Rejection::Failed(SubmitError::NotDone(reason)) => Self::Refused(reason),
-            Rejection::Failed(SubmitError::Unknown(reason)) => Self::Unknown(reason),
         }
     }
 }

@@ -4,19 +4,17 @@
 //! so that the library backs off from a node that is not there.
 
 use std::future::Future;
-use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use openraft::errors::{
-    ErrorSource, NetworkError, RPCError, ReplicationClosed, StreamingError, Unreachable,
-};
+use openraft::errors::{NetworkError, RPCError, ReplicationClosed, StreamingError, Unreachable};
 use openraft::network::{RPCOption, RaftNetworkFactory, RaftNetworkV2};
 use openraft::raft::{
-    AppendEntriesRequest, AppendEntriesResponse, SnapshotResponse, VoteRequest, VoteResponse,
+    AppendEntriesRequest, AppendEntriesResponse, SnapshotResponse, TransferLeaderRequest,
+    TransferLeaderResponse, VoteRequest, VoteResponse,
 };
-use openraft::{EmptyNode, OptionalSend, StorageError};
+use openraft::{EmptyNode, OptionalSend};
 use partition::mutation::{self, Mutation};
 
 use super::replica::{Snapshot, SnapshotData, read_part};
@@ -75,7 +73,9 @@ impl Connection {
         };
         let mut from = vec![0];
         for sequence in 0.. {
-            let (pairs, next) = read_part(&*view, &from).map_err(|error| read_failed(&error))?;
+            // As if the way were broken: this node still votes, and another one takes its place.
+            let (pairs, next) =
+                read_part(&*view, &from).map_err(|error| unexpected(&error.to_string()))?;
             let last = next.is_none();
             let mut pairs = pairs;
             if last && mutation::is_active(Mutation::LoseEndOfSnapshot) {
@@ -97,13 +97,6 @@ impl Connection {
         }
         Err(unexpected("the snapshot has no end").into())
     }
-}
-
-fn read_failed(error: &io::Error) -> StreamingError<TypeConfig> {
-    StreamingError::StorageError(StorageError::read_snapshot(
-        None,
-        openraft::impls::BoxedErrorSource::from_error(error),
-    ))
 }
 
 fn unexpected(what: &str) -> NetworkError<TypeConfig> {
@@ -162,6 +155,18 @@ impl RaftNetworkV2<TypeConfig> for Connection {
     ) -> Result<VoteResponse<TypeConfig>, RPCError<TypeConfig>> {
         match self.call(Request::PreVote(request), option.hard_ttl()).await.map_err(sort)? {
             Response::Vote(response) => Ok(response),
+            other => Err(refused(&other)),
+        }
+    }
+
+    async fn transfer_leader(
+        &mut self,
+        request: TransferLeaderRequest<TypeConfig>,
+        option: RPCOption,
+    ) -> Result<TransferLeaderResponse<TypeConfig>, RPCError<TypeConfig>> {
+        let request = Request::TransferLeader(request);
+        match self.call(request, option.hard_ttl()).await.map_err(sort)? {
+            Response::LeaderTransferred => Ok(Ok(())),
             other => Err(refused(&other)),
         }
     }

@@ -24,7 +24,7 @@ use super::payload::{Outcome, Payload};
 use super::recent::{Before, Recent};
 use super::types::{Entry, LogId, Replies, SnapshotMeta, StoredMembership, TypeConfig};
 use super::worker::{Worker, run_on};
-use super::{NodeLog, OnFatal, bytes_of};
+use super::{Ending, NodeLog, bytes_of};
 use crate::ring::ArcId;
 use crate::storage::Storage;
 
@@ -94,7 +94,12 @@ impl Shared {
         ask(&self.standing.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    fn storage(&self) -> Arc<dyn Storage> {
+    /// Has whoever waits for an entry look whether the node has ended.
+    pub(super) fn wake_waiting(&self) {
+        self.applied.send_modify(|_| {});
+    }
+
+    pub(super) fn storage(&self) -> Arc<dyn Storage> {
         Arc::clone(&self.storage.read().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -129,7 +134,7 @@ pub struct Replica {
     recent: Recent,
     /// Whether what it works out is kept for other replicas.
     has_neighbours: bool,
-    on_fatal: OnFatal,
+    ending: Ending,
 }
 
 impl Replica {
@@ -143,11 +148,11 @@ impl Replica {
         home: Arc<dyn StorageHome>,
         worker: Arc<dyn Worker>,
         has_neighbours: bool,
-        on_fatal: OnFatal,
+        ending: impl Into<Ending>,
     ) -> Result<Self, io::Error> {
         let storage = home.open().map_err(io::Error::other)?;
         storage.persist().map_err(io::Error::other)?;
-        let view = storage.view();
+        let view = storage.patient_view();
         let (mut applied, membership) = read_place(&*view)?;
         if mutation::is_active(Mutation::ApplyTwice)
             && let Some(at) = &mut applied
@@ -177,7 +182,7 @@ impl Replica {
             persist_due,
             recent: Recent::default(),
             has_neighbours,
-            on_fatal,
+            ending: ending.into(),
         })
     }
 
@@ -266,7 +271,7 @@ impl Replica {
         {
             return Ok((Arc::clone(&known.batch), replies));
         }
-        let view = self.shared.view();
+        let view = self.shared.storage().patient_view();
         let (mut batch, replies) =
             self.machine.apply(&*view, at.index, &commands).map_err(io::Error::other)?;
         batch.ops.push(applied);
@@ -296,8 +301,8 @@ impl Replica {
         *self.shared.standing.write().unwrap_or_else(PoisonError::into_inner) = standing;
     }
 
-    fn fail<T>(&self, what: &str, error: io::Error) -> Result<T, io::Error> {
-        (self.on_fatal)(&format!("{what}: {error}"));
+    async fn fail<T>(&self, what: &str, error: io::Error) -> Result<T, io::Error> {
+        self.ending.reached(&format!("{what}: {error}")).await;
         Err(error)
     }
 
@@ -324,7 +329,8 @@ impl Replica {
             ops.push(Op::Put(MEMBERSHIP_KEY.to_vec(), encode(&meta.last_membership)?.into()));
             storage.apply(&Batch { ops }).map_err(io::Error::other)?;
             home.adopt(&begun).map_err(io::Error::other)?;
-            let machine = Machine::open_in(seat, &*storage.view()).map_err(io::Error::other)?;
+            let machine =
+                Machine::open_in(seat, &*storage.patient_view()).map_err(io::Error::other)?;
             Ok((storage, machine, meta))
         });
         let lost = || Err(io::Error::other("the worker has ended"));
@@ -357,7 +363,7 @@ impl RaftStateMachine<TypeConfig> for Replica {
             let (entry, responder) = next?;
             let replies = match self.apply_entry(entry, responder.is_some()) {
                 Ok(replies) => replies,
-                Err(error) => return self.fail("an entry cannot be applied", error),
+                Err(error) => return self.fail("an entry cannot be applied", error).await,
             };
             self.shared.applied.send_replace(self.applied.map(|at| at.index));
             if let Some(responder) = responder {
@@ -373,7 +379,7 @@ impl RaftStateMachine<TypeConfig> for Replica {
             view: Arc::from(self.shared.view()),
             meta: self.meta(),
             worker: Arc::clone(&self.worker),
-            on_fatal: Arc::clone(&self.on_fatal),
+            ending: self.ending.clone(),
         }
     }
 
@@ -384,7 +390,7 @@ impl RaftStateMachine<TypeConfig> for Replica {
     ) -> Result<(), io::Error> {
         match self.install(meta, data).await {
             Ok(()) => Ok(()),
-            Err(error) => self.fail("a snapshot cannot be installed", error),
+            Err(error) => self.fail("a snapshot cannot be installed", error).await,
         }
     }
 
@@ -404,7 +410,7 @@ pub struct Builder {
     view: Arc<dyn View + Send + Sync>,
     meta: SnapshotMeta,
     worker: Arc<dyn Worker>,
-    on_fatal: OnFatal,
+    ending: Ending,
 }
 
 impl RaftSnapshotBuilder<TypeConfig> for Builder {
@@ -415,7 +421,7 @@ impl RaftSnapshotBuilder<TypeConfig> for Builder {
         let persisted = run_on(&*self.worker, move || storage.persist().map_err(io::Error::other));
         let lost = || Err(io::Error::other("the worker has ended"));
         if let Err(error) = persisted.await.unwrap_or_else(lost) {
-            (self.on_fatal)(&format!("the state cannot be made durable: {error}"));
+            self.ending.reached(&format!("the state cannot be made durable: {error}")).await;
             return Err(error);
         }
         let snapshot = SnapshotData::View(Arc::clone(&self.view));
@@ -518,9 +524,9 @@ mod tests {
     use partition::{Command, TableId, Write, WriteAction, encode_entry};
 
     use super::*;
-    use crate::node::MemoryHome;
     use crate::node::tests::TaskWorker;
     use crate::node::types::log_id;
+    use crate::node::{MemoryHome, OnFatal};
 
     #[tokio::test(start_paused = true)]
     async fn what_an_entry_changes_is_kept_for_neighbours_alone() {

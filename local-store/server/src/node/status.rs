@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use openraft::{Instant as _, RaftMetrics, ServerState};
 use serde::{Deserialize, Serialize};
 
+pub use super::scrub::Progress;
 use super::types::{NodeId, TypeConfig};
 use crate::ring::ArcId;
 
@@ -74,6 +75,11 @@ pub struct Status {
     pub log_bytes: u64,
     /// Syncs of the node's log since it started.
     pub log_syncs: u64,
+    /// Whether damage was found on the node's disk: it is set aside and filled again when its peers
+    /// can go on without it, and does not lead until then if another one can.
+    pub is_damaged: bool,
+    /// How far the verifying of its files is.
+    pub scrub: Progress,
 }
 
 impl Status {
@@ -90,6 +96,7 @@ impl Status {
             node,
             arc,
             role: match metrics.state {
+                _ if metrics.running_state.is_err() => Role::Stopped,
                 ServerState::Leader => Role::Leader,
                 ServerState::Follower => Role::Follower,
                 ServerState::Candidate => Role::Candidate,
@@ -111,6 +118,35 @@ impl Status {
             silent_ms: silent_ms(node, metrics),
             log_bytes,
             log_syncs,
+            is_damaged: false,
+            scrub: Progress::default(),
+        }
+    }
+}
+
+#[cfg(test)]
+impl Status {
+    /// Of a replica that holds nothing.
+    pub(super) fn of_nothing(node: NodeId, arc: ArcId) -> Self {
+        Self {
+            node,
+            arc,
+            role: Role::Learner,
+            term: 0,
+            leader: None,
+            voters: Vec::new(),
+            learners: Vec::new(),
+            last_log: None,
+            committed: None,
+            applied: None,
+            snapshot: None,
+            purged: None,
+            acknowledged: BTreeMap::new(),
+            silent_ms: None,
+            log_bytes: 0,
+            log_syncs: 0,
+            is_damaged: false,
+            scrub: Progress::default(),
         }
     }
 }

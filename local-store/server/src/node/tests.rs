@@ -140,6 +140,7 @@ impl Cluster {
             id,
             arc: ArcId::FIRST,
             log: NodeLog::open(log, worker(), Arc::clone(&on_fatal)).unwrap(),
+            damage: Damage::default(),
             home: Arc::new(self.homes[&id].clone()),
             worker: worker(),
             transport: Arc::new(self.wires.clone()),

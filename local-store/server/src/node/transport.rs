@@ -14,7 +14,8 @@ use std::time::Duration;
 
 use model::EpochMillis;
 use openraft::raft::{
-    AppendEntriesRequest, AppendEntriesResponse, SnapshotResponse, VoteRequest, VoteResponse,
+    AppendEntriesRequest, AppendEntriesResponse, SnapshotResponse, TransferLeaderRequest,
+    VoteRequest, VoteResponse,
 };
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -59,6 +60,8 @@ pub enum Request {
     ReadIndex,
     /// How do you do?
     Status,
+    /// Raft: the leader wants this node, or another, to lead in its place.
+    TransferLeader(TransferLeaderRequest<TypeConfig>),
 }
 
 /// A bounded part of a snapshot: keys and values in the order of the keys.
@@ -115,6 +118,8 @@ pub enum Response {
     Unknown(String),
     /// It was not done, and never will be.
     Refused(String),
+    /// To [`Request::TransferLeader`].
+    LeaderTransferred,
 }
 
 /// Why there is no response.

@@ -1,19 +1,23 @@
 //! What a replica does beside its requests: it notices its own end, and keeps the log short.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use openraft::async_runtime::watch::WatchReceiver;
 use openraft::errors::Fatal;
+use tokio::time::MissedTickBehavior;
 
 use super::recent::Before;
-use super::types::TypeConfig;
-use super::{NodeLog, OnFatal, Raft};
+use super::transport::{Envelope, Request, Response, Transport};
+use super::types::{NodeId, TypeConfig};
+use super::{Ending, NodeLog, Raft};
 use crate::ring::ArcId;
 
 /// How often a node looks whether its arc holds up the log.
 const LOG_LOOK: Duration = Duration::from_secs(1);
+/// Time between two tries of a damaged node to have another one lead, and for a peer to say how it does.
+const HAND_OVER_RETRY: Duration = Duration::from_millis(300);
 /// Log files beyond this size are shortened to what the state lacks, even if a peer is behind and
 /// then has to be sent a snapshot.
 const LOG_BYTES_KEPT: u64 = 256 * 1024 * 1024;
@@ -26,29 +30,41 @@ pub(super) struct Watched {
     pub(super) due: Arc<tokio::sync::Notify>,
     pub(super) log: NodeLog,
     pub(super) before_recent: Before,
+    pub(super) transport: Arc<dyn Transport>,
+    pub(super) id: NodeId,
 }
 
 /// Watches over a node until it ends: reports a consensus that ended by itself, as a node is never
 /// half alive, and has the state made durable when much of it is not.
-pub(super) async fn watch_over(watched: Watched, on_fatal: OnFatal) {
+pub(super) async fn watch_over(watched: Watched, ending: Ending) {
     let Watched { raft, arc, due, log, .. } = &watched;
+    let damage = ending.damage();
+    let mut hand_over = None;
     let mut metrics = raft.metrics();
     let mut look = tokio::time::interval(LOG_LOOK);
-    look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    look.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         let state = metrics.borrow_watched().running_state.clone();
         match state {
             Ok(()) => {}
             Err(Fatal::Stopped) => return,
-            Err(error) => return on_fatal(&format!("the consensus ended: {error}")),
+            Err(error) => return ending.announce(&format!("the consensus ended: {error}")),
         }
         tokio::select! {
             biased;
             changed = metrics.changed() => {
                 // A consensus that ends otherwise says so first, and that is seen above.
                 if changed.is_err() && metrics.borrow_watched().running_state.is_ok() {
-                    return on_fatal("the consensus ended by a panic, a defect of this program");
+                    return ending.announce("the consensus ended by a panic, a defect of this program");
                 }
+            }
+            () = damage.found(), if hand_over.is_none() && damage.has_peers() => {
+                let mut interval = tokio::time::interval(HAND_OVER_RETRY);
+                interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
+                hand_over = Some(interval);
+            }
+            () = next_tick(&mut hand_over), if damage.is_survivable() => {
+                watched.hand_over().await;
             }
             () = due.notified() => {
                 if let Err(error) = make_durable(&watched).await {
@@ -66,6 +82,55 @@ pub(super) async fn watch_over(watched: Watched, on_fatal: OnFatal) {
                 }
             }
         }
+    }
+}
+
+/// The next tick of an interval, if there is one.
+async fn next_tick(interval: &mut Option<tokio::time::Interval>) {
+    match interval {
+        Some(interval) => {
+            interval.tick().await;
+        }
+        None => std::future::pending().await,
+    }
+}
+
+impl Watched {
+    /// If this node leads: has another one lead whose disk is sound, the one that is furthest. Without
+    /// one it goes on leading, as what is not damaged is still served best so.
+    async fn hand_over(&self) {
+        let peers: Vec<(NodeId, Option<u64>)> = {
+            let metrics = self.raft.metrics();
+            let metrics = metrics.borrow_watched();
+            let (Some(replication), true) =
+                (&metrics.replication, metrics.current_leader == Some(self.id))
+            else {
+                return;
+            };
+            let voters: BTreeSet<NodeId> =
+                metrics.membership_config.membership().voter_ids().collect();
+            let is_peer = |peer: &NodeId| *peer != self.id && voters.contains(peer);
+            let far = replication.iter().filter(|(peer, _)| is_peer(peer));
+            far.map(|(peer, at)| (*peer, at.as_ref().map(|at| at.index))).collect()
+        };
+        let sound = peers
+            .into_iter()
+            .map(|(peer, at)| async move { (self.is_sound(peer).await, at, peer) });
+        let sound = futures::future::join_all(sound).await;
+        let best = sound.into_iter().filter(|(is_sound, ..)| *is_sound).max();
+        if let Some((_, _, to)) = best
+            && let Err(error) = self.raft.trigger().transfer_leader(to).await
+        {
+            tracing::debug!(%error, "a damaged node ended before it handed over");
+        }
+    }
+
+    /// Whether a peer answers, and knows of no damage of its disk.
+    async fn is_sound(&self, peer: NodeId) -> bool {
+        let request = Request::Status;
+        let message = Envelope { from: self.id, to: peer, arc: self.arc, request };
+        let answer = self.transport.call(message, HAND_OVER_RETRY).await;
+        matches!(answer, Ok(Response::Status(status)) if !status.is_damaged)
     }
 }
 

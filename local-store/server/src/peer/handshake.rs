@@ -24,7 +24,7 @@ use crate::node::slot_of;
 /// What every connection begins with, in both directions.
 const MAGIC: [u8; 8] = *b"WEIRPEER";
 /// Raised whenever a message changes: nodes of different versions do not talk to each other.
-const VERSION: u32 = 12;
+const VERSION: u32 = 13;
 /// Magic and version.
 const PREAMBLE_BYTES: usize = 12;
 /// Time for a connection and a handshake: a busy machine has it, a paused process does not.

@@ -15,6 +15,7 @@
 //! the storage, which then never opens again.
 
 mod blocks;
+mod errors;
 mod key;
 mod memtable;
 mod memtables;
@@ -24,6 +25,7 @@ mod stored;
 #[cfg(test)]
 mod tests;
 mod upkeep;
+mod verify;
 mod view;
 
 use std::fmt;
@@ -37,17 +39,24 @@ use std::thread;
 use std::time::Duration;
 
 use lsm_tree::config::PinningPolicy;
+use lsm_tree::descriptor_table::DescriptorTable;
 use lsm_tree::{AbstractTree, AnyTree, Cache, Config, SequenceNumberCounter};
 use partition::{Batch, QUEUE_KEYS, View};
 
+use self::errors::{corrupt, io_error, is_exhausted, is_full, is_passing, sort, sort_opening};
 use self::memtable::Memtable;
 use self::queue::{Listing, Queues, Renewal};
 use self::upkeep::Upkeep;
 use self::view::{LsmView, Moment, Moments};
-use super::{Error, Storage, check};
+use super::{Error, Pace, Storage, StoredFile, check};
+use crate::disk::Damage;
+use crate::disk::descriptors::{self, Backoff};
 
 /// The file that is locked while the storage is open.
 const LOCK_FILE: &str = "lock";
+
+/// The operation of a read, in errors.
+const READ: &str = "read";
 
 /// How often the lock is tried, and how long apart: a tenth of a second in all.
 const LOCK_TRIES: usize = 20;
@@ -59,22 +68,43 @@ const TREE_FILE: &str = "current";
 /// The tree's folder of tables, once it has one.
 const TABLES_FOLDER: &str = "tables";
 
-/// Blocks that were read from disk. Several trees may share one: those of a process do, as the replicas
-/// that follow read little, and the one that leads much.
+/// Tables that all trees of a process keep open at most. A tree opens a table that it reads and that is
+/// not among them, and closes it again when others are read more often: the 690 tables of 5.4 GB would
+/// need as many descriptors otherwise, of the 1,024 that a process often has.
+pub(crate) const OPEN_TABLES_MAX: usize = 256;
+
+/// Files that one tree has open beside [`OPEN_TABLES_MAX`]: its lock and its directory, a file for each
+/// run that is merged (20 of the newest level, one of each of the six others), the one that is written,
+/// a file of rows that is read and one that is written.
+pub(crate) const OPEN_FILES_PER_TREE: usize = 32;
+
+/// What the trees of a process share: blocks that were read from disk, as the replicas that follow
+/// read little, and the one that leads much; and the tables that are open.
 #[derive(Clone)]
-pub struct BlockCache(Arc<Cache>);
+pub struct BlockCache {
+    blocks: Arc<Cache>,
+    open_tables: Arc<DescriptorTable>,
+}
 
 impl BlockCache {
-    /// A cache of so many bytes.
+    /// Returns a cache of so many bytes, and of as many open tables as a process may have at most.
     #[must_use]
     pub fn with_bytes(bytes: u64) -> Self {
-        Self(Arc::new(Cache::with_capacity_bytes(bytes)))
+        Self::new(bytes, OPEN_TABLES_MAX)
+    }
+
+    /// Returns a cache of so many bytes and open tables.
+    pub(crate) fn new(bytes: u64, open_tables: usize) -> Self {
+        Self {
+            blocks: Arc::new(Cache::with_capacity_bytes(bytes)),
+            open_tables: Arc::new(DescriptorTable::new(open_tables)),
+        }
     }
 }
 
 impl fmt::Debug for BlockCache {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "BlockCache of {} bytes", self.0.capacity())
+        write!(f, "BlockCache of {} bytes", self.blocks.capacity())
     }
 }
 
@@ -93,6 +123,8 @@ pub struct Options {
     /// A merge begins a new file at this size. Files whose keys nothing overlaps with move on without
     /// being written again, so they must not be large.
     pub file_bytes: u64,
+    /// Where damage is reported that is found after the opening.
+    pub damage: Damage,
 }
 
 const MEBIBYTE: u64 = 1024 * 1024;
@@ -106,7 +138,8 @@ impl Options {
     pub fn with_cache(cache: BlockCache) -> Self {
         // 17 MB of indexes and filters.
         let (pinned_up_to, file_bytes) = (1024 * MEBIBYTE, 8 * MEBIBYTE);
-        Options { cache, memtable_bytes: 16 * MEBIBYTE, pinned_up_to, file_bytes }
+        let damage = Damage::default();
+        Options { cache, memtable_bytes: 16 * MEBIBYTE, pinned_up_to, file_bytes, damage }
     }
 }
 
@@ -119,10 +152,8 @@ impl Default for Options {
 
 /// A tree in a directory of its own, and the thread that looks after it.
 pub struct LsmStorage {
-    // Dropped in this order: the thread ends before the directory is anybody else's.
     upkeep: Upkeep,
     state: Arc<State>,
-    _lock: File,
 }
 
 /// What the storage, its views and its thread share.
@@ -141,6 +172,10 @@ struct State {
     directory: File,
     /// Whether the directory goes with the last one who uses it.
     is_temporary: Arc<AtomicBool>,
+    damage: Damage,
+    /// Held until the last view has gone: tables are opened by their paths, and a view must not read
+    /// those of a storage that was made in this one's place.
+    _lock: File,
 }
 
 impl LsmStorage {
@@ -194,9 +229,11 @@ impl LsmStorage {
             failed: OnceLock::new(),
             directory: File::open(path).map_err(fail_io)?,
             is_temporary: Arc::default(),
+            damage: options.damage.clone(),
+            _lock: lock,
         });
         let upkeep = Upkeep::start(Arc::clone(&state)).map_err(fail_io)?;
-        Ok(LsmStorage { upkeep, state, _lock: lock })
+        Ok(LsmStorage { upkeep, state })
     }
 
     /// While this says so, the directory is removed when the storage and its last view are gone.
@@ -226,8 +263,9 @@ fn open_tree(
 ) -> Result<AnyTree, lsm_tree::Error> {
     // What views may see is ours to say: a batch may be half applied while a table is registered.
     let ignored = SequenceNumberCounter::default();
-    let config =
-        Config::new(path, numbers.clone(), ignored).use_cache(Arc::clone(&options.cache.0));
+    let config = Config::new(path, numbers.clone(), ignored)
+        .use_cache(Arc::clone(&options.cache.blocks))
+        .use_descriptor_table(Some(Arc::clone(&options.cache.open_tables)));
     let tables = path.join(TABLES_FOLDER);
     if tables.try_exists()? && bytes_below(&tables)? > options.pinned_up_to {
         return config.open();
@@ -287,10 +325,35 @@ impl Drop for State {
 }
 
 impl State {
+    /// Sorts an error, and reports damage: wrong bytes, and where another node can fill this one again,
+    /// bytes that cannot be read, or that the disk refuses.
     fn sort(&self, operation: &'static str, error: lsm_tree::Error) -> Error {
-        let error = sort(operation, &self.path, error);
+        let error = match error {
+            lsm_tree::Error::Io(source)
+                if self.damage.has_peers()
+                    && (errors::is_of_disk(&source)
+                        || (operation == READ && !descriptors::is_passing(&source))) =>
+            {
+                corrupt(&self.path, &source)
+            }
+            other => sort(operation, &self.path, other),
+        };
         if let Error::Corrupt { reason, .. } = &error {
             note_damage(&self.path, reason);
+            self.damage.report(&error.to_string());
+        }
+        error
+    }
+
+    /// The same for what was verified. What the only node of a store has is damaged for good, and
+    /// nothing keeps it from being opened again for the rest.
+    fn sort_verified(&self, error: lsm_tree::Error) -> Error {
+        if self.damage.has_peers() {
+            return self.sort(READ, error);
+        }
+        let error = sort(READ, &self.path, error);
+        if matches!(error, Error::Corrupt { .. }) {
+            self.damage.report(&error.to_string());
         }
         error
     }
@@ -318,6 +381,18 @@ impl State {
     /// How many sealed tables wait to be written.
     fn sealed_count(&self) -> usize {
         self.moments().now().tables.sealed_count()
+    }
+
+    /// Writes what is sealed to disk, and syncs it; again while no descriptor is left for a file, unless
+    /// the thread is to end. What was begun is written anew, under another name.
+    fn flush_with_descriptors(&self, is_to_end: impl Fn() -> bool) -> Result<(), Error> {
+        let mut backoff = Backoff::default();
+        loop {
+            match self.flush() {
+                Err(error) if is_passing(&error) && !is_to_end() => backoff.pause(),
+                flushed => return flushed.map_err(|error| self.sort("write to", error)),
+            }
+        }
     }
 
     /// Writes what is sealed to disk, and syncs it.
@@ -389,7 +464,7 @@ impl Storage for LsmStorage {
 
     fn persist(&self) -> Result<(), Error> {
         self.state.seal();
-        self.state.flush().map_err(|error| self.state.sort("persist", error))?;
+        self.state.flush_with_descriptors(|| false)?;
         // Each of these tables is a run of its own. Where entries are small none is ever written
         // because it is full, and nobody else would have the runs merged.
         self.upkeep.look_after_tables();
@@ -397,7 +472,24 @@ impl Storage for LsmStorage {
     }
 
     fn view(&self) -> Box<dyn View + Send + Sync> {
-        Box::new(LsmView::new(Arc::clone(&self.state)))
+        Box::new(LsmView::new(Arc::clone(&self.state), false))
+    }
+
+    fn patient_view(&self) -> Box<dyn View + Send + Sync> {
+        Box::new(LsmView::new(Arc::clone(&self.state), true))
+    }
+
+    fn verify_next(
+        &self,
+        after: Option<StoredFile>,
+        pace: &mut Pace<'_>,
+    ) -> Result<Option<StoredFile>, Error> {
+        let verified = verify::verify_next(&self.state, after, pace);
+        verified.map_err(|error| self.state.sort_verified(error))
+    }
+
+    fn disk_bytes(&self) -> u64 {
+        self.state.tree.disk_space() + self.state.moments().now().queues.bytes()
     }
 }
 
@@ -417,7 +509,8 @@ fn read_damage(path: &Path) -> io::Result<Option<String>> {
 /// Sees to it that the storage is not opened again.
 fn note_damage(path: &Path, reason: &str) {
     let file = damage_file(path);
-    let noted = fs::write(&file, reason).and_then(|()| File::open(&file)?.sync_all());
+    let write = || fs::write(&file, reason).and_then(|()| File::open(&file)?.sync_all());
+    let noted = descriptors::wait_for_one(write);
     if let Err(error) = noted.and_then(|()| sync_parent(path)) {
         // The damage is still there, and is found again.
         tracing::error!(%error, reason, "damage cannot be noted");
@@ -462,49 +555,5 @@ fn make_empty_directory(path: &Path) -> io::Result<()> {
 
 fn sync_parent(path: &Path) -> io::Result<()> {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-    File::open(parent.unwrap_or(Path::new(".")))?.sync_all()
-}
-
-fn io_error(operation: &'static str, path: &Path, source: &io::Error) -> Error {
-    let remedy =
-        if is_full(source) { "; free some space: the log has what was acknowledged" } else { "" };
-    let reason = format!("{source}{remedy}");
-    Error::Io { path: path.display().to_string(), operation, reason }
-}
-
-/// Whether there was no room on the disk.
-fn is_full(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
-}
-
-/// Sorts the tree's errors by what to do about them.
-fn sort(operation: &'static str, path: &Path, error: lsm_tree::Error) -> Error {
-    match error {
-        lsm_tree::Error::Io(source) if queue::is_damage(&source) => corrupt(path, &source),
-        lsm_tree::Error::Io(source) => io_error(operation, path, &source),
-        other => corrupt(path, &other),
-    }
-}
-
-/// The same for a tree that is opened: files that are missing, or end too early, are damage as much as
-/// those with wrong bytes. A table that is empty is one in which the tree seeks before its beginning.
-fn sort_opening(path: &Path, error: lsm_tree::Error) -> Error {
-    match &error {
-        lsm_tree::Error::Io(source)
-            if matches!(
-                source.kind(),
-                io::ErrorKind::NotFound
-                    | io::ErrorKind::InvalidInput
-                    | io::ErrorKind::UnexpectedEof
-                    | io::ErrorKind::InvalidData
-            ) =>
-        {
-            corrupt(path, &error)
-        }
-        _ => sort("open", path, error),
-    }
-}
-
-fn corrupt(path: &Path, error: &dyn std::error::Error) -> Error {
-    Error::Corrupt { path: path.display().to_string(), reason: error.to_string() }
+    descriptors::wait_for_one(|| File::open(parent.unwrap_or(Path::new("."))))?.sync_all()
 }

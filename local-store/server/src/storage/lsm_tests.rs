@@ -9,6 +9,7 @@ use partition::{Batch, Op, QUEUE_KEYS};
 
 use super::lsm::Options;
 use super::*;
+use crate::disk::Damage;
 use partition::Value;
 
 /// What keys of batches begin with: on both sides of the queues, and in them.
@@ -41,7 +42,7 @@ fn applied(storage: &dyn Storage, batches: u64, value_bytes: usize) -> u64 {
             let visit: &mut partition::Visit<'_> = &mut |key, value| {
                 assert_eq!(value.len(), value_bytes);
                 numbers.push(u64::from_be_bytes(*key.last_chunk().unwrap()));
-                std::ops::ControlFlow::Continue(())
+                ControlFlow::Continue(())
             };
             view.scan(side, &[side, &[255]].concat(), reverse, visit).unwrap();
             if reverse {
@@ -235,6 +236,7 @@ fn small() -> Options {
         memtable_bytes: 1 << 15,
         pinned_up_to: 1 << 30,
         file_bytes: 1 << 23,
+        damage: Damage::default(),
     }
 }
 
@@ -325,7 +327,7 @@ fn a_view_keeps_what_it_sees_while_everything_is_rewritten() {
             view.scan(b"key", b"kez", false, &mut |_, value| {
                 assert_eq!(value, vec![*seen; 300]);
                 count += 1;
-                std::ops::ControlFlow::Continue(())
+                ControlFlow::Continue(())
             })
             .unwrap();
             assert_eq!(count, 200);
@@ -347,7 +349,7 @@ fn views_that_are_opened_while_batches_are_made_see_whole_batches() {
         let mut values = Vec::new();
         view.scan(b"key", b"kez", reverse, &mut |_, value| {
             values.push(u64::from_be_bytes(value.first_chunk().copied().unwrap()));
-            std::ops::ControlFlow::Continue(())
+            ControlFlow::Continue(())
         })
         .unwrap();
         values

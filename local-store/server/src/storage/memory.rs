@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use partition::mutation::{self, Mutation};
@@ -20,6 +21,9 @@ const SCAN_ENTRIES: usize = 64;
 /// Batches that a power cut can take back; older ones count as written in the meantime, as an engine
 /// may do at any time. It bounds the memory of a run that never persists.
 const UNPERSISTED_MAX: usize = 100_000;
+
+/// Keys that rot together, as those of one block do.
+const ROTTEN_KEYS: usize = 8;
 
 /// A value, or `None` where a key was deleted, as of a number of batches.
 #[derive(Debug)]
@@ -92,9 +96,28 @@ impl State {
     }
 }
 
+/// Keys whose values cannot be read any more.
+#[derive(Debug)]
+struct Rot {
+    first: Vec<u8>,
+    last: Vec<u8>,
+    /// Whether a read has met them.
+    is_known: bool,
+}
+
+impl Rot {
+    /// Whether a range that begins and ends so, both inclusive, has some of them.
+    fn is_in(&self, from: &[u8], to: &[u8]) -> bool {
+        *from <= *self.last && *self.first <= *to
+    }
+}
+
 #[derive(Debug, Default)]
 struct Shared {
     state: RwLock<State>,
+    /// Whether some of it is rotten: most never are.
+    is_rotten: AtomicBool,
+    rot: Mutex<Option<Rot>>,
     /// How many views read as of each sequence. Locked after `state`, never before.
     views: Mutex<BTreeMap<u64, usize>>,
 }
@@ -112,6 +135,24 @@ impl Shared {
         self.views.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn rot(&self) -> MutexGuard<'_, Option<Rot>> {
+        self.rot.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Fails when some of a range, both ends inclusive, is rotten.
+    fn check(&self, from: &[u8], to: &[u8]) -> Result<(), ReadError> {
+        if !self.is_rotten.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        match &mut *self.rot() {
+            Some(rot) if rot.is_in(from, to) => {
+                rot.is_known = true;
+                Err(ReadError("the storage in memory is corrupt".to_owned()))
+            }
+            _ => Ok(()),
+        }
+    }
+
     fn oldest_view(&self) -> Option<u64> {
         self.views().keys().next().copied()
     }
@@ -127,6 +168,30 @@ impl MemoryStorage {
     /// An empty map.
     pub fn new() -> Self {
         MemoryStorage::default()
+    }
+
+    /// Damages some keys behind the engine's back, one after another, as a block that rots does. The
+    /// seed says which. Gives whether there were enough.
+    pub fn rot(&self, seed: u64) -> bool {
+        let mut random = SplitMix64::new(seed);
+        let state = self.shared.read();
+        let Some(most) = state.entries.len().checked_sub(ROTTEN_KEYS) else { return false };
+        let mut keys = state.entries.keys().skip(random.up_to(most)).take(ROTTEN_KEYS);
+        let (Some(first), Some(last)) = (keys.next(), keys.next_back()) else { return false };
+        let rot = Rot { first: first.clone(), last: last.clone(), is_known: false };
+        *self.shared.rot() = Some(rot);
+        self.shared.is_rotten.store(true, Ordering::Release);
+        true
+    }
+
+    /// Whether some keys are rotten, known to be or not.
+    pub fn is_rotten(&self) -> bool {
+        self.shared.is_rotten.load(Ordering::Acquire)
+    }
+
+    /// Whether a read has met rotten keys, as which the engine for real use notes.
+    pub(crate) fn has_known_damage(&self) -> bool {
+        self.shared.rot().as_ref().is_some_and(|rot| rot.is_known)
     }
 
     /// Takes back the newest of the batches since the last persist, as many as the seed says, and
@@ -198,7 +263,11 @@ impl MemoryView {
     }
 
     /// The first entries of a range, at most [`SCAN_ENTRIES`], and whether there are no more.
-    fn collect(&self, range: (Bound<&[u8]>, Bound<&[u8]>), reverse: bool) -> (Vec<Found>, bool) {
+    fn collect(
+        &self,
+        range: (Bound<&[u8]>, Bound<&[u8]>),
+        reverse: bool,
+    ) -> Result<(Vec<Found>, bool), ReadError> {
         let state = self.shared.read();
         let entries = state.entries.range::<[u8], _>(range);
         let choose = |(key, versions): (&Vec<u8>, &Vec<Version>)| {
@@ -209,8 +278,12 @@ impl MemoryView {
         } else {
             entries.filter_map(choose).take(SCAN_ENTRIES).collect()
         };
+        drop(state);
+        if let (Some((one, _)), Some((other, _))) = (chunk.first(), chunk.last()) {
+            self.shared.check(one.min(other), one.max(other))?;
+        }
         let done = chunk.len() < SCAN_ENTRIES;
-        (chunk, done)
+        Ok((chunk, done))
     }
 }
 
@@ -228,6 +301,7 @@ impl Drop for MemoryView {
 
 impl View for MemoryView {
     fn get(&self, key: &[u8]) -> Result<Option<Value>, ReadError> {
+        self.shared.check(key, key)?;
         let state = self.shared.read();
         let value = state.entries.get(key).and_then(|versions| self.choose(versions));
         Ok(value.cloned())
@@ -250,7 +324,7 @@ impl View for MemoryView {
             if start >= end {
                 return Ok(());
             }
-            let (chunk, done) = self.collect(bounds, reverse);
+            let (chunk, done) = self.collect(bounds, reverse)?;
             for (key, value) in &chunk {
                 if visit(key, value).is_break() {
                     return Ok(());

@@ -17,11 +17,14 @@ mod lsm;
 mod lsm_tests;
 mod memory;
 
+use std::ops::ControlFlow;
+
 use partition::{Batch, Op, View};
+use serde::{Deserialize, Serialize};
 
 pub use self::error::Error;
-pub(crate) use self::lsm::CACHE_BYTES_PER_TREE;
 pub use self::lsm::{BlockCache, LsmStorage, Options as LsmOptions};
+pub(crate) use self::lsm::{CACHE_BYTES_PER_TREE, OPEN_FILES_PER_TREE, OPEN_TABLES_MAX};
 pub use self::memory::MemoryStorage;
 
 /// The longest key in bytes, inclusive: the tree keeps the length in 16 bits. The longest key that a
@@ -33,6 +36,18 @@ pub const VALUE_BYTES_MAX: usize = u32::MAX as usize;
 
 /// The first byte of keys that engines have for themselves; a batch has none.
 const OWN_KEYS: u8 = u8::MAX;
+
+/// A file of an engine on disk; files are verified in this order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum StoredFile {
+    /// A table of the tree.
+    Table(u64),
+    /// A file of rows.
+    Rows(u64),
+}
+
+/// Told how many bytes were verified; it waits as long as they should take, or ends the verifying.
+pub type Pace<'a> = dyn FnMut(usize) -> ControlFlow<()> + 'a;
 
 /// An ordered engine.
 pub trait Storage: Send + Sync + 'static {
@@ -55,6 +70,30 @@ pub trait Storage: Send + Sync + 'static {
     /// The state as of now, whatever is applied later. Views are cheap to take, and short-lived:
     /// what they see is kept for as long as they exist.
     fn view(&self) -> Box<dyn View + Send + Sync>;
+
+    /// A view whose reads wait for as long as the process has no file descriptor left, where those of
+    /// others fail after a while: for what cannot go on without an answer.
+    fn patient_view(&self) -> Box<dyn View + Send + Sync> {
+        self.view()
+    }
+
+    /// Compares a file with its checksums, the first one behind `after`, and gives which one that was;
+    /// `None` behind the last one. An engine without files has none.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] when it is damaged, which is reported, too.
+    fn verify_next(
+        &self,
+        _after: Option<StoredFile>,
+        _pace: &mut Pace<'_>,
+    ) -> Result<Option<StoredFile>, Error> {
+        Ok(None)
+    }
+
+    /// Bytes of the files that are verified.
+    fn disk_bytes(&self) -> u64 {
+        0
+    }
 }
 
 /// Refuses what an engine would misread or panic at.

@@ -3,12 +3,13 @@
 //! brings index entries to their arcs, who coordinates and finishes transactions, the ticks.
 
 use std::future::Future;
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use partition::TransactionId;
 
-use super::{Shared, Store, courier};
+use super::{Shared, Store, courier, scrub};
 use crate::clock::Clock;
 use crate::disk::SplitMix64;
 use crate::node::{Node, random_seed};
@@ -64,8 +65,10 @@ impl Store {
     #[must_use]
     pub fn assemble(assembly: Assembly) -> Self {
         let Assembly { replicas, clock, seed } = assembly;
+        let nodes = vec![replicas];
         let shared = Shared {
-            nodes: vec![replicas],
+            arcs: super::arcs_of(&nodes),
+            nodes: super::seats::seats(nodes),
             catalogue: MergedCatalogue::default(),
             clock,
             traffic: Traffic::default(),
@@ -78,14 +81,23 @@ impl Store {
             lock: None,
         };
         let store = Self { shared: Arc::new(shared), pinned: None, owner: None };
-        store.start_couriers();
+        for replicas in store.seated().iter() {
+            store.start_couriers(replicas);
+        }
         store
     }
 
-    /// Brings index entries to their arcs from now on, as long as the store is there.
-    pub(super) fn start_couriers(&self) {
+    /// Starts what is done beside a node's requests, as long as the node is there: its index entries
+    /// are brought to their arcs, and its files in this directory are verified.
+    pub(super) fn start_work_of(&self, replicas: &[Node], data: &Path) {
+        self.start_couriers(replicas);
+        scrub::start(replicas, data);
+    }
+
+    /// Brings a node's index entries to their arcs from now on, as long as the node is there.
+    fn start_couriers(&self, replicas: &[Node]) {
         if self.arc_count() > 1 {
-            for replica in self.shared.nodes.iter().flatten() {
+            for replica in replicas {
                 for to in self.arcs().filter(|to| *to != replica.arc()) {
                     tokio::spawn(courier::run(replica.downgrade(), self.downgrade(), to));
                 }

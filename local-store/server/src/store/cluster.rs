@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::directory::{self, Host, Identity, NodeFiles, Problem};
+use super::rebuild::Rebuild;
 use crate::clock::Clock;
 use crate::disk::{ErrorKind, FileDisk};
 use crate::node::transport::{LocalTransport, Transport};
@@ -30,8 +31,10 @@ pub(super) async fn start(
     replicas: u64,
     arcs: u32,
     clock: &Arc<Clock>,
-    host: &Host,
-) -> Result<Vec<Replicas>, String> {
+    host: Host,
+) -> Result<(Vec<Replicas>, Rebuild), String> {
+    let host_of_all = host;
+    let host = &host_of_all;
     let mut files = BTreeMap::new();
     for slot in 1..=replicas {
         let opened = match replicas {
@@ -52,7 +55,7 @@ pub(super) async fn start(
     let (fresh, used): (Vec<_>, Vec<_>) =
         files.into_iter().partition(|(_, files)| files.log.is_fresh());
     for (_, files) in used {
-        nodes.push(start_node(files, &transport, replicas, clock, host).await?);
+        nodes.push(start_node(files, &transport, replicas > 1, clock, host).await?);
     }
     let voters: BTreeSet<NodeId> =
         nodes.iter().flatten().flat_map(|node| node.status().voters).collect();
@@ -74,14 +77,14 @@ pub(super) async fn start(
             set_aside(data, slot, "its log is gone")?;
         } else {
             missing.remove(&slot);
-            nodes.push(start_node(files, &transport, replicas, clock, host).await?);
+            nodes.push(start_node(files, &transport, replicas > 1, clock, host).await?);
         }
     }
     for slot in missing {
         let incarnation = if begun { next_incarnation(&nodes, slot) } else { 0 };
         let identity = Identity::new(cluster.clone(), node_id(slot, incarnation), arcs);
         let opened = create_slot(data, slot, identity, host)?;
-        nodes.push(start_node(opened, &transport, replicas, clock, host).await?);
+        nodes.push(start_node(opened, &transport, replicas > 1, clock, host).await?);
     }
     nodes.sort_by_key(|node| node.first().map(|replica| slot_of(replica.id())));
     let ids: Vec<NodeId> = nodes.iter().filter_map(|node| node.first()).map(Node::id).collect();
@@ -89,7 +92,8 @@ pub(super) async fn start(
         let of_arc: Vec<&Node> = nodes.iter().filter_map(|node| node.get(place)).collect();
         lead_arc(&of_arc, &holders(arc, &ids), begun, is_complete).await?;
     }
-    Ok(nodes)
+    let (data, clock) = (data.to_owned(), Arc::clone(clock));
+    Ok((nodes, Rebuild { data, cluster, transport, clock, host: host_of_all }))
 }
 
 /// Begins an arc's group if there is none; otherwise sees to a leader, and to its members.
@@ -296,15 +300,15 @@ fn next_incarnation(nodes: &[Replicas], slot: u64) -> u64 {
     of_slot.map(incarnation_of).max().map_or(1, |highest| highest + 1)
 }
 
-async fn start_node(
+pub(super) async fn start_node(
     files: NodeFiles,
     transport: &LocalTransport,
-    nodes: u64,
+    has_neighbours: bool,
     clock: &Arc<Clock>,
     host: &Host,
 ) -> Result<Replicas, String> {
     let own = Arc::new(transport.clone());
-    let replicas = start_replicas(files, own, nodes > 1, clock, host).await?;
+    let replicas = start_replicas(files, own, has_neighbours, clock, host).await?;
     replicas.iter().for_each(|replica| transport.add(replica));
     Ok(replicas)
 }
@@ -331,6 +335,7 @@ pub(super) async fn start_replicas(
             clock: Arc::clone(clock),
             settings: Settings { arcs, has_neighbours, ..Settings::default() },
             seed: random_seed() ^ id ^ u64::from(arc.0),
+            damage: files.damage.clone(),
             on_fatal: Arc::clone(&host.on_fatal),
         };
         replicas.push(Node::start(parts).await?);
@@ -340,7 +345,7 @@ pub(super) async fn start_replicas(
 
 /// Sees to it that the members of the group are these nodes: a rebuilt one is filled, then takes the
 /// vote of the one that it was. It goes on from wherever a crash left it.
-async fn heal(nodes: Vec<crate::node::WeakNode>, members: BTreeSet<NodeId>) {
+pub(super) async fn heal(nodes: Vec<crate::node::WeakNode>, members: BTreeSet<NodeId>) {
     loop {
         let upgraded: Option<Vec<Node>> = nodes.iter().map(|node| node.upgrade()).collect();
         let Some(nodes) = upgraded else { return };

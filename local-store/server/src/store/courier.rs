@@ -43,7 +43,7 @@ impl Store {
         if self.arc_count() == 1 {
             return Ok(false);
         }
-        is_full(self, self.replica(table.arc_of(key)), table, WAITING_MAX)
+        is_full(self, &self.replica(table.arc_of(key)), table, WAITING_MAX)
     }
 }
 
@@ -155,6 +155,9 @@ pub(super) async fn settled(replica: &Node, arcs: u32) -> Result<(), Unavailable
     let failed = |error: ReadError| Unavailable::NotDone(error.to_string());
     let numbers = under_way(&*replica.view(), arcs).map_err(failed)?;
     while !has_arrived(&*replica.view(), &numbers).map_err(failed)? {
+        if replica.damage().is_stopped() {
+            return Err(Unavailable::NotDone("the node has ended".to_owned()));
+        }
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     Ok(())

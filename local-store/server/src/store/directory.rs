@@ -19,22 +19,34 @@ use std::sync::{Arc, OnceLock};
 
 use serde::{Deserialize, Serialize};
 
-use crate::disk::{Disk, ErrorKind, FileDisk};
+use crate::descriptors::Descriptors;
+use crate::disk::descriptors::wait_for_one;
+use crate::disk::{Damage, Disk, ErrorKind, FileDisk};
 use crate::log::{self, Log, Options};
 use crate::node::worker::{ThreadWorker, Worker};
 use crate::node::{
-    DirectoryHome, NodeId, NodeLog, OnFatal, RECORD_BYTES_MAX, StorageHome, check_continuity,
+    DirectoryHome, Ending, NodeId, NodeLog, OnFatal, RECORD_BYTES_MAX, StorageHome,
+    check_continuity,
 };
 use crate::ring::ArcId;
-use crate::storage::{self, BlockCache, CACHE_BYTES_PER_TREE};
+use crate::storage::{
+    self, BlockCache, CACHE_BYTES_PER_TREE, OPEN_FILES_PER_TREE, OPEN_TABLES_MAX,
+};
 
 /// Three nodes of one process keep three logs: smaller segments than one log alone would have, and
 /// still larger than the largest entry.
 const SEGMENT_BYTES: u64 = 24 * 1024 * 1024;
+/// Tables that the trees of a process keep open at least: with fewer, most reads open a table.
+const OPEN_TABLES_MIN: usize = 16;
+/// Files of a node's log that are open: those of the 256 MB that it may take, its spares, the one that
+/// is being made, and its lock.
+const OPEN_LOG_FILES: usize = 24;
 const _: () = assert!(RECORD_BYTES_MAX as u64 + log::SEGMENT_HEAD_BYTES <= SEGMENT_BYTES);
 const _: () = assert!(RECORD_BYTES_MAX <= log::PAYLOAD_BYTES_MAX);
 /// The file that says who the node is.
 const IDENTITY: &str = "identity";
+/// The files that are locked while a directory, or a state in it, is open.
+const LOCK: &str = "lock";
 /// The file in a directory that was set aside that says why.
 const REASON: &str = "reason";
 
@@ -47,20 +59,29 @@ pub(crate) struct Host {
     pub(crate) on_fatal: OnFatal,
     /// Nodes in the process.
     nodes: u64,
+    /// Whether the store has other nodes than one, here or elsewhere.
+    has_peers: bool,
     /// Of what is read of the states. Made with the first of them, as that says how many there are.
     cache: OnceLock<BlockCache>,
 }
 
 impl Host {
-    pub(crate) fn new(on_fatal: OnFatal, nodes: u64) -> Self {
-        Self { on_fatal, nodes, cache: OnceLock::new() }
+    pub(crate) fn new(on_fatal: OnFatal, nodes: u64, has_peers: bool) -> Self {
+        Self { on_fatal, nodes, has_peers, cache: OnceLock::new() }
+    }
+
+    fn damage(&self) -> Damage {
+        if self.has_peers { Damage::of_one_among_peers() } else { Damage::of_only_node() }
     }
 
     /// The cache of all states in a ring of so many arcs.
     fn cache(&self, arcs: u32) -> &BlockCache {
         let trees = self.nodes.saturating_mul(arcs.into());
-        self.cache
-            .get_or_init(|| BlockCache::with_bytes(CACHE_BYTES_PER_TREE.saturating_mul(trees)))
+        self.cache.get_or_init(|| {
+            let files_max = Descriptors::of_process().files_max;
+            let tables = open_tables_max(files_max, self.nodes, trees);
+            BlockCache::new(CACHE_BYTES_PER_TREE.saturating_mul(trees), tables)
+        })
     }
 }
 
@@ -126,6 +147,8 @@ pub(crate) struct NodeFiles {
     pub(crate) homes: Vec<Arc<dyn StorageHome>>,
     /// Does the blocking work on the states.
     pub(crate) worker: Arc<dyn Worker>,
+    /// What is known of damage of any of them.
+    pub(crate) damage: Damage,
 }
 
 impl NodeFiles {
@@ -186,6 +209,18 @@ impl From<storage::Error> for Problem {
     }
 }
 
+/// Returns how many tables the trees of a process keep open: what its share of files leaves beside
+/// the logs and what the trees have open otherwise. A tree that needs more for a moment waits.
+fn open_tables_max(files_max: usize, nodes: u64, trees: u64) -> usize {
+    let files = |number: u64, each: usize| {
+        usize::try_from(number).unwrap_or(usize::MAX).saturating_mul(each)
+    };
+    files_max
+        .saturating_sub(files(nodes, OPEN_LOG_FILES))
+        .saturating_sub(files(trees, OPEN_FILES_PER_TREE))
+        .clamp(OPEN_TABLES_MIN, OPEN_TABLES_MAX)
+}
+
 /// The directory of a slot.
 pub(crate) fn path(data: &Path, slot: u64) -> PathBuf {
     data.join(format!("node-{slot}"))
@@ -243,12 +278,15 @@ pub(crate) fn open(disk: &FileDisk, identity: Identity, host: &Host) -> Result<N
         let name = format!("{name}-{node}");
         Ok(Arc::new(ThreadWorker::start(&name).map_err(|e| other(&e))?))
     };
-    let log = NodeLog::open(log, start("log")?, Arc::clone(&host.on_fatal))?;
+    let damage = host.damage();
+    let ending = Ending::new(damage.clone(), Arc::clone(&host.on_fatal));
+    let log = NodeLog::open(log, start("log")?, ending)?;
     let mut homes: Vec<Arc<dyn StorageHome>> = Vec::new();
     for arc in (0..identity.arcs).map(ArcId) {
         let home = DirectoryHome::new(
             disk.path().join(arc.to_string()),
             host.cache(identity.arcs).clone(),
+            damage.clone(),
         )?;
         // Opened once to see whether it can be: the node opens it for good.
         let state = home.open()?;
@@ -256,7 +294,19 @@ pub(crate) fn open(disk: &FileDisk, identity: Identity, host: &Host) -> Result<N
         drop(state);
         homes.push(Arc::new(home));
     }
-    Ok(NodeFiles { identity, log, homes, worker: start("state")? })
+    Ok(NodeFiles { identity, log, homes, worker: start("state")?, damage })
+}
+
+/// Whether nothing has a node's directory open: not its log, no state of it and no view of one.
+pub(crate) fn is_free(directory: &Path) -> bool {
+    let arcs = fs::read_dir(directory).into_iter().flatten().flatten();
+    let states = arcs.flat_map(|arc| fs::read_dir(arc.path()).into_iter().flatten().flatten());
+    // The log's lock is that of the directory.
+    let locks = states.map(|state| state.path().join(LOCK)).chain([directory.join(LOCK)]);
+    locks.filter(|lock| lock.is_file()).all(|lock| {
+        let opened = wait_for_one(|| File::options().write(true).open(&lock));
+        opened.is_ok_and(|file| file.try_lock().is_ok())
+    })
 }
 
 /// The name of the directory of another node than the slot's, if there is one.
@@ -290,6 +340,25 @@ pub(crate) fn list_damaged(data: &Path, slot: u64) -> Vec<String> {
     found
 }
 
+/// Directories of a slot that were set aside, beyond which none is while the store runs: a disk that
+/// damages what it holds again and again would be filled with them.
+const SET_ASIDE_MAX: usize = 3;
+
+/// Whether another directory of a slot may be set aside while the store runs.
+///
+/// # Errors
+/// That there are too many, and what to do.
+pub(crate) fn check_room_beside(data: &Path, slot: u64) -> Result<(), String> {
+    let count = list_damaged(data, slot).len();
+    if count < SET_ASIDE_MAX {
+        return Ok(());
+    }
+    Err(format!(
+        "{count} directories of node {slot} were set aside already: replace the disk, move them away, \
+         and start the store again"
+    ))
+}
+
 /// Renames a damaged directory and leaves the reason in it. The caller does not hold its lock.
 pub(crate) fn set_aside(directory: &Path, reason: &str) -> Result<PathBuf, String> {
     let fail = |error: io::Error| {
@@ -312,6 +381,20 @@ pub(crate) fn set_aside(directory: &Path, reason: &str) -> Result<PathBuf, Strin
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn tables_stay_open_as_far_as_the_limit_allows() {
+        for (limit, nodes, arcs, expected) in [
+            (128, 3, 1, OPEN_TABLES_MIN),
+            (512, 3, 1, 144),
+            (1_024, 3, 1, OPEN_TABLES_MAX),
+            (1_024, 1, 16, 112),
+            (1_048_576, 3, 16, OPEN_TABLES_MAX),
+        ] {
+            let files_max = Descriptors::of(limit).files_max;
+            assert_eq!(open_tables_max(files_max, nodes, nodes * arcs), expected, "{limit}");
+        }
+    }
 
     #[test]
     fn an_opening_without_room_says_how_much_is_needed() {

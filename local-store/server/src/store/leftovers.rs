@@ -119,7 +119,7 @@ pub(crate) async fn carry_out(
     let &Decision { began, commit, .. } = decision;
     let finishes = decision.participants.iter().map(|(arc, operations)| {
         let finish = Finish { id, began, commit, operations: *operations };
-        store.replica(*arc).submit(vec![Command::Finish(finish)])
+        async move { store.replica(*arc).submit(vec![Command::Finish(finish)]).await }
     });
     try_join_all(finishes).await?;
     store.replica(home).submit(vec![Command::Settle { id, began }]).await?;

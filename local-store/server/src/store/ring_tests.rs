@@ -290,8 +290,8 @@ async fn a_table_takes_no_items_before_every_arc_knows_it() {
     // Without ticks nobody but this test brings the other arcs along.
     let on_fatal = Box::new(|reason: &str| panic!("{reason}"));
     let store = Store::open_without_ticks(config(folder.path(), ARCS), on_fatal).await.unwrap();
-    let created =
-        store.replica(ArcId::FIRST).submit(vec![Command::CreateTable(Box::new(definition()))]);
+    let first = store.replica(ArcId::FIRST);
+    let created = first.submit(vec![Command::CreateTable(Box::new(definition()))]);
     assert!(matches!(created.await.unwrap()[..], [Reply::Table(_)]));
     let puts = |names: std::ops::Range<u64>| -> Vec<Command> {
         names.map(|name| Command::Write(Box::new(put(name, 1)))).collect()

@@ -97,7 +97,8 @@ async fn send(store: &Store, waiting: Waiting) -> Result<Vec<(usize, Reply)>, Un
 
 /// Has every arc do its part.
 async fn ask_everyone(store: &Store, command: &Command) -> Result<Reply, Unavailable> {
-    let asks = store.arcs().map(|arc| store.replica(arc).submit(vec![command.clone()]));
+    let ask = |arc| async move { store.replica(arc).submit(vec![command.clone()]).await };
+    let asks = store.arcs().map(ask);
     let replies: Vec<Reply> = try_join_all(asks).await?.into_iter().flatten().collect();
     let more = replies.contains(&Reply::Done { more: true });
     let is_done = replies.iter().any(|reply| matches!(reply, Reply::Done { .. }));

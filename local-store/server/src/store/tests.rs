@@ -116,7 +116,7 @@ async fn writes_survive_a_restart_and_the_directory_is_locked() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cluster_that_died_while_it_was_begun_is_begun_again() {
     let folder = tempfile::tempdir().unwrap();
-    let host = Host::new(Arc::new(|reason| panic!("{reason}")), 3);
+    let host = Host::new(Arc::new(|reason| panic!("{reason}")), 3, true);
     let mut files = (1..=3).map(|slot| {
         let identity = Identity::new("c".to_owned(), node_id(slot, 0), 1);
         cluster::create_slot(folder.path(), slot, identity, &host).unwrap()

@@ -241,7 +241,8 @@ impl Coordinator {
         let participants = participants(&self.parts);
         let decision = Decision { began, commit: true, participants: participants.clone() };
         let decide = Decide { id, began, commit: true, token, sizes, participants };
-        let decided = self.store.replica(self.home).submit(vec![Command::Decide(Box::new(decide))]);
+        let home = self.store.replica(self.home);
+        let decided = home.submit(vec![Command::Decide(Box::new(decide))]);
         let reply = match decided.await {
             Ok(replies) => replies.into_iter().next().ok_or_else(unanswered)?,
             Err(error) => {
@@ -299,7 +300,8 @@ async fn prepare(
         let operations = places.iter().filter_map(|place| operation(*place)).collect();
         let prepare = Prepare { id, home, began, operations, return_items };
         async move {
-            let sent = store.replica(*arc).submit(vec![Command::Prepare(Box::new(prepare))]);
+            let replica = store.replica(*arc);
+            let sent = replica.submit(vec![Command::Prepare(Box::new(prepare))]);
             let vote = match sent.await {
                 Ok(replies) => replies.into_iter().next().ok_or_else(unanswered),
                 Err(error) => Err(error.into()),
@@ -320,7 +322,7 @@ async fn finish(
 ) -> Result<Vec<Reply>, Unavailable> {
     let finishes = participants(parts).into_iter().map(|(arc, operations)| {
         let finish = Finish { id, began, commit, operations };
-        store.replica(arc).submit(vec![Command::Finish(finish)])
+        async move { store.replica(arc).submit(vec![Command::Finish(finish)]).await }
     });
     let answers = join_all(finishes).await.into_iter().collect::<Result<Vec<_>, _>>()?;
     Ok(answers.into_iter().flatten().collect())

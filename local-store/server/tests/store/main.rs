@@ -1,6 +1,8 @@
 //! Tests of the store through its API, from outside of the crate: requests in, answers out.
 
 #[cfg(test)]
+mod damage;
+#[cfg(test)]
 mod documented;
 #[cfg(test)]
 mod hostile;

@@ -8,6 +8,7 @@ use server::ring::ArcId;
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 
+use super::damage;
 use super::environment::Environment;
 use super::machinery::{Machinery, OnFatal};
 use super::membership;
@@ -98,6 +99,7 @@ impl Cluster {
             }
         });
         tokio::spawn(membership::run(cluster.clone()));
+        tokio::spawn(damage::run(cluster.clone()));
         cluster
     }
 
@@ -120,8 +122,14 @@ impl Cluster {
     /// Whether every node is a member and has its data, as far as anybody knows.
     #[must_use]
     pub fn is_whole(&self) -> bool {
-        let rotten = |node| self.process(node).is_some_and(|process| process.rotten);
+        let rotten = |node| self.is_rotten(node);
         self.is_member_list(&self.ids()) && !self.nodes().any(rotten)
+    }
+
+    /// Whether some of a node's data is damaged.
+    fn is_rotten(&self, node: usize) -> bool {
+        let in_state = self.machinery(node).is_some_and(|machinery| machinery.is_state_rotten());
+        in_state || self.process(node).is_some_and(|process| process.rotten)
     }
 
     /// Whether these are the members.
@@ -272,8 +280,7 @@ impl Cluster {
                 Err(reason) => reason,
             };
             self.environment.note(&format!("node {node} does not start: {reason}"));
-            let rotten = self.process(node).is_some_and(|process| process.rotten);
-            if rotten && reason.contains("corrupt") {
+            if self.is_rotten(node) && reason.contains("corrupt") {
                 self.environment.coverage.hit("damaged disk");
                 self.wipe(node, "it is damaged");
             } else if reason.contains("power") {

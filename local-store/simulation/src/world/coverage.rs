@@ -30,13 +30,14 @@ pub const ONE_NODE: [&str; 20] = [
     "writes alike",
 ];
 /// What has to happen besides in every batch of runs with several nodes.
-pub const SEVERAL_NODES: [&str; 9] = [
+pub const SEVERAL_NODES: [&str; 10] = [
     "kill all",
     "power cut of all",
     "duplication",
     "snapshot installed",
     "wiped disk",
     "damaged disk",
+    "damaged block",
     "node rebuilt",
     "votes seen",
     "cut off from peers",

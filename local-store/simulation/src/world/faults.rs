@@ -115,6 +115,7 @@ async fn happen(cluster: &Cluster, fault: Fault, lasting: Duration) {
         Fault::Wipe { node } | Fault::Rot { node } => {
             lose_data(cluster, node, matches!(fault, Fault::Wipe { .. }), lasting).await;
         }
+        Fault::RotState { node, place } => rot_state(cluster, node, place),
         Fault::CutSender { .. } | Fault::CutFromPeers { .. } => {
             cut_off(cluster, fault, lasting).await;
         }
@@ -138,6 +139,15 @@ async fn cut_off(cluster: &Cluster, fault: Fault, lasting: Duration) {
         cluster.environment.coverage.hit(fault.class());
     }
     disturb(cluster, fault_of_links, lasting).await;
+}
+
+/// Damages a block of a state, unless another node has lost data: what two nodes lose may be lost.
+fn rot_state(cluster: &Cluster, node: usize, place: usize) {
+    if cluster.is_whole()
+        && let Some(machinery) = cluster.machinery(node)
+    {
+        machinery.rot_state(place);
+    }
 }
 
 /// A node loses its data, or some of it rots. Only while every other node has all of its own: a

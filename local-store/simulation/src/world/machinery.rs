@@ -144,6 +144,22 @@ impl Machinery {
         })
     }
 
+    /// Damages a block of the state of an arc. Gives whether there was one.
+    pub fn rot_state(&self, place: usize) -> bool {
+        let arcs: Vec<ArcId> = self.arcs().collect();
+        let Some(arc) = arcs.get(place % arcs.len().max(1)) else { return false };
+        let is_rotten = self.storage(*arc).rot(self.dice.roll(SplitMix64::next_u64));
+        if is_rotten {
+            self.environment.note(&format!("node {}: a block of {arc} rots", self.node));
+        }
+        is_rotten
+    }
+
+    /// Whether a block of some state is damaged.
+    pub fn is_state_rotten(&self) -> bool {
+        self.arcs().any(|arc| self.storage(arc).is_rotten())
+    }
+
     /// How long the next sync takes.
     pub fn sync_time(&self) -> Duration {
         let slow = self.slow_ms.load(Ordering::SeqCst);

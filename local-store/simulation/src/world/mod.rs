@@ -3,6 +3,7 @@
 
 pub mod cluster;
 pub mod coverage;
+pub mod damage;
 pub mod endpoint;
 pub mod environment;
 pub mod faults;

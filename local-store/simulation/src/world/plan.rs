@@ -110,6 +110,13 @@ pub enum Fault {
         /// Which node.
         node: usize,
     },
+    /// A block of a state of a running node can no longer be read.
+    RotState {
+        /// Which node.
+        node: usize,
+        /// Which arc: the remainder by the number of arcs.
+        place: usize,
+    },
     /// A partition of the table is split.
     Split {
         /// Which: the remainder by the number of partitions.
@@ -148,6 +155,7 @@ impl Fault {
             Self::Skew { .. } => "clock skew",
             Self::Wipe { .. } => "wiped disk",
             Self::Rot { .. } => "damaged disk",
+            Self::RotState { .. } => "damaged block",
             Self::Split { .. } => "partition split",
             Self::MakeIndex => "index made in use",
             Self::Advance { .. } => "clock advance",
@@ -253,6 +261,7 @@ impl Plan {
             })
             .collect();
         faults.push(Planned { at_ms: draw_index(seed, end), for_ms: 0, fault: Fault::MakeIndex });
+        faults.extend(draw_rot(seed, nodes, end));
         let arcs = draw_arcs(seed, nodes);
         if arcs > 1 {
             faults.iter_mut().for_each(aim);
@@ -276,6 +285,16 @@ fn draw_arcs(seed: u64, nodes: usize) -> u32 {
 /// the faults, too.
 fn draw_index(seed: u64, end: u64) -> u64 {
     QUIET_MS + SplitMix64::new(seed ^ 0x696e_6478).next_u64() % ((end - QUIET_MS) * 2 / 3).max(1)
+}
+
+/// When a block of a state rots, and of which node: in half of the seeds with several nodes. Chosen
+/// apart from the faults, too.
+fn draw_rot(seed: u64, nodes: usize, end: u64) -> Option<Planned> {
+    let mut random = SplitMix64::new(seed ^ 0x726f_7462);
+    let is_meant = nodes > 1 && random.next_u64().is_multiple_of(2);
+    let at_ms = QUIET_MS + random.next_u64() % (end - QUIET_MS);
+    let (node, place) = (1 + random.up_to(nodes - 1), random.up_to(15));
+    is_meant.then_some(Planned { at_ms, for_ms: 0, fault: Fault::RotState { node, place } })
 }
 
 /// Where there are several arcs, what kills a node kills a coordinator, mostly; and what cuts one off
@@ -359,7 +378,7 @@ mod tests {
             assert!(minutes <= ADVANCE_MINUTES_MAX);
             classes.extend(plan.faults.iter().map(|planned| planned.fault.class()));
         }
-        assert_eq!(classes.len(), 22, "{classes:?}");
+        assert_eq!(classes.len(), 23, "{classes:?}");
         assert_ne!(Plan::of(1, 3, 30).faults, Plan::of(2, 3, 30).faults);
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use futures::future::BoxFuture;
 use model::{EpochMillis, Item};
 use partition::{Catalogue, Command, Reply, View};
+use server::node::status::Status;
 use server::ring::ArcId;
 
 use crate::request::Failure;
@@ -56,6 +57,19 @@ pub trait Replica: Send + Sync {
 
     /// Of each arc, what it says of itself, for people.
     fn describe(&self) -> String;
+
+    /// Of each arc, how it does.
+    fn statuses(&self) -> Vec<Status> {
+        Vec::new()
+    }
+
+    /// Whether a read has found its state damaged.
+    fn is_damaged(&self) -> bool {
+        false
+    }
+
+    /// Reads all of its state, to find damage that nobody has read.
+    fn verify(&self) {}
 
     /// Whether it coordinates a transaction over several arcs.
     fn coordinates(&self) -> bool;

@@ -4,19 +4,23 @@
 //! its disk, its state or its peers any more, although some of its tasks end a little later.
 
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
 use model::{EpochMillis, Item};
-use partition::{Batch, Command, Reply, View};
+use partition::{Batch, Command, ReadError, Reply, Value, View, Visit};
 use server::clock::Clock;
+use server::disk::Damage;
 use server::log::Log;
-use server::node::status::Role;
+use server::node::status::{Role, Status};
 use server::node::transport::{CallError, Envelope, Request, Response, Transport};
 use server::node::worker::{Job, Worker};
-use server::node::{Ballot, Begun, Node, NodeLog, Parts, Settings, StorageHome, WeakNode, slot_of};
+use server::node::{
+    Ballot, Begun, Ending, Node, NodeLog, Parts, Settings, StorageHome, WeakNode, slot_of,
+};
 use server::ring::ArcId;
 use server::storage::{Error, Storage};
 use server::store::{Assembly, Store, Unavailable};
@@ -90,6 +94,35 @@ impl Worker for SimulatedWorker {
 struct GuardedStorage {
     storage: Arc<dyn Storage>,
     alive: Alive,
+    damage: Damage,
+}
+
+/// A view that reports damage, as that of the engine for real use does.
+struct GuardedView {
+    view: Box<dyn View + Send + Sync>,
+    damage: Damage,
+}
+
+impl GuardedView {
+    fn report<T>(&self, read: Result<T, ReadError>) -> Result<T, ReadError> {
+        read.inspect_err(|error| self.damage.report(&error.to_string()))
+    }
+}
+
+impl View for GuardedView {
+    fn get(&self, key: &[u8]) -> Result<Option<Value>, ReadError> {
+        self.report(self.view.get(key))
+    }
+
+    fn scan(
+        &self,
+        from: &[u8],
+        to: &[u8],
+        reverse: bool,
+        visit: &mut Visit<'_>,
+    ) -> Result<(), ReadError> {
+        self.report(self.view.scan(from, to, reverse, visit))
+    }
 }
 
 impl GuardedStorage {
@@ -117,7 +150,7 @@ impl Storage for GuardedStorage {
     }
 
     fn view(&self) -> Box<dyn View + Send + Sync> {
-        self.storage.view()
+        Box::new(GuardedView { view: self.storage.view(), damage: self.damage.clone() })
     }
 }
 
@@ -126,11 +159,13 @@ struct GuardedHome {
     arc: ArcId,
     machinery: Arc<Machinery>,
     alive: Alive,
+    damage: Damage,
 }
 
 impl GuardedHome {
     fn guard(&self, storage: Arc<dyn Storage>) -> Arc<dyn Storage> {
-        Arc::new(GuardedStorage { storage, alive: Arc::clone(&self.alive) })
+        let (alive, damage) = (Arc::clone(&self.alive), self.damage.clone());
+        Arc::new(GuardedStorage { storage, alive, damage })
     }
 }
 
@@ -245,6 +280,7 @@ pub struct ReplicatedNode {
     directory: Directory,
     clock: Arc<Clock>,
     alive: Alive,
+    damage: Damage,
     workers: [Arc<SimulatedWorker>; 2],
 }
 
@@ -266,8 +302,9 @@ impl ReplicatedNode {
         let workers =
             [SimulatedWorker::start(machinery, &alive), SimulatedWorker::start(machinery, &alive)];
         let [log_worker, state_worker] = workers.clone();
-        let log = NodeLog::open(log, log_worker, Arc::clone(&on_fatal))
-            .map_err(|error| error.to_string())?;
+        let damage = Damage::of_one_among_peers();
+        let ending = Ending::new(damage.clone(), Arc::clone(&on_fatal));
+        let log = NodeLog::open(log, log_worker, ending).map_err(|error| error.to_string())?;
         let source = Arc::clone(&machinery.clock);
         let clock = Arc::new(Clock::with_source(EpochMillis(0), Box::new(move || source.now())));
         let seed = machinery.environment.seed ^ (id << 32) ^ (epoch << 40);
@@ -281,6 +318,7 @@ impl ReplicatedNode {
                     arc,
                     machinery: Arc::clone(machinery),
                     alive: Arc::clone(&alive),
+                    damage: damage.clone(),
                 }),
                 worker: Arc::clone(&state_worker) as Arc<dyn Worker>,
                 transport: Arc::new(SimulatedTransport {
@@ -292,6 +330,7 @@ impl ReplicatedNode {
                 clock: Arc::clone(&clock),
                 settings: settings(machinery.arcs),
                 seed: seed ^ (u64::from(arc.0) << 56),
+                damage: damage.clone(),
                 on_fatal: Arc::clone(&on_fatal),
             };
             replicas.push(Node::start(parts).await?);
@@ -305,7 +344,7 @@ impl ReplicatedNode {
             seed: seed.rotate_left(17),
         });
         let directory = cluster.directory.clone();
-        Ok(Arc::new(Self { store, replicas, directory, clock, alive, workers }))
+        Ok(Arc::new(Self { store, replicas, directory, clock, alive, damage, workers }))
     }
 
     fn replica(&self, arc: ArcId) -> Option<Node> {
@@ -400,6 +439,22 @@ impl Replica for ReplicatedNode {
         let statuses: Vec<String> =
             self.replicas.iter().map(|node| format!("{:?}", node.status())).collect();
         statuses.join("; ")
+    }
+
+    fn statuses(&self) -> Vec<Status> {
+        self.replicas.iter().map(Node::status).collect()
+    }
+
+    fn is_damaged(&self) -> bool {
+        self.damage.reason().is_some()
+    }
+
+    fn verify(&self) {
+        for replica in &self.replicas {
+            // What it finds it reports.
+            let _ =
+                replica.view().scan(&[0], &[u8::MAX], false, &mut |_, _| ControlFlow::Continue(()));
+        }
     }
 
     fn coordinates(&self) -> bool {

@@ -69,6 +69,18 @@ pub fn key(name: &str) -> PrimaryKey {
 /// # Errors
 /// When the node is not able to, or its answer is none that a request can have.
 pub async fn serve(replica: &dyn Replica, request: Request) -> Result<Answer, Failure> {
+    let is_read =
+        matches!(request, Request::Get { .. } | Request::Shards | Request::Records { .. });
+    match serve_inner(replica, request).await {
+        // The API has another node read, or answers with an error that clients retry.
+        Err(Failure::Defect(what)) if is_read && replica.is_damaged() => {
+            Err(Failure::Refused(what))
+        }
+        served => served,
+    }
+}
+
+async fn serve_inner(replica: &dyn Replica, request: Request) -> Result<Answer, Failure> {
     match request {
         Request::Write(write) => {
             let table = find_table(&replica.read(false).await?)?;

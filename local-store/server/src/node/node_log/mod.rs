@@ -19,7 +19,7 @@ mod tests;
 
 use std::collections::BTreeMap;
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::Duration;
 
 use openraft::storage::IOFlushed;
@@ -29,8 +29,8 @@ use tokio::sync::oneshot;
 pub(super) use self::group::bytes_of;
 use self::group::{Found, Group};
 pub(super) use self::record::HEAD_BYTES as RECORD_HEAD_BYTES;
-use self::record::Record;
-use super::OnFatal;
+use self::record::{HEAD_BYTES, Record};
+use super::Ending;
 use super::leadership::Ballot;
 use super::types::{Entry, TypeConfig};
 use super::worker::{Worker, run_on};
@@ -86,7 +86,7 @@ struct Shared {
     /// Used by jobs only, one at a time.
     log: Mutex<Log>,
     state: Mutex<State>,
-    on_fatal: OnFatal,
+    ending: Ending,
 }
 
 /// A handle on a node's log.
@@ -100,7 +100,11 @@ impl NodeLog {
     ///
     /// # Errors
     /// When its records contradict each other: the node has to be rebuilt.
-    pub fn open(log: Log, worker: Arc<dyn Worker>, on_fatal: OnFatal) -> Result<Self, log::Error> {
+    pub fn open(
+        log: Log,
+        worker: Arc<dyn Worker>,
+        ending: impl Into<Ending>,
+    ) -> Result<Self, log::Error> {
         let mut groups: BTreeMap<ArcId, Group> = BTreeMap::new();
         for entry in log.read(log.first_index(), log.next_index())? {
             let entry = entry?;
@@ -126,7 +130,8 @@ impl NodeLog {
             syncs: 0,
             log_bytes: log.file_bytes(),
         };
-        let shared = Shared { worker, log: Mutex::new(log), state: Mutex::new(state), on_fatal };
+        let ending = ending.into();
+        let shared = Shared { worker, log: Mutex::new(log), state: Mutex::new(state), ending };
         Ok(Self { shared: Arc::new(shared) })
     }
 
@@ -250,6 +255,28 @@ impl NodeLog {
         Ok(())
     }
 
+    /// Reads the records behind a position anew, about `bytes_max` of them and at least one, and
+    /// compares them with their checksums. Gives the position of the last one and the bytes that were
+    /// read; `None` behind the last record. Damage is reported. Blocks the thread.
+    ///
+    /// # Errors
+    /// When the log is damaged, or the node has ended.
+    pub(crate) fn verify(
+        &self,
+        after: Option<u64>,
+        bytes_max: usize,
+    ) -> io::Result<Option<(u64, usize)>> {
+        let shared = Arc::clone(&self.shared);
+        let (sender, verified) = mpsc::channel();
+        // The worker appends in between: what is verified at a time holds it up for as long as it takes
+        // to read that.
+        self.shared.worker.run(Box::new(move || {
+            // Whoever asked may have ended.
+            let _ = sender.send(shared.verify(after, bytes_max));
+        }));
+        verified.recv().unwrap_or_else(|_| Err(io::Error::other("the log's worker has ended")))
+    }
+
     /// Reads entries of a group from `from` (inclusive) to `to` (exclusive), as many as are there
     /// and about `bytes_max`, at least one.
     async fn read(
@@ -280,10 +307,26 @@ impl NodeLog {
         let lost = || Err(io::Error::other("the log's worker has ended"));
         let entries = read.unwrap_or_else(lost);
         if let Err(error) = &entries {
-            self.shared.fail(&format!("the log cannot be read: {error}"));
+            self.shared.fail_to_read(error);
         }
         entries
     }
+}
+
+/// The code of an error of the disk itself, as Linux and macOS number it: `EIO`.
+const DISK_ERROR: i32 = 5;
+
+/// Whether it is the disk that made a read fail: wrong bytes, or none.
+fn is_damage(error: &io::Error) -> bool {
+    match error.get_ref().and_then(|source| source.downcast_ref::<log::Error>()) {
+        Some(log::Error::Disk(disk)) => disk.source.raw_os_error() == Some(DISK_ERROR),
+        Some(log::Error::Corrupt { .. }) | None => true,
+        Some(_) => false,
+    }
+}
+
+fn cannot_be_read(error: &io::Error) -> String {
+    format!("the log cannot be read: {error}")
 }
 
 fn corrupt(position: u64, reason: String) -> log::Error {
@@ -421,6 +464,36 @@ impl Shared {
         Ok((log.next_index(), log.file_bytes()))
     }
 
+    fn verify(&self, after: Option<u64>, bytes_max: usize) -> io::Result<Option<(u64, usize)>> {
+        let log = self.lock_log();
+        let first = log.first_index().max(after.map_or(0, |after| after.saturating_add(1)));
+        if first >= log.next_index() {
+            return Ok(None);
+        }
+        let (mut bytes, mut last) = (0, first);
+        let records = log.read(first, log.next_index()).map_err(io::Error::other)?;
+        for record in records {
+            match record {
+                Ok(record) => {
+                    last = record.index;
+                    bytes += record.payload.len() + HEAD_BYTES;
+                }
+                Err(error) => {
+                    let error = io::Error::other(error);
+                    // The node still votes, and appends behind the damage, until it is set aside.
+                    if is_damage(&error) {
+                        self.ending.damage().report(&cannot_be_read(&error));
+                    }
+                    return Err(error);
+                }
+            }
+            if bytes >= bytes_max {
+                break;
+            }
+        }
+        Ok(Some((last, bytes)))
+    }
+
     fn read_found(&self, found: Vec<Found>, bytes_max: usize) -> io::Result<Vec<Entry>> {
         let log = self.lock_log();
         let read = |position: u64| -> io::Result<Entry> {
@@ -450,6 +523,15 @@ impl Shared {
         Ok(entries)
     }
 
+    /// What was written cannot be read, mostly because the node's disk is damaged.
+    fn fail_to_read(&self, error: &io::Error) {
+        let reason = cannot_be_read(error);
+        if self.ending.damage().has_peers() && is_damage(error) {
+            self.ending.damage().report(&reason);
+        }
+        self.fail(&reason);
+    }
+
     /// The node is dead: nothing that was not reported ever will be.
     fn fail(&self, reason: &str) {
         let first = {
@@ -458,7 +540,7 @@ impl Shared {
             state.failed.replace(reason.to_owned()).is_none()
         };
         if first {
-            (self.on_fatal)(reason);
+            self.ending.announce(reason);
         }
     }
 }

@@ -15,6 +15,7 @@ use openraft::type_config::TypeConfigExt;
 use super::*;
 use crate::disk::{Disk, Fault, SimulatedDisk, SplitMix64};
 use crate::log::Options;
+use crate::node::OnFatal;
 use crate::node::tests::TaskWorker;
 use crate::node::types::{LogId, Payload, Vote, log_id};
 

@@ -15,8 +15,9 @@ use openraft::type_config::TypeConfigExt;
 use openraft::{EntryPayload, StorageError};
 
 use super::*;
-use crate::disk::{Disk, SimulatedDisk};
+use crate::disk::{Damage, Disk, SimulatedDisk};
 use crate::log::Options;
+use crate::node::OnFatal;
 use crate::node::home::MemoryHome;
 use crate::node::replica::Replica;
 use crate::node::tests::TaskWorker;
@@ -301,7 +302,7 @@ async fn a_failed_sync_is_the_end() {
     let disk = SimulatedDisk::new();
     let log: Arc<dyn Disk> = Arc::new(disk.clone());
     let log = Log::open(log, Options { segment_bytes: 64 * 1024, ..Options::default() }).unwrap();
-    let (sender, died) = std::sync::mpsc::channel();
+    let (sender, died) = mpsc::channel();
     let on_fatal: OnFatal = Arc::new(move |reason| sender.send(reason.to_owned()).unwrap());
     let worker = Arc::new(TaskWorker::start(Duration::ZERO));
     let mut log = NodeLog::open(log, worker, on_fatal).unwrap().group(ARC);
@@ -311,4 +312,33 @@ async fn a_failed_sync_is_the_end() {
     assert!(died.recv().unwrap().contains("cannot be synced"));
     assert!(log.save_vote(&vote(1)).await.is_err(), "it is never tried again");
     assert!(died.try_recv().is_err(), "it is reported once");
+}
+
+/// Goal: damage of a record that nobody reads is found, and the node that has peers still votes.
+#[tokio::test(start_paused = true)]
+async fn verifying_finds_damage_and_ends_nothing() {
+    let disk = SimulatedDisk::new();
+    let log: Arc<dyn Disk> = Arc::new(disk.clone());
+    let log = Log::open(log, Options { segment_bytes: 64 * 1024, ..Options::default() }).unwrap();
+    let damage = Damage::of_one_among_peers();
+    let worker = Arc::new(TaskWorker::start(Duration::ZERO));
+    let node_log = NodeLog::open(log, worker, Ending::new(damage.clone(), die())).unwrap();
+    let mut log = node_log.group(ARC);
+    append(&mut log, (0..40).map(|index| entry(index, 1_000)).collect()).await;
+    let verify_all = || {
+        let (mut after, mut bytes) = (None, 0);
+        while let Some((last, read)) = node_log.shared.verify(after, 5_000)? {
+            assert!(Some(last) > after && read < 10_000);
+            (after, bytes) = (Some(last), bytes + read);
+        }
+        io::Result::Ok(bytes)
+    };
+    assert!(verify_all().unwrap() > 40_000);
+    assert_eq!(damage.reason(), None);
+    let name = disk.list().unwrap().into_iter().min().unwrap();
+    disk.corrupt(&name, 20_000, &[1]);
+    assert!(verify_all().is_err());
+    assert!(damage.reason().is_some());
+    log.save_vote(&vote(1)).await.unwrap();
+    append(&mut log, vec![entry(40, 1_000)]).await;
 }

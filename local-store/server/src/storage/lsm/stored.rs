@@ -49,6 +49,11 @@ impl Stored {
         Ok(stored)
     }
 
+    /// Without any row.
+    pub(super) fn at_end(reverse: bool) -> Self {
+        Self { tree: None, tree_row: None, queues: None, reverse }
+    }
+
     /// The row it stands at.
     pub(super) fn row(&self) -> Option<(&[u8], &[u8])> {
         let tree = self.tree_row.as_ref().map(|(key, value)| (&**key, &**value));
@@ -59,7 +64,7 @@ impl Stored {
     /// Goes on to the next row.
     ///
     /// # Errors
-    /// When a row cannot be read.
+    /// When a row cannot be read. It then stands where it stood.
     pub(super) fn advance(&mut self) -> Result<(), lsm_tree::Error> {
         if self.is_queue_next()
             && let Some(queues) = &mut self.queues

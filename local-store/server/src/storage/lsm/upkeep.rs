@@ -12,7 +12,8 @@ use lsm_tree::compaction::Leveled;
 use tokio::runtime::{Handle, RuntimeFlavor};
 
 use super::super::Error;
-use super::State;
+use super::{State, is_passing};
+use crate::disk::descriptors::Backoff;
 
 /// Sealed tables that may wait to be written; writers wait for room beyond that.
 const SEALED_TABLES_MAX: usize = 3;
@@ -108,7 +109,7 @@ impl Drop for Upkeep {
 
 /// Waits, and lets other tasks have the thread of a runtime that has several; one that has one thread
 /// alone is a simulation, or a test.
-fn without_holding_up_tasks<T>(wait: impl FnOnce() -> T) -> T {
+pub(super) fn without_holding_up_tasks<T>(wait: impl FnOnce() -> T) -> T {
     let flavor = Handle::try_current().map(|runtime| runtime.runtime_flavor());
     match flavor {
         Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(wait),
@@ -143,8 +144,7 @@ impl Work {
             }
             *to_do = ToDo::Nothing;
             drop(to_do);
-            let done = self.write_and_merge();
-            let failed = done.map_err(|error| self.state.sort("write to", error)).err();
+            let failed = self.write_and_merge().err();
             let to_do = self.lock();
             if let Some(error) = failed {
                 // The next batch is refused with it.
@@ -158,18 +158,29 @@ impl Work {
         }
     }
 
-    fn write_and_merge(&self) -> Result<(), lsm_tree::Error> {
+    fn write_and_merge(&self) -> Result<(), Error> {
         let state = &*self.state;
-        state.flush()?;
+        state.flush_with_descriptors(|| self.is_to_end())?;
         // Writers that wait for a table to be written need not wait for a merge. Whoever has looked
         // and not begun to wait holds the lock, and would not hear of it.
         drop(self.lock());
         self.changed.notify_all();
         // Each merge brings at least one table one level down.
         let merges_max = LEVELS * (state.tree.table_count() + 1);
+        let mut backoff = Backoff::default();
         for _ in 0..merges_max {
-            if self.is_to_end() || !self.merge_once()? {
+            if self.is_to_end() {
                 return Ok(());
+            }
+            match self.merge_once() {
+                Ok(true) => {}
+                Ok(false) => return Ok(()),
+                // What was begun is of no use and removed; what was to be merged is as it was.
+                Err(error) if is_passing(&error) => {
+                    backoff.pause();
+                    continue;
+                }
+                Err(error) => return Err(state.sort("write to", error)),
             }
             let waits_for_merges = state.tree.l0_run_count() > RUNS_MAX;
             // Somebody has asked for what is sealed meanwhile to be written.

@@ -10,12 +10,14 @@ use lsm_tree::AbstractTree;
 use partition::{QUEUE_KEYS, ReadError, Value, View, Visit};
 
 use super::super::{KEY_BYTES_MAX, OWN_KEYS};
-use super::State;
 use super::key::Key;
 use super::memtable::{Cursor, ROWS_TOGETHER, Seen};
 use super::memtables::Memtables;
 use super::queue::Queues;
 use super::stored::Stored;
+use super::upkeep::without_holding_up_tasks;
+use super::{READ, State, is_exhausted};
+use crate::disk::descriptors::Backoff;
 
 /// What a view sees. Whoever holds one has a view open.
 pub(super) struct Moment {
@@ -88,16 +90,58 @@ fn is_held(moment: &Arc<Moment>) -> bool {
 pub(super) struct LsmView {
     state: Arc<State>,
     moment: Arc<Moment>,
+    /// Whether reads wait for a descriptor for as long as it takes.
+    is_patient: bool,
 }
 
 impl LsmView {
-    pub(super) fn new(state: Arc<State>) -> Self {
+    pub(super) fn new(state: Arc<State>, is_patient: bool) -> Self {
         let moment = Arc::clone(state.moments().now());
-        Self { state, moment }
+        Self { state, moment, is_patient }
     }
 
     fn fail(&self, error: lsm_tree::Error) -> ReadError {
-        ReadError(self.state.sort("read", error).to_string())
+        ReadError(self.state.sort(READ, error).to_string())
+    }
+
+    /// Reads; again while no descriptor is left for a file, for as long as somebody may wait for it.
+    fn read<T>(
+        &self,
+        mut read: impl FnMut() -> Result<T, lsm_tree::Error>,
+    ) -> Result<T, ReadError> {
+        let mut backoff = Backoff::default();
+        loop {
+            match read() {
+                Err(error) if is_exhausted(&error) && (self.is_patient || !backoff.is_over()) => {
+                    without_holding_up_tasks(|| backoff.pause());
+                }
+                other => return other.map_err(|error| self.fail(error)),
+            }
+        }
+    }
+
+    /// Goes on to the next stored row of a range. Where no descriptor is left, what is read stands
+    /// where it stood, and is begun anew behind it.
+    fn advance(
+        &self,
+        stored: &mut Stored,
+        (from, to): (&[u8], &[u8]),
+        reverse: bool,
+    ) -> Result<(), ReadError> {
+        match stored.advance() {
+            Err(error) if is_exhausted(&error) => {}
+            other => return other.map_err(|error| self.fail(error)),
+        }
+        let Some(last) = stored.row().map(|(key, _)| key.to_vec()) else { return Ok(()) };
+        let behind = [&*last, &[0]].concat();
+        let (from, to) = if reverse { (from, &*last) } else { (&*behind, to) };
+        *stored = match clamp(from, to) {
+            Some(range) => {
+                self.read(|| Stored::new(&self.state, &self.moment, (from, to), range, reverse))?
+            }
+            None => Stored::at_end(reverse),
+        };
+        Ok(())
     }
 }
 
@@ -135,9 +179,9 @@ impl View for LsmView {
             return Ok(found);
         }
         if key.first() == Some(&QUEUE_KEYS) {
-            return queues.get(key).map_err(|error| self.fail(error.into()));
+            return self.read(|| Ok(queues.get(key)?));
         }
-        let value = self.state.tree.get(key, *number).map_err(|error| self.fail(error))?;
+        let value = self.read(|| self.state.tree.get(key, *number))?;
         Ok(value.map(|value| Value::from(&*value)))
     }
 
@@ -158,8 +202,8 @@ impl View for LsmView {
     ) -> Result<(), ReadError> {
         let Some(range) = clamp(from, to) else { return Ok(()) };
         let Moment { number, tables, .. } = &*self.moment;
-        let stored = Stored::new(&self.state, &self.moment, (from, to), range, reverse);
-        let mut stored = stored.map_err(|error| self.fail(error))?;
+        let begin = || Stored::new(&self.state, &self.moment, (from, to), range, reverse);
+        let mut stored = self.read(begin)?;
         let cursor = |table| Cursor::new(table, (from, to), reverse, *number);
         let mut cursors: Vec<Cursor<'_>> = tables.newest_first().map(cursor).collect();
         let mut key = Vec::new();
@@ -178,7 +222,7 @@ impl View for LsmView {
                 if stored.row().is_some_and(|(key, value)| visit(key, value).is_break()) {
                     return Ok(());
                 }
-                stored.advance().map_err(|error| self.fail(error))?;
+                self.advance(&mut stored, (from, to), reverse)?;
                 continue;
             };
             let Some((found, value)) = cursors.get(newest).and_then(Cursor::row) else { break };
@@ -194,14 +238,14 @@ impl View for LsmView {
                 }
             }
             if stored.row().is_some_and(|(other, _)| *other == *key) {
-                stored.advance().map_err(|error| self.fail(error))?;
+                self.advance(&mut stored, (from, to), reverse)?;
             }
         }
         while let Some((key, value)) = stored.row() {
             if visit(key, value).is_break() {
                 break;
             }
-            stored.advance().map_err(|error| self.fail(error))?;
+            self.advance(&mut stored, (from, to), reverse)?;
         }
         Ok(())
     }

@@ -8,6 +8,7 @@
 
 mod attendant;
 mod heal;
+mod restart;
 mod restored;
 #[cfg(test)]
 mod tests;
@@ -28,7 +29,7 @@ use super::cluster::{self, Replicas};
 use super::directory::{self, HOLDS_NOTHING, Host, Identity, NodeFiles};
 use crate::clock::Clock;
 use crate::node::status::{Role, Status};
-use crate::node::{Node, NodeId, incarnation_of, node_id, slot_of};
+use crate::node::{Node, NodeId, OnFatal, incarnation_of, node_id, slot_of};
 use crate::peer::{
     self, Answer, ClockState, ClusterSecret, Invitation, Local, PeerIdentity, Peers, Question, Who,
 };
@@ -101,11 +102,13 @@ pub(super) struct Start<'a> {
     pub(super) arcs: u32,
     pub(super) clock: &'a Arc<Clock>,
     pub(super) host: &'a Host,
+    /// Called when the node's disk is damaged and its peers can do without it.
+    pub(super) restart: OnFatal,
 }
 
 /// Starts the node, as soon as it is known who it is, and waits for a leader.
 pub(super) async fn start(start: Start<'_>) -> Result<(Replicas, TokenKey, Membership), String> {
-    let Start { data, member, settings, arcs, clock, host } = start;
+    let Start { data, member, settings, arcs, clock, host, restart } = start;
     let files = open_files(data, member.slot, host).await?;
     let has_data = files.as_ref().is_some_and(|files| !files.log.is_fresh());
     let identity = files.as_ref().map(|files| identity_of(&files.identity));
@@ -134,6 +137,8 @@ pub(super) async fn start(start: Start<'_>) -> Result<(Replicas, TokenKey, Membe
     for replica in &replicas {
         tasks.spawn(heal::run(replica.downgrade(), Arc::downgrade(&begin.attendant)));
     }
+    let (nodes, peers) = (replicas.iter().map(Node::downgrade), Arc::downgrade(&begin.peers));
+    tasks.spawn(restart::run(nodes.collect(), peers, data.into(), restart));
     begin.wait_for_leaders(&replicas).await?;
     let token_key = TokenKey::of_member(data)?;
     Ok((replicas, token_key, Membership { peers: begin.peers, _tasks: tasks }))

@@ -65,7 +65,9 @@ impl Trio {
             arcs: self.arcs,
         };
         let on_fatal = Box::new(|reason: &str| panic!("{reason}"));
-        Store::open_member(config, member, on_fatal).await.map_err(|error| error.to_string())
+        let on_damage = Box::new(|reason: &str| panic!("{reason}"));
+        let opened = Store::open_member(config, member, on_fatal, on_damage).await;
+        opened.map_err(|error| error.to_string())
     }
 
     async fn open_all(&self) -> [Store; 3] {
@@ -175,7 +177,7 @@ impl Trio {
 async fn a_cluster_that_died_while_it_was_made_is_made_again() {
     for arcs in [1, 3] {
         let trio = Trio::new(arcs);
-        let host = Host::new(Arc::new(|reason| panic!("{reason}")), 1);
+        let host = Host::new(Arc::new(|reason| panic!("{reason}")), 1, true);
         let mut files = (1..=3).map(|slot| {
             std::fs::create_dir_all(trio.data(slot)).unwrap();
             TokenKey::adopt(&trio.data(slot), &[7; 32]).unwrap();

@@ -58,14 +58,14 @@ async fn an_index_that_cannot_follow_holds_up_writes() {
 
     // What the store does of its own accord waits too, but not the end of an index.
     let replica = store.replica(AHEAD);
-    assert!(!courier::has_room(&store, replica, &known).unwrap());
+    assert!(!courier::has_room(&store, &replica, &known).unwrap());
     let with = |status: IndexStatus| {
         let mut table = Table::clone(&known);
         table.indexes.iter_mut().for_each(|index| index.status = status.clone());
         table
     };
     let ending = with(IndexStatus::Deleting);
-    assert!(courier::has_room(&store, replica, &ending).unwrap() && !adds_entries(&ending));
+    assert!(courier::has_room(&store, &replica, &ending).unwrap() && !adds_entries(&ending));
     assert!(adds_entries(&with(IndexStatus::Creating { cursor: None })));
 
     let name = names.next().unwrap();

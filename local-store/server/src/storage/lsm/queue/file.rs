@@ -13,7 +13,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, Write};
-use std::ops::Range;
+use std::ops::{ControlFlow, Range};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,7 +22,10 @@ use partition::QUEUE_PREFIX_BYTES;
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
 
+use super::super::upkeep::without_holding_up_tasks;
 use super::{Listing, damaged};
+use crate::disk::descriptors::{self, Backoff};
+use crate::storage::Pace;
 
 const MAGIC: [u8; 8] = *b"weirqf01";
 /// Bytes of a list's length, its checksum and the magic.
@@ -131,7 +134,7 @@ impl QueueFile {
     /// When it cannot be read or is damaged.
     pub(super) fn read(&self, block: &Block) -> io::Result<BlockRows> {
         let mut bytes = vec![0; length(block.length)];
-        let file = File::open(&self.path).map_err(|error| self.sort(&error))?;
+        let file = self.reopen()?;
         file.read_exact_at(&mut bytes, block.offset).map_err(|error| self.sort(&error))?;
         if xxh3_64(&bytes) != block.checksum {
             return Err(damaged(&self.path, "a block has another checksum than its list says"));
@@ -139,6 +142,35 @@ impl QueueFile {
         let rows = BlockRows::new(bytes);
         rows.filter(|rows| rows.len() == length(block.rows))
             .ok_or_else(|| damaged(&self.path, "the rows of a block are not those of its list"))
+    }
+
+    /// Reads all of the file anew, in pieces that `pace` may stop in between.
+    ///
+    /// # Errors
+    /// When it cannot be read or is damaged.
+    pub(super) fn verify(&self, pace: &mut Pace<'_>) -> io::Result<()> {
+        read_list(&self.reopen()?, &self.path, self.bytes, self.checksum)?;
+        for block in &self.blocks {
+            self.read(block)?;
+            if pace(length(block.length)) == ControlFlow::Break(()) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Opens the file; again for as long as no descriptor is left: a cursor that failed would have to
+    /// begin anew.
+    fn reopen(&self) -> io::Result<File> {
+        let mut backoff = Backoff::default();
+        loop {
+            match File::open(&self.path) {
+                Err(error) if descriptors::is_exhausted(&error) => {
+                    without_holding_up_tasks(|| backoff.pause());
+                }
+                opened => return opened.map_err(|error| self.sort(&error)),
+            }
+        }
     }
 
     /// A file that ends too early has become damaged since it was opened. One that is not there is

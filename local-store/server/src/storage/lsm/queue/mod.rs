@@ -35,6 +35,7 @@ use self::file::{Block, QueueFile, name_of};
 use self::gone::Gone;
 pub(super) use self::listing::Listing;
 pub(super) use self::renewal::Renewal;
+use crate::storage::Pace;
 
 /// The folder of the files, in the storage's.
 pub(super) const FOLDER: &str = "queues";
@@ -45,7 +46,7 @@ pub(super) const FOLDER: &str = "queues";
 pub(super) struct Damage(String);
 
 /// An error about something that is damaged.
-fn damaged(path: &Path, reason: &str) -> io::Error {
+pub(super) fn damaged(path: &Path, reason: &str) -> io::Error {
     io::Error::other(Damage(format!("{}: {reason}", path.display())))
 }
 
@@ -132,6 +133,27 @@ impl Queues {
         let end = [key, &[0]].concat();
         let rows = self.scan(key, &end, false)?;
         Ok(rows.row().map(|(_, value)| Value::from(value)))
+    }
+
+    /// Verifies the file with the next number behind `after`, and gives that; `None` behind the last.
+    ///
+    /// # Errors
+    /// When it cannot be read, or is damaged.
+    pub(super) fn verify_next(
+        &self,
+        after: Option<u64>,
+        pace: &mut Pace<'_>,
+    ) -> io::Result<Option<u64>> {
+        let files = self.queues.iter().map(|queue| &queue.file);
+        let behind = files.filter(|file| Some(file.number()) > after);
+        let Some(file) = behind.min_by_key(|file| file.number()) else { return Ok(None) };
+        file.verify(pace)?;
+        Ok(Some(file.number()))
+    }
+
+    /// Bytes of all files.
+    pub(super) fn bytes(&self) -> u64 {
+        self.queues.iter().map(|queue| queue.file.bytes()).sum()
     }
 
     /// The rows from `from` (inclusive) to `to` (exclusive), the first of them at hand.

@@ -1,0 +1,67 @@
+//! A node whose disk is damaged, alone in its process: the process has to start again, which sets the
+//! directory aside and has the node filled from its peers.
+
+use std::path::Path;
+use std::sync::Weak;
+use std::time::{Duration, Instant};
+
+use futures::future::join_all;
+
+use super::QUESTION;
+use crate::node::status::Status;
+use crate::node::{Node, OnFatal, WeakNode, check_spare, slot_of};
+use crate::peer::{Answer, Peers, Question};
+use crate::store::directory;
+
+/// Time between two looks at the peers.
+const LOOK: Duration = Duration::from_millis(200);
+/// Time between two lines about why the node waits.
+const TELL: Duration = Duration::from_secs(30);
+
+/// Has the process start again when the node with these replicas is damaged and its peers can do
+/// without it.
+pub(super) async fn run(
+    replicas: Vec<WeakNode>,
+    peers: Weak<Peers>,
+    data: Box<Path>,
+    restart: OnFatal,
+) {
+    let mut told: Option<Instant> = None;
+    loop {
+        tokio::time::sleep(LOOK).await;
+        let upgraded: Option<Vec<Node>> = replicas.iter().map(WeakNode::upgrade).collect();
+        let (Some(own), Some(peers)) = (upgraded, peers.upgrade()) else { return };
+        let Some(first) = own.first() else { return };
+        let Some(reason) = first.damage().reason() else { continue };
+        let checked = match directory::check_room_beside(&data, slot_of(first.id())) {
+            Ok(()) => check_peers(&peers, &own).await,
+            Err(why) => Err(why),
+        };
+        match checked {
+            Ok(()) => return restart(reason),
+            Err(why) if told.is_none_or(|told| told.elapsed() > TELL) => {
+                tracing::warn!(reason, why, "this node is damaged and not set aside yet");
+                told = Some(Instant::now());
+            }
+            Err(_) => {}
+        }
+    }
+}
+
+/// Asks the peers whether they can do without this node.
+///
+/// # Errors
+/// Why they cannot.
+async fn check_peers(peers: &Peers, own: &[Node]) -> Result<(), String> {
+    let ask = async |slot| (slot, peers.ask(slot, &Question::Status, QUESTION).await);
+    let mut others = Vec::new();
+    for (slot, answer) in join_all(peers.slots().map(ask)).await {
+        match answer {
+            Ok(Answer::Status(replicas, _)) => others.extend(replicas),
+            _ => return Err(format!("node {slot} does not answer")),
+        }
+    }
+    let arcs = u32::try_from(own.len()).unwrap_or(u32::MAX);
+    let own: Vec<Status> = own.iter().map(Node::status).collect();
+    check_spare(&own, &others, arcs)
+}

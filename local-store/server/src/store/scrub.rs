@@ -1,0 +1,285 @@
+//! Verifies everything that a node has on disk, in the background: damage that nobody reads would be
+//! found only when the other copies are lost.
+//!
+//! A thread for each node reads tables, files of stream records and the log, and compares them with
+//! their checksums; damage takes the same way as damage that a request meets. It reads a piece of 128
+//! KB at a time and sleeps for as long as that may take. The bound: 1 MB/s for each node, or what takes
+//! five days for all of it if that is more, at most 16 MB/s; some 0.1 % of a core at 1 MB/s. A pass
+//! begins a day after the one before ended and continues after a restart, so everything is read at
+//! least weekly up to 7 TB for each node. What the system has in memory is not read from the disk.
+
+use std::fs;
+use std::io;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+use crate::clock::wall_clock;
+use crate::node::scrub::Progress;
+use crate::node::{Node, WeakNode, slot_of};
+use crate::ring::ArcId;
+use crate::storage::StoredFile;
+use crate::store::directory;
+
+/// A pass takes as long as this, if it may read fast enough, and the slowest rate is not faster.
+const PASS: Duration = Duration::from_secs(5 * 24 * 60 * 60);
+/// From the end of one pass to the beginning of the next.
+const PASS_EVERY: Duration = Duration::from_secs(24 * 60 * 60);
+const MEBIBYTE: u64 = 1024 * 1024;
+/// Bytes in a second: the slowest, which costs nothing that can be measured, and the fastest.
+const RATE_MIN: u64 = MEBIBYTE;
+const RATE_MAX: u64 = 16 * MEBIBYTE;
+/// Bytes of the log that are read at a time: its worker appends nothing meanwhile.
+const LOG_PIECE_BYTES: usize = 128 * 1024;
+/// The longest sleep, after which it is looked whether the node has ended.
+const SLEEP_MAX: Duration = Duration::from_millis(200);
+/// Time between two looks whether a pass is due.
+const LOOK: Duration = Duration::from_secs(1);
+/// Time between two notes on disk of how far a pass is: so much is verified again after a restart.
+const NOTE_EVERY: Duration = Duration::from_secs(30);
+/// The file beside a state that says how far a pass is.
+const FILE: &str = "scrub";
+
+/// How far a pass is, as it stands in its file.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Noted {
+    #[serde(flatten)]
+    progress: Progress,
+    after: Option<StoredFile>,
+}
+
+/// Verifies a node's files for as long as the node is there.
+pub(super) fn start(replicas: &[Node], data: &Path) {
+    let Some(first) = replicas.first() else { return };
+    let directory = directory::path(data, slot_of(first.id()));
+    let places: Vec<Place> = replicas.iter().map(|node| Place::new(node, &directory)).collect();
+    let name = format!("scrub-{}", first.id());
+    let run = move || {
+        while places.iter().all(Place::is_there) {
+            places.iter().for_each(Place::verify_if_due);
+            thread::sleep(LOOK);
+        }
+    };
+    if let Err(error) = thread::Builder::new().name(name).spawn(run) {
+        tracing::warn!(%error, "files are not verified in the background until the next start");
+    }
+}
+
+/// One replica, and where the progress is noted.
+struct Place {
+    node: WeakNode,
+    file: PathBuf,
+}
+
+/// Why a pass was not completed.
+enum Cut {
+    /// The node ends, or is damaged, which is reported.
+    Ended,
+    /// What may pass: it is tried again.
+    Failed(String),
+}
+
+impl Place {
+    fn new(node: &Node, directory: &Path) -> Self {
+        let file = directory.join(node.arc().to_string()).join(FILE);
+        let noted = read(&file);
+        node.scrub().update(|progress| *progress = noted.progress);
+        Self { node: node.downgrade(), file }
+    }
+
+    /// The node, unless it has ended.
+    fn node(&self) -> Option<Node> {
+        self.node.upgrade().filter(|node| !node.damage().is_stopped())
+    }
+
+    fn is_there(&self) -> bool {
+        self.node().is_some()
+    }
+
+    fn verify_if_due(&self) {
+        let Some(node) = self.node().filter(|node| node.damage().reason().is_none()) else {
+            return;
+        };
+        let progress = node.scrub().progress();
+        let now = wall_clock().0;
+        let age = progress.completed_ms.map(|at| now.saturating_sub(at));
+        let every = u64::try_from(PASS_EVERY.as_millis()).unwrap_or(u64::MAX);
+        if progress.begun_ms.is_none() && age.is_some_and(|age| age < every) {
+            return;
+        }
+        drop(node);
+        match self.pass() {
+            Ok(()) | Err(Cut::Ended) => {}
+            Err(Cut::Failed(reason)) => tracing::debug!(reason, "a pass is cut short"),
+        }
+    }
+
+    /// Goes on with a pass, or begins one.
+    fn pass(&self) -> Result<(), Cut> {
+        let mut noted = read(&self.file);
+        let node = self.node().ok_or(Cut::Ended)?;
+        let with_log = node.arc() == ArcId::FIRST;
+        let log_bytes = if with_log { node.status().log_bytes } else { 0 };
+        let all_bytes = node.storage().disk_bytes() + log_bytes;
+        drop(node);
+        if noted.progress.begun_ms.is_none() {
+            noted.after = None;
+            noted.progress.begun_ms = Some(wall_clock().0);
+            noted.progress.verified_bytes = 0;
+        }
+        // What was begun before a restart may have grown since.
+        noted.progress.all_bytes = all_bytes;
+        let mut meter = Meter::new(all_bytes);
+        self.verify_state(&mut noted, &mut meter)?;
+        if with_log {
+            self.verify_log(&mut noted, &mut meter)?;
+        }
+        noted.after = None;
+        noted.progress.passes += 1;
+        noted.progress.begun_ms = None;
+        noted.progress.completed_ms = Some(wall_clock().0);
+        self.publish(&noted, true)
+    }
+
+    fn verify_state(&self, noted: &mut Noted, meter: &mut Meter) -> Result<(), Cut> {
+        let mut noted_at = Instant::now();
+        loop {
+            // For each file anew: a snapshot may have taken the place of the state.
+            let storage = self.node().ok_or(Cut::Ended)?.storage();
+            let mut is_cut = false;
+            let mut progress = noted.progress.clone();
+            let verified = storage.verify_next(noted.after, &mut |bytes: usize| {
+                progress.verified_bytes += bytes as u64;
+                is_cut = !meter.wait(bytes, || self.is_there());
+                if let Some(node) = self.node() {
+                    node.scrub().update(|shown| *shown = progress.clone());
+                }
+                if is_cut { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            });
+            if is_cut {
+                return Err(Cut::Ended);
+            }
+            let verified = verified.map_err(|error| Cut::Failed(error.to_string()))?;
+            noted.progress = progress;
+            let Some(file) = verified else { return Ok(()) };
+            noted.after = Some(file);
+            let is_due = noted_at.elapsed() > NOTE_EVERY;
+            self.publish(noted, is_due)?;
+            if is_due {
+                noted_at = Instant::now();
+            }
+        }
+    }
+
+    fn verify_log(&self, noted: &mut Noted, meter: &mut Meter) -> Result<(), Cut> {
+        let mut after = None;
+        loop {
+            let log = self.node().ok_or(Cut::Ended)?.log().clone();
+            let verified = log.verify(after, LOG_PIECE_BYTES);
+            drop(log);
+            let verified = verified.map_err(|error| Cut::Failed(error.to_string()))?;
+            let Some((last, bytes)) = verified else { return Ok(()) };
+            after = Some(last);
+            noted.progress.verified_bytes += bytes as u64;
+            self.publish(noted, false)?;
+            if !meter.wait(bytes, || self.is_there()) {
+                return Err(Cut::Ended);
+            }
+        }
+    }
+
+    /// Shows the progress, and notes it on disk if that is due. A note that is lost costs a pass.
+    fn publish(&self, noted: &Noted, is_due: bool) -> Result<(), Cut> {
+        let node = self.node().ok_or(Cut::Ended)?;
+        node.scrub().update(|shown| *shown = noted.progress.clone());
+        if is_due && let Err(error) = write(&self.file, noted) {
+            tracing::debug!(%error, "how far a pass is cannot be noted");
+        }
+        Ok(())
+    }
+}
+
+fn read(file: &Path) -> Noted {
+    let text = fs::read(file).unwrap_or_default();
+    serde_json::from_slice(&text).unwrap_or_default()
+}
+
+fn write(file: &Path, noted: &Noted) -> io::Result<()> {
+    let fresh = file.with_extension("new");
+    fs::write(&fresh, serde_json::to_vec(noted)?)?;
+    fs::rename(fresh, file)
+}
+
+/// Spends as much time as the bytes may take.
+struct Meter {
+    bytes_per_second: u64,
+    begun: Instant,
+    bytes: u64,
+}
+
+impl Meter {
+    fn new(all_bytes: u64) -> Self {
+        let bytes_per_second = (all_bytes / PASS.as_secs()).clamp(RATE_MIN, RATE_MAX);
+        Self { bytes_per_second, begun: Instant::now(), bytes: 0 }
+    }
+
+    /// Sleeps until so many more bytes may have been read; false when the node ends meanwhile.
+    fn wait(&mut self, bytes: usize, is_there: impl Fn() -> bool) -> bool {
+        self.bytes += bytes as u64;
+        let until = Duration::from_millis(self.bytes.saturating_mul(1_000) / self.bytes_per_second);
+        loop {
+            if !is_there() {
+                return false;
+            }
+            let rest = until.saturating_sub(self.begun.elapsed());
+            if rest.is_zero() {
+                return true;
+            }
+            thread::sleep(rest.min(SLEEP_MAX));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pass_is_as_slow_as_it_may_be_and_takes_less_than_a_week() {
+        for (all_bytes, expected) in [
+            (0, RATE_MIN),
+            (100 << 30, RATE_MIN),
+            (1 << 40, (1 << 40) / PASS.as_secs()),
+            (1 << 60, RATE_MAX),
+        ] {
+            assert_eq!(Meter::new(all_bytes).bytes_per_second, expected);
+        }
+        let week = Duration::from_secs(7 * 24 * 60 * 60);
+        assert!(PASS + PASS_EVERY < week);
+        assert!(RATE_MAX * week.as_secs() > 7_000_000_000_000);
+    }
+
+    #[test]
+    fn reading_takes_its_time_and_ends_with_the_node() {
+        let mut meter = Meter::new(0);
+        assert!(meter.wait(100 * 1024, || true));
+        assert!(meter.begun.elapsed() >= Duration::from_millis(90));
+        assert!(!meter.wait(1 << 30, || false));
+    }
+
+    #[test]
+    fn a_pass_goes_on_where_it_was_noted() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join(FILE);
+        assert_eq!(read(&file), Noted::default());
+        let progress = Progress { passes: 2, begun_ms: Some(7), ..Progress::default() };
+        let noted = Noted { progress, after: Some(StoredFile::Rows(3)) };
+        write(&file, &noted).unwrap();
+        assert_eq!(read(&file), noted);
+        fs::write(&file, "half").unwrap();
+        assert_eq!(read(&file), Noted::default());
+    }
+}

@@ -1,0 +1,371 @@
+//! Real processes whose disks are damaged, or that have no file descriptors left.
+//!
+//! Goal: the store goes on with what two good nodes have, and says what it did; clients see at most
+//! a retry. Method: write large items, so that every node has tables; `kill -9`; flip one bit of a
+//! file; start; read everything.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+/// Items, and the bytes of each. With its stream record each counts twice, so a state has a table and a
+/// file of records on disk: it keeps 16 MB in memory alone.
+const ITEMS: usize = 48;
+const ITEM_BYTES: usize = 300_000;
+/// Time for anything that is waited for, on a machine that is busy with other tests.
+const LIMIT: Duration = Duration::from_secs(240);
+/// Retries of one request, each after four times as long as the one before.
+const RETRIES: usize = 5;
+
+/// A running store; it is killed when this is dropped.
+struct Process {
+    child: Child,
+    address: SocketAddr,
+    log: PathBuf,
+}
+
+impl Process {
+    /// Starts the binary, below a limit of open files if there is one, and waits until it listens.
+    fn start(data: &Path, arguments: &[String], open_files: Option<u32>) -> Self {
+        let log = data.with_extension("log");
+        let output = File::create(&log).unwrap();
+        let limit = open_files.map_or(String::new(), |files| format!("ulimit -n {files}; "));
+        let child = Command::new("sh")
+            .args(["-c", &format!("{limit}exec \"$@\""), "sh"])
+            .arg(env!("CARGO_BIN_EXE_local-store"))
+            .args(["--port", "0", "--data"])
+            .arg(data)
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stdout(output.try_clone().unwrap())
+            .stderr(output)
+            .spawn()
+            .unwrap();
+        let mut process = Self { child, address: ([127, 0, 0, 1], 0).into(), log };
+        let listening = wait_for("it listens", || {
+            assert!(process.child.try_wait().unwrap().is_none(), "{}", process.said());
+            process.address()
+        });
+        process.address = listening;
+        process
+    }
+
+    /// Where it listens now: a process that was started again by itself has another port.
+    fn address(&self) -> Option<SocketAddr> {
+        let said = self.said();
+        let (_, last) = said.rsplit_once("listening on http://")?;
+        last.split_whitespace().next()?.parse().ok()
+    }
+
+    fn said(&self) -> String {
+        fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    /// One request. `None` when no answer came.
+    fn ask(&self, method: &str, path: &str, target: &str, body: &str) -> Option<(u16, Value)> {
+        let address = self.address()?;
+        let stream = TcpStream::connect(address).ok()?;
+        stream.set_read_timeout(Some(Duration::from_secs(30))).ok()?;
+        exchange(&mut BufReader::new(stream), address, [method, path, target, body])
+    }
+
+    fn call(&self, operation: &str, request: &Value) -> Option<(u16, Value)> {
+        let target = format!("DynamoDB_20120810.{operation}");
+        self.ask("POST", "/", &target, &request.to_string())
+    }
+
+    /// As a client with retries: gives the answer, and how many retries it took.
+    fn retry(&self, operation: &str, request: &Value) -> (Value, usize) {
+        for retries in 0..=RETRIES {
+            match self.call(operation, request) {
+                Some((200, answer)) => return (answer, retries),
+                Some((status, answer)) => assert!(status >= 500, "{status}: {answer}"),
+                None => {}
+            }
+            thread::sleep(Duration::from_millis(200 << (2 * retries)));
+        }
+        panic!("{operation} is not answered within {RETRIES} retries: {}", self.said());
+    }
+
+    fn status(&self) -> Option<Value> {
+        Some(self.ask("GET", "/_weir/status", "", "")?.1)
+    }
+
+    fn kill(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+fn exchange(
+    connection: &mut BufReader<TcpStream>,
+    address: SocketAddr,
+    [method, path, target, body]: [&str; 4],
+) -> Option<(u16, Value)> {
+    let length = body.len();
+    write!(
+        connection.get_mut(),
+        "{method} {path} HTTP/1.1\r\nhost: {address}\r\nx-amz-target: {target}\r\n\
+         content-type: application/x-amz-json-1.0\r\ncontent-length: {length}\r\n\r\n{body}"
+    )
+    .ok()?;
+    let mut line = String::new();
+    connection.read_line(&mut line).ok()?;
+    let status = line.split_whitespace().nth(1)?.parse().ok()?;
+    let mut length = 0;
+    loop {
+        line.clear();
+        connection.read_line(&mut line).ok()?;
+        let Some((name, value)) = line.trim().split_once(':') else { break };
+        if name.eq_ignore_ascii_case("content-length") {
+            length = value.trim().parse().ok()?;
+        }
+    }
+    let mut body = vec![0; length];
+    connection.read_exact(&mut body).ok()?;
+    Some((status, serde_json::from_slice(&body).ok()?))
+}
+
+fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let begun = Instant::now();
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(begun.elapsed() < LIMIT, "{what} within {LIMIT:?}");
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
+fn value(item: usize) -> String {
+    // Not one that packs well.
+    let mut state = item as u64 + 1;
+    let mut next = || {
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        char::from(b'a' + u8::try_from((state >> 33) % 26).unwrap())
+    };
+    (0..ITEM_BYTES).map(|_| next()).collect()
+}
+
+fn create(process: &Process) {
+    let create = json!({
+        "TableName": "table", "BillingMode": "PAY_PER_REQUEST",
+        "AttributeDefinitions": [{"AttributeName": "p", "AttributeType": "S"}],
+        "KeySchema": [{"AttributeName": "p", "KeyType": "HASH"}],
+        "StreamSpecification": {"StreamEnabled": true, "StreamViewType": "NEW_IMAGE"},
+    });
+    process.retry("CreateTable", &create);
+}
+
+fn fill(process: &Process) {
+    create(process);
+    (0..ITEMS).for_each(|item| put(process, item));
+}
+
+fn request_to_put(item: usize) -> Value {
+    let item = json!({"p": {"S": format!("k{item}")}, "v": {"S": value(item)}});
+    json!({"TableName": "table", "Item": item})
+}
+
+fn put(process: &Process, item: usize) {
+    process.retry("PutItem", &request_to_put(item));
+}
+
+/// Reads every item, and gives how many retries that took.
+fn read_all(process: &Process) -> usize {
+    let read = |item: usize| {
+        let key = json!({"p": {"S": format!("k{item}")}});
+        let request = json!({"TableName": "table", "Key": key, "ConsistentRead": true});
+        let (answer, retries) = process.retry("GetItem", &request);
+        assert_eq!(answer["Item"]["v"]["S"].as_str(), Some(&*value(item)), "k{item}");
+        retries
+    };
+    (0..ITEMS).map(read).sum()
+}
+
+fn list<'a>(status: &'a Value, name: &str) -> impl Iterator<Item = &'a Value> + use<'a> {
+    status[name].as_array().into_iter().flatten()
+}
+
+/// Waits until all nodes vote and have applied the same entry. Gives the nodes that were set aside.
+fn wait_until_whole(process: &Process) -> BTreeSet<u64> {
+    wait_for("the store is whole", || {
+        let status = process.status()?;
+        let replicas: Vec<&Value> = list(&status, "replicas").collect();
+        let is_good = |replica: &&Value| {
+            replica["voters"].as_array().is_some_and(|voters| voters.len() == 3)
+                && replica["learners"].as_array().is_some_and(Vec::is_empty)
+                && replica["damaged"] == json!(false)
+                && replica["applied"] == replicas[0]["applied"]
+        };
+        let is_whole = replicas.len() == 3 && replicas.iter().all(is_good);
+        let aside = list(&status, "nodes").filter(|node| node["set_aside"] != json!([]));
+        is_whole.then(|| aside.filter_map(|node| node["node"].as_u64()).collect())
+    })
+}
+
+/// Flips a bit in the middle of the largest file of a folder.
+fn flip_a_bit(folder: &Path) {
+    let files = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let size = |path: &PathBuf| fs::metadata(path).unwrap().len();
+    let largest = files.max_by_key(size).unwrap_or_else(|| panic!("{}", folder.display()));
+    let mut bytes = fs::read(&largest).unwrap();
+    assert!(bytes.len() > ITEM_BYTES, "{} has no block with an item", largest.display());
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    fs::write(largest, bytes).unwrap();
+}
+
+/// Has everything verified from the start on, as if a day had passed since the last time.
+fn make_verification_due(arc: &Path) {
+    // A process that ran for a short time alone has noted nothing yet.
+    if let Err(error) = fs::remove_file(arc.join("scrub")) {
+        assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
+    }
+}
+
+/// Goal: whichever node leads after the start, answers are right and the damage is found. A read finds
+/// it in a table of the leader; the verification in the background finds it everywhere else.
+#[test]
+fn a_bit_that_flips_costs_a_node_and_no_answer() {
+    for files in ["tables", "queues"] {
+        let folder = tempfile::tempdir().unwrap();
+        let data = folder.path().join("data");
+        let mut process = Process::start(&data, &[], None);
+        fill(&process);
+        wait_until_whole(&process);
+        process.kill();
+        let arc = data.join("node-3/arc-0");
+        flip_a_bit(&arc.join("state-1").join(files));
+        make_verification_due(&arc);
+        let process = Process::start(&data, &[], None);
+        let retries = read_all(&process);
+        assert!(retries <= 3, "{retries} retries");
+        let aside = wait_for("the damage is found", || {
+            let aside = wait_until_whole(&process);
+            (!aside.is_empty()).then_some(aside)
+        });
+        assert_eq!(aside, BTreeSet::from([3]), "{}", process.said());
+        let reason = fs::read_to_string(data.join("node-3.set-aside-1/reason")).unwrap();
+        assert!(reason.contains("corrupt"), "{reason}");
+        put(&process, ITEMS);
+        // The rebuilt node is one as the others, also for the next start.
+        drop(process);
+        let process = Process::start(&data, &[], None);
+        assert_eq!(read_all(&process), 0);
+        assert_eq!(wait_until_whole(&process), aside);
+    }
+}
+
+/// The same where each node has a process: that of the damaged one starts again by itself.
+#[test]
+fn a_bit_that_flips_costs_a_process_a_restart() {
+    let folder = tempfile::tempdir().unwrap();
+    let held: Vec<TcpListener> =
+        (0..3).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
+    let peers: Vec<String> = held
+        .iter()
+        .enumerate()
+        .flat_map(|(place, listener)| {
+            let address = listener.local_addr().unwrap();
+            ["--peer".to_owned(), format!("{}={address}", place + 1)]
+        })
+        .collect();
+    drop(held);
+    let data = |node: usize| folder.path().join(format!("data-{node}"));
+    let start_all = || -> Vec<Process> {
+        let start = |node: usize| {
+            let (data, peers) = (data(node), peers.clone());
+            thread::spawn(move || {
+                let own = ["--node".to_owned(), node.to_string()];
+                Process::start(&data, &[own.to_vec(), peers].concat(), None)
+            })
+        };
+        let starting: Vec<_> = (1..=3).map(start).collect();
+        starting.into_iter().map(|started| started.join().unwrap()).collect()
+    };
+    let processes = start_all();
+    fill(&processes[0]);
+    wait_until_whole(&processes[0]);
+    drop(processes);
+    let arc = data(2).join("node-2/arc-0");
+    flip_a_bit(&arc.join("state-1/tables"));
+    make_verification_due(&arc);
+    let mut processes = start_all();
+    for process in &processes {
+        assert!(read_all(process) <= 2 * RETRIES, "{}", process.said());
+    }
+    let aside = wait_for("the damage is found", || {
+        let aside = wait_until_whole(&processes[0]);
+        (!aside.is_empty()).then_some(aside)
+    });
+    assert_eq!(aside, BTreeSet::from([2]));
+    assert!(processes[1].child.try_wait().unwrap().is_none(), "it is the same process");
+    for process in &processes {
+        assert_eq!(read_all(process), 0);
+    }
+}
+
+/// Goal: idle connections take no descriptor from the files of a process with few of them.
+#[test]
+fn idle_connections_cost_no_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut process = Process::start(&folder.path().join("data"), &[], Some(128));
+    let idle: Vec<TcpStream> =
+        (0..200).filter_map(|_| TcpStream::connect(process.address).ok()).collect();
+    assert!(idle.len() > 128, "the system takes the connections that the process does not");
+    fill(&process);
+    read_all(&process);
+    assert!(process.child.try_wait().unwrap().is_none(), "{}", process.said());
+    assert!(!process.said().contains("no file descriptor is left"), "{}", process.said());
+}
+
+/// Goal: a process without descriptors waits, says for what, and goes on as soon as it has some again.
+/// Method: the limit of the running process is lowered below what it uses, so that no file can be
+/// opened, and a connection that is there already sends more than memory takes.
+#[cfg(target_os = "linux")]
+#[test]
+fn puts_go_on_when_descriptors_are_there_again() {
+    use rustix::process::{Pid, Resource, Rlimit, prlimit};
+
+    let folder = tempfile::tempdir().unwrap();
+    let mut process = Process::start(&folder.path().join("data"), &[], None);
+    create(&process);
+    let stream = TcpStream::connect(process.address).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    let mut connection = BufReader::new(stream);
+    let mut send = |item: usize| {
+        let request = request_to_put(item % ITEMS).to_string();
+        let head = ["POST", "/", "DynamoDB_20120810.PutItem", &request];
+        exchange(&mut connection, process.address, head).is_some_and(|(status, _)| status == 200)
+    };
+    assert!(send(0), "the process has the connection before its limit is lowered");
+    let pid = i32::try_from(process.child.id()).ok().and_then(Pid::from_raw);
+    let maximum = rustix::process::getrlimit(Resource::Nofile).maximum;
+    let limit = |current| prlimit(pid, Resource::Nofile, Rlimit { current, maximum }).unwrap();
+    limit(Some(8));
+    let answered = (1..10 * ITEMS).take_while(|item| send(*item)).count();
+    assert!(answered + 1 < 10 * ITEMS, "no file was needed");
+    wait_for("it says what it waits for", || {
+        process.said().contains("no file descriptor is left").then_some(())
+    });
+    assert!(process.child.try_wait().unwrap().is_none(), "{}", process.said());
+    limit(maximum);
+    (0..ITEMS).for_each(|item| put(&process, item));
+    assert_eq!(read_all(&process), 0);
+    assert!(process.child.try_wait().unwrap().is_none(), "{}", process.said());
+}

@@ -1,0 +1,55 @@
+//! What happens with a node whose state was damaged while it ran: as soon as the others can do without
+//! it, it is set aside and begins again with nothing. `server::store` does the same.
+
+use std::time::Duration;
+
+use server::node::check_spare;
+
+use super::cluster::Cluster;
+
+/// Time between two looks.
+const LOOK: Duration = Duration::from_millis(200);
+/// So many looks pass before everything is read of a node whose damage nobody has read by then.
+const LOOKS_TO_VERIFY: u32 = 15;
+
+/// Runs as long as its runtime.
+pub async fn run(cluster: Cluster) {
+    let mut looks = 0;
+    loop {
+        tokio::time::sleep(LOOK).await;
+        looks = if cluster.nodes().any(|node| is_rotten(&cluster, node)) { looks + 1 } else { 0 };
+        for node in cluster.nodes() {
+            let Some(replica) = cluster.replica(node) else { continue };
+            if looks % LOOKS_TO_VERIFY == LOOKS_TO_VERIFY - 1 && is_rotten(&cluster, node) {
+                replica.verify();
+            }
+            if replica.is_damaged() && is_spare(&cluster, node) {
+                drop(replica);
+                set_aside(&cluster, node).await;
+            }
+        }
+    }
+}
+
+fn is_rotten(cluster: &Cluster, node: usize) -> bool {
+    cluster.machinery(node).is_some_and(|machinery| machinery.is_state_rotten())
+}
+
+/// Whether the other nodes can do without this one, as the server sees it.
+fn is_spare(cluster: &Cluster, node: usize) -> bool {
+    let others = cluster.nodes().filter(|other| *other != node);
+    let replicas = others.filter_map(|other| cluster.replica(other));
+    let statuses: Vec<_> = replicas.flat_map(|replica| replica.statuses()).collect();
+    let own = cluster.replica(node).map(|replica| replica.statuses()).unwrap_or_default();
+    let arcs = cluster.arcs().count();
+    check_spare(&own, &statuses, u32::try_from(arcs).unwrap_or(u32::MAX)).is_ok()
+}
+
+async fn set_aside(cluster: &Cluster, node: usize) {
+    cluster.hold(node);
+    if cluster.crash(node) {
+        cluster.environment.coverage.hit("damaged block");
+        cluster.wipe(node, "a block of its state is damaged");
+    }
+    cluster.release(node).await;
+}
