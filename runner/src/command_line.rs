@@ -210,7 +210,7 @@ async fn carry_out(line: CommandLine) -> Result<Exit, String> {
     let stack_if_there = || if template.is_err() { Ok(None) } else { of_running().map(Some) };
     match line.verb {
         Verb::Demo(arguments) => {
-            show(&demo::run(&arguments, output, stack()?, &folder).await?);
+            show(&Box::pin(demo::run(&arguments, output, stack()?, &folder)).await?);
             output::next(&[
                 ("weir up", "run the template and keep it running; any AWS SDK works with it"),
                 ("weir load --help", "load your own CSV or JSON"),
@@ -225,32 +225,46 @@ async fn carry_out(line: CommandLine) -> Result<Exit, String> {
             let stack = stack_by(&context)?;
             let (path, parameters) =
                 (template.as_deref().map_err(String::clone)?, &context.parameters);
-            up::run(&arguments, stack, &up::Template { path, folder: &folder, parameters }).await?;
+            Box::pin(up::run(
+                &arguments,
+                stack,
+                &up::Template { path, folder: &folder, parameters },
+            ))
+            .await?;
             Ok(Exit::Done)
         }
         Verb::Check(arguments) => Ok(check::run(&arguments, output, &read(&context)?)),
-        Verb::Load(arguments) => load::run(arguments, output, stack_if_there).await,
-        Verb::Streams(arguments) => streams::run(&arguments, output).await,
-        Verb::Clock(arguments) => clock::run(&arguments, output).await,
-        Verb::Ttl(arguments) => clock::run_ttl(&arguments, output).await,
-        Verb::Partitions(arguments) => partitions::run(&arguments, output).await,
-        Verb::Invoke(arguments) => invoke::run(&arguments).await,
-        Verb::Logs(arguments) => logs::run(&arguments, output).await,
+        Verb::Load(arguments) => Box::pin(load::run(arguments, output, stack_if_there)).await,
+        Verb::Streams(arguments) => Box::pin(streams::run(&arguments, output)).await,
+        Verb::Clock(arguments) => Box::pin(clock::run(&arguments, output)).await,
+        Verb::Ttl(arguments) => Box::pin(clock::run_ttl(&arguments, output)).await,
+        Verb::Partitions(arguments) => Box::pin(partitions::run(&arguments, output)).await,
+        Verb::Invoke(arguments) => Box::pin(invoke::run(&arguments)).await,
+        Verb::Logs(arguments) => Box::pin(logs::run(&arguments, output)).await,
         Verb::Status(arguments) => status::run(&arguments, output),
         Verb::Archive(arguments) => {
-            archive::run(*arguments, output, &mut std::io::BufWriter::new(std::io::stdout())).await
+            Box::pin(archive::run(
+                *arguments,
+                output,
+                &mut std::io::BufWriter::new(std::io::stdout()),
+            ))
+            .await
         }
-        Verb::Counters(arguments) => counters::run(arguments, output, stack_if_there).await,
-        Verb::Versions(arguments) => versions::run(arguments, output).await,
-        Verb::Migrate(arguments) => migrate::run(*arguments, output).await,
-        Verb::Editions(arguments) => editions::run(arguments, output).await,
-        Verb::FanOut(arguments) => fan_out::run(arguments, output, of_running).await,
+        Verb::Counters(arguments) => {
+            Box::pin(counters::run(arguments, output, stack_if_there)).await
+        }
+        Verb::Versions(arguments) => Box::pin(versions::run(arguments, output)).await,
+        Verb::Migrate(arguments) => Box::pin(migrate::run(*arguments, output)).await,
+        Verb::Editions(arguments) => Box::pin(editions::run(arguments, output)).await,
+        Verb::FanOut(arguments) => Box::pin(fan_out::run(arguments, output, of_running)).await,
         Verb::Bench(arguments) => {
-            let report = bench::run(&arguments, output, show).await?;
+            let report = Box::pin(bench::run(&arguments, output, show)).await?;
             show(&report.text);
             report.failure.map_or(Ok(Exit::Done), Err)
         }
-        Verb::Doctor(arguments) => Ok(doctor::run(&arguments, output, of_running(), &folder).await),
+        Verb::Doctor(arguments) => {
+            Ok(Box::pin(doctor::run(&arguments, output, of_running(), &folder)).await)
+        }
         Verb::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut CommandLine::command(), "weir", &mut script);
