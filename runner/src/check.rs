@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 use clap::Args;
 use serde_json::{Value, json};
 
-use crate::exit::Exit;
-use crate::output::{Output, say, show};
-use crate::template::{Absent, Diagnostic, Diagnostics, NotEmulated, NotRun, Severity, Stack};
+use client::exit::Exit;
+use client::output::{Output, say, show};
+use template::{Absent, Diagnostic, Diagnostics, NotEmulated, NotRun, Severity, Stack};
 
 /// Characters of a line of names.
 const LINE_CHARS_MAX: usize = 100;
@@ -185,7 +185,7 @@ fn object(found: &Diagnostic) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::template::{Context, read};
+    use template::{Context, read};
 
     const TEMPLATE: &str = "Transform: [AWS::Serverless-2016-10-31, Own]
 Globals: {Api: {Name: api}}
@@ -236,7 +236,7 @@ Resources:
             "    Metadata: {Weir: {Accept: [not-run-here, whole-batch, retries-forever]}}\n    \
              Properties:\n      CodeUri",
         );
-        let stack = crate::template::read("template.yaml", &accepted, &Context::default()).unwrap();
+        let stack = template::read("template.yaml", &accepted, &Context::default()).unwrap();
         assert!(stack.warnings.is_empty(), "{:?}", stack.warnings);
         assert!(stack.not_run.iter().all(|entry| entry.accepted));
     }

@@ -8,11 +8,11 @@ use clap::{Args, Subcommand};
 use http::Method;
 use serde_json::{Value, json};
 
-use crate::endpoint;
-use crate::exit::Exit;
-use crate::output::{self, Output};
-use crate::running::Look;
 use crate::status;
+use client::endpoint;
+use client::exit::Exit;
+use client::output::{self, Output};
+use client::running::Look;
 
 const DAY_SECONDS: u64 = 24 * 60 * 60;
 /// An advance beyond this is probably a mistake in its unit, and would stay: whatever has a time to

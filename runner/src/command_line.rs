@@ -8,34 +8,34 @@ use std::process::ExitCode;
 use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use server::descriptors::Descriptors;
-use server::private_files;
 use tracing_subscriber::EnvFilter;
 
-use crate::archive::{self, ArchiveArguments};
 use crate::bench::{self, BenchArguments};
 use crate::check::{self, CheckArguments};
 use crate::clock::{self, ClockArguments, TtlArguments};
-use crate::counters::{self, CountersArguments};
 use crate::demo::{self, DemoArguments};
 use crate::doctor::{self, DoctorArguments};
-use crate::editions::{self, EditionsArguments};
-use crate::endpoint;
-use crate::exit::Exit;
-use crate::fan_out::{self, FanOutArguments};
-use crate::interruption;
 use crate::invoke::{self, InvokeArguments};
-use crate::keys;
-use crate::load::{self, LoadArguments};
+use crate::local_workers::OnLocalRuntime;
 use crate::logs::{self, LogsArguments};
-use crate::migrate::{self, MigrateArguments};
-use crate::output::{self, Output, say, show};
 use crate::partitions::{self, PartitionsArguments};
-use crate::running::Look;
 use crate::status::{self, StatusArguments};
 use crate::streams::{self, StreamsArguments};
-use crate::template::{Context, Diagnostics, Stack};
 use crate::up::{self, UpArguments};
-use crate::versions::{self, VersionsArguments};
+use client::endpoint;
+use client::exit::Exit;
+use client::interruption;
+use client::keys;
+use client::output::{self, Output, say, show};
+use client::running::Look;
+use operations::archive::{self, ArchiveArguments};
+use operations::counters::{self, CountersArguments};
+use operations::editions::{self, EditionsArguments};
+use operations::fan_out::{self, FanOutArguments};
+use operations::load::{self, LoadArguments};
+use operations::migrate::{self, MigrateArguments};
+use operations::versions::{self, VersionsArguments};
+use template::{Context, Diagnostics, Stack};
 
 /// Where the template is if nobody says so: the first of these that is there, as SAM looks for it.
 const TEMPLATES: [&str; 3] = ["template.yaml", "template.yml", "template.json"];
@@ -209,29 +209,11 @@ async fn carry_out(line: CommandLine) -> Result<Exit, String> {
     // Counters can be counted from anywhere; a template that was named must be there.
     let stack_if_there = || if template.is_err() { Ok(None) } else { of_running().map(Some) };
     match line.verb {
-        Verb::Demo(arguments) => {
-            show(&Box::pin(demo::run(&arguments, output, stack()?, &folder)).await?);
-            output::next(&[
-                ("weir up", "run the template and keep it running; any AWS SDK works with it"),
-                ("weir load --help", "load your own CSV or JSON"),
-                ("weir streams explain --last --directory .weir/demo", "what became of a record"),
-            ]);
-            Ok(Exit::Done)
-        }
+        Verb::Demo(arguments) => Box::pin(run_demo(&arguments, output, stack()?, &folder)).await,
         Verb::Up(arguments) => {
-            let mut context = context.clone();
-            context.region = arguments.chosen_region().unwrap_or(context.region);
-            context.invoked_elsewhere = arguments.invoke_url.is_some();
-            let stack = stack_by(&context)?;
-            let (path, parameters) =
-                (template.as_deref().map_err(String::clone)?, &context.parameters);
-            Box::pin(up::run(
-                &arguments,
-                stack,
-                &up::Template { path, folder: &folder, parameters },
-            ))
-            .await?;
-            Ok(Exit::Done)
+            let path = template.as_deref().map_err(String::clone)?;
+            let template = up::Template { path, folder: &folder, parameters: &context.parameters };
+            Box::pin(run_up(&arguments, &context, stack_by, &template)).await
         }
         Verb::Check(arguments) => Ok(check::run(&arguments, output, &read(&context)?)),
         Verb::Load(arguments) => Box::pin(load::run(arguments, output, stack_if_there)).await,
@@ -254,7 +236,9 @@ async fn carry_out(line: CommandLine) -> Result<Exit, String> {
             Box::pin(counters::run(arguments, output, stack_if_there)).await
         }
         Verb::Versions(arguments) => Box::pin(versions::run(arguments, output)).await,
-        Verb::Migrate(arguments) => Box::pin(migrate::run(*arguments, output)).await,
+        Verb::Migrate(arguments) => {
+            Box::pin(migrate::run(*arguments, output, &OnLocalRuntime)).await
+        }
         Verb::Editions(arguments) => Box::pin(editions::run(arguments, output)).await,
         Verb::FanOut(arguments) => Box::pin(fan_out::run(arguments, output, of_running)).await,
         Verb::Bench(arguments) => {
@@ -272,6 +256,34 @@ async fn carry_out(line: CommandLine) -> Result<Exit, String> {
             Ok(Exit::Done)
         }
     }
+}
+
+async fn run_demo(
+    arguments: &DemoArguments,
+    output: Output,
+    stack: Stack,
+    folder: &Path,
+) -> Result<Exit, String> {
+    show(&demo::run(arguments, output, stack, folder).await?);
+    output::next(&[
+        ("weir up", "run the template and keep it running; any AWS SDK works with it"),
+        ("weir load --help", "load your own CSV or JSON"),
+        ("weir streams explain --last --directory .weir/demo", "what became of a record"),
+    ]);
+    Ok(Exit::Done)
+}
+
+async fn run_up(
+    arguments: &UpArguments,
+    context: &Context,
+    stack_by: impl Fn(&Context) -> Result<Stack, String>,
+    template: &up::Template<'_>,
+) -> Result<Exit, String> {
+    let mut context = context.clone();
+    context.region = arguments.chosen_region().unwrap_or(context.region);
+    context.invoked_elsewhere = arguments.invoke_url.is_some();
+    up::run(arguments, stack_by(&context)?, template).await?;
+    Ok(Exit::Done)
 }
 
 /// The same for a command about what runs: with what the `weir up` of this folder gave the parameters
@@ -330,7 +342,7 @@ fn parse_template(
     let bytes = std::fs::read(template).map_err(|error| {
         format!("cannot read `{name}`: {error}\n  = help: name the template with --template FILE")
     })?;
-    Ok(crate::template::read_bytes(&name, &bytes, context))
+    Ok(template::read_bytes(&name, &bytes, context))
 }
 
 fn show_error(text: &str) {

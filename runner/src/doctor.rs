@@ -10,13 +10,13 @@ use clap::Args;
 use http::Method;
 use serde_json::{Value, json};
 
-use crate::endpoint;
-use crate::exit::Exit;
-use crate::function::binaries::Wanted;
-use crate::output::{self, Output};
-use crate::running::{Look, Running};
-use crate::system::functions::{built, wanted};
-use crate::template::Stack;
+use client::endpoint;
+use client::exit::Exit;
+use client::output::{self, Output};
+use client::running::{Look, Running};
+use local::function::binaries::Wanted;
+use local::system::functions::{built, wanted};
+use template::Stack;
 
 /// Below this, in MB, a first build may not fit.
 const FREE_MB_MIN: u64 = 5_000;
@@ -300,7 +300,7 @@ mod tests {
                      [{AttributeName: p, KeyType: HASH}]\n      StreamSpecification: \
                      {StreamViewType: KEYS_ONLY}\n";
         let text = format!("Transform: AWS::Serverless-2016-10-31\nResources:\n{table}{functions}");
-        let read = crate::template::read("t.yaml", &text, &crate::template::Context::default());
+        let read = template::read("t.yaml", &text, &template::Context::default());
         let stack = read.unwrap_or_else(|errors| panic!("{errors}"));
         let warnings = stack.warnings.len();
         assert!(warnings > 30, "{warnings}");

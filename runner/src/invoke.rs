@@ -5,22 +5,14 @@
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use clap::Args;
-use http::Method;
 
-use crate::endpoint;
-use crate::exit::Exit;
-use crate::output;
-use crate::running::Running;
-use crate::sdk_error::IS_UP_RUNNING;
-
-/// Lambda's longest time-out, and as long again until an instance is free and has started.
-const LIMIT: Duration = Duration::from_secs(1800);
+use client::exit::Exit;
+use client::invocation::invoke;
+use client::output;
+use client::running::Running;
 
 /// What to invoke.
 #[derive(Clone, Debug, Args)]
@@ -36,20 +28,6 @@ pub struct InvokeArguments {
     /// The event itself, or file://FILE, as `aws lambda invoke` takes it
     #[arg(long, value_name = "JSON", conflicts_with = "event")]
     pub payload: Option<String>,
-}
-
-/// What came of an invocation.
-pub(crate) struct Invoked {
-    /// The answer, or the error that the function reported.
-    pub(crate) body: Bytes,
-    /// Whether the function failed.
-    pub(crate) failed: bool,
-    /// Its request id.
-    pub(crate) request_id: String,
-    /// The end of its log.
-    pub(crate) log: String,
-    /// How long the caller waited.
-    pub(crate) took: Duration,
 }
 
 /// Invokes a function and shows what came of it.
@@ -74,39 +52,6 @@ pub async fn run(arguments: &InvokeArguments) -> Result<Exit, String> {
     let logs = format!("weir logs {function} --request {}", invoked.request_id);
     output::next(&[(&logs, "everything that it wrote")]);
     Ok(if invoked.failed { Exit::Failed } else { Exit::Done })
-}
-
-/// Invokes a function through the running system.
-///
-/// # Errors
-/// When it could not be invoked; a function that fails is no error here.
-pub(crate) async fn invoke(
-    running: &Running,
-    function: &str,
-    event: Bytes,
-) -> Result<Invoked, String> {
-    if running.lambda.is_empty() {
-        return Err("the running `weir up` is of another version: start it anew".to_owned());
-    }
-    let url = format!("{}/2015-03-31/functions/{function}/invocations", running.lambda);
-    let headers = [("x-amz-log-type", "Tail"), ("content-type", "application/json")];
-    let started = Instant::now();
-    let answer =
-        endpoint::request((Method::POST, &url), &headers, event, LIMIT, IS_UP_RUNNING).await?;
-    let took = started.elapsed();
-    if !answer.status.is_success() {
-        let json: serde_json::Value = serde_json::from_slice(&answer.body).unwrap_or_default();
-        let message = json.get("message").and_then(|text| text.as_str()).unwrap_or("no reason");
-        return Err(format!("`{function}` was not invoked: {message}"));
-    }
-    let log = answer.header("x-amz-log-result").and_then(|text| STANDARD.decode(text).ok());
-    Ok(Invoked {
-        failed: answer.header("x-amz-function-error").is_some(),
-        request_id: answer.header("x-amzn-requestid").unwrap_or_default().to_owned(),
-        log: String::from_utf8_lossy(&log.unwrap_or_default()).into_owned(),
-        body: answer.body,
-        took,
-    })
 }
 
 /// Reads `--payload`: JSON, or the file behind `file://` or `fileb://`.

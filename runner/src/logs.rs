@@ -13,10 +13,10 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use self::rotated::RotatedLog;
-use crate::endpoint;
-use crate::exit::Exit;
-use crate::output::{self, Output};
-use crate::running::{Look, match_function};
+use client::endpoint;
+use client::exit::Exit;
+use client::output::{self, Output};
+use client::running::{Look, match_function};
 
 /// How often the file is looked at with `--follow`.
 const PERIOD: Duration = Duration::from_millis(200);

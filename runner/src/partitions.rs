@@ -4,13 +4,12 @@
 //! DynamoDB.
 
 use clap::{Args, Subcommand};
-use http::Method;
 use serde_json::{Value, json};
 
-use crate::endpoint;
-use crate::exit::Exit;
-use crate::mapping::mix;
-use crate::output::{self, Output};
+use client::endpoint;
+use client::exit::Exit;
+use client::output::{self, Output};
+use client::partitions::{describe, members, split};
 
 /// What to do with partitions.
 #[derive(Clone, Debug, Args)]
@@ -73,46 +72,6 @@ pub async fn run(arguments: &PartitionsArguments, output: Output) -> Result<Exit
         }
     }
     Ok(Exit::Done)
-}
-
-async fn describe(endpoint: &str, table: &str) -> Result<Value, String> {
-    endpoint::admin(Method::GET, endpoint, &format!("partitions/{table}"), &Value::Null).await
-}
-
-async fn split(endpoint: &str, table: &str, request: &Value) -> Result<Value, String> {
-    let path = format!("partitions/{table}/split");
-    endpoint::admin(Method::POST, endpoint, &path, request).await
-}
-
-/// Splits some partition of a table at some token: which, and where, `draw` says. Gives whether
-/// there was one to split.
-pub(crate) async fn split_somewhere(
-    endpoint: &str,
-    table: &str,
-    draw: u64,
-) -> Result<bool, String> {
-    let described = describe(endpoint, table).await?;
-    let partitions = members(&described, "/partitions");
-    let count = u64::try_from(partitions.len()).unwrap_or(u64::MAX).max(1);
-    let chosen = usize::try_from(draw % count).unwrap_or(0);
-    let Some(partition) = partitions.get(chosen) else { return Ok(false) };
-    let token = |name: &str| {
-        partition.get(name).and_then(Value::as_str).and_then(|text| text.parse::<u64>().ok())
-    };
-    let (Some(first), Some(last)) = (token("first_token"), token("last_token")) else {
-        return Ok(false);
-    };
-    if first == last {
-        return Ok(false);
-    }
-    let at = first + 1 + mix(draw) % (last - first);
-    let number = partition.get("number").cloned().unwrap_or_default();
-    split(endpoint, table, &json!({ "partition": number, "at": at.to_string() })).await?;
-    Ok(true)
-}
-
-fn members<'a>(described: &'a Value, pointer: &str) -> &'a [Value] {
-    described.pointer(pointer).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
 fn show(described: &Value, output: Output) {

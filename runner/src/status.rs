@@ -12,14 +12,14 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use clap::Args;
 use serde_json::{Value, json};
 
-use crate::exit::Exit;
-use crate::mapping::{Phase, ShardStatus};
-use crate::output::{self, Output};
-use crate::poller::tick_ms;
-use crate::running::Running;
 use crate::streams::redrives::{self, Redriven};
-use crate::system::System;
-use crate::template::Absent;
+use client::exit::Exit;
+use client::output::{self, Output};
+use client::running::Running;
+use local::poller::tick_ms;
+use local::system::System;
+use mapping::{Phase, ShardStatus};
+use template::Absent;
 
 use self::settled::{Look, Settling};
 
@@ -493,7 +493,7 @@ mod tests {
     #[test]
     fn a_shard_that_was_not_read_for_long_is_not_caught_up() {
         let shard = |tip: u64| ShardStatus {
-            id: crate::mapping::ShardId::new("s"),
+            id: mapping::ShardId::new("s"),
             parent: None,
             phase: Phase::Reading,
             last_read: None,

@@ -9,13 +9,13 @@ use clap::Args;
 use server::gate::Allowed;
 use server::traffic::Throughput;
 
-use crate::archive::maintenance;
-use crate::interruption;
-use crate::output;
-use crate::running::{Look, RUNNING_FILE, Running};
 use crate::status;
-use crate::system::{Options, System};
-use crate::template::{Absent, Code, EventSourceMapping, Function, Stack, StreamSource};
+use client::interruption;
+use client::output;
+use client::running::{Look, RUNNING_FILE, Running};
+use local::system::{Options, System};
+use operations::archive::maintenance;
+use template::{Absent, Code, EventSourceMapping, Function, Stack, StreamSource};
 
 /// Where the Invoke API listens if nothing else is said.
 pub(crate) const INVOKE_PORT: u16 = 9001;
@@ -321,7 +321,7 @@ fn keep_from_watchers(running: &Path) -> Result<(), String> {
     let Some(folder) = running.parent() else { return Ok(()) };
     let ignore = folder.join(".gitignore");
     let write = || {
-        server::private_files::create_directory(folder)?;
+        private_files::create_directory(folder)?;
         if ignore.exists() { Ok(()) } else { std::fs::write(&ignore, "*\n") }
     };
     write().map_err(|error: std::io::Error| format!("cannot write `{}`: {error}", ignore.display()))
@@ -406,7 +406,7 @@ fn write_running(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::template::{Context, read};
+    use template::{Context, read};
 
     #[test]
     fn functions_are_invoked_at_an_address() {

@@ -16,7 +16,7 @@ import botocore
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PAGE = "docs/differences-from-dynamodb.md"
 STORE = ["local-store/server/src/api", "local-store/partition/src", "local-store/expression/src", "model/src"]
-RUNNER = ["runner/src"]
+RUNNER = ["runner"]
 
 
 def sources(folders):

@@ -8,15 +8,35 @@ use serde_json::Value;
 use crate::{assert_none, root};
 
 /// Every crate of ours, and the crates of ours that it may use. The same as in ARCHITECTURE.md.
-const ARROWS: [(&str, &[&str]); 9] = [
+const ARROWS: [(&str, &[&str]); 16] = [
     ("model", &[]),
     ("rules", &["model"]),
     ("processor", &["rules", "model"]),
     ("expression", &["model"]),
     ("partition", &["expression", "model"]),
-    ("server", &["partition", "expression", "model"]),
+    ("private-files", &[]),
+    ("server", &["partition", "expression", "model", "private-files"]),
     ("simulation", &["server", "partition", "expression", "model"]),
-    ("runner", &["rules", "model", "server"]),
+    ("mapping", &["model"]),
+    ("template", &["mapping"]),
+    ("client", &["template", "mapping", "model"]),
+    ("local", &["client", "template", "mapping", "server", "model", "private-files"]),
+    ("operations", &["client", "template", "mapping", "rules", "model", "private-files"]),
+    (
+        "runner",
+        &[
+            "local",
+            "operations",
+            "client",
+            "template",
+            "mapping",
+            "rules",
+            "server",
+            "model",
+            "private-files",
+        ],
+    ),
+    ("testing", &["client", "server"]),
     ("tests", &[]),
 ];
 
@@ -32,7 +52,7 @@ const SHELL_ONLY: [&str; 9] = [
     "lambda_runtime",
     "mio",
 ];
-const PURE: [&str; 4] = ["model", "rules", "expression", "partition"];
+const PURE: [&str; 6] = ["model", "rules", "expression", "partition", "mapping", "template"];
 
 fn metadata() -> Value {
     // Only the crates for this machine are on this machine.

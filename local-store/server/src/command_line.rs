@@ -17,7 +17,6 @@ use crate::access::AccessKeys;
 use crate::descriptors::Descriptors;
 use crate::gate::{Allowed, Bound};
 use crate::http::{self, Access};
-use crate::private_files;
 use crate::store::{Config, Store};
 use crate::traffic::Throughput;
 

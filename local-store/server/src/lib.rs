@@ -12,7 +12,6 @@ pub mod log;
 mod mark;
 pub mod node;
 pub mod peer;
-pub mod private_files;
 pub mod ring;
 pub mod storage;
 pub mod store;

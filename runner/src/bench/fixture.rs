@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::request::{self, BATCH_ITEMS, QUERY_ITEMS, Request, SLOTS};
 use super::workload::{self, Follower, Operation, Tables};
-use crate::plain_http::{Connection, Endpoint};
+use client::plain_http::{Connection, Endpoint};
 
 /// How long one request may take, and a new table to become ready.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);

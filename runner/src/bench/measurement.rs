@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use super::histogram::Histogram;
 use super::process::{self, Usage};
 use super::workload::{self, Draw, Operation, Tables};
-use crate::plain_http::{Connection, Endpoint};
+use client::plain_http::{Connection, Endpoint};
 
 /// Time that a request which is under way at the end has for its answer.
 const GRACE: Duration = Duration::from_secs(20);

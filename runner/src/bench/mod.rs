@@ -26,10 +26,10 @@ use self::measurement::{Outcome, Plan};
 pub use self::report::Format;
 use self::report::{Report, Row, STORE, SumCheck};
 pub use self::workload::{Follower, Operation};
-use crate::endpoint;
-use crate::interruption;
-use crate::output::Output;
-use crate::plain_http::Endpoint;
+use client::endpoint;
+use client::interruption;
+use client::output::Output;
+use client::plain_http::Endpoint;
 
 /// What to measure, and how long.
 #[derive(Clone, Debug, Args)]

@@ -5,7 +5,7 @@
 
 use serde_json::{Value, json};
 
-use crate::plain_http;
+use client::plain_http;
 
 /// Bytes of an item by DynamoDB's rule: names and values.
 #[cfg(test)]

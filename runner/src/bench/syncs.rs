@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::request::Request;
-use crate::plain_http::{Connection, Endpoint};
+use client::plain_http::{Connection, Endpoint};
 
 /// The whole body of the answer for a path.
 async fn ask(endpoint: &Endpoint, path: &str) -> Result<String, String> {

@@ -12,8 +12,8 @@ use futures::{StreamExt, TryStreamExt, stream};
 
 use super::Progress;
 use super::generator::Generator;
-use crate::load::error_text;
-use crate::system::System;
+use client::sdk_error::error_text;
+use local::system::System;
 
 /// Products; a third of all lines are of the first one, so that its job has several pages.
 const PRODUCTS: u64 = 30;

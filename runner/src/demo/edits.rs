@@ -12,10 +12,11 @@ use rules::versions::{Version, history_key};
 
 use super::Progress;
 use super::generator::{Generator, edit};
-use crate::load::{error_text, to_sdk_item};
-use crate::output::counted;
-use crate::system::System;
-use crate::versions::{Place, check, reading};
+use client::attribute::to_sdk_item;
+use client::output::counted;
+use client::sdk_error::error_text;
+use local::system::System;
+use operations::versions::{Place, check, reading};
 
 /// Films that are edited; each of them one edit after the other.
 const FILMS: u64 = 40;

@@ -14,8 +14,9 @@ use model::{Item, json};
 use super::Progress;
 use super::archive_check;
 use super::generator::{Fate, Generator, film};
-use crate::load::{error_text, to_sdk_item};
-use crate::system::System;
+use client::attribute::to_sdk_item;
+use client::sdk_error::error_text;
+use local::system::System;
 
 /// How far the clock is advanced, in hours.
 pub(crate) const HOURS: u64 = 26;

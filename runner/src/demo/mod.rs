@@ -20,10 +20,10 @@ use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use server::gate::Allowed;
 
-use crate::interruption;
-use crate::output::Output;
-use crate::system::{Options, System};
-use crate::template::Stack;
+use client::interruption;
+use client::output::Output;
+use local::system::{Options, System};
+use template::Stack;
 
 /// What to demonstrate.
 #[derive(Clone, Debug, Args)]

@@ -20,10 +20,13 @@ use rules::migration::plan::{FUNCTION_SECONDS, Kind, Output as PlanOutput, Plan,
 
 use super::Progress;
 use super::generator::Generator;
-use crate::load::{error_text, to_sdk_item};
-use crate::migrate::{self, Context, Host, Options};
-use crate::output::{Output, counted};
-use crate::system::System;
+use crate::local_workers::Host;
+use client::attribute::to_sdk_item;
+use client::output::{Output, counted};
+use client::sdk_error::error_text;
+use local::system::System;
+use operations::migrate::local_workers::{LocalWorkers as _, WorkerOptions};
+use operations::migrate::{Context, api};
 
 const SOURCE: &str = "demo-orders";
 const TARGET: &str = "demo-shop";
@@ -73,9 +76,9 @@ pub(crate) async fn run(
         .await?;
 
     let context = Context::new(system.dynamodb_url().unwrap_or_default(), CONTROL, Output::Table);
-    context.control.ensure().await?;
+    context.ensure_control_table().await?;
     let plan = plan();
-    let options = Options {
+    let options = WorkerOptions {
         endpoint: system.dynamodb_url().unwrap_or_default(),
         control_table: CONTROL,
         tables: vec![SOURCE.to_owned()],
@@ -101,7 +104,7 @@ pub(crate) async fn run(
         (Err(error), _) => Err(error.clone()),
         (_, Err(error)) => Err(error),
     };
-    host.stop().await;
+    Box::new(host).stop().await;
     Ok(Outcome {
         orders,
         targets: compared?,
@@ -148,10 +151,10 @@ async fn migrate_and_kill(
     progress: &Progress,
 ) -> Result<u64, String> {
     let started = Instant::now();
-    migrate::begin(context, plan, 0).await?;
+    api::begin(context, plan, 0).await?;
     let mut kills = 0;
     loop {
-        let (phase, read) = migrate::phase(context, NAME).await?;
+        let (phase, read) = api::phase(context, NAME).await?;
         progress.note(&format!("orders: {phase}, {read} read"));
         kills += u64::from(kills == 0 && host.kill_working_instance());
         if let Some(problem) = host.problem() {
@@ -203,7 +206,7 @@ async fn compare(
     progress: &Progress,
 ) -> Result<usize, String> {
     progress.note("orders: comparing");
-    let differences = migrate::differences(context, NAME, LIMIT).await?;
+    let differences = api::differences(context, NAME, LIMIT).await?;
     if differences > 0 {
         let orders = counted(differences, "order differs", "orders differ");
         return Err(format!("{orders} from what they became"));
@@ -230,7 +233,7 @@ async fn compare(
         }
     }
     let mut found: BTreeMap<String, u32> = BTreeMap::new();
-    for item in migrate::scan(client, TARGET).await? {
+    for item in api::scan(client, TARGET).await? {
         *found.entry(item_to_string(&item)).or_default() += 1;
     }
     if found == expected {

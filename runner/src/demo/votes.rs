@@ -12,9 +12,9 @@ use futures::{StreamExt, TryStreamExt, stream};
 
 use super::Progress;
 use super::generator::{Generator, vote};
-use crate::load::error_text;
-use crate::partitions::split_somewhere;
-use crate::system::System;
+use client::partitions::split_somewhere;
+use client::sdk_error::error_text;
+use local::system::System;
 
 /// Votes that are under way at the same time.
 const VOTERS: usize = 48;

@@ -11,16 +11,16 @@ use serde_json::{Value, json};
 use self::verdict::{REDRIVEN, Surroundings, Verdict, reports, verdicts};
 use super::EndpointFlag;
 use super::redrives;
-use super::shards;
-use crate::endpoint;
-use crate::exit::Exit;
-use crate::item_key;
-use crate::journal::{Attempt, History, Reader, history_of, newest_record};
 use crate::logs::data_folder;
-use crate::mapping::{Record, SequenceNumber};
-use crate::output::{self, Output};
-use crate::running::{Look, Running};
 use crate::status::{self, hindrance};
+use client::endpoint;
+use client::exit::Exit;
+use client::output::{self, Output};
+use client::running::{Look, Running};
+use client::shards;
+use local::journal::{Attempt, History, Reader, history_of, newest_record};
+use mapping::{Record, SequenceNumber};
+use operations::item_key;
 
 /// Which record.
 #[derive(Clone, Debug, Args)]

@@ -2,10 +2,10 @@
 
 use serde_json::{Value, json};
 
-use super::shards;
-use crate::endpoint;
-use crate::exit::Exit;
-use crate::output::{self, Output};
+use client::endpoint;
+use client::exit::Exit;
+use client::output::{self, Output};
+use client::shards;
 
 pub(super) async fn list(endpoint: &str, output: Output) -> Result<Exit, String> {
     let client = endpoint::streams_client(endpoint);

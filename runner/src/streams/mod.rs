@@ -4,15 +4,15 @@ mod explain;
 mod listing;
 mod redrive;
 pub(crate) mod redrives;
-pub(crate) mod shards;
+
 mod since;
 mod tail;
 
 use clap::{Args, Subcommand};
 
-use crate::endpoint;
-use crate::exit::Exit;
-use crate::output::Output;
+use client::endpoint;
+use client::exit::Exit;
+use client::output::Output;
 
 pub use self::explain::ExplainArguments;
 pub use self::redrive::RedriveArguments;

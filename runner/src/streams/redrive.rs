@@ -12,14 +12,14 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use super::redrives::{self, Redrive};
-use super::shards::{self, Place, Refusal, Start};
-use crate::endpoint;
-use crate::exit::Exit;
-use crate::invoke;
-use crate::journal::{MappingFacts, Reader, history_of, records_between};
-use crate::mapping::{self, Answer, FilterCriteria, Record, SequenceNumber, read_answer};
-use crate::output::{self, Output};
-use crate::running::Running;
+use client::endpoint;
+use client::exit::Exit;
+use client::invocation::invoke;
+use client::output::{self, Output};
+use client::running::Running;
+use client::shards::{self, Place, Refusal, Start};
+use local::journal::{MappingFacts, Reader, history_of, records_between};
+use mapping::{self, Answer, FilterCriteria, Record, SequenceNumber, read_answer};
 
 /// Pages that are read at most to find the records again: a batch has up to 10,000.
 const PAGES_MAX: usize = 1_000;
@@ -84,7 +84,7 @@ pub(super) async fn run(arguments: &RedriveArguments, output: Output) -> Result<
         return Ok(Exit::Done);
     }
     let name = running.function(&function)?;
-    let invoked = invoke::invoke(&running, name, records.event).await?;
+    let invoked = invoke(&running, name, records.event).await?;
     let places: Vec<&SequenceNumber> = records.sequences.iter().collect();
     let (outcome, done) = if invoked.failed {
         ("failed".to_owned(), 0)

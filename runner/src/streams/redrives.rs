@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::journal::{Entry, Reader, is_between};
+use local::journal::{Entry, Reader, is_between};
 
 /// Bytes of the file after which the next redrive begins a new one; the one before is kept. A redrive
 /// of the largest batch, 10,000 records, takes 240 KB.
@@ -121,7 +121,7 @@ pub(crate) fn since_the_start(directory: &Path) -> BTreeMap<String, Redriven> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::journal::Journal;
+    use local::journal::Journal;
 
     #[test]
     fn what_is_noted_is_read_and_the_file_stays_small() {

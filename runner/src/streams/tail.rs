@@ -9,12 +9,12 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 
-use super::shards::{self, Place, Refusal, Start, Stream};
 use super::{EndpointFlag, since};
-use crate::endpoint;
-use crate::exit::Exit;
-use crate::mapping::{FilterCriteria, Record};
-use crate::output::{self, Output};
+use client::endpoint;
+use client::exit::Exit;
+use client::output::{self, Output};
+use client::shards::{self, Place, Refusal, Start, Stream};
+use mapping::{FilterCriteria, Record};
 
 /// How often an open shard is read: as often as Lambda does.
 const PERIOD: Duration = Duration::from_millis(250);

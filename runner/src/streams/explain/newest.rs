@@ -8,11 +8,11 @@ use http::Method;
 use model::{Item, json};
 use serde_json::Value;
 
-use crate::endpoint;
-use crate::mapping::{Record, SequenceNumber};
-use crate::output;
 use crate::status;
-use crate::streams::shards::{self, Place, Start, Stream};
+use client::endpoint;
+use client::output;
+use client::shards::{self, Place, Start, Stream};
+use mapping::{Record, SequenceNumber};
 
 /// Pages in a row without a record, after which nothing more is expected of a shard that is open: one
 /// may be empty although more follows.
@@ -107,8 +107,8 @@ mod tests {
     use aws_sdk_dynamodb::types::AttributeValue;
 
     use super::*;
-    use crate::item_key;
-    use crate::test_store::TestStore;
+    use operations::item_key;
+    use testing::store::TestStore;
 
     #[tokio::test]
     async fn an_items_newest_record_is_found_by_its_key() {

@@ -5,7 +5,7 @@ use std::path::Path;
 use super::redrives::Redrive;
 use super::verdict::Waiting;
 use super::*;
-use crate::journal::{Entry, Journal, Messages, RecordName};
+use local::journal::{Entry, Journal, Messages, RecordName};
 
 fn record(sequence: &str) -> RecordName {
     RecordName(sequence.to_owned(), format!("id-{sequence}"), "MODIFY".to_owned())

@@ -8,10 +8,10 @@ use serde_json::{Value, json};
 
 use super::super::redrives::Redrive;
 use super::{Found, time};
-use crate::journal::{Attempt, End, History, MappingFacts, MappingHistory, PassedOver};
-use crate::mapping::{FilterCriteria, SequenceNumber};
-use crate::output::counted;
 use crate::status;
+use client::output::counted;
+use local::journal::{Attempt, End, History, MappingFacts, MappingHistory, PassedOver};
+use mapping::{FilterCriteria, SequenceNumber};
 
 /// What one mapping did.
 pub(super) struct Verdict {

@@ -1,0 +1,71 @@
+//! From our attribute values to the DynamoDB SDK's, and back.
+//!
+//! The SDK's value types know no JSON; `model` does.
+
+use std::collections::HashMap;
+
+use aws_sdk_dynamodb::primitives::Blob;
+use aws_sdk_dynamodb::types::AttributeValue as SdkValue;
+use model::{AttributeValue, Item, Number};
+
+/// The item as the SDK takes it.
+pub fn to_sdk_item(item: &Item) -> HashMap<String, SdkValue> {
+    item.iter().map(|(name, value)| (name.clone(), to_sdk_value(value))).collect()
+}
+
+/// The value as the SDK takes it.
+pub fn to_sdk_value(value: &AttributeValue) -> SdkValue {
+    match value {
+        AttributeValue::S(text) => SdkValue::S(text.clone()),
+        AttributeValue::N(number) => SdkValue::N(number.to_string()),
+        AttributeValue::B(bytes) => SdkValue::B(Blob::new(bytes.clone())),
+        AttributeValue::Bool(flag) => SdkValue::Bool(*flag),
+        AttributeValue::Null => SdkValue::Null(true),
+        AttributeValue::M(members) => SdkValue::M(
+            members.iter().map(|(name, value)| (name.clone(), to_sdk_value(value))).collect(),
+        ),
+        AttributeValue::L(members) => SdkValue::L(members.iter().map(to_sdk_value).collect()),
+        AttributeValue::Ss(members) => SdkValue::Ss(members.iter().cloned().collect()),
+        AttributeValue::Ns(members) => {
+            SdkValue::Ns(members.iter().map(ToString::to_string).collect())
+        }
+        AttributeValue::Bs(members) => {
+            SdkValue::Bs(members.iter().map(|bytes| Blob::new(bytes.clone())).collect())
+        }
+    }
+}
+
+/// The item that the SDK gave.
+///
+/// # Errors
+/// A value of a kind that is not known here, or a number that is none.
+pub fn from_sdk_item(item: HashMap<String, SdkValue>) -> Result<Item, String> {
+    let members = item.into_iter().map(|(name, value)| Ok((name, from_sdk_value(value)?)));
+    members.collect()
+}
+
+fn from_sdk_value(value: SdkValue) -> Result<AttributeValue, String> {
+    Ok(match value {
+        SdkValue::S(text) => AttributeValue::S(text),
+        SdkValue::N(text) => AttributeValue::N(number(&text)?),
+        SdkValue::B(blob) => AttributeValue::B(blob.into_inner()),
+        SdkValue::Bool(flag) => AttributeValue::Bool(flag),
+        SdkValue::Null(_) => AttributeValue::Null,
+        SdkValue::M(members) => AttributeValue::M(from_sdk_item(members)?.0),
+        SdkValue::L(members) => {
+            AttributeValue::L(members.into_iter().map(from_sdk_value).collect::<Result<_, _>>()?)
+        }
+        SdkValue::Ss(members) => AttributeValue::Ss(members.into_iter().collect()),
+        SdkValue::Ns(members) => AttributeValue::Ns(
+            members.iter().map(|text| number(text)).collect::<Result<_, String>>()?,
+        ),
+        SdkValue::Bs(members) => {
+            AttributeValue::Bs(members.into_iter().map(Blob::into_inner).collect())
+        }
+        other => return Err(format!("an unknown kind of attribute value: {other:?}")),
+    })
+}
+
+fn number(text: &str) -> Result<Number, String> {
+    text.parse().map_err(|error| format!("the table answered a number=`{text}`: {error}"))
+}

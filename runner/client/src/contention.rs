@@ -1,0 +1,203 @@
+//! Items that others are at, at the same time, and tables that are throttled: which errors say so,
+//! and how often to try again.
+//!
+//! DynamoDB cancels a transaction, a read as well, while another write or transaction is at one of
+//! its items, and refuses a plain write to an item of a transaction. Nothing was done then.
+
+use std::hash::{BuildHasher, RandomState};
+use std::time::Duration;
+
+use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
+use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
+
+use crate::sdk_error::is_throttle;
+use mapping::BackOff;
+
+/// Attempts in all while others are in the way, with about ten seconds of pauses between them: whoever
+/// meets others for so long shares the item with more of them than it can bear.
+const ATTEMPTS_MAX: u32 = 50;
+/// The pauses grow up to about as long as a few transactions take, and differ between those who
+/// met each other.
+const PAUSE: BackOff = BackOff { base_ms: 2, cap_ms: 150, spread_percent: 100 };
+/// Attempts in all while a table is throttled, with half a minute to a whole one of pauses between them:
+/// as long as a burst takes to come back.
+const THROTTLED_MAX: u32 = 20;
+/// Who throttles needs longer pauses.
+const THROTTLED_PAUSE: BackOff = BackOff { base_ms: 50, cap_ms: 2_000, spread_percent: 100 };
+
+/// Attempts that were made, and may still be.
+pub struct Attempts {
+    made: u32,
+    throttled: u32,
+    seed: u64,
+}
+
+impl Attempts {
+    /// The first one is under way.
+    pub fn first() -> Self {
+        Self { made: 1, throttled: 1, seed: RandomState::new().hash_one(0_u8) }
+    }
+
+    /// Waits until the next attempt may begin, after others were in the way; `false` when all have
+    /// been made.
+    pub async fn next(&mut self) -> bool {
+        let pause = self.pause(Undone::Busy);
+        wait(pause).await
+    }
+
+    /// The same, after what kept a transaction from being made; `false` also when that stays so.
+    pub async fn after(&mut self, why: Undone) -> bool {
+        let pause = self.pause(why);
+        wait(pause).await
+    }
+
+    /// How long to wait, in milliseconds.
+    fn pause(&mut self, why: Undone) -> Option<u64> {
+        let (made, most, pauses) = match why {
+            Undone::Changed | Undone::Busy => (&mut self.made, ATTEMPTS_MAX, PAUSE),
+            Undone::Throttled => (&mut self.throttled, THROTTLED_MAX, THROTTLED_PAUSE),
+            Undone::Otherwise => return None,
+        };
+        if *made >= most {
+            return None;
+        }
+        let pause = pauses.delay_ms(*made, self.seed);
+        *made += 1;
+        Some(pause)
+    }
+}
+
+async fn wait(pause: Option<u64>) -> bool {
+    match pause {
+        Some(milliseconds) => {
+            tokio::time::sleep(Duration::from_millis(milliseconds)).await;
+            true
+        }
+        None => false,
+    }
+}
+
+/// Whether an error says that others were there first, or are there now: nothing was done, and it
+/// may be done later. `text` names the reasons for which a transaction was cancelled.
+pub fn is_contended(code: Option<&str>, text: &str) -> bool {
+    match code {
+        Some("TransactionConflictException") => true,
+        // What is wrong with the request itself stays wrong.
+        Some("TransactionCanceledException") => !text.contains("ValidationError"),
+        _ => false,
+    }
+}
+
+/// Why a transaction was not made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Undone {
+    /// An item is not what its condition says.
+    Changed,
+    /// Somebody else is at an item: it may be made a moment later.
+    Busy,
+    /// A table is throttled: it may be made later.
+    Throttled,
+    /// Something else is wrong, and stays so; or nobody knows whether it was made.
+    Otherwise,
+}
+
+/// Why a transaction was not made, by the reasons that each of its parts gives.
+pub fn why_undone(error: &SdkError<TransactWriteItemsError>) -> Undone {
+    let Some(failed) = error.as_service_error() else { return Undone::Otherwise };
+    let TransactWriteItemsError::TransactionCanceledException(cancelled) = failed else {
+        return match failed.code() {
+            Some("TransactionConflictException" | "TransactionInProgressException") => Undone::Busy,
+            Some(code) if is_throttle(code) => Undone::Throttled,
+            _ => Undone::Otherwise,
+        };
+    };
+    let codes = cancelled.cancellation_reasons().iter().filter_map(|reason| reason.code());
+    let codes: Vec<&str> = codes.filter(|code| *code != "None").collect();
+    let is_known = |code: &&str| *code == "TransactionConflict" || is_throttle(code);
+    if codes.contains(&"ConditionalCheckFailed") {
+        Undone::Changed
+    } else if codes.is_empty() || !codes.iter().all(is_known) {
+        Undone::Otherwise
+    } else if codes.iter().any(|code| is_throttle(code)) {
+        Undone::Throttled
+    } else {
+        Undone::Busy
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use aws_sdk_dynamodb::error::ErrorMetadata;
+    use aws_sdk_dynamodb::types::CancellationReason;
+    use aws_sdk_dynamodb::types::error::TransactionCanceledException;
+    use aws_smithy_runtime_api::http::{Response, StatusCode};
+    use aws_smithy_types::body::SdkBody;
+
+    use super::*;
+
+    fn undone(error: TransactWriteItemsError) -> Undone {
+        let status = StatusCode::try_from(400).unwrap();
+        why_undone(&SdkError::service_error(error, Response::new(status, SdkBody::empty())))
+    }
+
+    #[test]
+    fn only_a_failed_condition_says_that_something_changed() {
+        let cancelled = |codes: &[&str]| {
+            let reasons =
+                codes.iter().map(|code| CancellationReason::builder().code(*code).build());
+            let cancelled = TransactionCanceledException::builder();
+            let cancelled = cancelled.set_cancellation_reasons(Some(reasons.collect())).build();
+            undone(TransactWriteItemsError::TransactionCanceledException(cancelled))
+        };
+        for (codes, expected) in [
+            (&["TransactionConflict", "None"][..], Undone::Busy),
+            (&["None", "ThrottlingError"], Undone::Throttled),
+            (&["ProvisionedThroughputExceeded", "TransactionConflict"], Undone::Throttled),
+            (&["None", "ConditionalCheckFailed"], Undone::Changed),
+            (&["TransactionConflict", "ConditionalCheckFailed"], Undone::Changed),
+            (&["TransactionConflict", "ValidationError"], Undone::Otherwise),
+            (&["ItemCollectionSizeLimitExceeded"], Undone::Otherwise),
+            (&[], Undone::Otherwise),
+        ] {
+            assert_eq!(cancelled(codes), expected, "{codes:?}");
+        }
+        for (code, expected) in [
+            ("ThrottlingException", Undone::Throttled),
+            ("TransactionConflictException", Undone::Busy),
+            ("AccessDeniedException", Undone::Otherwise),
+        ] {
+            let metadata = ErrorMetadata::builder().code(code).build();
+            assert_eq!(undone(TransactWriteItemsError::generic(metadata)), expected, "{code}");
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_stays_wrong() {
+        for (code, text, expected) in [
+            (Some("TransactionConflictException"), "Transaction is ongoing for the item", true),
+            (Some("TransactionCanceledException"), "[TransactionConflict, None]", true),
+            (Some("TransactionCanceledException"), "[None, ConditionalCheckFailed]", true),
+            (Some("TransactionCanceledException"), "[ValidationError, None]", false),
+            (Some("ResourceNotFoundException"), "no table", false),
+            (None, "cannot connect", false),
+        ] {
+            assert_eq!(is_contended(code, text), expected, "{code:?} {text}");
+        }
+    }
+
+    #[test]
+    fn attempts_come_to_an_end() {
+        for (why, attempts, milliseconds) in [
+            (Undone::Busy, ATTEMPTS_MAX, 5_000..20_000),
+            (Undone::Changed, ATTEMPTS_MAX, 5_000..20_000),
+            (Undone::Throttled, THROTTLED_MAX, 25_000..65_000),
+            (Undone::Otherwise, 1, 0..1),
+        ] {
+            let mut all = Attempts::first();
+            let pauses: Vec<u64> = std::iter::from_fn(|| all.pause(why)).collect();
+            assert_eq!(pauses.len() + 1, attempts as usize, "{why:?}");
+            let waited: u64 = pauses.iter().sum();
+            assert!(milliseconds.contains(&waited), "{why:?}: {waited} ms");
+        }
+    }
+}

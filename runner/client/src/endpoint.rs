@@ -1,0 +1,474 @@
+//! Which store a command talks to, and clients for it.
+//!
+//! A flag wins over AWS_ENDPOINT_URL_DYNAMODB, and that over the `weir up` that runs in this folder.
+
+use std::sync::Once;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use aws_sdk_dynamodb::config::timeout::TimeoutConfig;
+use aws_sdk_dynamodb::config::{BehaviorVersion, Region};
+use bytes::Bytes;
+use http::{HeaderMap, Method, Request, StatusCode};
+use http_body_util::{BodyExt, Full};
+use hyper_util::client::legacy::Client as HttpClient;
+use hyper_util::rt::TokioExecutor;
+
+use crate::keys;
+use crate::output;
+use crate::retries::{self, Absence};
+use crate::running::Look;
+use crate::sdk_error::{IS_UP_RUNNING, NamesEndpoint, NoAnswer};
+use crate::server_date;
+
+/// Names the store for every AWS SDK, and for `weir`.
+const VARIABLE: &str = "AWS_ENDPOINT_URL_DYNAMODB";
+/// How long the store may take to tell the time.
+const CLOCK_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long one attempt at a call of the streams may take before the SDK makes another: a page of
+/// 1 MB comes within a second, and a connection that is dead says nothing.
+pub const ATTEMPT_MAX: Duration = Duration::from_secs(10);
+/// How long the admin endpoint may take; a sweep deletes everything that has expired.
+const ADMIN_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// The store that a flag or the environment names.
+pub fn named(flag: Option<&str>) -> Option<String> {
+    flag.map(str::to_owned).or_else(|| std::env::var(VARIABLE).ok())
+}
+
+/// Finds the endpoint of the store.
+///
+/// # Errors
+/// When none is named and none is running, or what is named is no address.
+pub fn find(flag: Option<&str>) -> Result<String, String> {
+    if let Some(url) = flag {
+        return checked(url, "--endpoint");
+    }
+    let look = Look::here();
+    if let Ok(url) = std::env::var(VARIABLE) {
+        if let Look::Running(running) = &look
+            && let Some(other) = running.store()
+            && !running.is_at(&url)
+        {
+            // A command may look for its store more than once.
+            static SAID: Once = Once::new();
+            SAID.call_once(|| {
+                output::say(&format!(
+                    "the store is {VARIABLE}={url}, not the `weir up` of this folder at {other}"
+                ));
+            });
+        }
+        return checked(&url, VARIABLE);
+    }
+    match look {
+        Look::Running(running) if running.dynamodb.is_empty() => Err(format!(
+            "the running `weir up` is on AWS: name its endpoint, --endpoint {}",
+            running.store().unwrap_or("https://dynamodb.REGION.amazonaws.com")
+        )),
+        Look::Running(running) => Ok(running.dynamodb),
+        Look::Ended(ended) => {
+            Err(format!("{}, or name a store with --endpoint URL", ended.has_ended()))
+        }
+        Look::Nothing => Err(
+            "no store is known: start `weir up` in this folder, or name one with --endpoint URL"
+                .to_owned(),
+        ),
+    }
+}
+
+/// Finds the endpoint of the store for a command that reads alone: also that of a `weir up` on AWS,
+/// which one that writes has to be told.
+///
+/// # Errors
+/// As `find`.
+pub fn find_to_read(flag: Option<&str>) -> Result<String, String> {
+    match Look::here() {
+        Look::Running(running) if named(flag).is_none() => {
+            running.store().map_or_else(|| find(flag), |url| Ok(url.to_owned()))
+        }
+        _ => find(flag),
+    }
+}
+
+/// An address as requests need it; `from` says where it was named.
+///
+/// # Errors
+/// When it lacks its scheme or its host.
+pub fn checked(url: &str, from: &str) -> Result<String, String> {
+    let rest = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://"));
+    match rest {
+        Some(rest) if !rest.trim_matches('/').is_empty() => Ok(url.to_owned()),
+        Some(_) => Err(format!("{from}: `{url}` has no host: write such as http://127.0.0.1:8000")),
+        None if url.is_empty() || url.contains("://") => {
+            Err(format!("{from}: `{url}` is no address: write such as http://127.0.0.1:8000"))
+        }
+        None => Err(format!("{from}: `{url}` has no scheme: write http://{url}")),
+    }
+}
+
+/// An answer over HTTP.
+pub struct Answer {
+    /// The status code.
+    pub status: StatusCode,
+    /// The headers.
+    pub headers: HeaderMap,
+    /// The body.
+    pub body: Bytes,
+}
+
+impl Answer {
+    /// Returns the value of a header, if the answer has it as text.
+    #[must_use]
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name).and_then(|value| value.to_str().ok())
+    }
+}
+
+/// Sends one request to an endpoint on this machine. `advice` ends the sentence that it does not answer.
+///
+/// # Errors
+/// When there is no answer within `limit`.
+pub async fn request(
+    (method, url): (Method, &str),
+    headers: &[(&str, &str)],
+    body: Bytes,
+    limit: Duration,
+    advice: &'static str,
+) -> Result<Answer, String> {
+    let client = HttpClient::builder(TokioExecutor::new()).build_http::<Full<Bytes>>();
+    let mut request = Request::builder().method(method).uri(url);
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    let request = request.body(Full::new(body)).map_err(|error| format!("`{url}`: {error}"))?;
+    let exchange = async {
+        let answer = client
+            .request(request)
+            .await
+            .map_err(|error| NoAnswer::with_advice(address_of(url), &error, advice).to_string())?;
+        let (head, body) = answer.into_parts();
+        let body = body.collect().await.map_err(|error| format!("`{url}`: {error}"))?;
+        Ok(Answer { status: head.status, headers: head.headers, body: body.to_bytes() })
+    };
+    tokio::time::timeout(limit, exchange)
+        .await
+        .map_err(|_| format!("`{url}` did not answer within {} s", limit.as_secs()))?
+}
+
+/// A URL without its path.
+fn address_of(url: &str) -> &str {
+    let host = url.find("://").map_or(0, |scheme| scheme + 3);
+    let path = url.get(host..).and_then(|rest| rest.find('/'));
+    path.and_then(|path| url.get(..host + path)).unwrap_or(url)
+}
+
+/// Sends a request to the admin endpoint of a store and gives the JSON of its answer.
+///
+/// # Errors
+/// When it does not answer, or refuses.
+pub async fn admin(
+    method: Method,
+    endpoint: &str,
+    path: &str,
+    body: &serde_json::Value,
+) -> Result<serde_json::Value, String> {
+    let url = format!("{}/_weir/{path}", endpoint.trim_end_matches('/'));
+    let body = if body.is_null() { Bytes::new() } else { Bytes::from(body.to_string()) };
+    let signed = keys::headers(endpoint, method.as_str(), &url, &body).await?;
+    let headers: Vec<(&str, &str)> =
+        signed.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    let answer = request((method, &url), &headers, body, ADMIN_TIMEOUT, IS_UP_RUNNING).await?;
+    let json: serde_json::Value = serde_json::from_slice(&answer.body).unwrap_or_default();
+    if answer.status.is_success() {
+        return Ok(json);
+    }
+    let text = |name: &str| json.get(name).and_then(|value| value.as_str());
+    // Who asks is verified before what is asked for, and refused in DynamoDB's form.
+    let code = text("__type").and_then(|name| name.rsplit('#').next());
+    Err(match (text("what"), text("instead"), code.zip(text("message"))) {
+        (Some(what), Some(instead), _) => format!("{what}; write instead: {instead}"),
+        (Some(what), None, _) => what.to_owned(),
+        (None, _, Some((code, message))) => format!("{code}: {message}{}", keys::advice(code)),
+        // Only the store of this project has these paths.
+        (None, _, None) => format!(
+            "`{endpoint}` is no store of `weir`: it answers {} to /_weir/{path}; name the one that `weir up` shows as `store`",
+            answer.status.as_u16()
+        ),
+    })
+}
+
+/// What the names of AWS's own hosts end with; those of partitions that are closed to the public are
+/// left out. Source: the endpoint rules of the AWS SDKs.
+const AWS_DOMAINS: [&str; 5] = [
+    ".amazonaws.com",
+    ".api.aws",
+    ".amazonaws.com.cn",
+    ".api.amazonwebservices.com.cn",
+    ".amazonaws.eu",
+];
+
+/// The host of an endpoint of AWS; none of any other one.
+fn aws_host(endpoint: &str) -> Option<&str> {
+    let host = endpoint.strip_prefix("https://")?.split(['/', ':']).next()?;
+    AWS_DOMAINS.iter().any(|domain| host.ends_with(domain)).then_some(host)
+}
+
+/// Whether an endpoint is one of AWS.
+pub fn is_on_aws(endpoint: &str) -> bool {
+    aws_host(endpoint).is_some()
+}
+
+/// The endpoint of the Streams API that belongs to an endpoint of DynamoDB: on AWS it has a name of
+/// its own, a local store answers both.
+fn streams_endpoint(endpoint: &str) -> String {
+    let Some(host) = aws_host(endpoint) else { return endpoint.to_owned() };
+    let parted = if host.contains(".api.") { "streams-dynamodb" } else { "streams.dynamodb" };
+    let of_service = |rest: &str| format!("https://{parted}{rest}");
+    match endpoint.strip_prefix("https://dynamodb") {
+        Some(rest) if rest.starts_with(['.', '-']) => of_service(rest),
+        _ => endpoint.to_owned(),
+    }
+}
+
+/// A client for an endpoint.
+pub fn client(endpoint: &str) -> aws_sdk_dynamodb::Client {
+    aws_sdk_dynamodb::Client::from_conf(config(endpoint, Absence::default()).build())
+}
+
+/// A client for an endpoint that waits for each answer no longer than this, and then asks again; and
+/// what it knows of whether somebody is there.
+pub fn client_with_limit(endpoint: &str, limit: Duration) -> (aws_sdk_dynamodb::Client, Absence) {
+    let absence = Absence::of(endpoint, limit);
+    let config = config(endpoint, absence.clone()).timeout_config(attempt_limit(limit));
+    (aws_sdk_dynamodb::Client::from_conf(config.build()), absence)
+}
+
+/// No attempt at a call takes longer than this.
+pub fn attempt_limit(limit: Duration) -> TimeoutConfig {
+    TimeoutConfig::builder().operation_attempt_timeout(limit).build()
+}
+
+fn config(endpoint: &str, absence: Absence) -> aws_sdk_dynamodb::config::Builder {
+    aws_sdk_dynamodb::Config::builder()
+        .behavior_version(BehaviorVersion::latest())
+        .region(Region::new(region(endpoint)))
+        .endpoint_url(endpoint)
+        .retry_config(retries::config())
+        .retry_classifier(absence)
+        .interceptor(NamesEndpoint(endpoint.to_owned()))
+        .credentials_provider(keys::of_endpoint(endpoint))
+}
+
+/// A client for the streams of an endpoint.
+pub fn streams_client(endpoint: &str) -> aws_sdk_dynamodbstreams::Client {
+    let config = aws_sdk_dynamodbstreams::Config::builder()
+        .behavior_version(BehaviorVersion::latest())
+        .region(Region::new(region(endpoint)))
+        .endpoint_url(streams_endpoint(endpoint))
+        .timeout_config(attempt_limit(ATTEMPT_MAX))
+        // Others read the same shards, and together they are throttled.
+        .retry_config(retries::config())
+        .retry_classifier(Absence::default())
+        .interceptor(NamesEndpoint(streams_endpoint(endpoint)))
+        .credentials_provider(keys::of_endpoint(endpoint))
+        .build();
+    aws_sdk_dynamodbstreams::Client::from_conf(config)
+}
+
+/// The region to sign for: that of an endpoint of AWS is in its name, as in
+/// `streams.dynamodb.eu-west-3.amazonaws.com` or `s3.dualstack.eu-west-3.amazonaws.com`.
+pub fn region(endpoint: &str) -> String {
+    let of_name = aws_host(endpoint).and_then(|host| host.split('.').find(|part| is_region(part)));
+    let of_environment =
+        || ["AWS_REGION", "AWS_DEFAULT_REGION"].iter().find_map(|name| std::env::var(name).ok());
+    of_name.map(str::to_owned).or_else(of_environment).unwrap_or_else(|| "us-east-1".to_owned())
+}
+
+/// Whether a part of a host's name is that of a region, such as `eu-west-3` or `us-gov-west-1`.
+fn is_region(part: &str) -> bool {
+    let words: Vec<&str> = part.split('-').collect();
+    let [area, middle @ .., number] = words.as_slice() else { return false };
+    let is_area = matches!(area.len(), 2 | 4) && area.bytes().all(|byte| byte.is_ascii_lowercase());
+    is_area && !middle.is_empty() && number.len() <= 2 && number.parse::<u8>().is_ok()
+}
+
+/// Below this nobody has advanced a store's clock in a way that lasts, as docs/replication.md says.
+const CLOCK_AHEAD_SECONDS: i64 = 10;
+
+/// The time of the store in epoch seconds: a local store's clock, or that of DynamoDB's answers, by
+/// which stream records are timed and items expire; this machine's when neither tells. The client is
+/// one for the same endpoint: whoever asks again and again has one that is connected.
+pub async fn store_seconds(endpoint: &str, client: &aws_sdk_dynamodb::Client) -> i64 {
+    let ask = async {
+        match ask_clock(endpoint).await {
+            Some(seconds) => Some(seconds),
+            None => server_date::seconds(client).await,
+        }
+    };
+    let asked = tokio::time::timeout(CLOCK_TIMEOUT, ask).await.ok().flatten();
+    asked.unwrap_or_else(|| {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
+    })
+}
+
+/// The clock of a local store in epoch seconds; none if the store has none to ask.
+pub async fn ask_clock(endpoint: &str) -> Option<i64> {
+    read_clock(endpoint).await.map(|clock| clock.now_ms / 1000)
+}
+
+/// What the clock of a local store shows.
+#[derive(Clone, Copy, Debug)]
+pub struct ClockReading {
+    /// Milliseconds since 1970.
+    pub now_ms: i64,
+    /// Whether it stands still.
+    pub is_frozen: bool,
+    /// Whether it is the store's only one: nodes of other processes have clocks of their own.
+    pub is_only_one: bool,
+}
+
+/// The clock of a local store; none if the store has none to ask.
+pub async fn read_clock(endpoint: &str) -> Option<ClockReading> {
+    let asked = admin(Method::GET, endpoint, "clock", &serde_json::Value::Null);
+    let json = tokio::time::timeout(CLOCK_TIMEOUT, asked).await.ok()?.ok()?;
+    let is = |name: &str| json.get(name).and_then(serde_json::Value::as_bool).unwrap_or(false);
+    let now_ms = json.get("now_ms")?.as_i64()?;
+    Some(ClockReading { now_ms, is_frozen: is("frozen"), is_only_one: is("only") })
+}
+
+/// How far a local store's clock is ahead of this machine's, and what it shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Advanced {
+    /// Seconds.
+    pub by: i64,
+    /// Seconds since 1970.
+    pub now: i64,
+}
+
+impl Advanced {
+    /// How far, in words: whole hours from two days on, else hours and minutes, or seconds.
+    pub fn words(self) -> String {
+        let (hours, minutes) = (self.by / 3600, self.by % 3600 / 60);
+        match (hours, minutes) {
+            (0, 0) => format!("{} s", self.by),
+            (0, minutes) => format!("{minutes} min"),
+            (1..48, 1..) => format!("{hours} h {minutes} min"),
+            (hours, _) => format!("{hours} h"),
+        }
+    }
+}
+
+/// How far a local store's clock was advanced; none if it was not, or the store has none to ask. One
+/// that is ahead by less than [`CLOCK_AHEAD_SECONDS`] may be slow to answer.
+pub async fn advanced(endpoint: &str) -> Option<Advanced> {
+    if endpoint.is_empty() {
+        return None;
+    }
+    let now = ask_clock(endpoint).await?;
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let by = now.saturating_sub(i64::try_from(since.as_secs()).unwrap_or(i64::MAX));
+    (by >= CLOCK_AHEAD_SECONDS).then_some(Advanced { by, now })
+}
+
+/// A client for an S3 endpoint. The address of a local one has no name to put a bucket before, so path
+/// style, which AWS understands as well.
+pub fn s3_client(endpoint: &str) -> aws_sdk_s3::Client {
+    let config = aws_sdk_s3::Config::builder()
+        .behavior_version(BehaviorVersion::latest())
+        .region(Region::new(region(endpoint)))
+        .endpoint_url(endpoint)
+        .force_path_style(true)
+        .interceptor(NamesEndpoint(endpoint.to_owned()))
+        .credentials_provider(keys::of_endpoint(endpoint))
+        .build();
+    aws_sdk_s3::Client::from_conf(config)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn how_far_a_clock_is_ahead_is_told_as_people_tell_it() {
+        for (by, expected) in [
+            (10, "10 s"),
+            (60, "1 min"),
+            (3_599, "59 min"),
+            (3_600, "1 h"),
+            (93_784, "26 h 3 min"),
+            (48 * 3_600 + 59, "48 h"),
+            (49 * 3_600 + 120, "49 h"),
+        ] {
+            assert_eq!(Advanced { by, now: 0 }.words(), expected);
+        }
+    }
+
+    #[test]
+    fn the_region_of_aws_is_in_the_name_of_its_endpoint() {
+        for (endpoint, expected) in [
+            ("https://dynamodb.eu-central-1.amazonaws.com", "eu-central-1"),
+            ("https://streams.dynamodb.eu-west-3.amazonaws.com/", "eu-west-3"),
+            ("https://dynamodb-fips.us-gov-west-1.amazonaws.com", "us-gov-west-1"),
+            ("https://123456789012.ddb.eu-west-1.amazonaws.com", "eu-west-1"),
+            ("https://vpce-1a2b-3c4d.dynamodb.eu-west-1.vpce.amazonaws.com", "eu-west-1"),
+            ("https://dynamodb.cn-north-1.amazonaws.com.cn", "cn-north-1"),
+            ("https://dynamodb.eusc-de-east-1.amazonaws.eu", "eusc-de-east-1"),
+            ("https://dynamodb.ap-southeast-2.api.aws", "ap-southeast-2"),
+            ("https://s3.eu-west-3.amazonaws.com", "eu-west-3"),
+            ("https://s3.dualstack.us-gov-west-1.amazonaws.com", "us-gov-west-1"),
+        ] {
+            assert_eq!(region(endpoint), expected, "{endpoint}");
+        }
+        assert!(is_on_aws("https://dynamodb.eu-west-3.amazonaws.com:443/x"));
+        for other in [
+            "http://127.0.0.1:8000",
+            "http://dynamodb.eu-west-3.amazonaws.com",
+            "https://dynamodb.eu-west-3.amazonaws.com.example.org",
+        ] {
+            assert!(!is_on_aws(other), "{other}");
+        }
+    }
+
+    #[test]
+    fn streams_have_an_endpoint_of_their_own_on_aws() {
+        for (endpoint, expected) in [
+            ("http://127.0.0.1:8000", "http://127.0.0.1:8000"),
+            (
+                "https://dynamodb.eu-west-3.amazonaws.com",
+                "https://streams.dynamodb.eu-west-3.amazonaws.com",
+            ),
+            (
+                "https://dynamodb-fips.us-east-1.amazonaws.com",
+                "https://streams.dynamodb-fips.us-east-1.amazonaws.com",
+            ),
+            (
+                "https://dynamodb.cn-north-1.amazonaws.com.cn",
+                "https://streams.dynamodb.cn-north-1.amazonaws.com.cn",
+            ),
+            ("https://dynamodb.us-east-1.api.aws", "https://streams-dynamodb.us-east-1.api.aws"),
+        ] {
+            assert_eq!(streams_endpoint(endpoint), expected, "{endpoint}");
+        }
+    }
+
+    #[test]
+    fn an_address_has_a_scheme_and_a_host() {
+        for (url, instead) in [
+            ("http://127.0.0.1:8000", None),
+            ("https://dynamodb.eu-west-1.amazonaws.com/", None),
+            ("localhost:18100", Some("has no scheme: write http://localhost:18100")),
+            ("127.0.0.1:8000", Some("has no scheme: write http://127.0.0.1:8000")),
+            ("ftp://127.0.0.1", Some("is no address")),
+            ("http://", Some("has no host")),
+            ("", Some("is no address")),
+        ] {
+            match (checked(url, "--endpoint"), instead) {
+                (Ok(found), None) => assert_eq!(found, url),
+                (Err(said), Some(part)) => assert!(said.contains(part), "{url}: {said}"),
+                (found, _) => panic!("{url}: {found:?}"),
+            }
+        }
+        assert_eq!(address_of("http://127.0.0.1:8000/_weir/clock"), "http://127.0.0.1:8000");
+        assert_eq!(address_of("http://127.0.0.1:8000"), "http://127.0.0.1:8000");
+    }
+}

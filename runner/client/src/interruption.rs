@@ -1,0 +1,355 @@
+//! What Ctrl-C and SIGTERM do to a verb, the same for all of them.
+//!
+//! A verb that takes long ends with how far it got and how to resume, and with the exit code that a
+//! shell expects of a process that a signal ended. `NATURES` has an entry for every verb; a test
+//! compares it with the command line. What a verb has written by then stays, so each of the long ones
+//! can be run again: its sentence says what that does.
+
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use indicatif::ProgressBar;
+use tokio::sync::oneshot;
+
+use crate::exit::Exit;
+use crate::output::say;
+
+/// How long a verb may take to end after the signal, before the process ends without it: work that
+/// does not wait for anything cannot be stopped.
+const ENDING_MAX: Duration = Duration::from_secs(5);
+
+/// What asked the process to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Signal {
+    /// Ctrl-C.
+    Interrupt,
+    /// SIGTERM.
+    Terminate,
+}
+
+impl Signal {
+    /// The exit code of a process that the signal ended: 128 and the signal's number, as shells have it.
+    #[must_use]
+    pub fn exit_code(self) -> u8 {
+        match self {
+            Self::Interrupt => 130,
+            Self::Terminate => 143,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Interrupt => "interrupted",
+            Self::Terminate => "terminated",
+        }
+    }
+}
+
+impl From<Signal> for ExitCode {
+    fn from(signal: Signal) -> Self {
+        Self::from(signal.exit_code())
+    }
+}
+
+/// The exit code of the first signal; 0 before it.
+static RECEIVED: AtomicU8 = AtomicU8::new(0);
+
+/// Resolves when the process is asked to end.
+pub async fn requested() -> Signal {
+    use tokio::signal::unix::{SignalKind, signal};
+    let of = async |kind: SignalKind, meant: Signal| {
+        match signal(kind) {
+            Ok(mut listener) => {
+                listener.recv().await;
+            }
+            Err(_) => std::future::pending().await,
+        }
+        meant
+    };
+    let signal = tokio::select! {
+        signal = of(SignalKind::interrupt(), Signal::Interrupt) => signal,
+        signal = of(SignalKind::terminate(), Signal::Terminate) => signal,
+    };
+    let _ = RECEIVED.compare_exchange(0, signal.exit_code(), Ordering::SeqCst, Ordering::SeqCst);
+    signal
+}
+
+/// The signal that the process has received, if any.
+fn received() -> Option<Signal> {
+    let code = RECEIVED.load(Ordering::SeqCst);
+    [Signal::Interrupt, Signal::Terminate].into_iter().find(|signal| signal.exit_code() == code)
+}
+
+/// How far a verb got.
+enum Reached {
+    Text(String),
+    Bar(ProgressBar, &'static str),
+}
+
+static REACHED: Mutex<Option<Reached>> = Mutex::new(None);
+
+fn set_reached(reached: Reached) {
+    *REACHED.lock().unwrap_or_else(PoisonError::into_inner) = Some(reached);
+}
+
+/// Says how far the verb got, for a signal that comes from now on.
+pub fn reached(text: String) {
+    set_reached(Reached::Text(text));
+}
+
+/// Has a progress bar say how far the verb got: by its message, and by its position if that has a unit.
+pub fn follow(bar: &ProgressBar, unit: &'static str) {
+    set_reached(Reached::Bar(bar.clone(), unit));
+}
+
+fn text_of(reached: &Reached) -> String {
+    match reached {
+        Reached::Text(text) => text.clone(),
+        Reached::Bar(bar, unit) => {
+            let (message, position) = (bar.message(), bar.position());
+            let position = match bar.length() {
+                _ if unit.is_empty() => return message,
+                Some(length) => format!("{position} of {length} {unit}"),
+                None => format!("{position} {unit}"),
+            };
+            if message.is_empty() { position } else { format!("{message}: {position}") }
+        }
+    }
+}
+
+/// What a verb is, for a signal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Nature {
+    /// It ends within seconds, or reads only.
+    Short,
+    /// It shows what happens until it is interrupted.
+    Endless,
+    /// It ends in an order of its own, and says what is left.
+    Orderly,
+    /// It takes long; how to resume it.
+    Long(&'static str),
+}
+
+use Nature::{Endless, Long, Orderly, Short};
+
+/// Every verb, by its words.
+pub const NATURES: &[(&str, Nature)] = &[
+    ("demo", Long("run `weir demo` again: it begins anew")),
+    ("up", Orderly),
+    ("check", Short),
+    (
+        "load",
+        Long(
+            "run the same command again: an item is put again, and a line that was counted is not counted twice",
+        ),
+    ),
+    ("streams ls", Short),
+    ("streams shards", Short),
+    ("streams tail", Endless),
+    ("streams explain", Short),
+    (
+        "streams redrive",
+        Long(
+            "run the same command again: the function may have done some of the records, which changes nothing the second time",
+        ),
+    ),
+    ("clock show", Short),
+    ("clock freeze", Short),
+    ("clock advance", Short),
+    ("clock resume", Short),
+    ("ttl sweep", Long("run the same command again: it deletes what is left")),
+    ("partitions show", Short),
+    ("partitions hot", Short),
+    ("partitions split", Short),
+    ("invoke", Short),
+    ("logs", Endless),
+    ("status", Short),
+    ("archive ls", Short),
+    ("archive cat", Short),
+    ("archive get", Short),
+    ("archive query", Short),
+    ("archive ddl", Short),
+    ("archive check", Long("nothing was changed; run the same command again")),
+    (
+        "archive restore",
+        Long(
+            "run the same command again: an item that was restored is as it would be, and is not put twice",
+        ),
+    ),
+    (
+        "archive compact",
+        Long(
+            "the function ends the part that it has begun; run the same command again for the others",
+        ),
+    ),
+    (
+        "archive erase",
+        Long(
+            "the function ends the part that it has begun, and the receipt of the earlier parts is kept; run the same command again for the others",
+        ),
+    ),
+    ("counters read", Short),
+    ("counters fold", Long("run the same command again: it moves the slots that are left")),
+    ("counters vote", Short),
+    ("counters recount", Long("run the same command again: a repair is made whole or not at all")),
+    (
+        "counters generate",
+        Long(
+            "the votes that were cast stay counted, and without --ballots another run adds all of its votes to them; --prefix names other counters",
+        ),
+    ),
+    ("versions ls", Short),
+    ("versions get", Short),
+    ("versions diff", Short),
+    ("versions restore", Short),
+    (
+        "versions backfill",
+        Long("run the same command again: it leaves every history that there is as it is"),
+    ),
+    ("versions check", Long("nothing was changed; run the same command again")),
+    ("migrate plan", Long("nothing was changed; run the same command again")),
+    ("migrate start", Orderly),
+    ("migrate work", Orderly),
+    ("migrate status", Short),
+    ("migrate watch", Endless),
+    ("migrate wait", Long("nothing was changed; run the same command again to wait on")),
+    ("migrate pause", Short),
+    ("migrate resume", Short),
+    ("migrate throttle", Short),
+    (
+        "migrate verify",
+        Long(
+            "the workers end the comparison, and `weir migrate status` shows how far it is; run the same command again for its result",
+        ),
+    ),
+    ("migrate cutover", Orderly),
+    ("migrate revert", Orderly),
+    (
+        "migrate complete",
+        Long(
+            "the workers go on, and `weir migrate status` shows how far they are; run the same command again to end it",
+        ),
+    ),
+    ("migrate abort", Long("run the same command again: it goes on where it stopped")),
+    ("migrate document", Short),
+    ("migrate list", Short),
+    ("migrate journal", Short),
+    ("editions ls", Short),
+    (
+        "editions prepare",
+        Long(
+            "the edition stays `preparing` and is never published; run the same command again for another one, and `weir editions prune` removes this one",
+        ),
+    ),
+    ("editions check", Long("nothing was changed; run the same command again")),
+    ("editions publish", Short),
+    ("editions rollback", Short),
+    ("editions get", Short),
+    ("editions dump", Short),
+    ("editions prune", Long("run the same command again: it removes what is left")),
+    ("fan-out check", Short),
+    ("fan-out jobs", Short),
+    ("fan-out status", Short),
+    ("fan-out prune", Long("run the same command again: it removes what is left")),
+    ("fan-out repair", Long("run the same command again: a copy that is right stays as it is")),
+    (
+        "bench",
+        Long("tables named weir-bench-… may be left: delete them, and run the same command again"),
+    ),
+    ("doctor", Short),
+    ("completions", Short),
+];
+
+/// What the verb of these words is. A test holds that each is in the list.
+pub fn nature_of(verb: &str) -> Nature {
+    NATURES.iter().find(|(words, _)| *words == verb).map_or(Short, |(_, nature)| *nature)
+}
+
+/// What is said of a verb that a signal has ended; nothing of one that has no other end.
+fn farewell(signal: Signal, nature: Nature, reached: Option<&Reached>) -> Option<String> {
+    let resume = match nature {
+        Endless | Orderly => return None,
+        Short => None,
+        Long(resume) => Some(resume),
+    };
+    let reached = reached.map(text_of).filter(|text| !text.is_empty());
+    let head = match reached {
+        Some(reached) => format!("{}: {reached}", signal.name()),
+        None => signal.name().to_owned(),
+    };
+    Some(resume.map_or(head.clone(), |resume| format!("{head}; {resume}")))
+}
+
+/// Carries out a verb until it has ended or a signal comes. A verb that ends in an order of its own
+/// hears of the signal itself.
+///
+/// # Errors
+/// Why the verb failed.
+pub async fn or_end(
+    nature: Nature,
+    work: impl Future<Output = Result<Exit, String>>,
+) -> Result<Exit, String> {
+    if nature == Orderly {
+        return match (work.await, received()) {
+            (Err(problem), Some(signal)) => {
+                say(&format!("error: {problem}"));
+                Ok(Exit::Interrupted(signal))
+            }
+            (ended, _) => ended,
+        };
+    }
+    let (tell, told) = oneshot::channel();
+    let watch = tokio::spawn(async move {
+        let signal = requested().await;
+        let text = {
+            let reached = REACHED.lock().unwrap_or_else(PoisonError::into_inner);
+            farewell(signal, nature, reached.as_ref())
+        };
+        if let Some(text) = text {
+            say(&text);
+        }
+        let _ = tell.send(signal);
+        tokio::select! {
+            () = tokio::time::sleep(ENDING_MAX) => {}
+            _ = requested() => {}
+        }
+        std::process::exit(i32::from(signal.exit_code()));
+    });
+    tokio::select! {
+        ended = work => {
+            watch.abort();
+            ended
+        }
+        Ok(signal) = told => Ok(Exit::Interrupted(signal)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_signal_ends_a_long_verb_with_how_far_it_got_and_how_to_resume() {
+        let bar = ProgressBar::hidden();
+        bar.set_length(9);
+        let message = Reached::Bar(bar.clone(), "");
+        let position = Reached::Bar(bar.clone(), "items");
+        bar.inc(4);
+        assert_eq!(text_of(&position), "4 of 9 items");
+        bar.set_message("7 slots folded");
+        assert_eq!(text_of(&position), "7 slots folded: 4 of 9 items");
+        let of = |nature, reached| farewell(Signal::Interrupt, nature, reached);
+        let long = Long("run it again");
+        assert_eq!(
+            of(long, Some(&message)).as_deref(),
+            Some("interrupted: 7 slots folded; run it again")
+        );
+        assert_eq!(of(long, None).as_deref(), Some("interrupted; run it again"));
+        assert_eq!(of(Short, None).as_deref(), Some("interrupted"));
+        assert_eq!(of(Endless, Some(&message)), None);
+        let terminated = farewell(Signal::Terminate, long, None);
+        assert_eq!(terminated.as_deref(), Some("terminated; run it again"));
+    }
+}

@@ -1,0 +1,169 @@
+//! The keys that requests are signed with: a person's own, or some that open nothing.
+//!
+//! Own keys are for AWS alone, unless WEIR_KEYS says that the endpoint verifies them too, as
+//! `local-store --access-keys` does. Which endpoint that is, is `endpoint`'s business.
+
+use std::ffi::OsStr;
+use std::time::SystemTime;
+
+use aws_config::Region;
+use aws_config::default_provider::credentials::DefaultCredentialsChain;
+use aws_credential_types::Credentials;
+use aws_credential_types::provider::{ProvideCredentials, SharedCredentialsProvider, future};
+use aws_sigv4::http_request::{SignableBody, SignableRequest, SigningSettings, sign};
+use aws_sigv4::sign::v4;
+
+use crate::endpoint::{is_on_aws, region};
+use crate::sdk_error::innermost;
+
+/// Any credentials are accepted by a local store; these say so.
+const ACCESS_KEY: &str = "local";
+const SECRET_KEY: &str = "local";
+/// Says whose keys sign requests to an endpoint that is not on AWS.
+const VARIABLE: &str = "WEIR_KEYS";
+/// Its only value.
+const OWN: &str = "own";
+
+/// Checks what the environment says of keys.
+///
+/// # Errors
+/// When it says what is not understood.
+pub fn check_environment() -> Result<(), String> {
+    is_own(std::env::var_os(VARIABLE).as_deref()).map(drop)
+}
+
+/// Whether own keys are wanted everywhere.
+fn is_own(said: Option<&OsStr>) -> Result<bool, String> {
+    match said {
+        Some(value) if value == OWN => Ok(true),
+        Some(value) if !value.is_empty() => Err(format!(
+            "{VARIABLE}={}: write {OWN}, which signs with the keys that AWS tools find, or leave it out",
+            value.display()
+        )),
+        _ => Ok(false),
+    }
+}
+
+/// Whether requests to an endpoint are signed with a person's own keys.
+pub fn are_own(endpoint: &str) -> bool {
+    is_on_aws(endpoint) || is_own(std::env::var_os(VARIABLE).as_deref()) == Ok(true)
+}
+
+/// What helps when an endpoint refuses a signature; nothing when own keys are in use everywhere.
+pub fn advice(code: &str) -> &'static str {
+    let is_of_keys = matches!(
+        code,
+        "UnrecognizedClientException"
+            | "InvalidSignatureException"
+            | "MissingAuthenticationTokenException"
+    );
+    let own = is_own(std::env::var_os(VARIABLE).as_deref()) == Ok(true);
+    if is_of_keys && !own {
+        " (a store that verifies keys and is not on AWS needs WEIR_KEYS=own in the environment)"
+    } else {
+        ""
+    }
+}
+
+/// The keys to sign with, found as every SDK does: in the environment, a profile, or from the machine.
+/// A local store needs none, and real ones must not be sent to it by accident.
+pub fn of_endpoint(endpoint: &str) -> SharedCredentialsProvider {
+    match are_own(endpoint) {
+        true => SharedCredentialsProvider::new(DefaultKeys::of_region(region(endpoint))),
+        false => {
+            SharedCredentialsProvider::new(Credentials::from_keys(ACCESS_KEY, SECRET_KEY, None))
+        }
+    }
+}
+
+/// The SDK's own chain of providers, made when keys are needed first: making it takes a runtime.
+#[derive(Debug)]
+struct DefaultKeys {
+    /// Said, so that nobody asks the machine's metadata for it, which a laptop does not have.
+    region: String,
+    chain: tokio::sync::OnceCell<DefaultCredentialsChain>,
+}
+
+impl DefaultKeys {
+    fn of_region(region: String) -> Self {
+        Self { region, chain: tokio::sync::OnceCell::new() }
+    }
+}
+
+impl ProvideCredentials for DefaultKeys {
+    fn provide_credentials<'a>(&'a self) -> future::ProvideCredentials<'a>
+    where
+        Self: 'a,
+    {
+        future::ProvideCredentials::new(async {
+            let region = Region::new(self.region.clone());
+            let made = || DefaultCredentialsChain::builder().region(region).build();
+            self.chain.get_or_init(made).await.provide_credentials().await
+        })
+    }
+}
+
+/// Returns the credentials that this process finds for an endpoint on AWS.
+///
+/// # Errors
+/// When none are found.
+pub async fn own(endpoint: &str) -> Result<Credentials, String> {
+    of_endpoint(endpoint).provide_credentials().await.map_err(|error| {
+        format!(
+            "there are no AWS credentials for `{endpoint}`: set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY ({})",
+            innermost(&error)
+        )
+    })
+}
+
+/// The headers that sign a request which no SDK makes; none to an endpoint that takes any keys.
+///
+/// # Errors
+/// When no key is found, or the address is none.
+pub async fn headers(
+    endpoint: &str,
+    method: &str,
+    url: &str,
+    body: &[u8],
+) -> Result<Vec<(String, String)>, String> {
+    if !are_own(endpoint) {
+        return Ok(Vec::new());
+    }
+    let failed = |reason: String| format!("cannot sign the request to `{url}`: {reason}");
+    let identity = own(endpoint).await?.into();
+    let region = region(endpoint);
+    let parameters = v4::SigningParams::builder()
+        .identity(&identity)
+        .region(&region)
+        .name("dynamodb")
+        .time(SystemTime::now())
+        .settings(SigningSettings::default())
+        .build()
+        .map_err(|error| failed(error.to_string()))?;
+    let request = SignableRequest::new(method, url, [].into_iter(), SignableBody::Bytes(body));
+    let request = request.map_err(|error| failed(error.to_string()))?;
+    let signed = sign(request, &parameters.into()).map_err(|error| failed(error.to_string()))?;
+    let (instructions, _) = signed.into_parts();
+    Ok(instructions.headers().map(|(name, value)| (name.to_owned(), value.to_owned())).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn no_keys_of_a_person_go_to_a_local_store() {
+        let local = "http://127.0.0.1:8000";
+        assert!(!are_own(local) && are_own("https://dynamodb.eu-west-3.amazonaws.com"));
+        assert_eq!(headers(local, "GET", local, b"").await, Ok(Vec::new()));
+    }
+
+    #[test]
+    fn the_environment_says_own_or_nothing() {
+        assert_eq!(is_own(None), Ok(false));
+        assert_eq!(is_own(Some(OsStr::new(""))), Ok(false));
+        assert_eq!(is_own(Some(OsStr::new("own"))), Ok(true));
+        let said = is_own(Some(OsStr::new("aws"))).unwrap_err();
+        assert!(said.starts_with("WEIR_KEYS=aws: write own"), "{said}");
+    }
+}

@@ -1,0 +1,25 @@
+//! Connects commands to a DynamoDB and to the running `weir up`, and to the person who typed them.
+//!
+//! - the connection: `endpoint`, `keys`, `retries`, `server_date`, `running`;
+//! - what it answers: `sdk_error`, `attribute`, `table_description`, `shards`, `stream_page`, `contention`;
+//! - what a command says: `output`, `exit`, `interruption`.
+//!
+//! It knows no verb, and does not depend on the local runtime.
+
+pub mod attribute;
+pub mod contention;
+pub mod endpoint;
+pub mod exit;
+pub mod interruption;
+pub mod invocation;
+pub mod keys;
+pub mod output;
+pub mod partitions;
+pub mod plain_http;
+pub mod retries;
+pub mod running;
+pub mod sdk_error;
+pub mod server_date;
+pub mod shards;
+pub mod stream_page;
+pub mod table_description;

@@ -1,0 +1,143 @@
+//! How data is written to standard output: a table for people, JSON for programs.
+//!
+//! What the data is, each command decides. There is no colour, so there is none to switch off.
+
+use std::io::{self, Write};
+
+use clap::ValueEnum;
+use serde_json::Value;
+pub use template::diagnostic::counted;
+
+/// How data is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Output {
+    /// For people
+    #[default]
+    #[value(alias = "text")]
+    Table,
+    /// One JSON document
+    Json,
+    /// One JSON object on each line
+    Ndjson,
+}
+
+/// Writes text to standard output. Whoever reads may stop reading (`| head`): then the process
+/// ends, as other tools do.
+pub fn show(text: &str) {
+    let mut out = io::stdout().lock();
+    let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    if written.is_err() {
+        std::process::exit(0);
+    }
+}
+
+/// Says something to a person, on standard error.
+#[expect(clippy::print_stderr, reason = "this is the one place that speaks to a person")]
+pub fn say(text: &str) {
+    eprintln!("{text}");
+}
+
+/// A text as one word of a command line that a shell reads.
+#[must_use]
+pub fn shell_word(text: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/.:_-+,=@%".contains(c);
+    if !text.is_empty() && text.chars().all(is_plain) {
+        return text.to_owned();
+    }
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
+
+/// Says which command comes next, on standard error.
+pub fn next(commands: &[(&str, &str)]) {
+    // `cargo run` sets this. Who started `weir` so may have it nowhere else.
+    let by_cargo = std::env::var_os("CARGO").is_some();
+    for (index, (command, why)) in commands.iter().enumerate() {
+        let head = if index == 0 { "Next" } else { "    " };
+        let command = as_started(command, by_cargo);
+        say(&format!("{head}  {command:<45}  {why}"));
+    }
+}
+
+/// A command of `weir` as somebody would type it who started this one in the same way.
+fn as_started(command: &str, by_cargo: bool) -> String {
+    match command.strip_prefix("weir ") {
+        Some(rest) if by_cargo => format!("cargo run -- {rest}"),
+        _ => command.to_owned(),
+    }
+}
+
+/// Writes rows, of which each has a cell for each heading; for programs, one object for each row
+/// with the headings as names.
+pub fn rows(output: Output, headings: &[&str], rows: &[Vec<Value>]) {
+    let objects = rows.iter().map(|row| {
+        let members = headings.iter().zip(row);
+        Value::Object(
+            members.map(|(name, value)| ((*name).replace(' ', "_"), value.clone())).collect(),
+        )
+    });
+    match output {
+        Output::Table => show(&table(headings, rows)),
+        Output::Json => show(&format!("{}\n", Value::Array(objects.collect()))),
+        Output::Ndjson => objects.for_each(|object| show(&format!("{object}\n"))),
+    }
+}
+
+fn table(headings: &[&str], rows: &[Vec<Value>]) -> String {
+    let heading_cells: Vec<String> = headings.iter().map(|text| (*text).to_owned()).collect();
+    let cells: Vec<Vec<String>> = std::iter::once(heading_cells)
+        .chain(rows.iter().map(|row| row.iter().map(cell).collect()))
+        .collect();
+    let widths: Vec<usize> = (0..headings.len())
+        .map(|column| {
+            let lengths = cells.iter().filter_map(|row| row.get(column));
+            lengths.map(|cell| cell.chars().count()).max().unwrap_or(0)
+        })
+        .collect();
+    let mut text = String::new();
+    for row in &cells {
+        let padded: Vec<String> =
+            row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
+        text.push_str(padded.join("  ").trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+fn cell(value: &Value) -> String {
+    match value {
+        Value::Null => "-".to_owned(),
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_shell_reads_one_word() {
+        for (text, word) in [
+            ("aws/lambda/F/x-1.json", "aws/lambda/F/x-1.json"),
+            ("my data/x", "'my data/x'"),
+            ("it's", r"'it'\''s'"),
+            ("", "''"),
+        ] {
+            assert_eq!(shell_word(text), word);
+        }
+    }
+
+    #[test]
+    fn next_commands_can_be_typed_as_they_are() {
+        assert_eq!(as_started("weir up", false), "weir up");
+        assert_eq!(as_started("weir up --port 0", true), "cargo run -- up --port 0");
+        assert_eq!(as_started("duckdb", true), "duckdb");
+    }
+
+    #[test]
+    fn columns_are_as_wide_as_their_widest_cell() {
+        let rows = [vec![json!("votes"), json!(3)], vec![json!("m"), Value::Null]];
+        assert_eq!(table(&["table", "shards"], &rows), "table  shards\nvotes  3\nm      -\n");
+    }
+}

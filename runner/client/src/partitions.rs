@@ -1,0 +1,58 @@
+//! A table's partitions, over the admin endpoint of the local store.
+//!
+//! A real DynamoDB has no such endpoint.
+
+use http::Method;
+use mapping::mix;
+use serde_json::{Value, json};
+
+use crate::endpoint;
+
+/// Returns the description of the partitions of `table`, as the store's admin endpoint gives it.
+///
+/// # Errors
+/// When the store does not answer or has no such table.
+pub async fn describe(endpoint: &str, table: &str) -> Result<Value, String> {
+    endpoint::admin(Method::GET, endpoint, &format!("partitions/{table}"), &Value::Null).await
+}
+
+/// Splits a partition of `table` as `request` says.
+///
+/// # Errors
+/// When the store does not answer or refuses the split.
+pub async fn split(endpoint: &str, table: &str, request: &Value) -> Result<Value, String> {
+    let path = format!("partitions/{table}/split");
+    endpoint::admin(Method::POST, endpoint, &path, request).await
+}
+
+/// Splits a partition of `table` at a token; `draw` decides which and where. Returns false if there
+/// was none to split.
+///
+/// # Errors
+/// When the store does not answer or refuses the split.
+pub async fn split_somewhere(endpoint: &str, table: &str, draw: u64) -> Result<bool, String> {
+    let described = describe(endpoint, table).await?;
+    let partitions = members(&described, "/partitions");
+    let count = u64::try_from(partitions.len()).unwrap_or(u64::MAX).max(1);
+    let chosen = usize::try_from(draw % count).unwrap_or(0);
+    let Some(partition) = partitions.get(chosen) else { return Ok(false) };
+    let token = |name: &str| {
+        partition.get(name).and_then(Value::as_str).and_then(|text| text.parse::<u64>().ok())
+    };
+    let (Some(first), Some(last)) = (token("first_token"), token("last_token")) else {
+        return Ok(false);
+    };
+    if first == last {
+        return Ok(false);
+    }
+    let at = first + 1 + mix(draw) % (last - first);
+    let number = partition.get("number").cloned().unwrap_or_default();
+    split(endpoint, table, &json!({ "partition": number, "at": at.to_string() })).await?;
+    Ok(true)
+}
+
+/// Returns the array that `pointer` names; an empty one if it is absent.
+#[must_use]
+pub fn members<'a>(described: &'a Value, pointer: &str) -> &'a [Value] {
+    described.pointer(pointer).and_then(Value::as_array).map_or(&[], Vec::as_slice)
+}

@@ -1,0 +1,247 @@
+//! How often a request to DynamoDB is made again: patiently while a store refuses it for the moment,
+//! and not for long while nobody answers.
+//!
+//! The SDK's own three attempts end within a second or two, which a table that is throttled for a
+//! moment outlasts; a long command would end with it. It decides nothing about what a request means.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use aws_sdk_dynamodb::config::retry::RetryConfig;
+use aws_smithy_runtime_api::client::interceptors::context::InterceptorContext;
+use aws_smithy_runtime_api::client::retries::classifiers::{
+    ClassifyRetry, RetryAction, RetryClassifierPriority,
+};
+
+use crate::output::say;
+
+/// Attempts of a request, the first one included: with the pauses below about a quarter of a minute,
+/// and never more than half a one.
+const ATTEMPTS_MAX: u32 = 10;
+/// The first pause; each is twice as long as the one before, by chance less.
+const FIRST_PAUSE: Duration = Duration::from_millis(200);
+/// The longest pause.
+const PAUSE_MAX: Duration = Duration::from_secs(5);
+/// How long nobody may answer: a store that is started again is there within this time, and who
+/// named a wrong address wants to know.
+const ABSENCE_MAX: Duration = Duration::from_secs(2);
+
+/// The attempts and pauses.
+pub fn config() -> RetryConfig {
+    RetryConfig::standard()
+        .with_max_attempts(ATTEMPTS_MAX)
+        .with_initial_backoff(FIRST_PAUSE)
+        .with_max_backoff(PAUSE_MAX)
+}
+
+/// How an attempt ended, as far as that tells whether somebody is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Heard {
+    /// An answer, whatever it says.
+    Answer,
+    /// Nobody took the connection.
+    Nobody,
+    /// The connection was taken, and nothing came.
+    Nothing,
+}
+
+/// Ends the attempts when nobody has answered any request of a client for [`ABSENCE_MAX`], and tells a
+/// person when somebody is there who says nothing. All that have one of these know the same.
+#[derive(Clone, Debug, Default)]
+pub struct Absence(Arc<Mutex<Known>>);
+
+#[derive(Debug, Default)]
+struct Known {
+    /// Who is asked, for people, and how long an attempt waits for the answer; none where nobody is told.
+    asked: Option<(String, Duration)>,
+    /// Since when nobody has taken a connection.
+    away: Option<Instant>,
+    /// Since when connections are taken and nothing comes.
+    silent: Option<Instant>,
+    is_told: bool,
+    /// How long nothing may come before a call is given up; none: as long as its attempts last.
+    silence_max: Option<Duration>,
+    /// Attempts that got no answer.
+    unanswered: u64,
+}
+
+impl Absence {
+    /// That of an endpoint where an attempt waits so long for its answer.
+    pub fn of(endpoint: &str, attempt: Duration) -> Self {
+        let asked = Some((endpoint.to_owned(), attempt));
+        Self(Arc::new(Mutex::new(Known { asked, ..Known::default() })))
+    }
+
+    /// Calls are given up once nothing has come for so long.
+    pub fn bound(&self, silence_max: Duration) {
+        self.known().silence_max = Some(silence_max);
+    }
+
+    /// Whether the last attempt waited for an answer in vain.
+    pub fn is_silent(&self) -> bool {
+        self.known().silent.is_some()
+    }
+
+    /// How many attempts got no answer so far.
+    pub fn unanswered(&self) -> u64 {
+        self.known().unanswered
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn judge(&self, heard: Heard, now: Instant) -> RetryAction {
+        let mut known = self.known();
+        match heard {
+            Heard::Answer => {
+                (known.away, known.silent, known.is_told) = (None, None, false);
+                RetryAction::NoActionIndicated
+            }
+            Heard::Nobody => {
+                known.unanswered += 1;
+                let first = *known.away.get_or_insert(now);
+                known.silent = None;
+                forbidden_if(now.duration_since(first) > ABSENCE_MAX)
+            }
+            Heard::Nothing => {
+                known.unanswered += 1;
+                let Some((endpoint, attempt)) = known.asked.clone() else {
+                    return RetryAction::NoActionIndicated;
+                };
+                let begun = now.checked_sub(attempt).unwrap_or(now);
+                let silence = now.duration_since(*known.silent.get_or_insert(begun));
+                if !known.is_told {
+                    known.is_told = true;
+                    let seconds = silence.as_secs();
+                    say(&format!("`{endpoint}` has not answered for {seconds} s"));
+                }
+                forbidden_if(known.silence_max.is_some_and(|most| silence >= most))
+            }
+        }
+    }
+}
+
+fn forbidden_if(is_over: bool) -> RetryAction {
+    if is_over { RetryAction::RetryForbidden } else { RetryAction::NoActionIndicated }
+}
+
+impl ClassifyRetry for Absence {
+    fn classify_retry(&self, context: &InterceptorContext) -> RetryAction {
+        let heard = match context.output_or_error() {
+            Some(Err(error)) if error.is_connector_error() => Heard::Nobody,
+            Some(Err(error)) if error.is_timeout_error() => Heard::Nothing,
+            Some(Ok(_) | Err(_)) | None => Heard::Answer,
+        };
+        self.judge(heard, Instant::now())
+    }
+
+    fn name(&self) -> &'static str {
+        "absence"
+    }
+
+    fn priority(&self) -> RetryClassifierPriority {
+        RetryClassifierPriority::run_after(RetryClassifierPriority::transient_error_classifier())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use futures::FutureExt as _;
+
+    use super::*;
+    use crate::endpoint::{client, client_with_limit, streams_client};
+    use testing::proxy::{self, refusal};
+    use testing::store::TestStore;
+
+    #[test]
+    fn who_does_not_answer_is_asked_for_two_seconds() {
+        let (absence, begun) = (Absence::default(), Instant::now());
+        let at =
+            |heard, milliseconds| absence.judge(heard, begun + Duration::from_millis(milliseconds));
+        let (nobody, answer) = (Heard::Nobody, Heard::Answer);
+        assert_eq!(at(nobody, 0), RetryAction::NoActionIndicated);
+        assert_eq!(at(nobody, 2_000), RetryAction::NoActionIndicated);
+        assert_eq!(at(nobody, 2_001), RetryAction::RetryForbidden);
+        assert_eq!(at(answer, 2_500), RetryAction::NoActionIndicated);
+        assert_eq!(at(nobody, 9_000), RetryAction::NoActionIndicated, "it was there meanwhile");
+        assert_eq!(at(nobody, 11_001), RetryAction::RetryForbidden);
+        assert_eq!(absence.unanswered(), 5);
+    }
+
+    #[test]
+    fn who_says_nothing_is_asked_for_as_long_as_a_command_may_take() {
+        let absence = Absence::of("http://127.0.0.1:1", Duration::from_secs(10));
+        let begun = Instant::now();
+        let at = |heard, seconds| absence.judge(heard, begun + Duration::from_secs(seconds));
+        for seconds in [10, 20, 100] {
+            assert_eq!(at(Heard::Nothing, seconds), RetryAction::NoActionIndicated);
+        }
+        assert!(absence.is_silent());
+        at(Heard::Answer, 100);
+        assert!(!absence.is_silent());
+        // Those who share it are bounded together.
+        absence.clone().bound(Duration::from_secs(15));
+        assert_eq!(at(Heard::Nothing, 110), RetryAction::NoActionIndicated);
+        assert_eq!(at(Heard::Nothing, 120), RetryAction::RetryForbidden);
+        assert_eq!(absence.unanswered(), 5);
+    }
+
+    #[tokio::test]
+    async fn a_client_knows_whether_it_is_answered() {
+        // Connections are taken by the system, and nobody says anything.
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let (client, absence) = client_with_limit(&url, Duration::from_millis(20));
+        absence.bound(Duration::ZERO);
+        let problem = client.list_tables().send().await.unwrap_err();
+        assert!(problem.as_service_error().is_none(), "{problem:?}");
+        assert!(absence.is_silent());
+        assert_eq!(absence.unanswered(), 1);
+
+        let store = TestStore::open().await;
+        let (client, absence) = client_with_limit(&store.url, Duration::from_secs(600));
+        absence.judge(Heard::Nothing, Instant::now());
+        assert!(absence.is_silent());
+        client.list_tables().send().await.unwrap();
+        assert!(!absence.is_silent());
+    }
+
+    /// More often than the SDK asks unless it is told otherwise.
+    #[tokio::test]
+    async fn what_is_throttled_is_asked_for_again_of_tables_and_of_streams() {
+        const REFUSED: u32 = 4;
+        let store = TestStore::open().await;
+        for code in ["ProvisionedThroughputExceededException", "LimitExceededException"] {
+            let asked = Arc::new(AtomicU32::new(0));
+            let counted = Arc::clone(&asked);
+            let url = proxy::before(&store.url, move |operation, _| {
+                let place = counted.fetch_add(1, Ordering::Relaxed);
+                let answer = match operation {
+                    "ListTables" | "ListStreams" if place % (REFUSED + 1) < REFUSED => {
+                        refusal(400, code)
+                    }
+                    _ => None,
+                };
+                async move { answer }.boxed()
+            })
+            .await;
+            client(&url).list_tables().send().await.unwrap();
+            streams_client(&url).list_streams().send().await.unwrap();
+            assert_eq!(asked.load(Ordering::Relaxed), 2 * (REFUSED + 1), "{code}");
+        }
+    }
+
+    #[test]
+    fn pauses_are_bounded() {
+        let mut pause = FIRST_PAUSE;
+        let mut sum = Duration::ZERO;
+        for _ in 1..ATTEMPTS_MAX {
+            sum += pause;
+            pause = (pause * 2).min(PAUSE_MAX);
+        }
+        assert!((Duration::from_secs(20)..Duration::from_secs(30)).contains(&sum), "{sum:?}");
+    }
+}

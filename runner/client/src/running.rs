@@ -1,0 +1,347 @@
+//! What a running `weir up` says about itself to other commands in its folder, and whether it still
+//! runs.
+
+use std::collections::BTreeMap;
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::endpoint;
+
+/// Where it says so.
+pub const RUNNING_FILE: &str = ".weir/running.json";
+/// How long a connection within this machine may take, on a busy one.
+const CONNECT_MAX: Duration = Duration::from_secs(2);
+
+/// What a `weir up` says about itself.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+pub struct Running {
+    /// The version of this file.
+    pub schema: String,
+    /// The process.
+    pub process: u32,
+    /// The store's endpoint; empty on AWS.
+    pub dynamodb: String,
+    /// DynamoDB's endpoint where the store is on AWS, else empty. It stands apart, so that no command
+    /// writes to tables on AWS that was not told to.
+    #[serde(default)]
+    pub aws: String,
+    /// The S3 endpoint.
+    pub s3: String,
+    /// The endpoint of Lambda's Invoke API.
+    #[serde(default)]
+    pub lambda: String,
+    /// The folder with its data.
+    #[serde(default)]
+    pub directory: PathBuf,
+    /// Names of functions, by logical id.
+    #[serde(default)]
+    pub functions: BTreeMap<String, String>,
+    /// The buckets.
+    #[serde(default)]
+    pub buckets: Vec<String>,
+    /// The bucket of the archive that the function `archive-maintenance` changes; empty if none does.
+    #[serde(default)]
+    pub archive_bucket: String,
+    /// What the names of all objects of that archive begin with.
+    #[serde(default)]
+    pub archive_prefix: String,
+    /// The tables whose streams go to a function that archives.
+    #[serde(default)]
+    pub archived: Vec<String>,
+    /// The tables whose streams go to the function of migrations.
+    #[serde(default)]
+    pub migrated: Vec<String>,
+    /// Why functions of the template do not run here, by logical id.
+    #[serde(default)]
+    pub not_run: BTreeMap<String, String>,
+    /// The template, without links in its path.
+    #[serde(default)]
+    pub template: PathBuf,
+    /// The values that its parameters were given.
+    #[serde(default)]
+    pub parameters: BTreeMap<String, String>,
+}
+
+/// What there is of a `weir up` in this folder.
+pub enum Look {
+    /// None was started, or it has ended in order.
+    Nothing,
+    /// It was killed: what it said is still there.
+    Ended(Running),
+    /// It runs.
+    Running(Running),
+}
+
+impl Look {
+    /// Looks in this folder.
+    pub fn here() -> Self {
+        Self::of(Path::new(RUNNING_FILE))
+    }
+
+    /// The one that uses a data folder: of this folder, or of the one that has the data folder where it
+    /// is by default.
+    pub fn of_data(directory: &Path) -> Self {
+        let uses = |base: &Path, look: &Self| match look {
+            Self::Running(said) | Self::Ended(said) => {
+                is_same_folder(&base.join(&said.directory), directory)
+            }
+            Self::Nothing => false,
+        };
+        let own = Self::here();
+        if uses(Path::new(""), &own) {
+            return own;
+        }
+        let directory = &std::fs::canonicalize(directory).unwrap_or_else(|_| directory.to_owned());
+        let beside = directory.parent().zip(directory.parent().and_then(Path::parent));
+        let found = beside.map(|(weir, base)| (Self::of(&weir.join("running.json")), base));
+        found.filter(|(look, base)| uses(base, look)).map_or(Self::Nothing, |(look, _)| look)
+    }
+
+    fn of(file: &Path) -> Self {
+        let text = std::fs::read_to_string(file).ok();
+        let said: Option<Running> = text.and_then(|text| serde_json::from_str(&text).ok());
+        match said {
+            None => Self::Nothing,
+            Some(running) if running.is_there() => Self::Running(running),
+            Some(ended) => Self::Ended(ended),
+        }
+    }
+
+    /// What the one says that runs.
+    pub fn running(self) -> Option<Running> {
+        match self {
+            Self::Running(running) => Some(running),
+            Self::Ended(_) | Self::Nothing => None,
+        }
+    }
+
+    /// What was said last, whether or not it still holds.
+    pub fn said(self) -> Option<Running> {
+        match self {
+            Self::Nothing => None,
+            Self::Ended(said) | Self::Running(said) => Some(said),
+        }
+    }
+}
+
+fn is_same_folder(one: &Path, other: &Path) -> bool {
+    let found = |path: &Path| std::fs::canonicalize(path).ok();
+    found(one).is_some_and(|one| Some(one) == found(other))
+}
+
+impl Running {
+    /// Reads what the `weir up` in this folder says.
+    ///
+    /// # Errors
+    /// When none is running.
+    pub fn read() -> Result<Self, String> {
+        match Look::here() {
+            Look::Running(running) => Ok(running),
+            Look::Ended(ended) => Err(ended.has_ended()),
+            Look::Nothing => {
+                Err("nothing is running here: start `weir up` in this folder, in another terminal"
+                    .to_owned())
+            }
+        }
+    }
+
+    /// That it has ended, for a person.
+    pub fn has_ended(&self) -> String {
+        format!("`weir up` (process {}) has ended without tidying up; start it again", self.process)
+    }
+
+    /// Where its streams are read: also on AWS. A `weir up` there of an earlier version does not say it.
+    pub fn store(&self) -> Option<&str> {
+        [&self.dynamodb, &self.aws].into_iter().find(|url| !url.is_empty()).map(String::as_str)
+    }
+
+    /// Whether its store is the one at this address. On AWS a region's DynamoDB has several names, and
+    /// whose account is meant is in none of them.
+    pub fn is_at(&self, url: &str) -> bool {
+        let is_same_region = |own: &str| {
+            let are_on_aws = endpoint::is_on_aws(own) && endpoint::is_on_aws(url);
+            are_on_aws && endpoint::region(own) == endpoint::region(url)
+        };
+        self.store().is_some_and(|own| place_of(url) == place_of(own) || is_same_region(own))
+    }
+
+    /// The values of a template's parameters for a command whose store is `store`, if a flag or the
+    /// environment names one: those that this one was given, if it runs that template on that store.
+    pub fn parameters_for(&self, template: &Path, store: Option<&str>) -> BTreeMap<String, String> {
+        let is_own_store = match store {
+            None => true,
+            Some(url) if self.store().is_none() => !is_local(url),
+            Some(url) => self.is_at(url),
+        };
+        let is_own = is_own_store
+            && std::fs::canonicalize(template).is_ok_and(|template| template == self.template);
+        if is_own { self.parameters.clone() } else { BTreeMap::new() }
+    }
+
+    /// The name of a function that is named by its logical id, its name, or its name without
+    /// `Function`, in any case.
+    pub fn function(&self, wanted: &str) -> Result<&str, String> {
+        let names: Vec<&str> = self.functions.iter().flat_map(|(id, name)| [&**id, name]).collect();
+        let found = match_function(wanted, &names).map_err(|unknown| {
+            let elsewhere: Vec<&str> = self.not_run.keys().map(String::as_str).collect();
+            let meant = match_function(wanted, &elsewhere).ok();
+            match meant.and_then(|id| Some((id, self.not_run.get(id)?))) {
+                Some((id, reason)) => format!("`{id}` does not run here: {reason}"),
+                None => unknown,
+            }
+        })?;
+        Ok(self.functions.get(found).map_or(found, String::as_str))
+    }
+
+    /// Whether it still runs. A process alone could be another one with its number, and an open port
+    /// another one's.
+    fn is_there(&self) -> bool {
+        let endpoint = if self.lambda.is_empty() { &self.s3 } else { &self.lambda };
+        process_runs(self.process) != Some(false) && is_listening(endpoint)
+    }
+}
+
+/// Where a URL leads to: its host, all of this machine's own being one, and its port.
+fn place_of(url: &str) -> Option<(String, u16)> {
+    let url: http::Uri = url.parse().ok()?;
+    let host = url.host()?.to_ascii_lowercase();
+    let port = url.port_u16().unwrap_or(if url.scheme_str() == Some("https") { 443 } else { 80 });
+    let is_own = matches!(host.as_str(), "localhost" | "[::1]") || host.starts_with("127.");
+    Some((if is_own { "localhost".to_owned() } else { host }, port))
+}
+
+fn is_local(url: &str) -> bool {
+    place_of(url).is_some_and(|(host, _)| host == "localhost")
+}
+
+/// Whether a process runs; `None` where the system does not tell it in files.
+fn process_runs(process: u32) -> Option<bool> {
+    let processes = Path::new("/proc");
+    if !processes.join("self/stat").exists() {
+        return None;
+    }
+    let Ok(stat) = std::fs::read_to_string(processes.join(format!("{process}/stat"))) else {
+        return Some(false);
+    };
+    // The state is behind the name in brackets. `Z` has ended, and its parent has not asked yet.
+    let state = stat.rsplit_once(')').and_then(|(_, rest)| rest.trim_start().chars().next());
+    Some(!matches!(state, Some('Z' | 'X')))
+}
+
+/// Whether somebody listens at an address of this machine.
+fn is_listening(url: &str) -> bool {
+    let address = url.strip_prefix("http://").and_then(|rest| rest.parse::<SocketAddr>().ok());
+    // What is no address of this machine cannot be asked in a moment.
+    address.is_none_or(|address| TcpStream::connect_timeout(&address, CONNECT_MAX).is_ok())
+}
+
+/// The one of the names that is meant.
+pub fn match_function<'a>(wanted: &str, names: &[&'a str]) -> Result<&'a str, String> {
+    let plain = |name: &str| {
+        let name = name.to_lowercase().replace(['-', '_'], "");
+        name.strip_suffix("function").map_or(name.clone(), str::to_owned)
+    };
+    let exact = names.iter().find(|name| **name == wanted);
+    exact.or_else(|| names.iter().find(|name| plain(name) == plain(wanted))).copied().ok_or_else(
+        || {
+            let known: std::collections::BTreeSet<_> = names.iter().copied().collect();
+            let known: Vec<_> = known.into_iter().collect();
+            match known.as_slice() {
+                [] => format!("there is no function `{wanted}`, and no other one runs here"),
+                known => {
+                    format!("there is no function `{wanted}`; there are: {}", known.join(", "))
+                }
+            }
+        },
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_weir_up_that_was_killed_does_not_run() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let lambda = format!("http://{}", listener.local_addr().unwrap());
+        let running = Running { process: std::process::id(), lambda, ..Running::default() };
+        assert!(running.is_there());
+        if process_runs(std::process::id()).is_some() {
+            let mut child = std::process::Command::new("true").spawn().unwrap();
+            let process = child.id();
+            child.wait().unwrap();
+            assert!(!Running { process, ..running.clone() }.is_there());
+        }
+        drop(listener);
+        assert!(!running.is_there(), "another process has its number");
+    }
+
+    #[test]
+    fn parameters_are_of_one_template_on_one_store() {
+        let folder = tempfile::tempdir().unwrap();
+        let [own, other] = ["own.yaml", "other.yaml"].map(|name| folder.path().join(name));
+        for path in [&own, &other] {
+            std::fs::write(path, "").unwrap();
+        }
+        let parameters = BTreeMap::from([("SlotCount".to_owned(), "8".to_owned())]);
+        let running = Running {
+            dynamodb: "http://127.0.0.1:8000".to_owned(),
+            template: std::fs::canonicalize(&own).unwrap(),
+            parameters: parameters.clone(),
+            ..Running::default()
+        };
+        assert_eq!(running.parameters_for(&own, None), parameters);
+        assert_eq!(running.parameters_for(&own, Some("http://127.0.0.1:8000/")), parameters);
+        assert!(running.parameters_for(&own, Some("http://127.0.0.1:9")).is_empty());
+        assert!(running.parameters_for(&other, None).is_empty());
+        let on_aws = Running { dynamodb: String::new(), aws: AWS.to_owned(), ..running };
+        assert_eq!(on_aws.parameters_for(&own, Some(AWS)), parameters);
+        let earlier = Running { aws: String::new(), ..on_aws };
+        assert_eq!(earlier.parameters_for(&own, Some(AWS)), parameters);
+        assert!(earlier.parameters_for(&own, Some("http://127.0.0.1:8000")).is_empty());
+    }
+
+    const AWS: &str = "https://dynamodb.eu-west-1.amazonaws.com";
+
+    #[test]
+    fn a_store_is_known_by_its_address_and_one_on_aws_by_its_region() {
+        let here = "http://127.0.0.1:8000";
+        for (dynamodb, aws, url, expected) in [
+            (here, "", "http://localhost:8000/", true),
+            (here, "", "http://127.0.0.1:8001", false),
+            (here, "", AWS, false),
+            ("", AWS, AWS, true),
+            ("", AWS, "https://dynamodb.eu-west-1.api.aws/", true),
+            ("", AWS, "https://dynamodb.eu-west-2.amazonaws.com", false),
+            ("", AWS, here, false),
+            // A store that stands in for AWS.
+            ("", here, here, true),
+            ("", here, AWS, false),
+            ("", "", AWS, false),
+        ] {
+            let (dynamodb, aws) = (dynamodb.to_owned(), aws.to_owned());
+            let running = Running { dynamodb, aws, ..Running::default() };
+            assert_eq!(running.is_at(url), expected, "{:?} {url}", running.store());
+        }
+    }
+
+    #[test]
+    fn a_function_that_does_not_run_here_says_why() {
+        let pair = |id: &str, what: &str| BTreeMap::from([(id.to_owned(), what.to_owned())]);
+        let running = Running {
+            functions: pair("OneFunction", "one"),
+            not_run: pair("HelloFunction", "only Rust"),
+            ..Running::default()
+        };
+        assert_eq!(running.function("one"), Ok("one"));
+        let refused = running.function("hello").unwrap_err();
+        assert_eq!(refused, "`HelloFunction` does not run here: only Rust");
+        let unknown = running.function("two").unwrap_err();
+        assert_eq!(unknown, "there is no function `two`; there are: OneFunction, one");
+        let none = Running::default().function("two").unwrap_err();
+        assert!(none.ends_with("no other one runs here"), "{none}");
+    }
+}

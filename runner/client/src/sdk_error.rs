@@ -1,0 +1,205 @@
+//! What a request that failed says to a person: the service's own words, or which endpoint does not
+//! answer.
+//!
+//! An error of an SDK shows everything that it holds, headers and all; this takes out of it what helps.
+
+use std::error::Error;
+use std::fmt;
+
+use aws_smithy_runtime_api::box_error::BoxError;
+use aws_smithy_runtime_api::client::interceptors::Intercept;
+use aws_smithy_runtime_api::client::interceptors::context::FinalizerInterceptorContextMut;
+use aws_smithy_runtime_api::client::orchestrator::OrchestratorError;
+use aws_smithy_runtime_api::client::result::{ConnectorError, SdkError};
+use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
+use aws_smithy_types::config_bag::ConfigBag;
+use aws_smithy_types::error::metadata::ProvideErrorMetadata;
+
+use crate::keys;
+
+/// Causes below an error that are looked at: a chain is a handful long.
+const CAUSES_MAX: usize = 32;
+
+/// What helps when a local endpoint does not answer.
+pub const IS_UP_RUNNING: &str = "; is `weir up` still running?";
+
+/// An endpoint that gave no answer.
+#[derive(Debug)]
+pub struct NoAnswer {
+    url: String,
+    reason: String,
+    /// What helps, as the end of a sentence.
+    advice: &'static str,
+    /// Whether there was no connection, so that nothing was asked of it.
+    is_unreached: bool,
+}
+
+impl NoAnswer {
+    /// Of the endpoint with this address, because of this. What is on AWS is not ours to start.
+    pub fn new(url: &str, cause: &(dyn Error + 'static)) -> Self {
+        let is_on_aws = url.contains(".amazonaws.com");
+        Self::with_advice(url, cause, if is_on_aws { "" } else { IS_UP_RUNNING })
+    }
+
+    /// The same, with other advice.
+    pub fn with_advice(url: &str, cause: &(dyn Error + 'static), advice: &'static str) -> Self {
+        let is_unreached = causes(cause)
+            .filter_map(|cause| cause.downcast_ref::<hyper_util::client::legacy::Error>())
+            .any(hyper_util::client::legacy::Error::is_connect);
+        Self { url: url.to_owned(), reason: innermost(cause), advice, is_unreached }
+    }
+}
+
+impl fmt::Display for NoAnswer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`{}` does not answer ({}){}", self.url, self.reason, self.advice)
+    }
+}
+
+impl Error for NoAnswer {}
+
+/// Part of a client: an error of its connection says which endpoint it was.
+#[derive(Debug)]
+pub struct NamesEndpoint(pub String);
+
+impl Intercept for NamesEndpoint {
+    fn name(&self) -> &'static str {
+        "NamesEndpoint"
+    }
+
+    fn modify_before_attempt_completion(
+        &self,
+        context: &mut FinalizerInterceptorContextMut<'_>,
+        _: &RuntimeComponents,
+        _: &mut ConfigBag,
+    ) -> Result<(), BoxError> {
+        if let Some(Err(error)) = context.output_or_error_mut()
+            && let Some(cause) = error.as_connector_error().filter(|cause| cause.is_io())
+        {
+            // It stays an error of the connection, which is what is tried again.
+            let named = ConnectorError::io(Box::new(NoAnswer::new(&self.0, cause)));
+            *error = OrchestratorError::connector(named);
+        }
+        Ok(())
+    }
+}
+
+/// The words of the service when there are some, else why there are none.
+pub fn error_text<E, R>(error: &SdkError<E, R>) -> String
+where
+    E: Error + ProvideErrorMetadata + 'static,
+    R: fmt::Debug + 'static,
+{
+    match error {
+        SdkError::ServiceError(failed) => match (failed.err().code(), failed.err().message()) {
+            (Some(code), Some(message)) => format!("{code}: {message}{}", keys::advice(code)),
+            (Some(code), None) => code.to_owned(),
+            (None, _) => {
+                format!("the answer is none of this service ({}); is the address right?", {
+                    innermost(failed.err())
+                })
+            }
+        },
+        SdkError::DispatchFailure(_) => causes(error)
+            .find_map(|cause| cause.downcast_ref::<NoAnswer>().map(ToString::to_string))
+            .unwrap_or_else(|| format!("the endpoint does not answer ({})", innermost(error))),
+        SdkError::TimeoutError(_) => "the endpoint did not answer in time".to_owned(),
+        SdkError::ResponseError(_) => {
+            format!("the answer cannot be read ({}); is the address right?", innermost(error))
+        }
+        _ => format!("the request cannot be made: {}", innermost(error)),
+    }
+}
+
+/// Whether the service says that what was asked for is not there.
+pub fn is_not_found<E, R>(error: &SdkError<E, R>) -> bool
+where
+    E: Error + ProvideErrorMetadata + 'static,
+{
+    let code = error.as_service_error().and_then(ProvideErrorMetadata::code);
+    matches!(code, Some("ResourceNotFoundException" | "NoSuchBucket"))
+}
+
+/// Whether a request did not leave this machine, so that nobody can have done what it asks for.
+pub fn was_never_sent<E, R>(error: &SdkError<E, R>) -> bool
+where
+    E: Error + 'static,
+    R: fmt::Debug + 'static,
+{
+    match error {
+        SdkError::ConstructionFailure(_) => true,
+        SdkError::DispatchFailure(_) => causes(error)
+            .filter_map(|cause| cause.downcast_ref::<NoAnswer>())
+            .any(|unanswered| unanswered.is_unreached),
+        _ => false,
+    }
+}
+
+/// Whether a code says that nothing was done because too much is asked for at the moment. In the
+/// reasons of a cancelled transaction the codes have other names.
+pub fn is_throttle(code: &str) -> bool {
+    matches!(
+        code,
+        "ThrottlingException"
+            | "ThrottlingError"
+            | "ProvisionedThroughputExceededException"
+            | "ProvisionedThroughputExceeded"
+            | "RequestLimitExceeded"
+    )
+}
+
+/// An error and what caused it, outermost first.
+fn causes<'a>(
+    error: &'a (dyn Error + 'static),
+) -> impl Iterator<Item = &'a (dyn Error + 'static)> + 'a {
+    std::iter::successors(Some(error), |error: &&'a (dyn Error + 'static)| (*error).source())
+        .take(CAUSES_MAX)
+}
+
+/// The last cause: what happened, without who passed it on.
+pub fn innermost(error: &(dyn Error + 'static)) -> String {
+    causes(error).last().map(ToString::to_string).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::endpoint;
+
+    /// An address on which nobody listens.
+    fn nowhere() -> String {
+        let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        format!("http://{}", taken.local_addr().unwrap())
+    }
+
+    #[tokio::test]
+    async fn an_endpoint_that_does_not_answer_is_named() {
+        let url = nowhere();
+        let (start, end) =
+            (format!("`{url}` does not answer (Connection refused"), "is `weir up` still running?");
+        let dynamodb = endpoint::client(&url).list_tables().send().await.unwrap_err();
+        let streams = endpoint::streams_client(&url).list_streams().send().await.unwrap_err();
+        let s3 = endpoint::s3_client(&url).list_buckets().send().await.unwrap_err();
+        for said in [error_text(&dynamodb), error_text(&streams), error_text(&s3)] {
+            assert!(said.starts_with(&start) && said.ends_with(end), "{said}");
+        }
+        let said = endpoint::admin(http::Method::GET, &url, "clock", &serde_json::Value::Null);
+        let said = said.await.unwrap_err();
+        assert!(said.starts_with(&start) && said.ends_with(end), "{said}");
+    }
+
+    #[test]
+    fn a_service_speaks_for_itself() {
+        use aws_sdk_dynamodb::error::ErrorMetadata;
+        use aws_sdk_dynamodb::operation::get_item::GetItemError;
+        let of = |metadata| {
+            error_text(&SdkError::service_error(GetItemError::generic(metadata), "headers"))
+        };
+        let said = ErrorMetadata::builder().code("ThrottlingException").message("slowly").build();
+        assert_eq!(of(said), "ThrottlingException: slowly");
+        assert_eq!(of(ErrorMetadata::builder().code("AccessDenied").build()), "AccessDenied");
+        let nothing = of(ErrorMetadata::builder().build());
+        assert!(nothing.ends_with("is the address right?"), "{nothing}");
+        assert!(!nothing.contains("headers"), "{nothing}");
+    }
+}

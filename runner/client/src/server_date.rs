@@ -1,0 +1,123 @@
+//! The time of a DynamoDB endpoint: the `Date` header of its answers.
+//!
+//! DynamoDB times stream records by its own clock, and this machine's may be wrong.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::config::interceptors::BeforeDeserializationInterceptorContextRef;
+use aws_sdk_dynamodb::config::{ConfigBag, Intercept, RuntimeComponents};
+use aws_sdk_dynamodb::error::BoxError;
+use aws_sdk_dynamodb::primitives::{DateTime, DateTimeFormat};
+
+/// How far an answer may be behind those before it: its header has whole seconds, and it may have
+/// been on its way for as long. One that is further behind shows that those before it were wrong.
+const BEHIND_MAX: Duration = Duration::from_secs(10);
+
+/// The endpoint's time in whole seconds since 1970; none if it does not tell.
+pub async fn seconds(client: &Client) -> Option<i64> {
+    let clock = ServerClock::default();
+    let request = client.list_tables().limit(1).customize().interceptor(clock.clone());
+    // An answer that is an error has the header as well.
+    let _ = request.send().await;
+    clock.now_ms().map(|ms| ms.div_euclid(1_000))
+}
+
+fn seconds_of(date: &str) -> Option<i64> {
+    DateTime::from_str(date, DateTimeFormat::HttpDate).ok().map(|time| time.secs())
+}
+
+/// The time of an endpoint at any moment: what the answers to its clients have told, and what has
+/// passed since by a clock that nobody sets. It is never ahead of the endpoint's, and behind it by
+/// no more than a second once some answers have come.
+#[derive(Clone, Debug, Default)]
+pub struct ServerClock(Arc<Mutex<Option<Told>>>);
+
+/// A time, and when it was told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Told {
+    ms: i64,
+    at: Instant,
+}
+
+impl ServerClock {
+    /// Milliseconds since 1970; none before an answer has told the time.
+    pub fn now_ms(&self) -> Option<i64> {
+        let told = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        told.map(|told| told.now_ms(Instant::now()))
+    }
+
+    fn hear(&self, date: &str, at: Instant) {
+        let Some(seconds) = seconds_of(date) else { return };
+        let told = Told { ms: seconds.saturating_mul(1_000), at };
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        *known = Some(known.map_or(told, |known| known.or_better(told)));
+    }
+}
+
+impl Told {
+    fn now_ms(self, now: Instant) -> i64 {
+        let passed = now.saturating_duration_since(self.at);
+        self.ms.saturating_add(i64::try_from(passed.as_millis()).unwrap_or(i64::MAX))
+    }
+
+    /// An answer tells the time at which it was made, cut to a second: the one that is furthest ahead
+    /// is nearest to the truth.
+    fn or_better(self, other: Self) -> Self {
+        let ahead_ms = self.now_ms(other.at).saturating_sub(other.ms);
+        let behind_max = i64::try_from(BEHIND_MAX.as_millis()).unwrap_or(i64::MAX);
+        if (0..=behind_max).contains(&ahead_ms) { self } else { other }
+    }
+}
+
+/// Hears the time from every answer to a client.
+impl Intercept for ServerClock {
+    fn name(&self) -> &'static str {
+        "ServerClock"
+    }
+
+    fn read_before_deserialization(
+        &self,
+        context: &BeforeDeserializationInterceptorContextRef<'_>,
+        _: &RuntimeComponents,
+        _: &mut ConfigBag,
+    ) -> Result<(), BoxError> {
+        if let Some(date) = context.response().headers().get("date") {
+            self.hear(date, Instant::now());
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_is_that_of_the_answer_which_is_furthest_ahead() {
+        let clock = ServerClock::default();
+        assert_eq!(clock.now_ms(), None);
+        let start = Instant::now();
+        let base = seconds_of("Wed, 25 Nov 2026 10:00:00 GMT").unwrap() * 1_000;
+        // When an answer comes, what it says, and what the time is then, in milliseconds.
+        for (at, date, expected) in [
+            (0, "Wed, 25 Nov 2026 10:00:00 GMT", 0),
+            (900, "Wed, 25 Nov 2026 10:00:00 GMT", 900),
+            (1_200, "Wed, 25 Nov 2026 10:00:02 GMT", 2_000),
+            (1_700, "Wed, 25 Nov 2026 10:00:02 GMT", 2_500),
+            // It was on its way for long.
+            (9_200, "Wed, 25 Nov 2026 10:00:03 GMT", 10_000),
+            (9_300, "no date", 10_100),
+            // What was told before was wrong.
+            (10_000, "Wed, 25 Nov 2026 10:59:00 GMT", 3_540_000),
+            (11_000, "Wed, 25 Nov 2026 10:00:12 GMT", 12_000),
+        ] {
+            let at = start + Duration::from_millis(at);
+            clock.hear(date, at);
+            let told = clock.0.lock().unwrap().unwrap();
+            assert_eq!(told.now_ms(at) - base, expected, "{date}");
+        }
+        assert!(clock.now_ms().unwrap() >= base + 1_000);
+    }
+}

@@ -1,0 +1,344 @@
+//! Finding and reading the shards of a table's stream, for commands.
+//!
+//! It retries nothing that fails: a person is there to do that. But the clock of a local store may
+//! be advanced between two requests, so an iterator that expires, or is refused as trimmed, is replaced by
+//! one from the same place; if that is refused too, the shard is trimmed.
+
+use aws_sdk_dynamodbstreams::Client;
+use aws_sdk_dynamodbstreams::error::{ProvideErrorMetadata, SdkError};
+use aws_sdk_dynamodbstreams::operation::list_streams::ListStreamsError;
+use aws_sdk_dynamodbstreams::primitives::DateTime;
+use aws_sdk_dynamodbstreams::types::{Shard, ShardIteratorType, StreamStatus};
+
+use crate::endpoint;
+use crate::sdk_error::{error_text, is_not_found};
+use crate::stream_page::{PageFailure, read_page};
+use mapping::Record;
+
+/// Pages of a listing that are read at most: 100 entries each.
+const PAGES_MAX: usize = 100;
+
+/// A stream.
+pub struct Stream {
+    /// The client that reads it.
+    pub client: Client,
+    /// Its ARN.
+    pub arn: String,
+    /// The name of its table.
+    pub table: String,
+    /// Its view type, such as `NEW_IMAGE`.
+    pub view: String,
+    /// Whether new records are written to it.
+    pub enabled: bool,
+    /// In seconds since 1970; none if the service does not say it.
+    pub made_at: Option<i64>,
+    /// Its shards, parents before children.
+    pub shards: Vec<Shard>,
+}
+
+/// Pages that are read at most to find one record in a shard: it is in the first one that is not empty,
+/// or not there.
+const FIND_PAGES_MAX: usize = 5;
+
+/// Iterators that may expire one after the other, before the reader gives up: each of them takes a
+/// leap of the clock by 15 minutes between two requests.
+const EXPIRED_MAX: usize = 8;
+
+/// Where a reading of a shard begins.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Start {
+    /// At the oldest record.
+    TrimHorizon,
+    /// With what is written from now on; this is the present second of the store.
+    Latest(i64),
+    /// At the record with this sequence number.
+    At(String),
+    /// At the first record that was made in this second, since 1970, or later.
+    Since(i64),
+}
+
+/// How far a shard has been read.
+#[derive(Debug)]
+pub struct Place {
+    start: Start,
+    /// The next page's; `None` when one must be asked for.
+    iterator: Option<String>,
+    /// The last record that was read.
+    last: Option<String>,
+    /// Whether an iterator was given out before.
+    has_begun: bool,
+    /// It had to begin again at the oldest record, because the first iterator was lost.
+    is_from_horizon: bool,
+    is_over: bool,
+}
+
+impl Place {
+    /// Returns a place from which nothing has been read.
+    #[must_use]
+    pub fn new(start: Start) -> Self {
+        Self {
+            start,
+            iterator: None,
+            last: None,
+            has_begun: false,
+            is_from_horizon: false,
+            is_over: false,
+        }
+    }
+
+    /// The last record that was read.
+    pub fn last(&self) -> Option<&str> {
+        self.last.as_deref()
+    }
+
+    /// Whether the shard was read to its end.
+    pub fn is_over(&self) -> bool {
+        self.is_over
+    }
+
+    /// The kind of iterator that goes on here, and the sequence number that it needs.
+    fn iterator_kind(&self) -> (ShardIteratorType, Option<String>) {
+        match (&self.last, &self.start) {
+            (Some(last), _) => (ShardIteratorType::AfterSequenceNumber, Some(last.clone())),
+            (None, Start::At(first)) => (ShardIteratorType::AtSequenceNumber, Some(first.clone())),
+            (None, Start::Latest(_)) if !self.has_begun => (ShardIteratorType::Latest, None),
+            (None, Start::Since(_)) => (ShardIteratorType::AtTimestamp, None),
+            // `LATEST` again would pass over what was written since the first one.
+            (None, _) => (ShardIteratorType::TrimHorizon, None),
+        }
+    }
+
+    /// The moment that an `AT_TIMESTAMP` iterator needs.
+    fn timestamp(&self, kind: &ShardIteratorType) -> Option<DateTime> {
+        match self.start {
+            Start::Since(second) if *kind == ShardIteratorType::AtTimestamp => {
+                Some(DateTime::from_secs(second))
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether a record is one that this reading wants. What comes behind the newest record is new,
+    /// whatever time it shows: some stores round that down.
+    fn wants(&self, record: &Record) -> bool {
+        match self.start {
+            Start::Latest(since) if self.is_from_horizon => {
+                record.creation_s.is_none_or(|second| second >= since)
+            }
+            _ => true,
+        }
+    }
+}
+
+/// Why a shard was not read.
+#[derive(Debug)]
+pub enum Refusal {
+    /// The shard, or the records from the place on, are trimmed: older than 24 hours.
+    Trimmed,
+    /// One iterator after the other was older than 15 minutes.
+    Expired,
+    /// Anything else, in words.
+    Other(String),
+}
+
+impl Refusal {
+    fn new<E>(what: &str, error: &SdkError<E>) -> Self
+    where
+        E: std::error::Error + ProvideErrorMetadata + 'static,
+    {
+        match error.code() {
+            Some("ResourceNotFoundException" | "TrimmedDataAccessException") => Self::Trimmed,
+            Some("ExpiredIteratorException") => Self::Expired,
+            _ => Self::Other(problem(what, error)),
+        }
+    }
+}
+
+impl std::fmt::Display for Refusal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Trimmed => f.write_str("the records are trimmed: they are older than 24 hours"),
+            Self::Expired => f.write_str(
+                "its iterators expire at once: the store's clock leaps; read again when it runs",
+            ),
+            Self::Other(words) => f.write_str(words),
+        }
+    }
+}
+
+fn problem<E>(what: &str, error: &SdkError<E>) -> String
+where
+    E: std::error::Error + ProvideErrorMetadata + 'static,
+{
+    format!("{what}: {}", error_text(error))
+}
+
+/// The ARNs of all streams, or of one table's.
+pub async fn arns(client: &Client, table: Option<&str>) -> Result<Vec<String>, String> {
+    match (list(client, table).await, table) {
+        (Ok(arns), _) => Ok(arns),
+        (Err(error), Some(table)) if is_not_found(&error) => {
+            Err(format!("there is no table `{table}`{}", known_tables(client).await))
+        }
+        (Err(error), _) => Err(problem("ListStreams", &error)),
+    }
+}
+
+/// The tables that have a stream, as the end of a message about one that has none.
+async fn known_tables(client: &Client) -> String {
+    let arns = list(client, None).await.unwrap_or_default();
+    let names = arns.iter().filter_map(|arn| arn.split_once(":table/")?.1.split('/').next());
+    let names: std::collections::BTreeSet<&str> = names.collect();
+    match names.is_empty() {
+        true => "; no table has a stream".to_owned(),
+        false => {
+            format!("; tables with a stream: {}", names.into_iter().collect::<Vec<_>>().join(", "))
+        }
+    }
+}
+
+async fn list(
+    client: &Client,
+    table: Option<&str>,
+) -> Result<Vec<String>, Box<SdkError<ListStreamsError>>> {
+    let (mut arns, mut start) = (Vec::new(), None);
+    for _ in 0..PAGES_MAX {
+        let request = client.list_streams().set_table_name(table.map(str::to_owned));
+        let page = request.set_exclusive_start_stream_arn(start).send().await?;
+        let streams = page.streams.unwrap_or_default();
+        arns.extend(streams.into_iter().filter_map(|stream| stream.stream_arn));
+        start = page.last_evaluated_stream_arn;
+        if start.is_none() {
+            break;
+        }
+    }
+    Ok(arns)
+}
+
+/// The newest stream of a table, described.
+pub async fn stream_of(endpoint: &str, table: &str) -> Result<Stream, String> {
+    let client = endpoint::streams_client(endpoint);
+    let mut arns = arns(&client, Some(table)).await?;
+    // A label is a time, so the greatest ARN is the newest stream.
+    arns.sort();
+    let Some(arn) = arns.pop() else {
+        return Err(format!("the table `{table}` has no stream{}", known_tables(&client).await));
+    };
+    describe(client, &arn).await
+}
+
+/// A stream with all its shards.
+pub async fn describe(client: Client, arn: &str) -> Result<Stream, String> {
+    let mut stream = Stream {
+        client: client.clone(),
+        arn: arn.to_owned(),
+        table: String::new(),
+        view: String::new(),
+        enabled: true,
+        made_at: None,
+        shards: Vec::new(),
+    };
+    let mut start = None;
+    for _ in 0..PAGES_MAX {
+        let request = client.describe_stream().stream_arn(arn);
+        let page = request.set_exclusive_start_shard_id(start).send().await;
+        let page = page.map_err(|error| problem("DescribeStream", &error))?;
+        let described =
+            page.stream_description.ok_or("DescribeStream answered without a description")?;
+        stream.table = described.table_name.unwrap_or_default();
+        stream.view =
+            described.stream_view_type.map(|view| view.as_str().to_owned()).unwrap_or_default();
+        stream.enabled = described.stream_status == Some(StreamStatus::Enabled);
+        stream.made_at = described.creation_request_date_time.map(|time| time.secs());
+        stream.shards.extend(described.shards.unwrap_or_default());
+        start = described.last_evaluated_shard_id;
+        if start.is_none() {
+            break;
+        }
+    }
+    Ok(stream)
+}
+
+impl Stream {
+    /// The next page of a shard, as a function would get its records; `None` at the end of the
+    /// shard. A page may be empty although more follows.
+    pub async fn next_page(
+        &self,
+        shard: &str,
+        place: &mut Place,
+    ) -> Result<Option<Vec<Record>>, Refusal> {
+        for _ in 0..EXPIRED_MAX {
+            if place.is_over {
+                return Ok(None);
+            }
+            let held = place.iterator.take();
+            let was_held = held.is_some();
+            let iterator = match held {
+                Some(iterator) => Some(iterator),
+                None => {
+                    place.is_from_horizon |= place.has_begun && place.last.is_none();
+                    self.iterator(shard, place).await?
+                }
+            };
+            place.has_begun = true;
+            let Some(iterator) = iterator else {
+                place.is_over = true;
+                return Ok(None);
+            };
+            let (mut records, next) = match self.read(iterator).await {
+                Err(Refusal::Expired) => continue,
+                // Some stores refuse an older iterator of a shard that lost nothing. One from the same
+                // place, asked for now, tells.
+                Err(Refusal::Trimmed) if was_held => continue,
+                read => read?,
+            };
+            if let Some(record) = records.last() {
+                place.last = Some(record.sequence.as_str().to_owned());
+            }
+            place.is_over = next.is_none();
+            place.iterator = next;
+            records.retain(|record| place.wants(record));
+            return Ok(Some(records));
+        }
+        Err(Refusal::Expired)
+    }
+
+    /// An iterator; `None` when the shard has ended.
+    async fn iterator(&self, shard: &str, place: &Place) -> Result<Option<String>, Refusal> {
+        let (kind, sequence) = place.iterator_kind();
+        let request = self.client.get_shard_iterator().stream_arn(&self.arn).shard_id(shard);
+        let request = request.set_timestamp(place.timestamp(&kind)).set_sequence_number(sequence);
+        let answer = request.shard_iterator_type(kind).send().await;
+        answer
+            .map(|answer| answer.shard_iterator)
+            .map_err(|error| Refusal::new("GetShardIterator", &error))
+    }
+
+    /// A page, and the next iterator.
+    async fn read(&self, iterator: String) -> Result<(Vec<Record>, Option<String>), Refusal> {
+        let page = read_page(&self.client, &self.arn, iterator).await;
+        let page = page.map_err(|failure| match failure {
+            PageFailure::Request(error) => Refusal::new("GetRecords", &*error),
+            unreadable => Refusal::Other(unreadable.to_string()),
+        })?;
+        Ok((page.records, page.next_iterator))
+    }
+
+    /// One record, and its shard.
+    pub async fn find(&self, sequence: &str) -> Option<(String, Record)> {
+        for shard in self.shards.iter().filter_map(|shard| shard.shard_id.as_deref()) {
+            // A shard that does not reach to the record refuses it; the next one is asked.
+            let mut place = Place::new(Start::At(sequence.to_owned()));
+            for _ in 0..FIND_PAGES_MAX {
+                let Ok(Some(records)) = self.next_page(shard, &mut place).await else { break };
+                // A page may be empty and others follow.
+                let Some(first) = records.into_iter().next() else { continue };
+                if first.sequence.as_str() == sequence {
+                    return Some((shard.to_owned(), first));
+                }
+                break;
+            }
+        }
+        None
+    }
+}

@@ -1,0 +1,116 @@
+//! Reads pages of stream records whose items do not become the SDK's values: their JSON goes as it
+//! came into the events of Lambda, which costs a fraction of it.
+//!
+//! Everything else about a request (endpoint, credentials, signature, retries, time-outs, what an
+//! error means) is the SDK's. It is told to keep the body of an answer that succeeded.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use aws_sdk_dynamodbstreams::Client;
+use aws_sdk_dynamodbstreams::config::http::HttpResponse;
+use aws_sdk_dynamodbstreams::config::interceptors::BeforeDeserializationInterceptorContextMut;
+use aws_sdk_dynamodbstreams::config::{ConfigBag, Intercept, RuntimeComponents};
+use aws_sdk_dynamodbstreams::error::{BoxError, SdkError};
+use aws_sdk_dynamodbstreams::operation::get_records::{GetRecordsError, GetRecordsOutput};
+use aws_smithy_runtime_api::client::interceptors::context::{Error, Output};
+use aws_smithy_runtime_api::client::orchestrator::OrchestratorError;
+use aws_smithy_runtime_api::client::ser_de::{DeserializeResponse, SharedResponseDeserializer};
+use aws_smithy_types::body::SdkBody;
+use model::stream_record::{PageError, PageRecord, RecordsPage};
+
+use mapping::{Record, SequenceNumber};
+
+/// One page of a shard.
+#[derive(Debug)]
+pub struct Page {
+    /// In the order of the shard.
+    pub records: Vec<Record>,
+    /// `None`: the shard has ended.
+    pub next_iterator: Option<String>,
+}
+
+/// Why a page was not read.
+#[derive(Debug, thiserror::Error)]
+pub enum PageFailure {
+    /// The request failed.
+    #[error(transparent)]
+    Request(Box<SdkError<GetRecordsError>>),
+    /// The answer is not what the Streams API gives.
+    #[error(transparent)]
+    Unreadable(#[from] PageError),
+    /// The request succeeded without an answer.
+    #[error("GetRecords answered nothing")]
+    Nothing,
+}
+
+/// Reads the page that an iterator of a stream stands at.
+///
+/// # Errors
+/// See [`PageFailure`]; nothing was read.
+pub async fn read_page(
+    client: &Client,
+    stream_arn: &str,
+    iterator: String,
+) -> Result<Page, PageFailure> {
+    let kept = Kept::default();
+    let request = client.get_records().shard_iterator(iterator).customize();
+    let sent = request.interceptor(kept.clone()).send().await;
+    sent.map_err(|error| PageFailure::Request(Box::new(error)))?;
+    let body = kept.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let body = body.as_ref().and_then(SdkBody::bytes).ok_or(PageFailure::Nothing)?;
+    let page = RecordsPage::read(body, stream_arn, region_of(stream_arn))?;
+    let records = page.records.into_iter().map(record_of).collect();
+    Ok(Page { records, next_iterator: page.next_shard_iterator })
+}
+
+fn record_of(record: PageRecord) -> Record {
+    let PageRecord { sequence_number, creation_seconds, keys, lambda_json } = record;
+    let sequence = SequenceNumber::from(&sequence_number);
+    Record::new(sequence, creation_seconds, keys, lambda_json)
+}
+
+/// The region in an ARN (`arn:partition:service:region:…`); empty if there is none.
+fn region_of(arn: &str) -> &str {
+    arn.split(':').nth(3).unwrap_or_default()
+}
+
+/// Keeps the body of an answer, and gives the SDK an output without records.
+#[derive(Clone, Debug, Default)]
+struct Kept(Arc<Mutex<Option<SdkBody>>>);
+
+impl Intercept for Kept {
+    fn name(&self) -> &'static str {
+        "Kept"
+    }
+
+    fn modify_before_deserialization(
+        &self,
+        context: &mut BeforeDeserializationInterceptorContextMut<'_>,
+        _: &RuntimeComponents,
+        config: &mut ConfigBag,
+    ) -> Result<(), BoxError> {
+        // What an error says, the SDK reads.
+        if context.response().status().is_success() {
+            config.interceptor_state().store_put(SharedResponseDeserializer::new(self.clone()));
+        }
+        Ok(())
+    }
+}
+
+impl DeserializeResponse for Kept {
+    fn deserialize_nonstreaming_with_config(
+        &self,
+        response: &HttpResponse,
+        _: &ConfigBag,
+    ) -> Result<Output, OrchestratorError<Error>> {
+        let body = response.body().try_clone().filter(|_| response.status().is_success());
+        let Some(body) = body else {
+            // An attempt failed behind one whose answer began well and was broken off. The SDK
+            // tries again.
+            let status = response.status().as_u16();
+            return Err(OrchestratorError::response(format!("status {status}").into()));
+        };
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(body);
+        Ok(Output::erase(GetRecordsOutput::builder().build()))
+    }
+}

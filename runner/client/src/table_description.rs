@@ -1,0 +1,57 @@
+//! What a table says of itself: its key attributes and its TTL attribute.
+
+use std::collections::BTreeMap;
+
+use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::types::TimeToLiveStatus;
+use model::KeyAttributeType;
+
+use crate::sdk_error::error_text;
+
+/// The key attributes of a table and their types, partition key first.
+///
+/// # Errors
+/// When the table cannot be described.
+pub async fn key_attributes(
+    client: &Client,
+    table: &str,
+) -> Result<Vec<(String, KeyAttributeType)>, String> {
+    let described = client
+        .describe_table()
+        .table_name(table)
+        .send()
+        .await
+        .map_err(|error| format!("cannot describe table `{table}`: {}", error_text(&error)))?;
+    let description =
+        described.table.ok_or_else(|| format!("table `{table}` has no description"))?;
+    let definitions: BTreeMap<_, _> = description
+        .attribute_definitions()
+        .iter()
+        .filter_map(|definition| {
+            let key_type = KeyAttributeType::from_descriptor(definition.attribute_type().as_str())?;
+            Some((definition.attribute_name().to_owned(), key_type))
+        })
+        .collect();
+    let key = |element: &aws_sdk_dynamodb::types::KeySchemaElement| {
+        let name = element.attribute_name().to_owned();
+        definitions.get(&name).map(|key_type| (name, *key_type))
+    };
+    Ok(description.key_schema().iter().filter_map(key).collect())
+}
+
+/// The attribute that a table's TTL looks at; none if TTL is off.
+///
+/// # Errors
+/// When the TTL of the table cannot be read.
+pub async fn ttl_attribute(client: &Client, table: &str) -> Result<Option<String>, String> {
+    let asked = client.describe_time_to_live().table_name(table).send().await;
+    let asked = asked.map_err(|error| {
+        format!("cannot read the TTL of table `{table}`: {}", error_text(&error))
+    })?;
+    let is_on = |status: &TimeToLiveStatus| {
+        matches!(status, TimeToLiveStatus::Enabled | TimeToLiveStatus::Enabling)
+    };
+    let ttl = asked.time_to_live_description();
+    let ttl = ttl.filter(|ttl| ttl.time_to_live_status().is_some_and(is_on));
+    Ok(ttl.and_then(|ttl| ttl.attribute_name()).map(str::to_owned))
+}

@@ -1,0 +1,401 @@
+//! Builds the functions' binaries with cargo, or finds those that lie beside `weir`.
+//!
+//! A package of Weir's own workspace is built with the profile and into the target folder that the
+//! running `weir` was built with, so what both depend on is compiled once. Any other package is built
+//! as its owner's `cargo build` does, in its own target folder: it can replace neither a program of
+//! Weir nor one of another project, and `weir up` notices when its owner builds it again. An
+//! installed `weir` without the sources of a package takes the binary from its own folder.
+
+mod metadata;
+
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    env, fs, io,
+    path::{Path, PathBuf},
+    process::Stdio,
+};
+
+use md5::{Digest as _, Md5};
+use metadata::{Target, Workspace};
+use serde::Deserialize;
+pub use template::Wanted;
+use template::binary::{Missing, found_beside};
+use tokio::{
+    io::{AsyncBufReadExt, AsyncRead, BufReader},
+    process::Command,
+};
+
+/// The lines of cargo that are told when a build fails.
+const TAIL_LINES: usize = 40;
+
+/// Why a binary could not be had.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Neither the sources nor the binary are there.
+    #[error(transparent)]
+    Missing(#[from] Missing),
+    /// cargo could not be run.
+    #[error(
+        "cannot run `{cargo}`: {source}; install Rust (https://rustup.rs) or set CARGO to its path"
+    )]
+    NoCargo {
+        /// What was run.
+        cargo: PathBuf,
+        /// Why it failed.
+        source: io::Error,
+    },
+    /// cargo ran and failed.
+    #[error("building package=`{manifest}` failed:\n{output}")]
+    Failed {
+        /// The package.
+        manifest: PathBuf,
+        /// The last lines of cargo's output.
+        output: String,
+    },
+    /// cargo succeeded and made no such binary.
+    #[error("package=`{manifest}` was built, but it has no binary=`{binary}`")]
+    NotMade {
+        /// The package.
+        manifest: PathBuf,
+        /// The name of the binary.
+        binary: String,
+    },
+    /// Several members of a workspace have it, and `CodeUri` names none of them.
+    #[error(
+        "several packages of workspace=`{manifest}` have a binary=`{binary}`: {}; write the folder of one of them as CodeUri", makers.join(", ")
+    )]
+    Ambiguous {
+        /// The workspace.
+        manifest: PathBuf,
+        /// The name of the binary.
+        binary: String,
+        /// The manifests of the packages.
+        makers: Vec<String>,
+    },
+    /// Another package may build a binary of the same name into the same folder, and the copy that
+    /// would survive it cannot be made.
+    #[error(
+        "another package may replace file=`{binary}` with its own binary of that name, and it cannot be copied: {source}; free the place that the copy needs, or give the binary another name in Cargo.toml and as BuildProperties.Binary"
+    )]
+    NotSetApart {
+        /// The file.
+        binary: PathBuf,
+        /// Why it failed.
+        source: io::Error,
+    },
+}
+
+impl Error {
+    /// In words, for somebody who has or has not seen each line of cargo's.
+    #[must_use]
+    pub fn text(&self, has_seen_output: bool) -> String {
+        match self {
+            Self::Failed { manifest, .. } if has_seen_output => {
+                format!("building package=`{}` failed; cargo says why above", manifest.display())
+            }
+            other => other.to_string(),
+        }
+    }
+}
+
+/// Where the running program was built, if cargo built it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Origin {
+    target_folder: PathBuf,
+    profile: String,
+}
+
+/// The running `weir`.
+struct Program {
+    path: PathBuf,
+    /// The root of the workspace that it was built from.
+    checkout: PathBuf,
+}
+
+impl Program {
+    fn running() -> Self {
+        let crate_folder = Path::new(env!("CARGO_MANIFEST_DIR"));
+        Self {
+            path: env::current_exe().unwrap_or_default(),
+            checkout: crate_folder.ancestors().nth(2).unwrap_or(crate_folder).to_owned(),
+        }
+    }
+}
+
+/// What cargo is told of where a workspace is built, and how; nothing for its own target folder.
+fn place_flags(workspace: &Workspace, program: &Program) -> Vec<PathBuf> {
+    let in_folder = |folder: PathBuf| vec!["--target-dir".into(), folder];
+    match origin(&program.path) {
+        Some(origin) if is_same(&workspace.root, &program.checkout) => {
+            let profile = ["--profile".into(), origin.profile.into()];
+            profile.into_iter().chain(in_folder(origin.target_folder)).collect()
+        }
+        // Other projects may build there. cargo takes the package of another one for the same if name
+        // and version are, and a package named `archive` would replace Weir's program.
+        _ if workspace.shares_target_folder() => {
+            in_folder(workspace.target_folder.join(folder_name(&workspace.root)))
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// The name of a folder that is for one package or workspace alone.
+fn folder_name(of: &Path) -> String {
+    let hash = u128::from_be_bytes(Md5::digest(of.as_os_str().as_encoded_bytes()).into());
+    format!("weir-{hash:032x}")
+}
+
+/// Whether two paths lead to one place; paths that lead nowhere are compared as they are written.
+fn is_same(one: &Path, other: &Path) -> bool {
+    let resolved = |path: &Path| fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    resolved(one) == resolved(other)
+}
+
+/// Builds or finds all binaries, and returns the path of each. `progress` gets each line that
+/// cargo prints.
+///
+/// # Errors
+///
+/// When one of them can be neither built nor found.
+pub async fn build(
+    wanted: &[Wanted],
+    progress: &mut (dyn FnMut(&str) + Send),
+) -> Result<BTreeMap<Wanted, PathBuf>, Error> {
+    build_for(&Program::running(), wanted, progress).await
+}
+
+async fn build_for(
+    program: &Program,
+    wanted: &[Wanted],
+    progress: &mut (dyn FnMut(&str) + Send),
+) -> Result<BTreeMap<Wanted, PathBuf>, Error> {
+    let mut packages: BTreeMap<&Path, BTreeSet<&str>> = BTreeMap::new();
+    for Wanted { package_folder, binary } in wanted {
+        packages.entry(package_folder).or_default().insert(binary);
+    }
+    let mut found = BTreeMap::new();
+    for (folder, names) in packages {
+        for (binary, path) in package(program, folder, &names, progress).await? {
+            found.insert(Wanted { package_folder: folder.to_owned(), binary }, path);
+        }
+    }
+    Ok(found)
+}
+
+/// Builds or finds the binaries of one package.
+async fn package(
+    program: &Program,
+    folder: &Path,
+    names: &BTreeSet<&str>,
+    progress: &mut (dyn FnMut(&str) + Send),
+) -> Result<BTreeMap<String, PathBuf>, Error> {
+    let manifest = folder.join("Cargo.toml");
+    if !manifest.is_file() {
+        let path_of =
+            |name: &&str| Ok(((*name).to_owned(), found_beside(&program.path, folder, name)?));
+        return names.iter().map(path_of).collect();
+    }
+    // cargo reads its configuration from the folder it runs in: with another one, everything would
+    // be compiled once more.
+    let manifest = std::path::absolute(&manifest).unwrap_or(manifest);
+    let workspace = Workspace::of(&manifest, progress).await?;
+    let flags = place_flags(&workspace, program);
+    let mut builds = [Build::of_workspace(), Build::alone()];
+    for name in names {
+        let maker = maker(&workspace, &manifest, name)?;
+        let [together, alone] = &mut builds;
+        let build = if maker.is_alone { alone } else { together };
+        build.makers.insert((*name).to_owned(), maker.manifest);
+    }
+    let mut found = BTreeMap::new();
+    for build in builds.iter().filter(|build| !build.makers.is_empty()) {
+        for (name, made) in compile(&manifest, build, &flags, progress).await? {
+            let path = if build.is_of_workspace { made } else { set_apart(&made, folder)? };
+            found.insert(name, path);
+        }
+    }
+    Ok(found)
+}
+
+/// One run of cargo.
+struct Build {
+    /// Of all members, so that dependencies have the features that they have for the whole
+    /// workspace; for the package alone, most of them would be compiled a second time. That is the
+    /// price where another member has a binary of the same name.
+    is_of_workspace: bool,
+    /// The manifest of the package that makes each binary.
+    makers: BTreeMap<String, PathBuf>,
+}
+
+impl Build {
+    fn of_workspace() -> Self {
+        Self { is_of_workspace: true, makers: BTreeMap::new() }
+    }
+
+    fn alone() -> Self {
+        Self { is_of_workspace: false, makers: BTreeMap::new() }
+    }
+}
+
+/// The package that makes a binary.
+struct Maker {
+    manifest: PathBuf,
+    /// Whether it has to be built without the other members of its workspace, of which another one
+    /// makes a binary of this name.
+    is_alone: bool,
+}
+
+fn maker(workspace: &Workspace, manifest: &Path, name: &str) -> Result<Maker, Error> {
+    let makers = workspace.makers(name);
+    let is_alone = makers.len() > 1;
+    let own = makers.iter().find(|maker| is_same(maker, manifest));
+    match own.or(makers.first().filter(|_| !is_alone)) {
+        Some(maker) => Ok(Maker { manifest: (*maker).to_owned(), is_alone }),
+        None if is_alone => Err(Error::Ambiguous {
+            manifest: manifest.to_owned(),
+            binary: name.to_owned(),
+            makers: makers.iter().map(|maker| format!("`{}`", maker.display())).collect(),
+        }),
+        None => Err(Error::NotMade { manifest: manifest.to_owned(), binary: name.to_owned() }),
+    }
+}
+
+/// Puts a binary where no other package with a binary of its name replaces it: cargo has one place
+/// for all binaries of a name.
+fn set_apart(made: &Path, package_folder: &Path) -> Result<PathBuf, Error> {
+    let failed = |source| Error::NotSetApart { binary: made.to_owned(), source };
+    let package = std::path::absolute(package_folder).map_err(failed)?;
+    let folder = made.with_file_name(folder_name(&package));
+    fs::create_dir_all(&folder).map_err(failed)?;
+    let apart = folder.join(made.file_name().unwrap_or_default());
+    match fs::remove_file(&apart) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
+        _ => {}
+    }
+    // A copy where the file system has no links.
+    fs::hard_link(made, &apart).or_else(|_| fs::copy(made, &apart).map(drop)).map_err(failed)?;
+    Ok(apart)
+}
+
+/// The target folder and the profile that `program` was built with.
+fn origin(program: &Path) -> Option<Origin> {
+    let mut folder = program.parent()?;
+    // Test programs and examples lie one folder deeper.
+    if folder.ends_with("deps") || folder.ends_with("examples") {
+        folder = folder.parent()?;
+    }
+    // Only cargo makes this folder beside what it builds.
+    if !folder.join(".fingerprint").is_dir() {
+        return None;
+    }
+    let profile = match folder.file_name()?.to_str()? {
+        "debug" => "dev",
+        name => name,
+    };
+    Some(Origin { target_folder: folder.parent()?.to_owned(), profile: profile.to_owned() })
+}
+
+/// The cargo that runs; under `cargo run` the variable names it.
+fn cargo() -> PathBuf {
+    env::var_os("CARGO").map_or_else(|| PathBuf::from("cargo"), PathBuf::from)
+}
+
+fn arguments(manifest: &Path, build: &Build, flags: &[PathBuf]) -> Vec<PathBuf> {
+    let mut arguments: Vec<PathBuf> =
+        vec!["build".into(), "--message-format=json-render-diagnostics".into()];
+    if build.is_of_workspace {
+        arguments.push("--workspace".into());
+    }
+    arguments.extend(["--manifest-path".into(), manifest.to_owned()]);
+    for name in build.makers.keys() {
+        arguments.extend(["--bin".into(), name.into()]);
+    }
+    arguments.extend_from_slice(flags);
+    arguments
+}
+
+async fn compile(
+    manifest: &Path,
+    build: &Build,
+    flags: &[PathBuf],
+    progress: &mut (dyn FnMut(&str) + Send),
+) -> Result<BTreeMap<String, PathBuf>, Error> {
+    let cargo = cargo();
+    let no_cargo = |source| Error::NoCargo { cargo: cargo.clone(), source };
+    let folder = manifest.parent().unwrap_or(Path::new("."));
+    let mut command = Command::new(&cargo);
+    command
+        .args(arguments(manifest, build, flags))
+        .current_dir(folder)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true);
+    // A binary that only its user can read cannot be deployed.
+    let mut child = private_files::start_of_user(|| command.spawn()).map_err(no_cargo)?;
+    let mut made = BTreeMap::new();
+    let mut tail = VecDeque::new();
+    let messages = each_line(child.stdout.take(), |line| {
+        if let Some(artifact) = Artifact::of(line)
+            && build.makers.get(&artifact.name).is_some_and(|it| is_same(it, &artifact.manifest))
+        {
+            made.insert(artifact.name, artifact.executable);
+        }
+    });
+    let output = each_line(child.stderr.take(), |line| {
+        if tail.len() == TAIL_LINES {
+            tail.pop_front();
+        }
+        tail.push_back(line.to_owned());
+        progress(line);
+    });
+    tokio::join!(messages, output);
+    let status = child.wait().await.map_err(no_cargo)?;
+    let manifest = manifest.to_owned();
+    if !status.success() {
+        let output = tail.make_contiguous().join("\n");
+        return Err(Error::Failed { manifest, output });
+    }
+    let path_of = |name: &String| match made.get(name) {
+        Some(path) => Ok((name.clone(), path.clone())),
+        None => Err(Error::NotMade { manifest: manifest.clone(), binary: name.clone() }),
+    };
+    build.makers.keys().map(path_of).collect()
+}
+
+async fn each_line(stream: Option<impl AsyncRead + Unpin>, mut take: impl FnMut(&str)) {
+    let Some(stream) = stream else { return };
+    let mut lines = BufReader::new(stream).lines();
+    // cargo writes UTF-8; a line that is not, or a broken pipe, ends what can be read of it.
+    while let Ok(Some(line)) = lines.next_line().await {
+        take(&line);
+    }
+}
+
+/// A binary that cargo has made, or found to be new enough.
+struct Artifact {
+    name: String,
+    /// Of its package.
+    manifest: PathBuf,
+    executable: PathBuf,
+}
+
+impl Artifact {
+    /// The binary that one of cargo's messages is about.
+    fn of(line: &str) -> Option<Self> {
+        #[derive(Deserialize)]
+        struct Message {
+            reason: String,
+            manifest_path: PathBuf,
+            target: Target,
+            executable: Option<PathBuf>,
+        }
+        let message: Message = serde_json::from_str(line).ok()?;
+        let is_binary = message.reason == "compiler-artifact" && message.target.is_binary();
+        let executable = message.executable.filter(|_| is_binary)?;
+        Some(Self { name: message.target.name, manifest: message.manifest_path, executable })
+    }
+}
+
+#[cfg(test)]
+mod tests;

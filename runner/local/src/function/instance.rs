@@ -1,0 +1,457 @@
+//! One instance of a function: its process, its Runtime API, and one invocation at a time.
+//!
+//! It does not decide how many instances there are, and starts nothing again.
+
+use std::{
+    io::ErrorKind,
+    path::PathBuf,
+    process::Stdio,
+    sync::{Arc, atomic::AtomicU32},
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use server::gate::{BindError, Listener};
+use tokio::{
+    process::{Child, Command},
+    sync::{mpsc, oneshot, watch},
+    time::{MissedTickBehavior, timeout},
+};
+
+use template::entrypoint::{self, Entrypoint};
+
+use super::{
+    Credentials, InvokeOutcome, Settings, environment,
+    event::{Event, Observer, Stream},
+    log::{LogFile, Tail, read_lines},
+    memory::{self, Peak},
+    orphans::Orphans,
+    outcome::{self, exit_text},
+    program::{self, Build},
+    runtime_api::{self, Delivery, Mailbox},
+};
+
+/// How long after its end what a process wrote is still read. Its pipes stay open only while
+/// a process that it started itself has them.
+const OUTPUT_GRACE: Duration = Duration::from_secs(1);
+
+/// How long after its end an answer that a process sent may still be on its way through this one.
+const REPLY_GRACE: Duration = Duration::from_millis(100);
+
+/// What all instances of a function share.
+pub(super) struct Shared {
+    pub(super) settings: Settings,
+    pub(super) observer: Observer,
+    pub(super) log: LogFile,
+    /// How many answers are to be lost, with the process that gave them.
+    pub(super) losses: Arc<AtomicU32>,
+    /// Ends the processes when this one is killed.
+    pub(super) orphans: Orphans,
+}
+
+/// `ENOEXEC`: a file is no program that the operating system knows.
+const EXEC_FORMAT: i32 = 8;
+
+/// A process could not be started; the function never ran.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum StartError {
+    #[error(transparent)]
+    Listen(#[from] BindError),
+    #[error("cannot start binary=`{}`: {source}", binary.display())]
+    Spawn { binary: PathBuf, source: std::io::Error },
+}
+
+impl StartError {
+    /// Whether somebody is just writing the program.
+    pub(super) fn is_busy(&self) -> bool {
+        matches!(self, Self::Spawn { source, .. } if source.kind() == ErrorKind::ExecutableFileBusy)
+    }
+
+    /// Why no process can ever be started from what is there, in the words of Lambda. What may pass is
+    /// none of it: a machine without room for one more process, a program that is just being built.
+    pub(super) fn invalid_entrypoint(&self) -> Option<String> {
+        let Self::Spawn { binary, source } = self else { return None };
+        let begins = entrypoint::look(binary);
+        let why = match (source.kind(), source.raw_os_error(), begins) {
+            (ErrorKind::NotFound, _, Entrypoint::NoInterpreter(name)) => {
+                format!("no such file or directory: its interpreter `{name}` is not there")
+            }
+            (_, Some(EXEC_FORMAT), Entrypoint::NoProgram) => {
+                format!("exec format error: {}", entrypoint::NO_PROGRAM)
+            }
+            (_, Some(EXEC_FORMAT), _) => {
+                "exec format error: it is a program for another processor".to_owned()
+            }
+            (ErrorKind::PermissionDenied, ..) if binary.is_file() => "permission denied".to_owned(),
+            _ => return None,
+        };
+        Some(format!("fork/exec {}: {why}", binary.display()))
+    }
+}
+
+/// A running process. Dropping it kills the process.
+#[derive(Debug)]
+pub(super) struct Instance {
+    number: u64,
+    pid: u32,
+    started: Instant,
+    /// What it was started with.
+    keys: Credentials,
+    /// What it was started from.
+    build: Option<Build>,
+    mailbox: Arc<Mailbox>,
+    tail: Arc<Tail>,
+    peak: Arc<Peak>,
+    kill: mpsc::Sender<()>,
+    exit: watch::Receiver<Option<String>>,
+    _listener: Listener,
+}
+
+/// What is left of an instance for who wants to end it.
+#[derive(Debug, Clone)]
+pub(super) struct Handle {
+    pub(super) pid: u32,
+    mailbox: Arc<Mailbox>,
+    kill: mpsc::Sender<()>,
+    exit: watch::Receiver<Option<String>>,
+}
+
+impl Handle {
+    pub(super) fn kill(&self) {
+        self.mailbox.close();
+        // The channel has room for one signal, and one is enough.
+        let _sent = self.kill.try_send(());
+    }
+
+    pub(super) fn is_busy(&self) -> bool {
+        self.mailbox.current().is_some()
+    }
+
+    pub(super) fn has_exited(&self) -> bool {
+        self.exit.borrow().is_some()
+    }
+
+    /// Waits for the process to end.
+    pub(super) async fn exited(mut self) {
+        // The other end goes away only after it told of the end, or with the whole runtime.
+        let _exit = self.exit.wait_for(Option::is_some).await;
+    }
+}
+
+/// What came of handing an invocation to an instance.
+pub(super) enum Attempt {
+    /// The instance took it.
+    Ended {
+        outcome: InvokeOutcome,
+        duration: Duration,
+        /// From the start of the process to its first request, when this was its first invocation.
+        init: Option<Duration>,
+    },
+    /// The instance never became ready; the outcome says why.
+    NotStarted(InvokeOutcome),
+    /// The process had ended while it was idle, before it took the invocation.
+    NotTaken,
+}
+
+impl Instance {
+    /// Starts a process. It is not ready yet.
+    pub(super) async fn start(
+        shared: Arc<Shared>,
+        number: u64,
+        keys: Credentials,
+    ) -> Result<Self, StartError> {
+        let (kill, killed) = mpsc::channel(1);
+        let mailbox = Arc::new(Mailbox::new(kill.clone(), shared.losses.clone()));
+        let listener = runtime_api::serve(mailbox.clone()).await?;
+        let credentials = keys.clone();
+        let settings = &Settings { credentials, ..shared.settings.clone() };
+        let path = std::env::var("PATH").ok();
+        let mut command = Command::new(&settings.binary);
+        command
+            .env_clear()
+            .envs(environment::variables(settings, listener.address(), number, path))
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true);
+        if let Some(folder) = &settings.working_folder {
+            command.current_dir(folder);
+        }
+        // Ctrl-C in a terminal goes to this process, which then ends its children in order.
+        #[cfg(unix)]
+        command.process_group(0);
+        // One that takes its place in this moment is seen before the next invocation.
+        let build = program::look(&settings.binary);
+        let child = command
+            .spawn()
+            .map_err(|source| StartError::Spawn { binary: settings.binary.clone(), source })?;
+        let pid = child.id().unwrap_or_default();
+        shared.orphans.began(pid);
+        let (tail, peak) = (Arc::new(Tail::default()), Arc::new(Peak::default()));
+        let (exited, exit) = watch::channel(None);
+        (shared.observer)(&Event::InstanceStarted { function: &settings.name, pid });
+        let (mailbox_of, tail_of, peak_of) = (mailbox.clone(), tail.clone(), peak.clone());
+        let process = Process { shared, mailbox: mailbox_of, tail: tail_of, peak: peak_of, pid };
+        tokio::spawn(process.supervise(child, killed, exited));
+        let started = Instant::now();
+        Ok(Self {
+            number,
+            pid,
+            started,
+            keys,
+            build,
+            mailbox,
+            tail,
+            peak,
+            kill,
+            exit,
+            _listener: listener,
+        })
+    }
+
+    pub(super) fn number(&self) -> u64 {
+        self.number
+    }
+
+    pub(super) fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    pub(super) fn has_exited(&self) -> bool {
+        self.exit.borrow().is_some()
+    }
+
+    /// Whether it can be given an invocation: it has neither ended nor is it being killed, and has the
+    /// keys that are to be used.
+    pub(super) fn is_fit(&self, keys: &Credentials) -> bool {
+        !self.has_exited() && !self.mailbox.is_closed() && self.keys == *keys
+    }
+
+    /// Whether it was started from a build.
+    pub(super) fn is_of(&self, build: &Build) -> bool {
+        self.build.as_ref() == Some(build)
+    }
+
+    pub(super) fn handle(&self) -> Handle {
+        let (mailbox, kill, exit) = (self.mailbox.clone(), self.kill.clone(), self.exit.clone());
+        Handle { pid: self.pid, mailbox, kill, exit }
+    }
+
+    /// Hands it an invocation and waits for what comes of it. After a time-out the process is
+    /// killed, as Lambda resets the environment.
+    pub(super) async fn invoke(
+        &mut self,
+        shared: &Shared,
+        request_id: &str,
+        payload: Bytes,
+    ) -> Attempt {
+        let Settings { name, timeout, init_timeout, memory_mb, .. } = &shared.settings;
+        let (taken, was_taken) = oneshot::channel();
+        let (reply, replied) = oneshot::channel();
+        let cold = !self.mailbox.is_ready();
+        self.mailbox.put(Delivery {
+            request_id: request_id.to_owned(),
+            function_arn: shared.settings.arn(),
+            timeout: *timeout,
+            payload,
+            taken,
+            reply,
+        });
+        let mut init = None;
+        let mut exit = self.exit.clone();
+        let took = tokio::select! {
+            biased;
+            took = was_taken => took.is_ok(),
+            _ = exit.wait_for(Option::is_some) => false,
+            () = tokio::time::sleep(*init_timeout) => false,
+        };
+        if !took {
+            self.mailbox.withdraw();
+            return self.not_taken(request_id, *init_timeout);
+        }
+        let taken_at = Instant::now();
+        let pid = self.pid;
+        if cold {
+            let duration = taken_at.duration_since(self.started);
+            init = Some(duration);
+            (shared.observer)(&Event::InstanceReady { function: name, pid, init: duration });
+        }
+        (shared.observer)(&Event::InvocationStarted { function: name, request_id, pid, cold });
+        let outcome = self.outcome(request_id, replied, *timeout).await;
+        let outcome = match self.peak.over(pid, *memory_mb) {
+            Some(used) if self.has_exited() => {
+                let note = format!("it used {used} MB, and its MemorySize is {memory_mb} MB");
+                outcome::with_note(outcome, &note)
+            }
+            _ => outcome,
+        };
+        Attempt::Ended { outcome, duration: taken_at.elapsed(), init }
+    }
+
+    async fn outcome(
+        &self,
+        request_id: &str,
+        mut replied: oneshot::Receiver<InvokeOutcome>,
+        limit: Duration,
+    ) -> InvokeOutcome {
+        let mut exit = self.exit.clone();
+        let exited = async { exit.wait_for(Option::is_some).await.ok().and_then(|e| e.clone()) };
+        let text = tokio::select! {
+            biased;
+            Ok(outcome) = &mut replied => return outcome,
+            text = exited => text.unwrap_or_default(),
+            () = tokio::time::sleep(limit) => {
+                self.handle().kill();
+                return outcome::timed_out(request_id, limit);
+            }
+        };
+        // It may have answered and ended in one breath.
+        match timeout(REPLY_GRACE, replied).await {
+            Ok(Ok(outcome)) => outcome,
+            _ => outcome::exited(request_id, &text),
+        }
+    }
+
+    /// Why the instance did not take the invocation.
+    fn not_taken(&self, request_id: &str, limit: Duration) -> Attempt {
+        let exit = self.exit.borrow().clone();
+        let outcome = match exit {
+            Some(_) if self.mailbox.is_ready() => return Attempt::NotTaken,
+            Some(text) => {
+                let said = self.mailbox.init_error();
+                said.unwrap_or_else(|| outcome::exited(request_id, &text))
+            }
+            None => {
+                self.handle().kill();
+                if let Some(said) = self.mailbox.init_error() {
+                    return Attempt::NotStarted(outcome::with_note(said, &self.tail.text()));
+                }
+                let seconds = limit.as_secs_f64();
+                let text = format!("the function asked for no invocation for {seconds:.2} seconds");
+                outcome::exited(request_id, &text)
+            }
+        };
+        Attempt::NotStarted(outcome::with_note(outcome, &self.tail.text()))
+    }
+
+    /// The most memory that the process ever had, in MB, where the system tells.
+    pub(super) fn memory_mb(&self) -> Option<u64> {
+        self.peak.look(self.pid)
+    }
+}
+
+impl Drop for Instance {
+    fn drop(&mut self) {
+        self.handle().kill();
+    }
+}
+
+/// Ends a process, and what it started itself.
+fn end_all(child: &mut Child, pid: u32) {
+    // One that has ended already needs no signal.
+    let _signalled = child.start_kill();
+    end_group(pid);
+}
+
+/// Ends what is left of the process group that a process led.
+#[cfg(unix)]
+fn end_group(pid: u32) {
+    let leader = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
+    if let Some(leader) = leader {
+        // A group that has ended already needs no signal.
+        let _signalled = rustix::process::kill_process_group(leader, rustix::process::Signal::KILL);
+    }
+}
+
+#[cfg(not(unix))]
+fn end_group(_: u32) {}
+
+/// Ends a process group when it is dropped, with its watcher or before.
+struct EndsGroup(u32);
+
+impl Drop for EndsGroup {
+    fn drop(&mut self) {
+        end_group(self.0);
+    }
+}
+
+/// What watches over a process until it ends.
+struct Process {
+    shared: Arc<Shared>,
+    mailbox: Arc<Mailbox>,
+    tail: Arc<Tail>,
+    peak: Arc<Peak>,
+    pid: u32,
+}
+
+impl Process {
+    async fn supervise(
+        self,
+        mut child: Child,
+        mut killed: mpsc::Receiver<()>,
+        exited: watch::Sender<Option<String>>,
+    ) {
+        // Also when this runtime ends before the process does.
+        let group = EndsGroup(self.pid);
+        let (output, error) = (child.stdout.take(), child.stderr.take());
+        let read = async {
+            let output = async {
+                if let Some(stream) = output {
+                    read_lines(stream, |line| self.take(Stream::Output, line)).await;
+                }
+            };
+            let error = async {
+                if let Some(stream) = error {
+                    read_lines(stream, |line| self.take(Stream::Error, line)).await;
+                }
+            };
+            tokio::join!(output, error);
+        };
+        let mut read = std::pin::pin!(read);
+        let mut reading = true;
+        let mut look = tokio::time::interval(memory::PERIOD);
+        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut is_over = false;
+        let status = loop {
+            tokio::select! {
+                status = child.wait() => break status,
+                Some(()) = killed.recv() => {
+                    end_all(&mut child, self.pid);
+                }
+                () = &mut read, if reading => reading = false,
+                _ = look.tick(), if !is_over => {
+                    is_over = self.peak.over(self.pid, self.shared.settings.memory_mb).is_some();
+                    if is_over {
+                        end_all(&mut child, self.pid);
+                    }
+                }
+            }
+        };
+        // What it started itself ends with it, as a sandbox of Lambda does.
+        drop(group);
+        self.shared.orphans.ended(self.pid);
+        if reading {
+            // What it wrote last tells why it ended.
+            let _read = timeout(OUTPUT_GRACE, read).await;
+        }
+        let text = match status {
+            Ok(status) => exit_text(status),
+            Err(error) => format!("Runtime exited with error: {error}"),
+        };
+        let function = &self.shared.settings.name;
+        let (pid, exit) = (self.pid, &*text);
+        (self.shared.observer)(&Event::InstanceExited { function, pid, exit });
+        exited.send_replace(Some(text));
+    }
+
+    fn take(&self, stream: Stream, line: &str) {
+        let request_id = self.mailbox.writes_for();
+        let request_id = request_id.as_deref();
+        if stream == Stream::Error {
+            self.tail.push(line);
+        }
+        self.shared.log.line(request_id, line);
+        let function = &self.shared.settings.name;
+        (self.shared.observer)(&Event::Line { function, stream, request_id, line });
+    }
+}

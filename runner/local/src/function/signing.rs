@@ -1,0 +1,187 @@
+//! The keys that a function's instances are started with, as new as their source has them.
+//!
+//! A process keeps the keys that it was started with, so one whose keys come to their end is followed
+//! by another one. Nothing is started or ended here.
+
+use std::time::{Duration, Instant, SystemTime};
+
+use aws_credential_types::provider::{ProvideCredentials as _, SharedCredentialsProvider};
+use tokio::sync::Mutex;
+use tokio::time::timeout;
+
+use super::Credentials;
+use client::sdk_error::innermost;
+
+/// How long before their end keys are followed by newer ones, beside the time that an invocation may
+/// take: an SDK asks as early for its own.
+const RENEW_BEFORE: Duration = Duration::from_secs(60);
+/// How long a source is left alone that had no newer keys: a chain may ask the network.
+const ASK_AGAIN_AFTER: Duration = Duration::from_secs(5);
+/// How long a source may take: a program or a single sign-on, over the network.
+const ASK_MAX: Duration = Duration::from_secs(30);
+/// The same while the keys from before are good: invocations wait for it.
+const ASK_MAX_WHILE_GOOD: Duration = Duration::from_secs(5);
+
+/// The keys of one function.
+#[derive(Debug)]
+pub(super) struct Signing {
+    source: Option<SharedCredentialsProvider>,
+    /// How long an invocation may take.
+    invocation: Duration,
+    held: Mutex<Held>,
+}
+
+#[derive(Debug)]
+struct Held {
+    keys: Credentials,
+    /// How long before their end they are followed by newer ones.
+    margin: Duration,
+    asked_in_vain: Option<Instant>,
+}
+
+impl Signing {
+    /// Begins with keys that somebody found. `invocation`: how long one may take.
+    pub(super) fn new(
+        credentials: Credentials,
+        source: Option<SharedCredentialsProvider>,
+        invocation: Duration,
+    ) -> Self {
+        let margin = credentials.margin(invocation);
+        let held = Held { keys: credentials, margin, asked_in_vain: None };
+        Self { source, invocation, held: Mutex::new(held) }
+    }
+
+    /// The keys to be used from now on.
+    ///
+    /// # Errors
+    /// When those that were found last are past their end and the source has no newer ones.
+    pub(super) async fn keys(&self) -> Result<Credentials, String> {
+        let mut held = self.held.lock().await;
+        let Some(source) = &self.source else { return Ok(held.keys.clone()) };
+        if held.keys.last_until(SystemTime::now() + held.margin) {
+            return Ok(held.keys.clone());
+        }
+        let is_early = held.asked_in_vain.is_some_and(|at| at.elapsed() < ASK_AGAIN_AFTER);
+        let mut reason = "its source has no newer ones".to_owned();
+        if !is_early {
+            let before = held.keys.clone();
+            let are_good = before.last_until(SystemTime::now());
+            let limit = if are_good { ASK_MAX_WHILE_GOOD } else { ASK_MAX };
+            match timeout(limit, source.provide_credentials()).await {
+                Ok(Ok(found)) => {
+                    held.keys = (&found).into();
+                    held.margin = held.keys.margin(self.invocation);
+                }
+                Ok(Err(error)) => reason = innermost(&error),
+                Err(_) => reason = format!("no answer within {} s", limit.as_secs()),
+            }
+            held.asked_in_vain = (held.keys == before).then(Instant::now);
+        }
+        if held.keys.last_until(SystemTime::now()) {
+            return Ok(held.keys.clone());
+        }
+        Err(format!(
+            "the AWS credentials have expired: {reason}; renew them, such as with `aws sso login`"
+        ))
+    }
+}
+
+impl Credentials {
+    /// How long before their end they are followed by newer ones: what an invocation takes, and some
+    /// time. Keys that last no longer than that are used for half of their life.
+    fn margin(&self, invocation: Duration) -> Duration {
+        let life =
+            self.expires.map(|end| end.duration_since(SystemTime::now()).unwrap_or_default());
+        let wanted = RENEW_BEFORE + invocation;
+        life.map_or(wanted, |life| wanted.min(life / 2))
+    }
+
+    fn last_until(&self, moment: SystemTime) -> bool {
+        self.expires.is_none_or(|expires| expires > moment)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex as Lock;
+
+    use aws_credential_types::Credentials as Found;
+    use aws_credential_types::provider::{ProvideCredentials, error::CredentialsError, future};
+
+    use super::*;
+
+    /// A source with keys, each asked for once; what comes last is first.
+    #[derive(Debug)]
+    struct Source(Lock<Vec<Found>>);
+
+    impl ProvideCredentials for Source {
+        fn provide_credentials<'a>(&'a self) -> future::ProvideCredentials<'a>
+        where
+            Self: 'a,
+        {
+            let found = self.0.lock().unwrap().pop();
+            future::ProvideCredentials::ready(
+                found.ok_or_else(|| CredentialsError::not_loaded("none")),
+            )
+        }
+    }
+
+    fn found(key: &str, ends_in_s: i64) -> Found {
+        let length = Duration::from_secs(ends_in_s.unsigned_abs());
+        let now = SystemTime::now();
+        let end = if ends_in_s < 0 { now - length } else { now + length };
+        Found::new(key, "secret", Some("token".to_owned()), Some(end), "test")
+    }
+
+    fn signing(found: Vec<Found>) -> Signing {
+        let source = SharedCredentialsProvider::new(Source(Lock::new(found)));
+        let expires = Some(SystemTime::UNIX_EPOCH);
+        let credentials = Credentials { expires, ..Credentials::local() };
+        Signing::new(credentials, Some(source), Duration::from_secs(30))
+    }
+
+    async fn key(signing: &Signing) -> Result<String, String> {
+        signing.keys().await.map(|keys| keys.access_key_id)
+    }
+
+    #[tokio::test]
+    async fn keys_are_followed_by_newer_ones_before_their_end() {
+        let first = found("first", 60);
+        let signing = signing(vec![found("second", 3_600), first.clone(), first]);
+        for _ in 0..3 {
+            assert_eq!(key(&signing).await.unwrap(), "first", "good for half a minute");
+        }
+        signing.held.lock().await.margin = Duration::from_secs(60);
+        // Then its source has no others, and is left alone for a while.
+        for _ in 0..3 {
+            assert_eq!(key(&signing).await.unwrap(), "first");
+        }
+        signing.held.lock().await.margin = Duration::from_secs(60);
+        signing.held.lock().await.asked_in_vain = None;
+        assert_eq!(key(&signing).await.unwrap(), "second");
+        assert_eq!(key(&signing).await.unwrap(), "second", "good for an hour");
+    }
+
+    #[tokio::test]
+    async fn what_was_found_at_the_start_is_not_asked_for_again() {
+        let source = SharedCredentialsProvider::new(Source(Lock::default()));
+        for ends_in_s in [3_600, 300] {
+            // Some are for a shorter time than an invocation may take.
+            let credentials = Credentials::from(&found("first", ends_in_s));
+            let signing = Signing::new(credentials, Some(source.clone()), Duration::from_secs(900));
+            assert_eq!(key(&signing).await.unwrap(), "first");
+            assert_eq!(signing.held.lock().await.asked_in_vain, None);
+        }
+    }
+
+    #[tokio::test]
+    async fn keys_past_their_end_are_not_used() {
+        let signing = signing(vec![found("new", 3_600), found("old", -1)]);
+        assert!(key(&signing).await.unwrap_err().contains("have expired"));
+        assert_eq!(key(&signing).await.unwrap(), "new");
+        signing.held.lock().await.keys.expires = Some(SystemTime::now());
+        assert!(key(&signing).await.unwrap_err().contains("have expired"), "there are no others");
+        let local = Signing::new(Credentials::local(), None, Duration::from_secs(3));
+        assert_eq!(key(&local).await.unwrap(), "local");
+    }
+}

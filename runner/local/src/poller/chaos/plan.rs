@@ -1,0 +1,105 @@
+//! Which fault happens at which call, decided from a seed and nothing else.
+//!
+//! Pure: no clock, no randomness, no counting. The same seed gives the same faults at the same
+//! calls of the same mapping.
+
+use mapping::{mix, seed_of};
+
+/// The longest that a slow function is held up, in milliseconds, inclusive.
+pub(super) const SLOW_MS_MAX: u64 = 300;
+/// How many old batches a late redelivery may reach back, inclusive.
+pub(super) const LATE_BATCHES_MAX: usize = 4;
+
+/// Something that goes wrong around one invocation. None of them loses a record on AWS.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum InvocationFault {
+    /// The batch is delivered twice.
+    Duplicate,
+    /// The function has done its work, and the poller dies before it knows.
+    Crash,
+    /// An old batch is delivered once more, after newer ones.
+    Late {
+        /// How many batches back, from 1 to [`LATE_BATCHES_MAX`].
+        back: usize,
+    },
+    /// A beginning of the batch is delivered first, then the whole: other boundaries.
+    Split {
+        /// Where it is split, of a batch of `n` records: after `1 + draw % (n - 1)`.
+        draw: u64,
+    },
+    /// The function starts late.
+    Slow {
+        /// By how much, from 1 to [`SLOW_MS_MAX`].
+        ms: u64,
+    },
+    /// The function is not reached.
+    Throttle,
+}
+
+/// The faults of one mapping.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Plan {
+    seed: u64,
+}
+
+impl Plan {
+    /// The plan of a seed for the mapping with an id.
+    #[must_use]
+    pub(super) fn new(seed: u64, mapping_id: &str) -> Self {
+        Self { seed: mix(seed ^ seed_of(mapping_id)) }
+    }
+
+    /// What goes wrong at the invocation with this number: something at 36 of 100.
+    #[must_use]
+    pub(super) fn invocation(&self, number: u64) -> Option<InvocationFault> {
+        let draw = mix(self.seed.wrapping_add(number.wrapping_mul(2)));
+        let detail = draw / 100;
+        match draw % 100 {
+            0..6 => Some(InvocationFault::Duplicate),
+            6..12 => Some(InvocationFault::Crash),
+            12..18 => {
+                let back = usize::try_from(detail % LATE_BATCHES_MAX as u64).unwrap_or(0);
+                Some(InvocationFault::Late { back: back + 1 })
+            }
+            18..24 => Some(InvocationFault::Split { draw: detail }),
+            24..30 => Some(InvocationFault::Slow { ms: 1 + detail % SLOW_MS_MAX }),
+            30..36 => Some(InvocationFault::Throttle),
+            _ => None,
+        }
+    }
+
+    /// Whether the iterator has expired at the read with this number: at 6 of 100.
+    #[must_use]
+    pub(super) fn iterator_expires(&self, number: u64) -> bool {
+        mix(self.seed.wrapping_add(number.wrapping_mul(2) + 1)) % 100 < 6
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn the_same_seed_gives_the_same_faults() {
+        let faults = |seed, mapping| -> Vec<_> {
+            let plan = Plan::new(seed, mapping);
+            (0..500).map(|n| (plan.invocation(n), plan.iterator_expires(n))).collect()
+        };
+        assert_eq!(faults(7, "a"), faults(7, "a"));
+        assert_ne!(faults(7, "a"), faults(8, "a"));
+        assert_ne!(faults(7, "a"), faults(7, "b"));
+    }
+
+    #[test]
+    fn every_fault_happens_and_most_calls_are_well() {
+        let plan = Plan::new(1, "mapping");
+        let faults: Vec<_> = (0..2_000).filter_map(|n| plan.invocation(n)).collect();
+        let kinds: BTreeSet<_> =
+            faults.iter().map(std::mem::discriminant).map(|d| format!("{d:?}")).collect();
+        assert_eq!(kinds.len(), 6);
+        assert!((600..840).contains(&faults.len()), "{}", faults.len());
+        let expired = (0..2_000).filter(|n| plan.iterator_expires(*n)).count();
+        assert!((80..160).contains(&expired), "{expired}");
+    }
+}

@@ -1,0 +1,25 @@
+//! The shell of an event source mapping: drives [`mapping`](mapping) over the real Streams
+//! API and a function, with checkpoints on disk.
+//!
+//! What is read, delivered, retried or given up is not decided here.
+
+mod chaos;
+mod checkpoint_store;
+mod destination;
+mod invoke;
+mod reports;
+mod run;
+mod stream;
+
+#[cfg(test)]
+mod arrival_tests;
+#[cfg(test)]
+mod tests;
+
+pub use self::chaos::{Chaos, MappingChaos};
+pub use self::checkpoint_store::{CheckpointError, CheckpointStore};
+pub use self::destination::{FailureDestination, FileDestination, NoDestination, S3Destination};
+pub use self::invoke::{Invoke, InvokeOutcome};
+
+pub use self::reports::{Observed, Observer, PageWatcher};
+pub use self::run::{Poller, RunEnd, RunError, run_mapping, tick_ms};

@@ -1,0 +1,463 @@
+//! The loop of one mapping: wait for something to happen, tell the mapping, carry out what it
+//! asks for.
+//!
+//! All waiting is in [`Run::next_input`], all doing in [`Run::carry_out`].
+
+use std::collections::BTreeMap;
+use std::future::pending;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use aws_sdk_dynamodbstreams::Client;
+use bytes::Bytes;
+use server::store::Arrivals;
+use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::task::JoinSet;
+
+use super::chaos::MappingChaos;
+use super::checkpoint_store::{CheckpointError, CheckpointStore};
+use super::destination::FailureDestination;
+use super::invoke::Invoke;
+use super::reports::{Observer, PageWatcher, Reports};
+use super::stream::{DescribeFailure, Listing, ReadStart, Stream};
+use client::stream_page::Page;
+use mapping::{
+    BatchId, Checkpoints, Command, DeliveryId, Input, InvalidSetting, InvokeOutcome, Mapping, Now,
+    ReadFailure, ReadFrom, Settings, ShardId, Status, event,
+};
+
+/// Pages that are read at once: each may take some 10 MB while it is decoded.
+const READS_AT_ONCE: usize = 16;
+/// Invocations that are under way at once, over all shards: each holds an event of up to 6 MB.
+const INVOCATIONS_AT_ONCE: usize = 64;
+/// How long a stopped mapping waits for what is under way. What has not ended by then is
+/// delivered again by the next run.
+const STOP_MS: u64 = 10_000;
+
+/// How long a save that failed waits for its next attempt.
+const SAVE_RETRY_MS: u64 = 1_000;
+/// After so long without a save a mapping ends: whatever it delivers would come once more.
+const SAVE_FAILING_MS_MAX: u64 = 10 * 60 * 1_000;
+
+/// Everything that one mapping runs with.
+pub struct Poller<I, D, C> {
+    /// The mapping's settings.
+    pub settings: Settings,
+    /// A client of the Streams API, for whatever endpoint.
+    pub streams: Client,
+    /// The function.
+    pub invoker: I,
+    /// Where checkpoints are kept.
+    pub checkpoints: CheckpointStore,
+    /// Where failure records go; asked only if the settings say that there is a destination.
+    pub failures: D,
+    /// The store's time, in milliseconds since 1970. It may stand still or leap.
+    pub clock: C,
+    /// Who watches.
+    pub observer: Observer,
+    /// Faults that are made on purpose.
+    pub chaos: Option<Arc<MappingChaos>>,
+    /// Tells when records have come; `None` if nobody does.
+    pub arrivals: Option<Arrivals>,
+    /// Shards whose gap is accepted; may be closed.
+    pub accepted_gaps: mpsc::Receiver<ShardId>,
+    /// Becomes true, or is dropped, when the mapping shall stop.
+    pub shutdown: watch::Receiver<bool>,
+}
+
+/// Why a mapping ended well.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RunEnd {
+    /// It was told to stop. Its checkpoints are on disk.
+    Stopped,
+    /// The stream was disabled, and every record of it is done. Its checkpoints are on disk.
+    StreamEnded,
+}
+
+/// Why a mapping could not go on.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// A setting is out of its bounds.
+    #[error(transparent)]
+    Setting(#[from] InvalidSetting),
+    /// Checkpoints cannot be kept, so going on would deliver ever more records twice.
+    #[error(transparent)]
+    Checkpoint(#[from] CheckpointError),
+    /// There is no such stream, and there was none for as long as that may pass, or it cannot be
+    /// followed.
+    #[error(
+        "the stream `{arn}` cannot be followed: {reason}; check that the table exists and that \
+         the mapping names its present stream"
+    )]
+    StreamGone {
+        /// The stream's ARN.
+        arn: String,
+        /// What the Streams API said.
+        reason: String,
+    },
+    /// A defect of this program.
+    #[error("a task of the poller has failed: {0}; report this as a defect")]
+    Task(String),
+}
+
+/// Milliseconds since this process first asked, never standing still: the clock of
+/// [`Now::tick_ms`] and [`Status::is_drained_after`].
+#[must_use]
+pub fn tick_ms() -> u64 {
+    static START: OnceLock<Instant> = OnceLock::new();
+    let elapsed = START.get_or_init(Instant::now).elapsed();
+    u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Runs a mapping until it is told to stop or its stream has ended.
+///
+/// To drop the future is like killing the process: what was not done is delivered again when
+/// the mapping runs the next time.
+///
+/// # Errors
+/// Settings out of bounds, checkpoints that cannot be read, or be written for ten minutes, a
+/// stream that is missing for as long as the settings say. Everything that may pass (a store, function or destination that cannot be reached) is
+/// tried again, with back-off, and shown in the status.
+pub async fn run_mapping<I, D, C>(poller: Poller<I, D, C>) -> Result<RunEnd, RunError>
+where
+    I: Invoke,
+    D: FailureDestination,
+    C: Fn() -> i64 + Send,
+{
+    poller.settings.check()?;
+    let checkpoints = load(poller.checkpoints.clone(), poller.settings.clone()).await?;
+    Run::new(poller, checkpoints).run().await
+}
+
+async fn load(store: CheckpointStore, settings: Settings) -> Result<Option<Checkpoints>, RunError> {
+    let loaded = tokio::task::spawn_blocking(move || store.load(&settings)).await;
+    Ok(loaded.map_err(|error| RunError::Task(error.to_string()))??)
+}
+
+/// What a task has brought.
+enum Done {
+    Described(Result<Listing, DescribeFailure>),
+    Read(ShardId, Result<Page, ReadFailure>),
+    Invoked(BatchId, InvokeOutcome),
+    Delivered(DeliveryId, Result<(), String>),
+    Saved(Result<(), CheckpointError>),
+}
+
+struct Run<I, D, C> {
+    mapping: Mapping,
+    mapping_id: Arc<str>,
+    stream: Stream,
+    invoker: Arc<I>,
+    failures: Arc<D>,
+    store: CheckpointStore,
+    clock: C,
+    status: watch::Sender<Status>,
+    pages: Option<Arc<dyn PageWatcher>>,
+    reports: Reports,
+    chaos: Option<Arc<MappingChaos>>,
+    arrivals: Option<Arrivals>,
+    accepted_gaps: mpsc::Receiver<ShardId>,
+    shutdown: watch::Receiver<bool>,
+    stop_at: Option<u64>,
+    wake: Option<u64>,
+    /// The next iterator of each shard that is being read.
+    iterators: BTreeMap<ShardId, String>,
+    tasks: JoinSet<Done>,
+    reads: Arc<Semaphore>,
+    invocations: Arc<Semaphore>,
+    /// The checkpoints have moved since the last save began.
+    unsaved: bool,
+    saving: bool,
+    /// Since when no save was successful, and when the next one is tried.
+    save_failing: Option<SaveFailing>,
+}
+
+#[derive(Clone, Copy)]
+struct SaveFailing {
+    since: u64,
+    next: u64,
+}
+
+impl<I: Invoke, D: FailureDestination, C: Fn() -> i64 + Send> Run<I, D, C> {
+    fn new(poller: Poller<I, D, C>, checkpoints: Option<Checkpoints>) -> Self {
+        let limit = Duration::from_millis(poller.settings.pace.call_ms);
+        let arn = poller.settings.stream_arn.clone();
+        let stream = Stream { client: poller.streams, arn, limit };
+        let mapping_id: Arc<str> = poller.settings.mapping_id.as_str().into();
+        let Observer { status, events, pages } = poller.observer;
+        Self {
+            reports: Reports::new(Arc::clone(&mapping_id), events),
+            mapping_id,
+            status,
+            pages,
+            mapping: Mapping::new(poller.settings, checkpoints),
+            stream,
+            invoker: Arc::new(poller.invoker),
+            failures: Arc::new(poller.failures),
+            store: poller.checkpoints,
+            clock: poller.clock,
+            chaos: poller.chaos,
+            arrivals: poller.arrivals,
+            accepted_gaps: poller.accepted_gaps,
+            shutdown: poller.shutdown,
+            stop_at: None,
+            wake: None,
+            iterators: BTreeMap::new(),
+            tasks: JoinSet::new(),
+            reads: Arc::new(Semaphore::new(READS_AT_ONCE)),
+            invocations: Arc::new(Semaphore::new(INVOCATIONS_AT_ONCE)),
+            unsaved: false,
+            saving: false,
+            save_failing: None,
+        }
+    }
+
+    async fn run(mut self) -> Result<RunEnd, RunError> {
+        let mut input = Some(Input::Tick);
+        loop {
+            if let Some(input) = input {
+                let now = self.now();
+                // A step that asks for no wake has none: what was asked before is over.
+                self.wake = None;
+                for command in self.mapping.step(now, input) {
+                    self.carry_out(command, now);
+                }
+                self.status.send_replace(self.mapping.status(now.time_ms));
+            }
+            if let Some(reason) = self.mapping.gone() {
+                let (arn, reason) = (self.stream.arn.clone(), reason.to_owned());
+                return Err(RunError::StreamGone { arn, reason });
+            }
+            self.reports.flush();
+            self.save_if_due();
+            if let Some(end) = self.end() {
+                self.reports.finish().await;
+                return Ok(end);
+            }
+            input = self.next_input().await?;
+        }
+    }
+
+    fn now(&self) -> Now {
+        Now { time_ms: (self.clock)(), tick_ms: tick_ms() }
+    }
+
+    /// The mapping ends when nothing is under way whose outcome its checkpoints would need, or
+    /// when it has waited for that long enough; but never before its checkpoints are saved.
+    fn end(&self) -> Option<RunEnd> {
+        let saved = !self.saving && !self.unsaved;
+        let patience_is_over = self.stop_at.is_some_and(|stop_at| tick_ms() >= stop_at);
+        let idle = self.mapping.is_idle() || patience_is_over;
+        match (self.stop_at, self.mapping.is_over()) {
+            (Some(_), _) if saved && idle => Some(RunEnd::Stopped),
+            (None, true) if saved => Some(RunEnd::StreamEnded),
+            _ => None,
+        }
+    }
+
+    /// Waits for the next thing to happen; `None` if it is none of the mapping's concern.
+    async fn next_input(&mut self) -> Result<Option<Input>, RunError> {
+        // Once patience is over, only the save that is under way is waited for.
+        let stop_at = self.stop_at.filter(|stop_at| *stop_at > tick_ms());
+        let save_at = self.save_failing.filter(|_| self.unsaved && !self.saving).map(|it| it.next);
+        let deadline = [self.wake, stop_at, save_at].into_iter().flatten().min();
+        let sleep = async {
+            match deadline {
+                Some(tick) => {
+                    tokio::time::sleep(Duration::from_millis(tick.saturating_sub(tick_ms()))).await;
+                }
+                None => pending().await,
+            }
+        };
+        let has_tasks = !self.tasks.is_empty();
+        let listens = self.stop_at.is_none();
+        let is_resting = self.mapping.is_resting();
+        let arrivals = &mut self.arrivals;
+        let arrived = async {
+            match arrivals {
+                Some(arrivals) => arrivals.next().await,
+                None => pending().await,
+            }
+        };
+        let chaos = self.chaos.clone();
+        let crashed = async {
+            match chaos {
+                Some(chaos) => chaos.crashed().await,
+                None => pending().await,
+            }
+        };
+        tokio::select! {
+            Some(done) = self.tasks.join_next(), if has_tasks => {
+                let done = done.map_err(|error| RunError::Task(error.to_string()))?;
+                self.take_in(done)
+            }
+            () = told_to_stop(&mut self.shutdown), if listens => {
+                self.stop_at = Some(tick_ms().saturating_add(STOP_MS));
+                Ok(Some(Input::Stop))
+            }
+            Some(shard) = self.accepted_gaps.recv() => Ok(Some(Input::AcceptGap { shard })),
+            () = sleep => Ok(Some(Input::Tick)),
+            () = arrived, if is_resting => Ok(Some(Input::Arrived)),
+            () = crashed => self.start_again().await.map(Some),
+            () = self.reports.room() => Ok(None),
+        }
+    }
+
+    /// As if the process had died and were started again: what is under way is dropped, and only
+    /// the checkpoints on disk are left.
+    async fn start_again(&mut self) -> Result<Input, RunError> {
+        // A save that is under way cannot be dropped; it is waited for.
+        self.tasks.shutdown().await;
+        self.iterators.clear();
+        (self.unsaved, self.saving, self.save_failing) = (false, false, None);
+        let settings = self.mapping.settings().clone();
+        let checkpoints = load(self.store.clone(), settings.clone()).await?;
+        self.mapping = Mapping::new(settings, checkpoints);
+        Ok(if self.stop_at.is_some() { Input::Stop } else { Input::Tick })
+    }
+
+    fn take_in(&mut self, done: Done) -> Result<Option<Input>, RunError> {
+        Ok(Some(match done {
+            Done::Described(Ok(listing)) => {
+                Input::Described { enabled: listing.enabled, shards: listing.shards }
+            }
+            Done::Described(Err(DescribeFailure::Unavailable(reason))) => {
+                Input::DescribeFailed { reason }
+            }
+            Done::Described(Err(DescribeFailure::Missing(reason))) => {
+                Input::StreamMissing { reason }
+            }
+            Done::Described(Err(DescribeFailure::Beyond(reason))) => {
+                return Err(RunError::StreamGone { arn: self.stream.arn.clone(), reason });
+            }
+            Done::Read(shard, Ok(page)) => {
+                let end = page.next_iterator.is_none();
+                if let Some(iterator) = page.next_iterator {
+                    self.iterators.insert(shard.clone(), iterator);
+                }
+                if let Some(watcher) = &self.pages {
+                    watcher.page(&shard, &page.records, self.now());
+                }
+                Input::Page { shard, records: page.records, end }
+            }
+            Done::Read(shard, Err(failure)) => Input::ReadFailed { shard, failure },
+            Done::Invoked(batch, outcome) => Input::Invoked { batch, outcome },
+            Done::Delivered(delivery, Ok(())) => Input::FailureDelivered { delivery },
+            Done::Delivered(delivery, Err(reason)) => {
+                Input::FailureNotDelivered { delivery, reason }
+            }
+            Done::Saved(saved) => {
+                self.saving = false;
+                let is_saved = saved.is_ok();
+                self.take_in_save(saved)?;
+                // Saves are many, and only the first one is waited for.
+                return Ok((is_saved && self.mapping.waits_for_save()).then_some(Input::Saved));
+            }
+        }))
+    }
+
+    /// Deals with the end of a save. One that failed is tried again for a while, since what refused
+    /// it (a full disk, say) may pass; meanwhile the checkpoints on disk are older, so more would be
+    /// delivered twice after a crash, and nothing would be lost.
+    fn take_in_save(&mut self, saved: Result<(), CheckpointError>) -> Result<(), RunError> {
+        let Err(error) = saved else {
+            if self.save_failing.take().is_some() {
+                tracing::info!("mapping {}: its checkpoints are saved again", self.mapping_id);
+            }
+            return Ok(());
+        };
+        let now = tick_ms();
+        let since = self.save_failing.map_or(now, |failing| failing.since);
+        if self.stop_at.is_some() || now.saturating_sub(since) >= SAVE_FAILING_MS_MAX {
+            return Err(error.into());
+        }
+        if self.save_failing.is_none() {
+            let meanwhile = match self.mapping.waits_for_save() {
+                true => "it reads nothing until that is done, and tries again",
+                false => "it goes on and tries again",
+            };
+            tracing::error!("mapping {}: {error}; {meanwhile}", self.mapping_id);
+        }
+        self.unsaved = true;
+        let next = now.saturating_add(SAVE_RETRY_MS);
+        self.save_failing = Some(SaveFailing { since, next });
+        Ok(())
+    }
+
+    fn carry_out(&mut self, command: Command, now: Now) {
+        tracing::debug!(mapping_id = %self.mapping_id, %command, "mapping");
+        self.reports.take(&command, now);
+        match command {
+            Command::Describe => {
+                let stream = self.stream.clone();
+                self.tasks.spawn(async move { Done::Described(stream.describe().await) });
+            }
+            Command::Read { shard, from } => self.read(shard, from),
+            Command::Invoke { shard, batch, records, window, .. } => {
+                let stream_arn = &self.mapping.settings().stream_arn;
+                let members = window.map(|window| window.members(&shard, stream_arn));
+                let (invoker, permits) = (Arc::clone(&self.invoker), Arc::clone(&self.invocations));
+                let chaos = self.chaos.clone();
+                self.tasks.spawn(async move {
+                    // The semaphore is never closed; without a permit the bound is lost, and
+                    // nothing else.
+                    let _permit = permits.acquire_owned().await.ok();
+                    let members = members.unwrap_or_default();
+                    let payload = Bytes::from(event(&records, &members));
+                    drop(records);
+                    let outcome = match chaos {
+                        Some(chaos) => chaos.invoke(invoker.as_ref(), payload).await,
+                        None => invoker.invoke(payload).await,
+                    };
+                    Done::Invoked(batch, outcome)
+                });
+            }
+            Command::DeliverFailure { delivery, object, .. } => {
+                let failures = Arc::clone(&self.failures);
+                self.tasks.spawn(async move {
+                    let body = Bytes::from(object.body.clone());
+                    Done::Delivered(delivery, failures.store(&object.key, body).await)
+                });
+            }
+            Command::Checkpoint { .. } | Command::Save => self.unsaved = true,
+            Command::Report(_) => {}
+            Command::Wake { tick_ms } => self.wake = Some(tick_ms),
+        }
+    }
+
+    fn read(&mut self, shard: ShardId, from: ReadFrom) {
+        let held = self.iterators.remove(&shard).filter(|_| from == ReadFrom::Iterator);
+        let start = held.map_or(ReadStart::From(from), ReadStart::Iterator);
+        let (stream, permits) = (self.stream.clone(), Arc::clone(&self.reads));
+        let expires = self.chaos.as_ref().is_some_and(|chaos| chaos.iterator_expires());
+        self.tasks.spawn(async move {
+            let _permit = permits.acquire_owned().await.ok();
+            if expires {
+                return Done::Read(shard, Err(ReadFailure::IteratorExpired));
+            }
+            let page = stream.read(&shard, start).await;
+            Done::Read(shard, page)
+        });
+    }
+
+    /// Begins to save the checkpoints if they have moved. While a save is under way, moves are
+    /// gathered for the next one, so a slow disk makes saves rarer and never older than a whole
+    /// state of the mapping.
+    fn save_if_due(&mut self) {
+        let is_early = self.save_failing.is_some_and(|failing| tick_ms() < failing.next);
+        // Who is told to stop waits for nothing.
+        if !self.unsaved || self.saving || (is_early && self.stop_at.is_none()) {
+            return;
+        }
+        self.unsaved = false;
+        let Some(checkpoints) = self.mapping.checkpoints() else { return };
+        self.saving = true;
+        let (store, settings) = (self.store.clone(), self.mapping.settings().clone());
+        self.tasks.spawn_blocking(move || Done::Saved(store.save(&settings, &checkpoints)));
+    }
+}
+
+/// Returns when the mapping shall stop, also when whoever could say so is gone.
+async fn told_to_stop(shutdown: &mut watch::Receiver<bool>) {
+    let _ = shutdown.wait_for(|stop| *stop).await;
+}

@@ -1,0 +1,174 @@
+//! Lists and reads the shards of one stream through the Streams API.
+//!
+//! One call is one attempt (with the SDK's own few retries): waiting and trying again is the
+//! mapping's decision.
+
+use std::time::Duration;
+
+use aws_sdk_dynamodbstreams::Client;
+use aws_sdk_dynamodbstreams::error::{ProvideErrorMetadata, SdkError};
+use aws_sdk_dynamodbstreams::types::{Shard, ShardIteratorType, StreamStatus};
+
+use client::sdk_error::error_text;
+use client::stream_page::{Page, PageFailure, read_page};
+use mapping::{ReadFailure, ReadFrom, ShardDescription, ShardId};
+
+/// `DescribeStream` gives at most 100 shards a page. A stream with more than 10,000 is refused
+/// rather than half known; four-hourly rotation leaves about 7 per partition in a day.
+const DESCRIBE_PAGES_MAX: usize = 100;
+
+/// One stream.
+#[derive(Debug, Clone)]
+pub(super) struct Stream {
+    pub(super) client: Client,
+    pub(super) arn: String,
+    /// How long one call may take.
+    pub(super) limit: Duration,
+}
+
+/// All shards of the stream.
+pub(super) struct Listing {
+    pub(super) enabled: bool,
+    pub(super) shards: Vec<ShardDescription>,
+}
+
+/// Why the stream could not be listed.
+pub(super) enum DescribeFailure {
+    /// There is no such stream, as far as the store knows now.
+    Missing(String),
+    /// It is not for this mapping; to ask again is in vain.
+    Beyond(String),
+    /// It may pass.
+    Unavailable(String),
+}
+
+/// Where a read starts.
+pub(super) enum ReadStart {
+    Iterator(String),
+    From(ReadFrom),
+}
+
+impl Stream {
+    /// Lists all shards, page by page.
+    pub(super) async fn describe(&self) -> Result<Listing, DescribeFailure> {
+        let mut listing = Listing { enabled: true, shards: Vec::new() };
+        let mut last_shard = None;
+        for _ in 0..DESCRIBE_PAGES_MAX {
+            let request = self.client.describe_stream().stream_arn(&self.arn);
+            let request = request.set_exclusive_start_shard_id(last_shard);
+            let answer = self.within("DescribeStream", request.send()).await;
+            let answer = answer.map_err(DescribeFailure::Unavailable)?;
+            let answer = answer.map_err(|error| {
+                let reason = describe_error("DescribeStream", &error);
+                let code = error.as_service_error().and_then(ProvideErrorMetadata::code);
+                match code {
+                    Some("ResourceNotFoundException") => DescribeFailure::Missing(reason),
+                    _ => DescribeFailure::Unavailable(reason),
+                }
+            })?;
+            let Some(description) = answer.stream_description else {
+                let reason = "DescribeStream answered without a description".to_owned();
+                return Err(DescribeFailure::Unavailable(reason));
+            };
+            listing.enabled = !matches!(
+                description.stream_status,
+                Some(StreamStatus::Disabled | StreamStatus::Disabling)
+            );
+            let shards = description.shards.unwrap_or_default();
+            listing.shards.extend(shards.into_iter().filter_map(shard_description));
+            last_shard = description.last_evaluated_shard_id;
+            if last_shard.is_none() {
+                return Ok(listing);
+            }
+        }
+        let shards = listing.shards.len();
+        Err(DescribeFailure::Beyond(format!(
+            "the stream has more than {shards} shards, which is beyond what this poller follows"
+        )))
+    }
+
+    /// Reads one page.
+    pub(super) async fn read(
+        &self,
+        shard: &ShardId,
+        start: ReadStart,
+    ) -> Result<Page, ReadFailure> {
+        let iterator = match start {
+            ReadStart::Iterator(iterator) => Some(iterator),
+            ReadStart::From(from) => self.iterator(shard, from).await?,
+        };
+        let Some(iterator) = iterator else {
+            // A shard that has ended with nothing at or after the position.
+            return Ok(Page { records: Vec::new(), next_iterator: None });
+        };
+        let reading = read_page(&self.client, &self.arn, iterator);
+        let page = self.within("GetRecords", reading).await;
+        let page = page.map_err(|reason| ReadFailure::Unavailable { reason })?;
+        page.map_err(|failure| match failure {
+            PageFailure::Request(error) => read_failure("GetRecords", &error),
+            unreadable => ReadFailure::Unavailable { reason: unreadable.to_string() },
+        })
+    }
+
+    /// What a call gives, unless it takes too long: whoever waits for an answer that never comes
+    /// asks for nothing else.
+    async fn within<T>(&self, call: &str, doing: impl Future<Output = T>) -> Result<T, String> {
+        tokio::time::timeout(self.limit, doing)
+            .await
+            .map_err(|_| format!("{call}: no answer within {} ms", self.limit.as_millis()))
+    }
+
+    async fn iterator(
+        &self,
+        shard: &ShardId,
+        from: ReadFrom,
+    ) -> Result<Option<String>, ReadFailure> {
+        let (iterator_type, sequence) = match from {
+            ReadFrom::After(sequence) => {
+                (ShardIteratorType::AfterSequenceNumber, Some(sequence.as_str().to_owned()))
+            }
+            ReadFrom::Latest => (ShardIteratorType::Latest, None),
+            // The mapping asks to go on only after a page, whose iterator the caller keeps. Were
+            // it lost, the beginning is safe: what was read before is passed over.
+            ReadFrom::TrimHorizon | ReadFrom::Iterator => (ShardIteratorType::TrimHorizon, None),
+        };
+        let request = self.client.get_shard_iterator().stream_arn(&self.arn);
+        let request = request.shard_id(shard.as_str()).shard_iterator_type(iterator_type);
+        let request = request.set_sequence_number(sequence);
+        let answer = self.within("GetShardIterator", request.send()).await;
+        let answer = answer.map_err(|reason| ReadFailure::Unavailable { reason })?;
+        let answer = answer.map_err(|error| read_failure("GetShardIterator", &error))?;
+        Ok(answer.shard_iterator)
+    }
+}
+
+fn shard_description(shard: Shard) -> Option<ShardDescription> {
+    let range = shard.sequence_number_range;
+    Some(ShardDescription {
+        id: ShardId::new(&shard.shard_id?),
+        parent: shard.parent_shard_id.as_deref().map(ShardId::new),
+        closed: range.is_some_and(|range| range.ending_sequence_number.is_some()),
+    })
+}
+
+fn read_failure<E, R>(call: &str, error: &SdkError<E, R>) -> ReadFailure
+where
+    E: ProvideErrorMetadata + std::error::Error + 'static,
+    R: std::fmt::Debug + 'static,
+{
+    let reason = describe_error(call, error);
+    match error.as_service_error().and_then(ProvideErrorMetadata::code) {
+        Some("ExpiredIteratorException") => ReadFailure::IteratorExpired,
+        Some("TrimmedDataAccessException") => ReadFailure::Trimmed { reason },
+        Some("ResourceNotFoundException") => ReadFailure::ShardGone { reason },
+        _ => ReadFailure::Unavailable { reason },
+    }
+}
+
+fn describe_error<E, R>(call: &str, error: &SdkError<E, R>) -> String
+where
+    E: ProvideErrorMetadata + std::error::Error + 'static,
+    R: std::fmt::Debug + 'static,
+{
+    format!("{call}: {}", error_text(error))
+}

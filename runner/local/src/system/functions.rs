@@ -1,0 +1,205 @@
+//! The functions of a template: building their binaries, and setting each up to be invoked.
+//!
+//! No process is started here: a function's first invocation does that.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use aws_credential_types::provider::SharedCredentialsProvider;
+
+use crate::function::binaries::{self, Wanted};
+use crate::function::{Credentials, Event, Function, Observer, Remote, Settings};
+use template::{self, BOOTSTRAP, Code, LogFormat, Stack};
+
+/// The shards of a new table's stream, of which each has an invocation at a time for each lane.
+const SHARDS: usize = 4;
+
+/// Instances of one function at most: on Lambda they run side by side, and here they share the
+/// cores and the memory of one machine.
+const INSTANCES_MAX: usize = 16;
+
+/// What functions are told about their surroundings.
+pub(crate) struct Endpoints {
+    /// `None` when the SDK finds AWS by itself.
+    pub(crate) dynamodb: Option<String>,
+    pub(crate) s3: String,
+    /// Lambda's Invoke API; `None` when functions invoke those on AWS.
+    pub(crate) lambda: Option<String>,
+    pub(crate) credentials: Credentials,
+    /// Where newer ones come from, on AWS.
+    pub(crate) credentials_source: Option<SharedCredentialsProvider>,
+    pub(crate) log_folder: PathBuf,
+    /// Who runs the functions instead of this process.
+    pub(crate) invoke_url: Option<String>,
+}
+
+/// The binary that every function of a Cargo package needs, by logical id.
+#[must_use]
+pub fn wanted(stack: &Stack, template_folder: &Path) -> BTreeMap<String, Wanted> {
+    let of = |function: &template::Function| {
+        let Code::Binary(binary) = &function.code else { return None };
+        let package_folder = template_folder.join(&function.code_uri);
+        Some((function.logical_id.clone(), Wanted { package_folder, binary: binary.clone() }))
+    };
+    stack.functions.iter().filter_map(of).collect()
+}
+
+/// The program of every function that something else has built, by logical id.
+#[must_use]
+pub fn built(stack: &Stack, template_folder: &Path) -> BTreeMap<String, PathBuf> {
+    let bootstraps = stack.functions.iter().filter(|function| function.code == Code::Bootstrap);
+    let of = |function: &template::Function| {
+        let program = template_folder.join(&function.code_uri).join(BOOTSTRAP);
+        // It is started in its own folder, where a relative path would lead elsewhere.
+        let program = std::path::absolute(&program).unwrap_or(program);
+        (function.logical_id.clone(), program)
+    };
+    bootstraps.map(of).collect()
+}
+
+/// Builds, or finds, the binary of every function, by logical id.
+pub(crate) async fn build(
+    stack: &Stack,
+    template_folder: &Path,
+) -> Result<BTreeMap<String, PathBuf>, String> {
+    let wanted = wanted(stack, template_folder);
+    let list: Vec<_> = wanted.values().cloned().collect();
+    let built = built(stack, template_folder);
+    if list.is_empty() {
+        return Ok(built);
+    }
+    let names = list.iter().map(|w| w.binary.as_str()).collect::<Vec<_>>().join(", ");
+    match list.iter().any(Wanted::has_source) {
+        true => tracing::info!(
+            "building {names} (the first time this compiles what they depend on: some minutes)"
+        ),
+        false => tracing::info!("taking {names} from the folder of weir: there is no source"),
+    }
+    let mut progress = |line: &str| tracing::info!("  {line}");
+    let has_seen_output = tracing::enabled!(tracing::Level::INFO);
+    let paths = binaries::build(&list, &mut progress).await;
+    let paths = paths.map_err(|error| error.text(has_seen_output))?;
+    let compiled =
+        wanted.into_iter().filter_map(|(id, wanted)| Some((id, paths.get(&wanted)?.clone())));
+    Ok(compiled.chain(built).collect())
+}
+
+/// Sets up every function, by logical id.
+pub(crate) fn start(
+    stack: &Stack,
+    binaries: &BTreeMap<String, PathBuf>,
+    endpoints: &Endpoints,
+) -> Result<BTreeMap<String, Arc<Function>>, String> {
+    let mut functions = BTreeMap::new();
+    for described in &stack.functions {
+        let binary = match (&endpoints.invoke_url, binaries.get(&described.logical_id)) {
+            (_, Some(binary)) => binary.as_path(),
+            (Some(_), None) => Path::new(described.invoked_as()),
+            (None, None) => {
+                return Err(format!("function `{}` has no binary", described.logical_id));
+            }
+        };
+        let settings = settings(stack, described, binary, endpoints);
+        let function = Function::new(settings, observer()).map_err(|error| error.to_string())?;
+        functions.insert(described.logical_id.clone(), Arc::new(function));
+    }
+    Ok(functions)
+}
+
+fn settings(
+    stack: &Stack,
+    described: &template::Function,
+    binary: &Path,
+    endpoints: &Endpoints,
+) -> Settings {
+    let mut environment = described.environment.clone();
+    if described.logging.format == LogFormat::Json {
+        environment.insert("AWS_LAMBDA_LOG_FORMAT".to_owned(), "JSON".to_owned());
+    }
+    if let Some(level) = &described.logging.application_level {
+        environment.insert("AWS_LAMBDA_LOG_LEVEL".to_owned(), level.clone());
+    }
+    let reserved = described.reserved_concurrency.and_then(|count| usize::try_from(count).ok());
+    let working_folder = match described.code {
+        Code::Bootstrap => binary.parent().map(Path::to_owned),
+        Code::Binary(_) | Code::Elsewhere => None,
+    };
+    Settings {
+        environment,
+        working_folder,
+        handler: described.handler.clone(),
+        memory_mb: described.memory_mb,
+        timeout: described.timeout,
+        concurrency: reserved.unwrap_or(usize::MAX).min(instances(stack, described)),
+        region: stack.region.clone(),
+        account: stack.account_id.clone(),
+        credentials: endpoints.credentials.clone(),
+        credentials_source: endpoints.credentials_source.clone(),
+        dynamodb_endpoint: endpoints.dynamodb.clone(),
+        remote: endpoints
+            .invoke_url
+            .clone()
+            .map(|url| Remote { url, name: described.invoked_as().to_owned() }),
+        s3_endpoint: Some(endpoints.s3.clone()),
+        lambda_endpoint: endpoints.lambda.clone(),
+        ..Settings::new(&described.name, binary.to_owned(), endpoints.log_folder.clone())
+    }
+}
+
+/// As many instances as the function's mappings invoke at one time, within what a machine can do.
+fn instances(stack: &Stack, described: &template::Function) -> usize {
+    let lanes: usize = stack
+        .mappings
+        .iter()
+        .filter(|mapping| mapping.function == described.logical_id)
+        .filter_map(|mapping| usize::try_from(mapping.parallelization_factor).ok())
+        .sum();
+    lanes.max(1).saturating_mul(SHARDS).min(INSTANCES_MAX)
+}
+
+/// What happens to processes is for who looks closely; what a person must know of it, a mapping says.
+fn observer() -> Observer {
+    Arc::new(|event: &Event<'_>| match event {
+        Event::ProgramChanged { function } => tracing::info!(
+            "function   {function}: its program was built anew and runs from the next invocation on"
+        ),
+        event => tracing::debug!("{event:?}"),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use template::{Context, read};
+
+    #[cfg(unix)]
+    #[test]
+    fn a_bootstrap_is_started_in_its_own_folder() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().unwrap();
+        let code = folder.path().join("code");
+        let bootstrap = code.join(BOOTSTRAP);
+        std::fs::create_dir(&code).unwrap();
+        std::fs::write(&bootstrap, "#!/bin/sh\n").unwrap();
+        std::fs::set_permissions(&bootstrap, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let text = "Transform: AWS::Serverless-2016-10-31\nResources:\n  F: {Type: \
+            AWS::Serverless::Function, Properties: {CodeUri: code, Handler: x, Runtime: provided.al2}}\n";
+        let context = Context { folder: Some(folder.path().to_owned()), ..Context::default() };
+        let stack = read("template.yaml", text, &context).unwrap();
+        let built = built(&stack, folder.path());
+        assert_eq!(built["F"], bootstrap);
+        assert!(wanted(&stack, folder.path()).is_empty());
+        let endpoints = Endpoints {
+            dynamodb: None,
+            s3: String::new(),
+            lambda: None,
+            credentials: Credentials::local(),
+            credentials_source: None,
+            log_folder: folder.path().join("logs"),
+            invoke_url: None,
+        };
+        let settings = settings(&stack, &stack.functions[0], &bootstrap, &endpoints);
+        assert_eq!(settings.working_folder, Some(code));
+    }
+}

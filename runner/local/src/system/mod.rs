@@ -1,0 +1,439 @@
+//! A template, running on this machine: the store, the S3 endpoint, the functions, the mappings and
+//! the schedules, started in this order and ended in the reverse one.
+//!
+//! Everything is kept below one folder: `state/` (the store), `s3/` (objects as plain files),
+//! `checkpoints/` (mappings), `destinations/` (what queues and topics got), `logs/` (functions), `lock`
+//! (whose it is). Nothing here decides when a function runs.
+
+mod address;
+mod backing;
+mod billing;
+pub mod functions;
+mod indexes;
+mod mappings;
+mod reports;
+mod schedules;
+mod splits;
+#[cfg(test)]
+mod table_tests;
+mod tables;
+mod time_to_live;
+
+use std::collections::BTreeMap;
+use std::fs::{File, TryLockError};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use server::gate::{Allowed, BindError, Bound};
+use server::store::Store;
+use tokio::task::JoinHandle;
+
+use crate::function::{Function, InvokeEndpoint};
+use crate::journal::Journal;
+use crate::object_store::{Endpoint, ObjectStore};
+use crate::poller::{Chaos, tick_ms};
+use backing::{Backing, Local};
+use mapping::Status;
+use mappings::RunningMapping;
+use schedules::RunningSchedules;
+use template::Stack;
+
+/// How many places are shown for each reason why something is not emulated.
+const PLACES_SHOWN: usize = 2;
+
+/// How to run a template.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Where everything is kept.
+    pub directory: PathBuf,
+    /// The port of the store; 0 takes a free one.
+    pub store_port: u16,
+    /// The port of the S3 endpoint; 0 takes a free one.
+    pub object_store_port: u16,
+    /// The port of Lambda's Invoke API; 0 takes a free one.
+    pub invoke_port: u16,
+    /// Deliver each batch that succeeded once more.
+    pub duplicate_deliveries: bool,
+    /// Faults around every mapping, decided by this seed.
+    pub chaos: Option<u64>,
+    /// The folder that relative paths in the template start from.
+    pub template_folder: PathBuf,
+    /// Run on the tables of DynamoDB itself, in the stack's region, instead of the local store.
+    pub aws: bool,
+    /// Who runs the functions instead of this process: the address of `cargo lambda watch`.
+    pub invoke_url: Option<String>,
+    /// Hosts and origins that the endpoints accept beside this machine's own.
+    pub allowed: Allowed,
+}
+
+/// A template that is running.
+pub struct System {
+    stack: Stack,
+    store: Option<Local>,
+    dynamodb_url: Option<String>,
+    aws_url: Option<String>,
+    dynamodb: aws_sdk_dynamodb::Client,
+    objects: ObjectStore,
+    object_endpoint: Endpoint,
+    functions: BTreeMap<String, Arc<Function>>,
+    invoke_endpoint: InvokeEndpoint,
+    mappings: Vec<RunningMapping>,
+    schedules: RunningSchedules,
+    /// Where what the mappings do is written down, or why that cannot be.
+    journal: Result<Journal, String>,
+    chaos: Option<Arc<Chaos>>,
+    /// Splits partitions while everything runs, when there is chaos.
+    splits: Option<JoinHandle<()>>,
+    /// While it is held, no other process follows the same checkpoints.
+    _lock: File,
+}
+
+impl System {
+    /// Starts everything.
+    ///
+    /// # Errors
+    /// What cannot be started, and what to do about it. What was started before is ended.
+    pub async fn start(stack: Stack, options: Options) -> Result<Self, String> {
+        show_not_emulated(&stack);
+        let lock = lock(&options.directory)?;
+        let ports = Ports::take(&options).await?;
+        let binaries = build(&stack, &options).await?;
+        let backing = match ports.store {
+            None => backing::aws(&stack.region).await?,
+            Some(port) => backing::local(port, &stack, &options).await?,
+        };
+        let Backing { dynamodb, streams: clients, clock, clock_margin_ms, pace, .. } = backing;
+        let Backing { local, url, aws_url, credentials, credentials_source, .. } = backing;
+        let (objects, object_endpoint) = start_object_store(&stack, &options, ports.objects)?;
+        let streams = match options.aws {
+            true => tables::find(&dynamodb, &stack.tables).await?,
+            false => tables::carry_out(&dynamodb, &stack.tables).await?,
+        };
+        tracing::info!("tables     {}", names(stack.tables.iter().map(|table| &table.name)));
+        let endpoints = functions::Endpoints {
+            dynamodb: url.clone(),
+            s3: object_endpoint.url(),
+            lambda: (!options.aws).then(|| format!("http://{}", ports.invoke.address())),
+            credentials,
+            credentials_source,
+            log_folder: options.directory.join("logs"),
+            invoke_url: options.invoke_url.clone(),
+        };
+        let functions = functions::start(&stack, &binaries, &endpoints)?;
+        tracing::info!("functions  {}", names(functions.keys()));
+        let invoke_endpoint = start_invoke_endpoint(&functions, ports.invoke, &options.allowed);
+        let chaos = options.chaos.map(Chaos::new);
+        let journal = begin_journal(&options.directory.join("journal"), clock());
+        let surroundings = mappings::Surroundings {
+            stack: &stack,
+            streams: &streams,
+            clients: &clients,
+            clock: &clock,
+            clock_margin_ms,
+            pace,
+            store: local.as_ref().map(|local| &local.store),
+            s3_url: &object_endpoint.url(),
+            checkpoint_folder: &options.directory.join("checkpoints"),
+            journal: journal.as_ref().ok().cloned(),
+            data_folder: &options.directory,
+            duplicate_deliveries: options.duplicate_deliveries,
+            chaos: chaos.as_ref(),
+        };
+        let mappings = mappings::start(&surroundings, &functions)?;
+        let schedules = schedules::start(&stack, &functions, &clock);
+        // Splits are made by the store's own endpoint, which AWS does not have.
+        let splitting = chaos.as_ref().zip(url.as_deref().filter(|_| !options.aws));
+        let splits = splitting.map(|(chaos, url)| splits::start(&stack, url, chaos));
+        Ok(Self {
+            stack,
+            store: local,
+            dynamodb_url: url,
+            aws_url,
+            dynamodb,
+            objects,
+            object_endpoint,
+            functions,
+            invoke_endpoint,
+            mappings,
+            schedules,
+            journal,
+            chaos,
+            splits,
+            _lock: lock,
+        })
+    }
+
+    /// Ends everything, in an order in which nothing waits for what is gone: first what invokes,
+    /// then the functions, then what they call.
+    pub async fn shutdown(self) {
+        if let Some(splits) = self.splits {
+            splits.abort();
+        }
+        // All at once: each may take as long as the invocation that it has under way, and none begins
+        // another one meanwhile.
+        let mappings = self.mappings.into_iter().map(RunningMapping::stop);
+        futures::join!(self.schedules.stop(), futures::future::join_all(mappings));
+        if let Some(chaos) = self.chaos {
+            tracing::info!("{chaos}");
+        }
+        self.invoke_endpoint.shutdown().await;
+        for function in self.functions.values() {
+            function.shutdown().await;
+        }
+        self.object_endpoint.shutdown().await;
+        if let Some(local) = self.store {
+            local.shutdown().await;
+        }
+    }
+
+    /// The template.
+    #[must_use]
+    pub fn stack(&self) -> &Stack {
+        &self.stack
+    }
+
+    /// The store in this process, for its clock.
+    ///
+    /// # Errors
+    /// When the template runs on DynamoDB itself, whose time nobody moves.
+    pub fn store(&self) -> Result<&Store, String> {
+        let local = self.store.as_ref().ok_or("this needs the local store")?;
+        Ok(&local.store)
+    }
+
+    /// A client of the store.
+    #[must_use]
+    pub fn dynamodb(&self) -> &aws_sdk_dynamodb::Client {
+        &self.dynamodb
+    }
+
+    /// The store's endpoint; `None` when it is DynamoDB itself.
+    #[must_use]
+    pub fn dynamodb_url(&self) -> Option<&str> {
+        self.dynamodb_url.as_deref()
+    }
+
+    /// Where DynamoDB is, when it is the store.
+    #[must_use]
+    pub fn aws_url(&self) -> Option<&str> {
+        self.aws_url.as_deref()
+    }
+
+    /// The environment that each function is to be run with, by the name that it has there: for who runs it instead
+    /// of this process.
+    #[must_use]
+    pub fn environments(&self) -> BTreeMap<String, BTreeMap<String, String>> {
+        let of = |described: &template::Function| {
+            let function = self.functions.get(&described.logical_id)?;
+            Some((described.invoked_as().to_owned(), function.settings().outside_environment()))
+        };
+        self.stack.functions.iter().filter_map(of).collect()
+    }
+
+    /// The S3 endpoint.
+    #[must_use]
+    pub fn s3_url(&self) -> String {
+        self.object_endpoint.url()
+    }
+
+    /// The endpoint of Lambda's Invoke API.
+    #[must_use]
+    pub fn lambda_url(&self) -> String {
+        self.invoke_endpoint.url()
+    }
+
+    /// Every mapping, by its name, with its function's logical id, why it runs no more, if that is so,
+    /// and its state now.
+    #[must_use]
+    pub fn statuses(&self) -> Vec<(String, String, Option<String>, Status)> {
+        let of = |mapping: &RunningMapping| {
+            let (name, function) = (mapping.name().to_owned(), mapping.function().to_owned());
+            (name, function, mapping.end(), mapping.status())
+        };
+        self.mappings.iter().map(of).collect()
+    }
+
+    /// Why what the mappings do cannot be written down now, and what to do about it.
+    #[must_use]
+    pub fn journal_fault(&self) -> Option<String> {
+        self.journal.as_ref().map_or_else(|fault| Some(fault.clone()), Journal::fault)
+    }
+
+    /// The folder in which a bucket's objects are plain files.
+    #[must_use]
+    pub fn bucket_folder(&self, bucket: &str) -> PathBuf {
+        self.objects.root().join(bucket)
+    }
+
+    /// The name of the table with a logical id.
+    ///
+    /// # Errors
+    /// When the template has no such table.
+    pub fn table_name(&self, logical_id: &str) -> Result<String, String> {
+        let table = self.stack.table(logical_id);
+        table.map(|table| table.name.clone()).ok_or_else(|| missing("table", logical_id))
+    }
+
+    /// An environment variable of the function with a logical id.
+    ///
+    /// # Errors
+    /// When the template does not have it.
+    pub fn environment(&self, function: &str, variable: &str) -> Result<String, String> {
+        self.stack
+            .function(function)
+            .and_then(|found| found.environment.get(variable).cloned())
+            .ok_or_else(|| missing("environment variable", &format!("{function}.{variable}")))
+    }
+
+    /// Kills an instance of a function that is working on an event, as `kill -9` does. Gives
+    /// whether there was one.
+    #[must_use]
+    pub fn kill_working_instance(&self, function: &str) -> bool {
+        let working = self.mappings.iter().any(|m| m.function() == function && m.is_invoking());
+        working && self.functions.get(function).is_some_and(|found| found.kill_instance().is_some())
+    }
+
+    /// Waits until every record that is in a stream now was filtered, done or given up.
+    ///
+    /// # Errors
+    /// When that takes longer than `limit`.
+    pub async fn wait_until_drained(&self, limit: Duration) -> Result<(), String> {
+        let (started, tick) = (Instant::now(), tick_ms());
+        while let Some(mapping) = self.mappings.iter().find(|m| !m.is_drained_after(tick)) {
+            if started.elapsed() > limit || mapping.end().is_some() {
+                return Err(format!(
+                    "mapping {} still has records after {} s: {}",
+                    mapping.name(),
+                    started.elapsed().as_secs(),
+                    mapping.describe()
+                ));
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        Ok(())
+    }
+}
+
+fn missing(kind: &str, name: &str) -> String {
+    format!(
+        "the template has no {kind} `{name}`: the demonstration needs the project's own template.yaml"
+    )
+}
+
+/// The ports, taken before anything is built: a port in use is told at once, not after minutes.
+struct Ports {
+    /// `None` when the store is DynamoDB itself.
+    store: Option<Bound>,
+    objects: Bound,
+    invoke: Bound,
+}
+
+impl Ports {
+    async fn take(options: &Options) -> Result<Self, String> {
+        let bind = async |what, flag, port| {
+            let bound = Bound::new(what, loopback(port)).await;
+            bound.map_err(|error: BindError| format!("{error}; the flag is {flag}"))
+        };
+        let store = match options.aws {
+            true => None,
+            false => Some(bind("store", "--port", options.store_port).await?),
+        };
+        let objects = bind("S3 endpoint", "--s3-port", options.object_store_port).await?;
+        let invoke = bind("Lambda Invoke API", "--invoke-port", options.invoke_port).await?;
+        Ok(Self { store, objects, invoke })
+    }
+}
+
+fn loopback(port: u16) -> SocketAddr {
+    SocketAddr::from((Ipv4Addr::LOCALHOST, port))
+}
+
+fn names<T: AsRef<str>>(names: impl Iterator<Item = T>) -> String {
+    names.map(|name| name.as_ref().to_owned()).collect::<Vec<_>>().join(", ")
+}
+
+/// The functions' binaries; none where somebody else runs the functions.
+async fn build(stack: &Stack, options: &Options) -> Result<BTreeMap<String, PathBuf>, String> {
+    match options.invoke_url {
+        Some(_) => Ok(BTreeMap::new()),
+        None => functions::build(stack, &options.template_folder).await,
+    }
+}
+
+/// Takes the data folder for this process alone: two that follow its checkpoints would both deliver, and
+/// overwrite what the other one did. The system frees it when the process ends, however that is.
+fn lock(directory: &Path) -> Result<File, String> {
+    let path = directory.join("lock");
+    let failed = |error: std::io::Error| {
+        format!("cannot take the data folder `{}`: {error}", directory.display())
+    };
+    private_files::create_directory(directory).map_err(failed)?;
+    let file = File::options().create(true).truncate(false).write(true).open(path);
+    let file = file.map_err(failed)?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(format!(
+            "another `weir up` or `weir demo` uses the data folder `{}`: end it, or name another one with --directory",
+            directory.display()
+        )),
+        Err(TryLockError::Error(error)) => Err(failed(error)),
+    }
+}
+
+/// Begins the journal. Without one everything runs all the same, and only `explain` knows less.
+fn begin_journal(folder: &Path, now_ms: i64) -> Result<Journal, String> {
+    Journal::begin(folder, now_ms).map_err(|error| {
+        let fault = format!(
+            "the journal in `{}` cannot be begun ({error}): correct that and start `weir up` again",
+            folder.display()
+        );
+        tracing::warn!("{fault}; `weir streams explain` does not know what happens meanwhile");
+        fault
+    })
+}
+
+fn start_invoke_endpoint(
+    functions: &BTreeMap<String, Arc<Function>>,
+    port: Bound,
+    allowed: &Allowed,
+) -> InvokeEndpoint {
+    let invocable = functions.values().map(|found| Function::clone(found));
+    let endpoint = InvokeEndpoint::start(invocable, port, allowed.clone());
+    tracing::info!("lambda     {}   for `aws lambda invoke --endpoint-url`", endpoint.url());
+    endpoint
+}
+
+fn start_object_store(
+    stack: &Stack,
+    options: &Options,
+    port: Bound,
+) -> Result<(ObjectStore, Endpoint), String> {
+    let root: &Path = &options.directory.join("s3");
+    let objects = ObjectStore::open(root).map_err(|error| error.to_string())?;
+    for bucket in &stack.buckets {
+        objects.create_bucket(&bucket.name).map_err(|error| error.to_string())?;
+    }
+    let endpoint = Endpoint::start(objects.clone(), port, options.allowed.clone(), &stack.region);
+    tracing::info!("s3         {}   objects are files in {}", endpoint.url(), root.display());
+    Ok((objects, endpoint))
+}
+
+/// Says what of the template does not happen here: each reason with its first places. Nothing is
+/// silently ignored, and `weir check --verbose` has every place.
+fn show_not_emulated(stack: &Stack) {
+    for warning in &stack.warnings {
+        tracing::warn!("{warning}");
+    }
+    for (reason, places) in stack.not_emulated_by_reason() {
+        let first = places.get(..PLACES_SHOWN).unwrap_or(&places).join(", ");
+        match places.len().saturating_sub(PLACES_SHOWN) {
+            0 => tracing::info!("not here: {reason}: {first}"),
+            more => tracing::info!("not here: {reason}: {first} and {more} more"),
+        }
+    }
+    if !stack.not_emulated.is_empty() {
+        tracing::info!("`weir check --verbose` shows each place with its line");
+    }
+}

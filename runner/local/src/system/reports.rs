@@ -1,0 +1,139 @@
+//! What is shown of a mapping: what failed, what was given up, what was lost, what cannot be reached.
+
+use std::collections::HashSet;
+use std::path::PathBuf;
+
+use tokio::sync::mpsc;
+
+use crate::journal::{MappingJournal, Messages};
+use crate::poller::Observed;
+use client::output::counted;
+use mapping::{Command, Event};
+
+/// Things that cannot be reached that are remembered at most; then all are told once more.
+const TOLD_MAX: usize = 1_000;
+
+/// What could not be reached, and why, as far as it was told: it is tried again and again, and is told
+/// once.
+#[derive(Default)]
+struct Told(HashSet<(String, String)>);
+
+impl Told {
+    /// Whether a command tells nothing new.
+    fn is_old(&mut self, command: &Command) -> bool {
+        let (what, why) = match command {
+            Command::Report(Event::DestinationUnavailable { shard, reason }) => {
+                (format!("destination of {}", shard.as_str()), reason)
+            }
+            Command::Report(Event::ShardUnavailable { shard, reason }) => {
+                (shard.as_str().to_owned(), reason)
+            }
+            Command::Report(Event::StreamUnavailable { reason }) => (String::new(), reason),
+            _ => return false,
+        };
+        if self.0.len() >= TOLD_MAX {
+            self.0.clear();
+        }
+        !self.0.insert((what, why.clone()))
+    }
+}
+
+/// Shows what a person must know: what failed, what was given up, what was lost.
+pub(super) async fn show(
+    name: String,
+    mut observed: mpsc::Receiver<Observed>,
+    journal: Option<MappingJournal>,
+    messages: Option<(Messages, PathBuf)>,
+) {
+    let mut told = Told::default();
+    while let Some(seen) = observed.recv().await {
+        let is_old = told.is_old(&seen.command);
+        // The journal is about each record, so it has what the log says once for all of them.
+        if let Some(journal) = &journal {
+            journal.write(&seen);
+        }
+        if seen.missed > 0 {
+            let missed = counted(seen.missed, "report was", "reports were");
+            tracing::warn!("mapping {name}: {missed} left out here");
+        }
+        match seen.command {
+            _ if is_old => {}
+            Command::Report(
+                event @ (Event::Gap { .. } | Event::GaveUp { .. } | Event::WindowGivenUp { .. }),
+            ) => {
+                let event = with_message_file(event, messages.as_ref());
+                tracing::error!("mapping {name}: {event}");
+            }
+            Command::Report(event @ Event::Failed { .. }) => {
+                tracing::warn!("mapping {name}: {event}");
+            }
+            Command::Report(event @ Event::DestinationUnavailable { .. }) => {
+                tracing::error!("mapping {name}: {event}");
+            }
+            Command::Report(
+                event @ (Event::ShardUnavailable { .. } | Event::StreamUnavailable { .. }),
+            ) => tracing::warn!("mapping {name}: {event}"),
+            Command::Report(event) => tracing::debug!("mapping {name}: {event}"),
+            _ => {}
+        }
+    }
+}
+
+/// An event that names the file of a queue's or topic's message about what was given up, in place of
+/// the key that an object would have; any other event as it is.
+fn with_message_file(event: Event, messages: Option<&(Messages, PathBuf)>) -> Event {
+    match (event, messages) {
+        (
+            Event::GaveUp { shard, first, last, count, condition, key: Some(key) },
+            Some((messages, folder)),
+        ) => {
+            let key = Some(messages.file(folder, &key).display().to_string());
+            Event::GaveUp { shard, first, last, count, condition, key }
+        }
+        (event, _) => event,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use mapping::{Condition, SequenceNumber, ShardId};
+
+    #[test]
+    fn what_cannot_be_reached_is_told_once_for_each_reason() {
+        let mut told = Told::default();
+        let report = |shard: &str, reason: &str| {
+            let (shard, reason) = (ShardId::new(shard), reason.to_owned());
+            Command::Report(Event::DestinationUnavailable { shard, reason })
+        };
+        for (shard, reason, expected) in
+            [("a", "full", false), ("a", "full", true), ("b", "full", false), ("a", "gone", false)]
+        {
+            assert_eq!(told.is_old(&report(shard, reason)), expected, "{shard} {reason}");
+        }
+        let stream = Command::Report(Event::StreamUnavailable { reason: "full".to_owned() });
+        assert!(!told.is_old(&stream) && told.is_old(&stream));
+    }
+
+    #[test]
+    fn what_a_queue_got_is_named_by_its_file() {
+        let queue = (Messages::Queue("Failed".to_owned()), PathBuf::from("up"));
+        let gave_up = |key: Option<&str>| Event::GaveUp {
+            shard: ShardId::new("shardId-1"),
+            first: SequenceNumber::parse("1").unwrap(),
+            last: SequenceNumber::parse("1").unwrap(),
+            count: 1,
+            condition: Condition::RetryAttemptsExhausted,
+            key: key.map(str::to_owned),
+        };
+        let kept = gave_up(Some("aws/lambda/m/shardId-1/x"));
+        let file = gave_up(Some("up/destinations/Failed/x.json"));
+        for (event, messages, expected) in [
+            (kept.clone(), Some(&queue), file),
+            (kept.clone(), None, kept),
+            (gave_up(None), Some(&queue), gave_up(None)),
+        ] {
+            assert_eq!(with_message_file(event, messages), expected);
+        }
+    }
+}

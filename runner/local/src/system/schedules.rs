@@ -1,0 +1,220 @@
+//! The schedules of a template: each invokes its function when the store's time says so.
+//!
+//! Times that a leap of the clock skips are made up for by one invocation, as the function's own
+//! reconciliation does not count how often it runs. A rate counts from the start of the runner, and
+//! nothing makes up for what was due while it was off. An invocation that fails is tried again as often
+//! as the template says; one that waits for that when the runner ends is lost.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use super::backing::Clock;
+use crate::function::Function;
+use mapping::InvokeOutcome;
+use template::schedule_expression::{EventSource, scheduled_event};
+use template::{Schedule, Stack};
+
+/// How often the clock is looked at: schedules have a resolution of a minute.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// How long who ends the runner waits for an invocation that is under way, as for those of mappings.
+const STOP_MAX: Duration = Duration::from_secs(10);
+
+/// Lambda waits a minute before the second attempt of an asynchronous invocation and two before the
+/// third (AWS Lambda guide, "How Lambda handles errors and retries with asynchronous invocation"); here
+/// by the store's time.
+const RETRY_WAIT_MS: i64 = 60_000;
+
+/// Invocations of one schedule that wait to be tried again at most; one that is due every minute has
+/// three.
+const WAITING_MAX: usize = 16;
+
+/// Schedules that are running.
+pub(crate) struct RunningSchedules {
+    tasks: JoinSet<()>,
+    shutdown: watch::Sender<bool>,
+}
+
+impl RunningSchedules {
+    /// Stops after the invocations that are under way, or ends those that take longer.
+    pub(crate) async fn stop(mut self) {
+        let _ = self.shutdown.send(true);
+        let all = async { while self.tasks.join_next().await.is_some() {} };
+        if tokio::time::timeout(STOP_MAX, all).await.is_err() {
+            tracing::warn!(
+                "a scheduled invocation is ended after {} s, before it is done",
+                STOP_MAX.as_secs()
+            );
+            // An invocation that is dropped ends its instance.
+            self.tasks.shutdown().await;
+        }
+    }
+}
+
+/// Starts every schedule that is enabled.
+pub(crate) fn start(
+    stack: &Stack,
+    functions: &BTreeMap<String, Arc<Function>>,
+    clock: &Clock,
+) -> RunningSchedules {
+    let (shutdown, _) = watch::channel(false);
+    let mut tasks = JoinSet::new();
+    for schedule in stack.schedules.iter().filter(|schedule| schedule.enabled) {
+        let Some(function) = functions.get(&schedule.function) else {
+            continue;
+        };
+        let source = (stack.region.clone(), stack.account_id.clone());
+        tasks.spawn(run(
+            schedule.clone(),
+            source,
+            Arc::clone(function),
+            Arc::clone(clock),
+            shutdown.subscribe(),
+        ));
+    }
+    RunningSchedules { tasks, shutdown }
+}
+
+/// The event of an invocation, and how often it was tried.
+struct Invocation {
+    event: String,
+    due_ms: i64,
+    attempts: u32,
+}
+
+/// Invocations that failed and are tried again, as Lambda does it with asynchronous ones.
+struct Retries {
+    waiting: Vec<Invocation>,
+    retries_max: u32,
+}
+
+impl Retries {
+    /// Has an invocation that failed wait; gives for how long, or `None` if it was the last attempt.
+    fn failed(&mut self, mut invocation: Invocation, now_ms: i64) -> Option<i64> {
+        let attempts = invocation.attempts;
+        if attempts > self.retries_max || self.waiting.len() >= WAITING_MAX {
+            return None;
+        }
+        let wait_ms = i64::from(attempts) * RETRY_WAIT_MS;
+        invocation.due_ms = now_ms.saturating_add(wait_ms);
+        self.waiting.push(invocation);
+        Some(wait_ms)
+    }
+
+    /// The invocation whose time has come.
+    fn due(&mut self, now_ms: i64) -> Option<Invocation> {
+        let place = self.waiting.iter().position(|waiting| waiting.due_ms <= now_ms)?;
+        Some(self.waiting.remove(place))
+    }
+}
+
+async fn run(
+    schedule: Schedule,
+    (region, account): (String, String),
+    function: Arc<Function>,
+    clock: Clock,
+    mut shutdown: watch::Receiver<bool>,
+) {
+    let start_ms = clock();
+    let mut next = schedule.expression.next_after(start_ms, start_ms);
+    let mut count = 0u64;
+    let mut retries = Retries { waiting: Vec::new(), retries_max: schedule.retries };
+    while next.is_some() || !retries.waiting.is_empty() {
+        tokio::select! {
+            _ = shutdown.changed() => return,
+            () = tokio::time::sleep(LOOK) => {}
+        }
+        if let Some(again) = retries.due(clock()) {
+            invoke(&schedule, &function, again, &mut retries, &clock).await;
+        }
+        let Some(due_ms) = next.filter(|due_ms| clock() >= *due_ms) else { continue };
+        count += 1;
+        let source = EventSource { rule: &schedule.logical_id, account: &account, region: &region };
+        let id = format!("{:08x}-0000-4000-8000-{count:012x}", due_ms.unsigned_abs() & 0xffff_ffff);
+        let event = match &schedule.input {
+            Some(input) => input.clone(),
+            None => scheduled_event(&source, &id, due_ms).to_string(),
+        };
+        let invocation = Invocation { event, due_ms, attempts: 0 };
+        invoke(&schedule, &function, invocation, &mut retries, &clock).await;
+        next = schedule.expression.next_after(start_ms, clock());
+    }
+}
+
+async fn invoke(
+    schedule: &Schedule,
+    function: &Function,
+    mut invocation: Invocation,
+    retries: &mut Retries,
+    clock: &Clock,
+) {
+    let name = &schedule.logical_id;
+    invocation.attempts += 1;
+    let attempts = invocation.attempts;
+    let reason = match function.invoke(invocation.event.clone().into()).await {
+        InvokeOutcome::Ok(_) => {
+            tracing::debug!("schedule {name}: done");
+            return;
+        }
+        InvokeOutcome::FunctionError { message, .. } => message,
+        InvokeOutcome::NotInvoked(reason) => format!("not invoked: {reason}"),
+    };
+    match retries.failed(invocation, clock()) {
+        Some(wait_ms) => {
+            let wait_s = wait_ms / 1000;
+            tracing::warn!(
+                "schedule {name}: attempt {attempts} failed, the next one is in {wait_s} s: {reason}"
+            );
+        }
+        None => tracing::warn!("schedule {name}: given up after attempt {attempts}: {reason}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn invocation(attempts: u32) -> Invocation {
+        Invocation { event: "{}".to_owned(), due_ms: 0, attempts }
+    }
+
+    #[test]
+    fn a_failed_invocation_is_tried_again_after_one_minute_and_after_two_more() {
+        for (retries_max, waits) in [
+            (0, [None, None, None]),
+            (1, [Some(60_000), None, None]),
+            (2, [Some(60_000), Some(120_000), None]),
+        ] {
+            let mut retries = Retries { waiting: Vec::new(), retries_max };
+            let found = [1, 2, 3].map(|attempts| retries.failed(invocation(attempts), 5));
+            assert_eq!(found, waits, "{retries_max}");
+        }
+    }
+
+    #[test]
+    fn a_retry_comes_at_its_time_and_once() {
+        let mut retries = Retries { waiting: Vec::new(), retries_max: 2 };
+        retries.failed(invocation(2), 0);
+        retries.failed(invocation(1), 0);
+        let mut due = |now_ms| retries.due(now_ms).map(|found| found.attempts);
+        assert_eq!(due(59_999), None);
+        assert_eq!(due(60_000), Some(1));
+        assert_eq!(due(60_000), None);
+        // A leap of the clock passes over the wait.
+        assert_eq!(due(90_000_000), Some(2));
+        assert_eq!(due(90_000_000), None);
+    }
+
+    #[test]
+    fn not_more_wait_than_can_be_kept() {
+        let mut retries = Retries { waiting: Vec::new(), retries_max: 2 };
+        for _ in 0..WAITING_MAX {
+            assert!(retries.failed(invocation(1), 0).is_some());
+        }
+        assert_eq!(retries.failed(invocation(1), 0), None);
+    }
+}

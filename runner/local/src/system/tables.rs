@@ -1,0 +1,221 @@
+//! Makes the tables of a template be there, as the template says, in whatever store it is given.
+//!
+//! No table or index is ever removed or replaced: a table that is there with another key is an
+//! error. Billing mode, throughput and TTL follow the template, as CloudFormation has them do.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::error::BuildError;
+use aws_sdk_dynamodb::types::{
+    BillingMode, KeySchemaElement, StreamSpecification, StreamViewType, TableDescription,
+    TableStatus,
+};
+
+use super::{billing, indexes, time_to_live};
+use client::sdk_error::error_text;
+use template::{IndexKind, Table};
+
+/// How often a table is looked at until it is active, and the pause in between: two minutes, more
+/// than DynamoDB takes for an empty table.
+pub(super) const LOOKS_MAX: u32 = 240;
+pub(super) const PAUSE: Duration = Duration::from_millis(500);
+
+/// Carries out all tables. Gives the ARN of the enabled stream of each table that has one, by the
+/// table's logical id.
+///
+/// # Errors
+/// Which table cannot be as the template says, and why.
+pub(crate) async fn carry_out(
+    client: &Client,
+    tables: &[Table],
+) -> Result<BTreeMap<String, String>, String> {
+    let mut streams = BTreeMap::new();
+    for table in tables {
+        let failed =
+            |reason: String| format!("table `{}` ({}): {reason}", table.name, table.logical_id);
+        let stream = carry_out_one(client, table).await.map_err(failed)?;
+        if let Some(arn) = stream {
+            streams.insert(table.logical_id.clone(), arn);
+        }
+    }
+    Ok(streams)
+}
+
+/// Finds all tables where they are, and changes nothing. Gives the same as [`carry_out`].
+///
+/// # Errors
+/// Which table is not there, or not as the template says.
+pub(crate) async fn find(
+    client: &Client,
+    tables: &[Table],
+) -> Result<BTreeMap<String, String>, String> {
+    let mut streams = BTreeMap::new();
+    for table in tables {
+        let failed =
+            |reason: String| format!("table `{}` ({}): {reason}", table.name, table.logical_id);
+        let description = describe(client, table).await.map_err(failed)?.ok_or_else(|| {
+            failed(
+                "it is not there; deploy the template first, or set its name with --parameter"
+                    .to_owned(),
+            )
+        })?;
+        check_key(table, &description).map_err(failed)?;
+        if table.stream.is_none() {
+            continue;
+        }
+        let is_on =
+            description.stream_specification().is_some_and(|stream| stream.stream_enabled());
+        let arn = description
+            .latest_stream_arn()
+            .filter(|_| is_on)
+            .ok_or_else(|| failed("its stream is not enabled".to_owned()))?;
+        streams.insert(table.logical_id.clone(), arn.to_owned());
+    }
+    Ok(streams)
+}
+
+async fn carry_out_one(client: &Client, table: &Table) -> Result<Option<String>, String> {
+    if describe(client, table).await?.is_none() {
+        create(client, table).await?;
+    }
+    let mut description = wait_until_active(client, table).await?;
+    check_key(table, &description)?;
+    // Before the indexes: a new one is paid as its table is.
+    if billing::carry_out(client, table, &description).await? {
+        description = wait_until_active(client, table).await?;
+    }
+    indexes::carry_out(client, table, &description).await?;
+    let stream = ensure_stream(client, table, &description).await?;
+    time_to_live::carry_out(client, table).await?;
+    Ok(stream)
+}
+
+pub(super) async fn describe(
+    client: &Client,
+    table: &Table,
+) -> Result<Option<TableDescription>, String> {
+    match client.describe_table().table_name(&table.name).send().await {
+        Ok(answer) => Ok(answer.table),
+        Err(error)
+            if error.as_service_error().is_some_and(|e| e.is_resource_not_found_exception()) =>
+        {
+            Ok(None)
+        }
+        Err(error) => Err(error_text(&error)),
+    }
+}
+
+async fn create(client: &Client, table: &Table) -> Result<(), String> {
+    let mut request = client
+        .create_table()
+        .table_name(&table.name)
+        .set_attribute_definitions(Some(indexes::definitions(table)?))
+        .set_key_schema(Some(indexes::key_schema(
+            std::slice::from_ref(&table.partition_key),
+            table.sort_key.as_slice(),
+        )?));
+    for index in &table.indexes {
+        request = match index.kind {
+            IndexKind::Global => request.global_secondary_indexes(indexes::global(index)?),
+            IndexKind::Local => request.local_secondary_indexes(indexes::local(index)?),
+        };
+    }
+    request = match indexes::throughput(table.billing)? {
+        None => request.billing_mode(BillingMode::PayPerRequest),
+        Some(throughput) => {
+            request.billing_mode(BillingMode::Provisioned).provisioned_throughput(throughput)
+        }
+    };
+    if let Some(view) = table.stream {
+        request = request.stream_specification(stream_specification(view.as_str())?);
+    }
+    request.send().await.map(drop).map_err(|error| error_text(&error))
+}
+
+fn stream_specification(view: &str) -> Result<StreamSpecification, String> {
+    StreamSpecification::builder()
+        .stream_enabled(true)
+        .stream_view_type(StreamViewType::from(view))
+        .build()
+        .map_err(build_text)
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "it is used as a function for map_err")]
+pub(super) fn build_text(error: BuildError) -> String {
+    error.to_string()
+}
+
+async fn wait_until_active(client: &Client, table: &Table) -> Result<TableDescription, String> {
+    for _ in 0..LOOKS_MAX {
+        if let Some(description) = describe(client, table).await?
+            && description.table_status() == Some(&TableStatus::Active)
+        {
+            return Ok(description);
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+    Err("it did not become ACTIVE within two minutes".to_owned())
+}
+
+fn check_key(table: &Table, description: &TableDescription) -> Result<(), String> {
+    let wanted: Vec<&str> =
+        std::iter::once(table.partition_key.as_str()).chain(table.sort_key.as_deref()).collect();
+    let found: Vec<&str> =
+        description.key_schema().iter().map(KeySchemaElement::attribute_name).collect();
+    let instead = "rename the table in the template, or delete the data directory to begin anew";
+    if wanted != found {
+        return Err(format!(
+            "it is there with another key: the template says ({}), the table has ({}); {instead}",
+            wanted.join(", "),
+            found.join(", ")
+        ));
+    }
+    for attribute in &table.attributes {
+        let (name, kind) = (&attribute.name, attribute.kind.as_str());
+        let mut definitions = description.attribute_definitions().iter();
+        let other = definitions.find(|definition| {
+            definition.attribute_name() == name && definition.attribute_type().as_str() != kind
+        });
+        if let Some(other) = other {
+            return Err(format!(
+                "it is there, and its key attribute `{name}`, of the table or an index, has type {}, where the template says {kind}; {instead}",
+                other.attribute_type().as_str()
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Enables the stream if it is not. A stream with another view type stays: DynamoDB cannot change it.
+async fn ensure_stream(
+    client: &Client,
+    table: &Table,
+    description: &TableDescription,
+) -> Result<Option<String>, String> {
+    let Some(view) = table.stream else {
+        return Ok(None);
+    };
+    let enabled = description.stream_specification().filter(|stream| stream.stream_enabled());
+    if let Some(stream) = enabled {
+        let found = stream.stream_view_type().map_or("", |view| view.as_str());
+        if found != view.as_str() {
+            return Err(format!(
+                "its stream has the view type {found} and the template says {}; a view type cannot be changed: disable the stream with `aws dynamodb update-table --table-name {} --stream-specification StreamEnabled=false` while `weir up` runs with the view type from before, and start it again; what was not read yet is lost with the old stream",
+                view.as_str(),
+                table.name
+            ));
+        }
+        return Ok(description.latest_stream_arn().map(str::to_owned));
+    }
+    client
+        .update_table()
+        .table_name(&table.name)
+        .stream_specification(stream_specification(view.as_str())?)
+        .send()
+        .await
+        .map_err(|error| error_text(&error))?;
+    let description = wait_until_active(client, table).await?;
+    Ok(description.latest_stream_arn().map(str::to_owned))
+}

@@ -1,0 +1,105 @@
+//! Makes the TTL of a table be as the template says: on by an attribute, or off.
+//!
+//! The attribute of a TTL that is on stays: DynamoDB cannot change it.
+
+use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::types::{TimeToLiveSpecification, TimeToLiveStatus};
+
+use super::tables::{LOOKS_MAX, PAUSE, build_text};
+use client::sdk_error::error_text;
+use template::Table;
+
+/// TTL as a table has it.
+struct Found {
+    status: TimeToLiveStatus,
+    attribute: String,
+}
+
+impl Found {
+    fn is_on(&self) -> bool {
+        matches!(self.status, TimeToLiveStatus::Enabled | TimeToLiveStatus::Enabling)
+    }
+
+    /// Whether a change of it is under way, during which DynamoDB takes no other one.
+    fn is_changing(&self) -> bool {
+        matches!(self.status, TimeToLiveStatus::Disabling | TimeToLiveStatus::Enabling)
+    }
+}
+
+/// Switches TTL on, or off when the template has none, as CloudFormation does.
+///
+/// # Errors
+/// Why it cannot be as the template says.
+pub(super) async fn carry_out(client: &Client, table: &Table) -> Result<(), String> {
+    let found = describe(client, table).await?;
+    match &table.ttl_attribute {
+        Some(wanted) if !found.is_on() => {
+            settle(client, table, found).await?;
+            change(client, table, wanted, true).await
+        }
+        Some(wanted) if *wanted != found.attribute => Err(format!(
+            "its TTL attribute is `{}` and the template says `{wanted}`; start once without TimeToLiveSpecification, which switches TTL off, and then with the new attribute",
+            found.attribute
+        )),
+        None if found.is_on() => {
+            let found = settle(client, table, found).await?;
+            change(client, table, &found.attribute, false).await?;
+            tracing::info!(
+                "table `{}`: its TTL on `{}` is switched off, as the template has none",
+                table.name,
+                found.attribute
+            );
+            Ok(())
+        }
+        _ => Ok(()),
+    }
+}
+
+async fn describe(client: &Client, table: &Table) -> Result<Found, String> {
+    let answer = client
+        .describe_time_to_live()
+        .table_name(&table.name)
+        .send()
+        .await
+        .map_err(|error| error_text(&error))?;
+    let found = answer.time_to_live_description();
+    let status = found.and_then(|found| found.time_to_live_status());
+    let attribute = found.and_then(|found| found.attribute_name());
+    Ok(Found {
+        status: status.cloned().unwrap_or(TimeToLiveStatus::Disabled),
+        attribute: attribute.unwrap_or_default().to_owned(),
+    })
+}
+
+/// Waits until a change that is under way has ended.
+async fn settle(client: &Client, table: &Table, mut found: Found) -> Result<Found, String> {
+    for _ in 0..LOOKS_MAX {
+        if !found.is_changing() {
+            return Ok(found);
+        }
+        tokio::time::sleep(PAUSE).await;
+        found = describe(client, table).await?;
+    }
+    Err(format!("its TTL stays {} for more than two minutes", found.status.as_str()))
+}
+
+async fn change(
+    client: &Client,
+    table: &Table,
+    attribute: &str,
+    enabled: bool,
+) -> Result<(), String> {
+    let specification = TimeToLiveSpecification::builder()
+        .enabled(enabled)
+        .attribute_name(attribute)
+        .build()
+        .map_err(build_text)?;
+    client
+        .update_time_to_live()
+        .table_name(&table.name)
+        .time_to_live_specification(specification)
+        .send()
+        .await
+        .map(drop)
+        .map_err(|error| error_text(&error))
+}

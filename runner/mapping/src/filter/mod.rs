@@ -1,0 +1,237 @@
+//! Filter criteria: which records of a stream a function receives, and why.
+//!
+//! A filter neither batches records nor moves a checkpoint.
+//!
+//! A pattern is a JSON object whose leaves are lists: one element of a list must match, all fields
+//! must match, one pattern of several must match. Its traps, recorded on AWS, are kept:
+//!
+//! - The record is a tree, and operators look only at its leaves. `{"a": [{"exists": true}]}`
+//!   never matches a DynamoDB attribute, because `a` is an object (`{"S": …}`), and
+//!   `{"a": [{"exists": false}]}` always does.
+//! - `numeric` matches JSON numbers, never a DynamoDB `N`, which is a string;
+//!   `ApproximateCreationDateTime` is a number.
+//! - Numbers are equal when their texts are: 300, 300.0 and 3.0e2 differ.
+//! - Arrays are flattened: one element must match.
+//! - `eventSource`, `eventSourceARN` and `awsRegion` are added after filtering, so a pattern on
+//!   them finds nothing.
+//!
+//! Source: AWS Lambda guide, "Control which events Lambda sends to your function".
+
+mod pattern;
+mod reach;
+mod rule;
+mod syntax;
+
+use serde::de::IgnoredAny;
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use self::pattern::Pattern;
+pub use self::reach::{PatternFault, RecordShape, Remark};
+use super::record::Record;
+
+/// A mapping has at most this many patterns (Lambda quota: 5, on request 10).
+pub const PATTERNS_MAX: usize = 10;
+/// A pattern's text has at most this many characters (Lambda API, `Filter`).
+pub const PATTERN_CHARACTERS_MAX: usize = 4096;
+
+/// The compiled filter of a mapping. Without patterns every record matches.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct FilterCriteria {
+    patterns: Vec<Pattern>,
+}
+
+/// What a filter says about one record, and what decided it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Verdict {
+    /// Whether the function receives the record.
+    pub matched: bool,
+    /// What decided; `None` when there are no patterns.
+    pub clause: Option<Clause>,
+}
+
+/// The place in the criteria that decided.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Clause {
+    /// The index of the pattern, counted from 0: the one that matched, or the first.
+    pub pattern: usize,
+    /// The leaf of that pattern that the record failed; `None` when it matched.
+    pub leaf: Option<usize>,
+}
+
+/// A pattern that cannot be compiled.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("filter pattern {pattern}{}: {problem}; write instead: {remedy}", at(path))]
+pub struct InvalidFilter {
+    /// The index of the pattern, counted from 0.
+    pub pattern: usize,
+    /// The names that lead to the fault, joined by dots; empty for the pattern itself.
+    pub path: String,
+    /// What is wrong.
+    pub problem: String,
+    /// What to write instead.
+    pub remedy: String,
+}
+
+fn at(path: &str) -> String {
+    if path.is_empty() { String::new() } else { format!(", at `{path}`") }
+}
+
+impl FilterCriteria {
+    /// Compiles the patterns of `FilterCriteria.Filters[].Pattern`, in order.
+    ///
+    /// # Errors
+    /// More patterns than [`PATTERNS_MAX`], a pattern longer than [`PATTERN_CHARACTERS_MAX`],
+    /// text that is not JSON, or JSON that is not a pattern.
+    pub fn compile<S: AsRef<str>>(patterns: &[S]) -> Result<Self, InvalidFilter> {
+        if patterns.len() > PATTERNS_MAX {
+            return Err(InvalidFilter {
+                pattern: PATTERNS_MAX,
+                path: String::new(),
+                problem: format!("a mapping has at most {PATTERNS_MAX} filter patterns"),
+                remedy: "fewer patterns, joined by $or".to_owned(),
+            });
+        }
+        let compiled: Result<Vec<_>, _> = patterns
+            .iter()
+            .enumerate()
+            .map(|(index, text)| compile_pattern(index, text.as_ref()))
+            .collect();
+        Ok(Self { patterns: compiled? })
+    }
+
+    /// Decides about one record in the shape in which a function receives it. One that could not be
+    /// parsed, and is null, is the function's to judge.
+    #[must_use]
+    pub fn verdict(&self, record: &Value) -> Verdict {
+        if self.patterns.is_empty() || record.is_null() {
+            return Verdict { matched: true, clause: None };
+        }
+        let mut first_unmet = None;
+        for (index, pattern) in self.patterns.iter().enumerate() {
+            let leaf = pattern.unmet(record);
+            if leaf.is_none() {
+                let clause = Clause { pattern: index, leaf };
+                return Verdict { matched: true, clause: Some(clause) };
+            }
+            first_unmet = first_unmet.or(Some(Clause { pattern: index, leaf }));
+        }
+        Verdict { matched: false, clause: first_unmet }
+    }
+
+    /// Whether the function receives a record. Without patterns it is not parsed.
+    #[must_use]
+    pub fn passes(&self, record: &Record) -> bool {
+        self.patterns.is_empty() || self.verdict(record.event()).matched
+    }
+
+    /// Says in words why a record matches or not: one line for each pattern that was tried.
+    #[must_use]
+    pub fn explain(&self, record: &Value) -> Vec<String> {
+        let mut lines = Vec::new();
+        for (index, pattern) in self.patterns.iter().enumerate() {
+            let Some(leaf) = pattern.unmet(record) else {
+                lines.push(format!("pattern {index} matches"));
+                return lines;
+            };
+            let (demand, finding) = (pattern.demand(leaf), pattern.finding(leaf, record));
+            lines.push(format!("pattern {index} does not match: {demand}, found {finding}"));
+        }
+        if lines.is_empty() {
+            lines.push("there is no filter: every record matches".to_owned());
+        }
+        lines
+    }
+}
+
+fn compile_pattern(index: usize, text: &str) -> Result<Pattern, InvalidFilter> {
+    let fault = |problem: String, remedy: &str| InvalidFilter {
+        pattern: index,
+        path: String::new(),
+        problem,
+        remedy: remedy.to_owned(),
+    };
+    if text.chars().count() > PATTERN_CHARACTERS_MAX {
+        let problem = format!("the pattern has more than {PATTERN_CHARACTERS_MAX} characters");
+        return Err(fault(problem, "a shorter pattern"));
+    }
+    let not_json = |error: serde_json::Error| {
+        fault(format!("the pattern is not JSON: {error}"), "{\"eventName\": [\"INSERT\"]}")
+    };
+    let _: IgnoredAny = serde_json::from_str(text).map_err(not_json)?;
+    let raw: &RawValue = serde_json::from_str(text).map_err(not_json)?;
+    Pattern::compile(raw).map_err(|misplaced| InvalidFilter {
+        pattern: index,
+        path: misplaced.path.join("."),
+        problem: misplaced.fault.problem,
+        remedy: misplaced.fault.remedy,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cases;
+
+    /// Each case of `testdata/filter/*.txt` compiles its `pattern` lines and judges its
+    /// `record` lines; see the file's head.
+    #[test]
+    fn text_cases() {
+        cases::check("filter", || run_case);
+    }
+
+    fn run_case(input: &str) -> String {
+        let argument = |line: &str, word: &str| {
+            line.strip_prefix(word).and_then(|rest| rest.strip_prefix(' ')).map(str::to_owned)
+        };
+        let patterns: Vec<String> =
+            input.lines().filter_map(|line| argument(line, "pattern")).collect();
+        let criteria = match FilterCriteria::compile(&patterns) {
+            Ok(criteria) => criteria,
+            Err(error) => return format!("error: {error}\n"),
+        };
+        let mut output = String::new();
+        for line in input.lines().filter(|line| !line.starts_with("pattern ")) {
+            let text = argument(line, "record").expect("a line is `pattern …` or `record …`");
+            let record: Value = serde_json::from_str(&text).unwrap();
+            let verdict = criteria.verdict(&record);
+            let explanation = criteria.explain(&record);
+            assert_eq!(verdict.matched, !explanation.last().unwrap().contains("does not match"));
+            let word = if verdict.matched { "yes" } else { "no" };
+            output.push_str(&format!("{word}: {}\n", explanation.join("; ")));
+        }
+        output
+    }
+
+    #[test]
+    fn verdict_names_the_pattern_and_the_leaf() {
+        let criteria = FilterCriteria::compile(&[
+            r#"{"eventName":["INSERT"],"dynamodb":{"Keys":{"pk":{"S":["a"]}}}}"#,
+            r#"{"eventName":["REMOVE"]}"#,
+        ])
+        .unwrap();
+        let judge = |text: &str| criteria.verdict(&serde_json::from_str(text).unwrap());
+        assert_eq!(judge(r#"{"eventName":"REMOVE"}"#).clause.unwrap().pattern, 1);
+        let verdict = judge(r#"{"eventName":"MODIFY"}"#);
+        assert!(!verdict.matched);
+        assert_eq!(verdict.clause, Some(Clause { pattern: 0, leaf: Some(0) }));
+    }
+
+    #[test]
+    fn a_record_that_could_not_be_parsed_is_not_passed_over() {
+        let criteria = FilterCriteria::compile(&[r#"{"eventName":["INSERT"]}"#]).unwrap();
+        assert_eq!(criteria.verdict(&Value::Null), Verdict { matched: true, clause: None });
+        assert!(!criteria.verdict(&Value::Bool(true)).matched);
+    }
+
+    #[test]
+    fn too_many_or_too_long_patterns_are_refused() {
+        let pattern = r#"{"eventName":["INSERT"]}"#;
+        assert!(FilterCriteria::compile(&[pattern; PATTERNS_MAX]).is_ok());
+        assert!(FilterCriteria::compile(&[pattern; PATTERNS_MAX + 1]).is_err());
+        let long = format!(r#"{{"eventName":["{}"]}}"#, "x".repeat(PATTERN_CHARACTERS_MAX));
+        assert!(FilterCriteria::compile(&[long]).is_err());
+        let deep = format!("{}[1]{}", r#"{"a":"#.repeat(500), "}".repeat(500));
+        assert!(FilterCriteria::compile(&[deep]).is_err());
+    }
+}

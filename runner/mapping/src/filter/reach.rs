@@ -1,0 +1,523 @@
+//! Whether any record of a stream can match a filter pattern at all, and which demand is always
+//! met: what the author of a filter wants to be told before waiting for a function that never runs.
+//!
+//! It judges no record. A pattern of which nothing is said here may still match nothing that an
+//! application writes.
+//!
+//! What a record has: AWS DynamoDB Streams API, `Record` and `StreamRecord`; which images it
+//! carries: `StreamViewType`; who deletes: DynamoDB guide, "Time to Live and streams".
+
+use std::collections::BTreeMap;
+
+use model::Number;
+use serde_json::Value;
+
+use super::FilterCriteria;
+use super::pattern::{ADDED_AFTER_FILTERING, Fields, Leaf, Part, Pattern};
+use super::rule::{Literal, Rule};
+
+const EVENT_NAMES: &[&str] = &["INSERT", "MODIFY", "REMOVE"];
+const VIEW_TYPES: &[&str] = &["KEYS_ONLY", "NEW_IMAGE", "OLD_IMAGE", "NEW_AND_OLD_IMAGES"];
+
+/// What is known of a stream's records before there are any.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RecordShape {
+    /// The table's key attributes with their types `S`, `N` or `B`; `None` when they are not known.
+    pub keys: Option<BTreeMap<String, &'static str>>,
+    /// The key attributes of the table's indexes with their types: an item that has one has it of
+    /// this type.
+    pub index_keys: BTreeMap<String, &'static str>,
+    /// Whether a record can carry the item as it is after the change.
+    pub new_image: bool,
+    /// Whether a record can carry the item as it was before the change.
+    pub old_image: bool,
+}
+
+/// What makes a pattern another one than its author means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PatternFault {
+    /// No record matches it.
+    NeverMatches,
+    /// One demand of it is met by every record.
+    AlwaysMatches,
+    /// An `anything-but` of it names only values that no record has.
+    ExcludesNothing,
+}
+
+/// Something about a pattern that its author should know.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Remark {
+    /// The index of the pattern, counted from 0.
+    pub pattern: usize,
+    /// What is wrong with the pattern.
+    pub fault: PatternFault,
+    /// The names that lead to the demand, joined by dots, where the problem does not name them.
+    pub path: String,
+    /// The piece of the pattern's text that is meant.
+    pub marked: String,
+    /// What is so, and why.
+    pub problem: String,
+    /// What to write instead.
+    pub remedy: String,
+}
+
+impl FilterCriteria {
+    /// What can be said of the patterns before there is a record.
+    #[must_use]
+    pub fn remarks(&self, shape: &RecordShape) -> Vec<Remark> {
+        let of_pattern = |(index, pattern): (usize, &Pattern)| {
+            let reader = Reader { pattern, shape };
+            let never = reader.unmet(&pattern.root).or_else(|| reader.contradiction());
+            let never = never.map(|said| (PatternFault::NeverMatches, said));
+            let found = never
+                .or_else(|| {
+                    let always = pattern.leaves.iter().find_map(|leaf| reader.always(leaf))?;
+                    Some((PatternFault::AlwaysMatches, always))
+                })
+                .or_else(|| {
+                    let nothing =
+                        pattern.leaves.iter().find_map(|leaf| reader.excludes_nothing(leaf))?;
+                    Some((PatternFault::ExcludesNothing, nothing))
+                });
+            found.map(|(fault, Said { path, marked, problem, remedy })| Remark {
+                pattern: index,
+                fault,
+                path,
+                marked,
+                problem,
+                remedy,
+            })
+        };
+        self.patterns.iter().enumerate().filter_map(of_pattern).collect()
+    }
+}
+
+/// What is wrong at one place, and what to write there.
+struct Said {
+    path: String,
+    marked: String,
+    problem: String,
+    remedy: String,
+}
+
+impl Said {
+    fn new(marked: &str, problem: impl Into<String>, remedy: impl Into<String>) -> Self {
+        let (path, marked) = (String::new(), marked.to_owned());
+        Self { path, marked, problem: problem.into(), remedy: remedy.into() }
+    }
+}
+
+/// The scalars that can stand at the end of a path.
+enum Scalar {
+    /// One of these texts.
+    OneOf(&'static [&'static str]),
+    /// Any text.
+    Text,
+    /// A number as DynamoDB writes it, which is a text.
+    NumberText,
+    /// A JSON number.
+    Number,
+    /// True or false.
+    Bool,
+    /// `{"NULL": true}`, the only value that DynamoDB writes there.
+    True,
+}
+
+struct Reader<'a> {
+    pattern: &'a Pattern,
+    shape: &'a RecordShape,
+}
+
+impl Reader<'_> {
+    /// Why no record meets all of these fields.
+    fn unmet(&self, fields: &Fields) -> Option<Said> {
+        let by_name = fields.named.iter().find_map(|(_, part)| match part {
+            Part::Leaf(index) => self.never(self.pattern.leaves.get(*index)?),
+            Part::Fields(inner) => self.unmet(inner),
+        });
+        by_name.or_else(|| {
+            fields.choices.iter().find_map(|choice| {
+                let mut first = None;
+                for alternative in choice {
+                    let said = self.unmet(alternative)?;
+                    first = first.or(Some(said));
+                }
+                first
+            })
+        })
+    }
+
+    /// Why no record meets this leaf.
+    fn never(&self, leaf: &Leaf) -> Option<Said> {
+        if leaf.rules.iter().any(|rule| matches!(rule, Rule::Exists(false))) {
+            return None;
+        }
+        match self.expect(&leaf.path) {
+            Err(said) => Some(said),
+            Ok(scalar) if leaf.rules.iter().any(|rule| scalar.admits(rule)) => None,
+            Ok(scalar) => Some(scalar.refusal(leaf)),
+        }
+    }
+
+    /// Why every record meets this leaf: nothing can stand where it wants nothing to be.
+    fn always(&self, leaf: &Leaf) -> Option<Said> {
+        leaf.rules.iter().find(|rule| matches!(rule, Rule::Exists(false)))?;
+        let Said { path, marked, problem, .. } = self.expect(&leaf.path).err()?;
+        let remedy = match leaf.path.split_last() {
+            Some((name, [_, ..])) if marked == *name => {
+                format!(
+                    "{{\"{name}\": {{\"S\": [{{\"exists\": false}}]}}}} with the attribute's type"
+                )
+            }
+            _ if marked == "userIdentity" => {
+                r#"{"userIdentity": {"type": [{"exists": false}]}}"#.to_owned()
+            }
+            _ => "a field that a record can have".to_owned(),
+        };
+        Some(Said { path, marked, problem, remedy })
+    }
+
+    /// Why an `anything-but` of this leaf excludes nothing: no record has one of its values.
+    fn excludes_nothing(&self, leaf: &Leaf) -> Option<Said> {
+        let scalar = self.expect(&leaf.path).ok()?;
+        leaf.rules.iter().find_map(|rule| {
+            let Rule::AnythingBut(literals) = rule else { return None };
+            let can_stand = |literal: &Literal| scalar.admits(&Rule::Equals(literal.clone()));
+            if literals.iter().any(can_stand) {
+                return None;
+            }
+            let refused = Leaf {
+                rules: literals.iter().cloned().map(Rule::Equals).collect(),
+                ..leaf.clone()
+            };
+            Some(scalar.refusal(&refused))
+        })
+    }
+
+    /// The images and the event name that are demanded together, when no change has all of them.
+    fn contradiction(&self) -> Option<Said> {
+        let mut demanded = Vec::new();
+        self.demanded(&self.pattern.root, &mut demanded);
+        let mut possible: Vec<&str> = EVENT_NAMES.to_vec();
+        let mut reasons = Vec::new();
+        for leaf in demanded {
+            let path: Vec<&str> = leaf.path.iter().map(String::as_str).collect();
+            match path.as_slice() {
+                ["eventName"] => possible.retain(|name| {
+                    let name = Value::String((*name).to_owned());
+                    leaf.rules.iter().any(|rule| rule.accepts(&name))
+                }),
+                ["dynamodb", "NewImage", ..] => {
+                    possible.retain(|name| *name != "REMOVE");
+                    reasons.push("a REMOVE has no NewImage");
+                }
+                ["dynamodb", "OldImage", ..] => {
+                    possible.retain(|name| *name != "INSERT");
+                    reasons.push("an INSERT has no OldImage");
+                }
+                ["userIdentity", ..] => {
+                    possible.retain(|name| *name == "REMOVE");
+                    reasons.push("only a REMOVE by TTL has a userIdentity");
+                }
+                _ => {}
+            }
+        }
+        reasons.dedup();
+        possible.is_empty().then(|| {
+            Said::new(
+                "eventName",
+                format!("no change has all that is wanted here: {}", reasons.join(", and ")),
+                "two patterns, one for each kind of change",
+            )
+        })
+    }
+
+    /// The leaves that every matching record meets with a value.
+    fn demanded<'l>(&'l self, fields: &Fields, into: &mut Vec<&'l Leaf>) {
+        for (_, part) in &fields.named {
+            match part {
+                Part::Fields(inner) => self.demanded(inner, into),
+                Part::Leaf(index) => {
+                    let wants_absence = |rule: &Rule| matches!(rule, Rule::Exists(false));
+                    let leaf = self.pattern.leaves.get(*index);
+                    into.extend(leaf.filter(|leaf| !leaf.rules.iter().any(wants_absence)));
+                }
+            }
+        }
+    }
+
+    /// What can stand at a path; why nothing can.
+    fn expect(&self, path: &[String]) -> Result<Scalar, Said> {
+        let names: Vec<&str> = path.iter().map(String::as_str).collect();
+        match names.as_slice() {
+            ["eventName"] => Ok(Scalar::OneOf(EVENT_NAMES)),
+            ["eventID" | "eventVersion"] => Ok(Scalar::Text),
+            ["userIdentity", "type"] => Ok(Scalar::OneOf(&["Service"])),
+            ["userIdentity", "principalId"] => Ok(Scalar::OneOf(&["dynamodb.amazonaws.com"])),
+            ["dynamodb", rest @ ..] => self.expect_change(rest),
+            ["userIdentity", name, ..] => Err(Said::new(
+                name,
+                format!("`userIdentity` has a `type` and a `principalId`, and no `{name}`"),
+                r#"{"userIdentity": {"type": ["Service"], "principalId": ["dynamodb.amazonaws.com"]}}"#,
+            )),
+            ["userIdentity"] => Err(Said::new(
+                "userIdentity",
+                "`userIdentity` is an object, and a rule sees only what stands at its end",
+                r#"{"userIdentity": {"type": ["Service"]}}"#,
+            )),
+            [name, ..] if ADDED_AFTER_FILTERING.contains(name) => Err(Said::new(
+                name,
+                format!("`{name}` is added to a record only after it was filtered"),
+                "a filter without it; a mapping reads one stream",
+            )),
+            [name @ ("eventName" | "eventID" | "eventVersion"), ..] => Err(Said::new(
+                name,
+                format!("`{name}` is a text"),
+                format!("{{\"{name}\": [\"…\"]}}"),
+            )),
+            [name, ..] => Err(Said::new(
+                name,
+                format!("a record has no field `{name}`"),
+                "eventName, userIdentity or dynamodb; attributes stand below dynamodb.NewImage",
+            )),
+            [] => Err(Said::new("{", "a record is an object", "{\"eventName\": [\"INSERT\"]}")),
+        }
+    }
+
+    fn expect_change(&self, path: &[&str]) -> Result<Scalar, Said> {
+        let lacking = |image: &str, view: &str| {
+            Said::new(
+                image,
+                format!("the stream's view type leaves `{image}` out of every record"),
+                format!("`StreamViewType: {view}` in the table"),
+            )
+        };
+        match path {
+            ["ApproximateCreationDateTime" | "SizeBytes"] => Ok(Scalar::Number),
+            ["SequenceNumber"] => Ok(Scalar::Text),
+            ["StreamViewType"] => Ok(Scalar::OneOf(VIEW_TYPES)),
+            ["NewImage", ..] if !self.shape.new_image => {
+                Err(lacking("NewImage", "NEW_AND_OLD_IMAGES"))
+            }
+            ["OldImage", ..] if !self.shape.old_image => {
+                Err(lacking("OldImage", "NEW_AND_OLD_IMAGES"))
+            }
+            ["NewImage" | "OldImage", name, types @ ..] => {
+                let of_table = self.shape.keys.as_ref().and_then(|keys| keys.get(*name));
+                let kind = of_table.or_else(|| self.shape.index_keys.get(*name));
+                expect_typed(name, types, kind.copied())
+            }
+            ["Keys", name, types @ ..] => match &self.shape.keys {
+                None => expect_typed(name, types, None),
+                Some(keys) => match keys.get(*name) {
+                    Some(kind) => expect_typed(name, types, Some(kind)),
+                    None => Err(Said::new(
+                        name,
+                        format!("`{name}` is no key of the table"),
+                        keys.keys().cloned().collect::<Vec<_>>().join(" or "),
+                    )),
+                },
+            },
+            [name @ ("Keys" | "NewImage" | "OldImage")] => Err(Said::new(
+                name,
+                format!("`{name}` is an object, and a rule sees only what stands at its end"),
+                format!("{{\"{name}\": {{\"attribute\": {{\"S\": [\"…\"]}}}}}}"),
+            )),
+            [name, ..] => Err(Said::new(
+                name,
+                format!("a record's `dynamodb` has no field `{name}`"),
+                "Keys, NewImage or OldImage",
+            )),
+            [] => Err(Said::new(
+                "dynamodb",
+                "`dynamodb` is an object, and a rule sees only what stands at its end",
+                "Keys, NewImage or OldImage below it",
+            )),
+        }
+    }
+}
+
+/// What can stand behind an attribute's name: its type, and then its value.
+fn expect_typed(name: &str, path: &[&str], kind: Option<&str>) -> Result<Scalar, Said> {
+    let wanted = |types: &str| format!("{{\"{name}\": {{\"{types}\": [\"…\"]}}}}");
+    if let ([found, ..], Some(kind)) = (path, kind)
+        && *found != kind
+    {
+        let problem = format!("the key `{name}` is of type {kind}, not {found}");
+        return Err(Said::new(found, problem, wanted(kind)));
+    }
+    match path {
+        [] => Err(Said::new(
+            name,
+            format!(
+                "an attribute is an object of its type and value, and a rule on `{name}` itself sees no value"
+            ),
+            wanted(kind.unwrap_or("S")),
+        )),
+        ["S" | "B" | "SS" | "BS"] => Ok(Scalar::Text),
+        ["N" | "NS"] => Ok(Scalar::NumberText),
+        ["BOOL"] => Ok(Scalar::Bool),
+        ["NULL"] => Ok(Scalar::True),
+        ["M", inner, rest @ ..] => expect_typed(inner, rest, None),
+        ["L", rest @ ..] if !rest.is_empty() => expect_typed("L", rest, None),
+        [kind @ ("M" | "L")] => Err(Said::new(
+            kind,
+            format!("`{kind}` holds objects, and a rule sees only what stands at their end"),
+            match *kind {
+                "L" => r#"{"L": {"S": ["…"]}}"#,
+                _ => r#"{"M": {"name": {"S": ["…"]}}}"#,
+            },
+        )),
+        [kind @ ("S" | "N" | "B" | "SS" | "NS" | "BS" | "BOOL" | "NULL"), next, ..] => {
+            Err(Said::new(next, format!("`{kind}` holds a value with no fields"), wanted(kind)))
+        }
+        [unknown, ..] => Err(Said::new(
+            unknown,
+            format!("`{unknown}` is no type of an attribute"),
+            format!("{} with S, N, B, BOOL, NULL, M, L, SS, NS or BS", wanted("S")),
+        )),
+    }
+}
+
+impl Scalar {
+    /// Whether some value of this kind is accepted.
+    fn admits(&self, rule: &Rule) -> bool {
+        let is_negative = matches!(rule, Rule::AnythingBut(_) | Rule::AnythingButText(_));
+        match (self, rule) {
+            (_, Rule::Exists(_)) => true,
+            (Self::OneOf(texts), rule) => {
+                texts.iter().any(|text| rule.accepts(&Value::String((*text).to_owned())))
+            }
+            (Self::True, rule) => rule.accepts(&Value::Bool(true)),
+            (Self::NumberText, Rule::Equals(Literal::Text(text))) => {
+                canonical(text).is_some_and(|canonical| canonical == *text)
+            }
+            (Self::Text, Rule::Equals(Literal::Text(_)))
+            | (Self::Text | Self::NumberText, Rule::Text(_))
+            | (Self::Number, Rule::Equals(Literal::Number(_)) | Rule::Numeric(_))
+            | (Self::Bool, Rule::Equals(Literal::Bool(_))) => true,
+            _ => is_negative,
+        }
+    }
+
+    /// Why none of a leaf's rules accepts a value of this kind.
+    fn refusal(&self, leaf: &Leaf) -> Said {
+        let name = leaf.path.last().map_or("", String::as_str);
+        let rule = leaf.rules.first();
+        let marked = match rule {
+            Some(Rule::Equals(Literal::Text(text))) => format!("\"{text}\""),
+            Some(Rule::Equals(literal)) => literal.to_string(),
+            Some(Rule::Numeric(_)) => "numeric".to_owned(),
+            _ => name.to_owned(),
+        };
+        let (problem, remedy) = match (self, rule) {
+            (Self::OneOf(texts), _) => {
+                let texts: Vec<String> = texts.iter().map(|text| format!("\"{text}\"")).collect();
+                let written = marked.trim_matches('"').to_owned();
+                let remedy = match written.as_str() {
+                    "DELETE" => "\"REMOVE\"".to_owned(),
+                    "UPDATE" => "\"MODIFY\"".to_owned(),
+                    "PUT" | "CREATE" => "\"INSERT\"".to_owned(),
+                    _ => texts.join(" or "),
+                };
+                (format!("`{name}` is never that; it is {}", texts.join(" or ")), remedy)
+            }
+            (Self::NumberText, Some(Rule::Numeric(_))) => (
+                "a DynamoDB number is a text in a record, and `numeric` matches no text".to_owned(),
+                "[\"300\"] for single values, or compare in the function".to_owned(),
+            ),
+            (Self::NumberText, Some(Rule::Equals(Literal::Number(number)))) => (
+                "a DynamoDB number is a text in a record, and no text equals a JSON number"
+                    .to_owned(),
+                format!("\"{}\"", canonical(number).unwrap_or_else(|| number.clone())),
+            ),
+            (Self::NumberText, Some(Rule::Equals(Literal::Text(text)))) => match canonical(text) {
+                Some(canonical) => (
+                    format!("DynamoDB writes this number as \"{canonical}\""),
+                    format!("\"{canonical}\""),
+                ),
+                None => (
+                    format!("\"{text}\" is no number"),
+                    "a number as a text, such as \"300\"".to_owned(),
+                ),
+            },
+            (Self::Text | Self::NumberText, _) => {
+                ("a text stands here, and the rule wants none".to_owned(), "[\"text\"]".to_owned())
+            }
+            (Self::Number, _) => (
+                "a number stands here, and the rule wants none".to_owned(),
+                "{\"numeric\": [\">\", 0]}".to_owned(),
+            ),
+            (Self::Bool, _) => (
+                "true or false stands here, and the rule wants neither".to_owned(),
+                "[true]".to_owned(),
+            ),
+            (Self::True, _) => ("only true stands here".to_owned(), "[true]".to_owned()),
+        };
+        let path = match leaf.path.as_slice() {
+            [_] => String::new(),
+            path => path.join("."),
+        };
+        Said { path, marked, problem, remedy }
+    }
+}
+
+/// A number as DynamoDB writes it into a record.
+fn canonical(text: &str) -> Option<String> {
+    text.parse::<Number>().ok().map(|number| number.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cases;
+
+    /// Each case of `testdata/reach/*.txt`: an optional line `shape`, then patterns.
+    #[test]
+    fn text_cases() {
+        cases::check("reach", || run_case);
+    }
+
+    fn run_case(input: &str) -> String {
+        let index_keys = BTreeMap::new();
+        let mut shape = RecordShape { keys: None, index_keys, new_image: true, old_image: true };
+        let mut output = String::new();
+        for line in input.lines() {
+            match line.split_once(' ').unwrap() {
+                ("keys", text) => {
+                    let pairs = text.split(' ').map(|pair| pair.split_once(':').unwrap());
+                    let kind = |kind| ["S", "N", "B"].into_iter().find(|known| *known == kind);
+                    let typed = pairs.map(|(name, text)| (name.to_owned(), kind(text).unwrap()));
+                    shape.keys = Some(typed.collect());
+                }
+                ("index-keys", text) => {
+                    let pairs = text.split(' ').map(|pair| pair.split_once(':').unwrap());
+                    let kind = |kind| ["S", "N", "B"].into_iter().find(|known| *known == kind);
+                    let typed = pairs.map(|(name, text)| (name.to_owned(), kind(text).unwrap()));
+                    shape.index_keys = typed.collect();
+                }
+                ("view", text) => {
+                    shape.new_image = text.starts_with("NEW");
+                    shape.old_image = text.contains("OLD");
+                }
+                ("pattern", text) => {
+                    let remarks = FilterCriteria::compile(&[text]).unwrap().remarks(&shape);
+                    let Some(Remark { fault, marked, problem, remedy, .. }) = remarks.first()
+                    else {
+                        output.push_str("may match\n");
+                        continue;
+                    };
+                    assert!(text.contains(marked.as_str()), "{marked} is not in {text}");
+                    let word = match fault {
+                        PatternFault::NeverMatches => "never",
+                        PatternFault::AlwaysMatches => "always",
+                        PatternFault::ExcludesNothing => "excludes nothing",
+                    };
+                    output.push_str(&format!("{word} at {marked}: {problem}; write {remedy}\n"));
+                }
+                (word, _) => panic!("`{word}` is no word of a case"),
+            }
+        }
+        output
+    }
+}

@@ -1,0 +1,73 @@
+//! The event source mapping as a pure state machine: which records of a stream go to a function,
+//! when, how often, and what becomes of them.
+//!
+//! Without clock, disk, socket, randomness or async: the poller of the crate `local` tells it what
+//! has happened and carries out what it asks for.
+//!
+//! What it guarantees, whatever happens in between:
+//!
+//! - Each record that passes the filter is delivered, in order within its lane (with one lane:
+//!   within its shard; with more: each item), again and again until the function has done it or it is given up and, if there is a destination, stored.
+//! - The checkpoint of a shard never passes a record that is neither done nor given up, and the
+//!   checkpoints of all shards together are a consistent cut: a child has no progress before its
+//!   parent is closed.
+//! - Records that the stream trimmed before they were read are reported as a gap, at which the
+//!   shard and its descendants stand still until somebody accepts it.
+
+mod back_off;
+mod checkpoint;
+mod command;
+mod context;
+mod failure;
+mod filter;
+mod giving_up;
+mod lane;
+mod lineage;
+mod machine;
+mod progress;
+mod queue;
+mod record;
+mod response;
+mod sequence;
+mod settings;
+mod shard;
+mod status;
+mod tumbling;
+mod work;
+
+#[cfg(test)]
+mod arrival_tests;
+#[cfg(test)]
+mod cases;
+#[cfg(test)]
+mod parity;
+#[cfg(test)]
+mod property_tests;
+#[cfg(test)]
+mod text_tests;
+
+pub use self::back_off::BackOff;
+pub use self::back_off::{mix, seed_of};
+pub use self::checkpoint::{CheckpointPosition, Checkpoints, ShardCheckpoint};
+pub use self::command::{
+    BatchId, Command, DeliveryId, Event, Input, InvokeOutcome, Now, ReadFailure, ReadFrom,
+    ShardDescription, ShardId,
+};
+pub use self::context::Totals;
+pub use self::failure::{Condition, FailureObject};
+pub use self::filter::{
+    Clause, FilterCriteria, InvalidFilter, PATTERN_CHARACTERS_MAX, PATTERNS_MAX, PatternFault,
+    RecordShape, Remark, Verdict,
+};
+pub use self::giving_up::RETENTION_MS;
+pub use self::machine::{BUFFER_BYTES_MAX, Mapping};
+pub use self::record::{Delivery, EVENT_BYTES_MAX, Record, event, event_bytes};
+pub use self::response::{Answer, read_answer};
+pub use self::sequence::{DIGITS_MAX, InvalidSequenceNumber, SequenceNumber};
+pub use self::settings::{
+    BATCH_SIZE_MAX, BATCHING_WINDOW_MS_MAX, Faults, InvalidSetting, PARALLELIZATION_FACTOR_MAX,
+    Pace, RECORD_AGE_MS, RETRY_ATTEMPTS_MAX, Settings, StartingPosition, TUMBLING_WINDOW_S_MAX,
+};
+pub use self::shard::Phase;
+pub use self::status::{ShardStatus, Status};
+pub use self::tumbling::{OpenWindow, STATE_BYTES_MAX, Window, WindowInvocation};

@@ -1,0 +1,337 @@
+//! Makes docs/parity.md: each rule of mappings and streams, the cases that hold it here, and what
+//! other local tools do. `UPDATE=1 cargo test -p mapping parity` writes the page.
+//!
+//! A rule is held by cases of `testdata`, which `text_tests` and `filter` run, and by other
+//! tests that the page names. What others do was seen by `tests/parity/run`, or is quoted with its
+//! source.
+
+mod facts;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use facts::{FACTS, Source};
+
+/// A rule: its number, what AWS does, the cases that hold it (`file: beginning of the comment`), other
+/// tests, and what is known of tools that were not probed.
+struct Rule {
+    number: &'static str,
+    text: &'static str,
+    cases: &'static [(&'static str, &'static str)],
+    tests: &'static [(&'static str, &'static str)],
+    others: &'static str,
+}
+
+const RULES: &[Rule] = &[
+    Rule {
+        number: "1",
+        text: "The checkpoint is the last contiguously finished record; with several lanes it is the lowest of theirs",
+        cases: &[
+            ("machine/lanes", "The checkpoint is the contiguous minimum"),
+            ("machine/lanes", "A restart delivers again what was done beyond"),
+        ],
+        tests: &[(
+            "runner/mapping/src/property_tests.rs",
+            "fn every_record_is_done_or_given_up_in_order",
+        )],
+        others: "LocalStack, floci, vorpalstacks keep checkpoints in memory; a restart begins anew",
+    },
+    Rule {
+        number: "2",
+        text: "`ParallelizationFactor` keeps order for each item, not for each partition key",
+        cases: &[
+            ("machine/lanes", "Two lanes: a and b fall into one"),
+            ("machine/lanes", "A newer record of the failing item waits"),
+        ],
+        tests: &[],
+        others: "LocalStack and vorpalstacks store the setting and do not use it",
+    },
+    Rule {
+        number: "3",
+        text: "A child shard begins when its parent is worked off, at its beginning",
+        cases: &[
+            ("machine/lineage", "A child is read when its parent is done"),
+            ("machine/lineage", "The records of the last page count"),
+            ("machine/lineage", "A tombstone keeps a finished shard"),
+        ],
+        tests: &[(
+            "tests/end_to_end/pipe.rs",
+            "fn shards_that_rotate_while_votes_arrive_lose_none",
+        )],
+        others: "LocalStack does not follow a shard that splits; floci and yulin have one constant shard",
+    },
+    Rule {
+        number: "4",
+        text: "The page with no next iterator has records; a closed shard without a known child is listed again; a shard that is listed before it can be read is no gap",
+        cases: &[
+            ("machine/lineage", "The records of the last page count"),
+            ("machine/lineage", "A shard that ends without a known child"),
+            ("machine/lineage", "An open parent that has a child is read on"),
+            ("machine/reading", "A child that is listed before it can be read is tried again"),
+        ],
+        tests: &[],
+        others: "not known",
+    },
+    Rule {
+        number: "5",
+        text: "An expired iterator goes on after the last record; records that were trimmed behind the last one that was read are a gap that is told",
+        cases: &[
+            ("machine/reading", "An expired iterator"),
+            ("machine/reading", "Nothing was read yet"),
+            ("machine/reading", "Trimmed: a gap is reported"),
+        ],
+        tests: &[],
+        others: "LocalStack streams stop after idling (localstack#8378, #5182)",
+    },
+    Rule {
+        number: "6",
+        text: "`LATEST` is for the shards that are there when the mapping begins; later shards are read from their beginning",
+        cases: &[
+            ("machine/lineage", "LATEST is for the shards that take records"),
+            ("machine/lineage", "What appears later is read from its beginning"),
+        ],
+        tests: &[],
+        others: "not known",
+    },
+    Rule {
+        number: "7",
+        text: "`ReportBatchItemFailures`: the numerically lowest identifier counts; an unknown one fails the whole batch",
+        cases: &[
+            ("machine/partial_batch", "Several items: the numerically lowest counts"),
+            ("machine/partial_batch", "An identifier that is not in the batch"),
+            ("machine/partial_batch", "The empty string is success"),
+            ("machine/partial_batch", "A wrong key name"),
+        ],
+        tests: &[],
+        others: "LocalStack, floci (#3466) and yulin (#371) do it; the AWS .NET test tool logs errors and drops them",
+    },
+    Rule {
+        number: "8",
+        text: "Bisecting and throttles use up no retry; age is judged for each record, also before its first delivery",
+        cases: &[
+            ("machine/retries", "Bisect: halves"),
+            ("machine/retries", "A function that was not reached uses up no retry"),
+            ("machine/record_age", "MaximumRecordAgeInSeconds is per record"),
+            ("machine/record_age", "A record can be too old before its first delivery"),
+        ],
+        tests: &[],
+        others: "LocalStack does not bisect, and age never fires for DynamoDB; yulin (#1296) and vorpalstacks bisect",
+    },
+    Rule {
+        number: "9",
+        text: "Filtered records move the checkpoint; `numeric` never matches an `N`; `exists` sees leaves only, so `exists: false` on an attribute always matches",
+        cases: &[
+            ("machine/batching", "Filtered records do not count for the batch"),
+            ("machine/batching", "A page of filtered records alone"),
+            ("filter/dynamodb_traps", "A DynamoDB number is a string"),
+            ("filter/dynamodb_traps", "exists: false on the attribute itself always matches"),
+        ],
+        tests: &[],
+        others: "LocalStack filters; yulin refuses FilterCriteria (#1347)",
+    },
+    Rule {
+        number: "10",
+        text: "Tumbling windows: one lane, a state of at most 1 MB that the answer must carry, closed by the end of the shard",
+        cases: &[
+            ("machine/tumbling", "Windows are aligned to 1970"),
+            ("machine/tumbling", "An answer without a state"),
+            ("machine/tumbling", "The end of the shard closes the window"),
+            ("machine/tumbling", "A state over 1 MB"),
+        ],
+        tests: &[],
+        others: "vorpalstacks has them; LocalStack and floci do not",
+    },
+    Rule {
+        number: "11",
+        text: "6 MB is the limit of the whole event; a single large record still goes alone",
+        cases: &[
+            ("machine/batching", "6 MB end a batch"),
+            ("machine/batching", "A record that is larger than that goes alone"),
+        ],
+        tests: &[("runner/mapping/src/queue.rs", "fn a_batch_ends_at_six_megabytes_to_the_byte")],
+        others: "not known",
+    },
+    Rule {
+        number: "12",
+        text: "A write that changes nothing leaves no record; each changed item of a transaction leaves one",
+        cases: &[],
+        tests: &[("local-store/partition/src/machine_tests.rs", "fn histories_keep_every_promise")],
+        others: "DynamoDB Local 3.3.0 writes TTL deletions as `UNKNOWN_TO_SDK_VERSION` without `userIdentity`",
+    },
+    Rule {
+        number: "13",
+        text: "A stream that is enabled again has a new ARN, and with it new checkpoints",
+        cases: &[("machine/lineage", "A stream that is disabled and worked off is over")],
+        tests: &[
+            (
+                "local-store/partition/src/machine_tests.rs",
+                "fn a_stream_that_is_enabled_again_is_another_stream",
+            ),
+            (
+                "runner/local/src/poller/checkpoint_store.rs",
+                "fn a_stream_that_was_enabled_again_has_other_checkpoints",
+            ),
+        ],
+        others: "floci: a table made again skipped records (#2076)",
+    },
+];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// A comment's text behind the numbers of the facts that its case holds.
+fn without_numbers(line: &str) -> Option<&str> {
+    let mut rest = line.strip_prefix("# ")?;
+    while let Some((_, behind)) = rest.strip_prefix('[').and_then(|it| it.split_once("] ")) {
+        rest = behind;
+    }
+    Some(rest)
+}
+
+/// The files of `testdata` that hold a fact, by its number, with how many of their cases.
+fn cases_by_number(testdata: &Path) -> BTreeMap<String, BTreeMap<String, usize>> {
+    let mut found: BTreeMap<String, BTreeMap<String, usize>> = BTreeMap::new();
+    for folder in ["machine", "filter"] {
+        for entry in fs::read_dir(testdata.join(folder)).unwrap() {
+            let path = entry.unwrap().path();
+            let file = format!("{folder}/{}", path.file_stem().unwrap().to_str().unwrap());
+            for line in fs::read_to_string(&path).unwrap().lines() {
+                let mut rest = line.strip_prefix("# ").unwrap_or_default();
+                while let Some((number, behind)) =
+                    rest.strip_prefix('[').and_then(|it| it.split_once("] "))
+                {
+                    let files = found.entry(number.to_owned()).or_default();
+                    *files.entry(file.clone()).or_default() += 1;
+                    rest = behind;
+                }
+            }
+        }
+    }
+    found
+}
+
+/// The second table: every fact with the cases that carry its number.
+fn facts_table(testdata: &Path) -> String {
+    let mut held = cases_by_number(testdata);
+    let mut table = String::from(FACTS_HEAD);
+    for fact in FACTS {
+        let files = held.remove(fact.number).unwrap_or_default();
+        let mut here: Vec<String> = files
+            .into_iter()
+            .map(|(file, count)| {
+                let what = if count == 1 { "case" } else { "cases" };
+                format!("{count} {what} in [{file}](../runner/mapping/testdata/{file}.txt)")
+            })
+            .collect();
+        here.extend(fact.tests.iter().map(|(file, piece)| link_to_test(file, piece)));
+        assert!(!here.is_empty(), "fact {} is held by nothing", fact.number);
+        let source = match fact.source {
+            Source::Documented => "documented",
+            Source::Recorded => "recorded",
+        };
+        let (number, text, here) = (fact.number, fact.text, here.join("; "));
+        writeln!(table, "| {number} | {text} | {source} | {here} |").unwrap();
+    }
+    assert!(held.is_empty(), "cases with the numbers of no fact: {:?}", held.keys());
+    let numbers: BTreeSet<_> = FACTS.iter().map(|fact| fact.number).collect();
+    assert_eq!(numbers.len(), FACTS.len(), "two facts have the same number");
+    table
+}
+
+/// A link to a test that is there.
+fn link_to_test(file: &str, piece: &str) -> String {
+    let text = fs::read_to_string(root().join(file)).unwrap();
+    assert!(text.contains(piece), "{file}: {piece}");
+    format!("[{}](../{file})", file.rsplit('/').next().unwrap())
+}
+
+/// What was seen of each tool that was probed, by rule.
+fn seen() -> BTreeMap<String, BTreeMap<String, Vec<String>>> {
+    let text = fs::read_to_string(root().join("tests/parity/seen.tsv")).unwrap();
+    let mut seen: BTreeMap<String, BTreeMap<String, Vec<String>>> = BTreeMap::new();
+    for line in text.lines() {
+        let [tool, rule, _probe, word, what] = line.split('\t').collect::<Vec<_>>()[..] else {
+            panic!("`{line}` has not five columns")
+        };
+        assert!(["same", "differs", "no answer"].contains(&word), "{line}");
+        let cell = if word == "same" { what.to_owned() } else { format!("**{word}**: {what}") };
+        seen.entry(rule.to_owned()).or_default().entry(tool.to_owned()).or_default().push(cell);
+    }
+    seen
+}
+
+#[test]
+fn the_page_says_what_the_cases_and_the_probes_say() {
+    let testdata = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata");
+    let seen = seen();
+    let mut page = String::from(HEAD);
+    for Rule { number, text, cases, tests, others } in RULES {
+        let mut here = Vec::new();
+        let mut files: BTreeMap<&str, usize> = BTreeMap::new();
+        for (file, beginning) in *cases {
+            let path = testdata.join(format!("{file}.txt"));
+            let found = fs::read_to_string(&path).unwrap();
+            let is_there = found.lines().any(|line| {
+                without_numbers(line).is_some_and(|comment| comment.starts_with(beginning))
+            });
+            assert!(is_there, "rule {number}: {file} has no case `{beginning}`");
+            *files.entry(file).or_default() += 1;
+        }
+        for (file, count) in files {
+            let what = if count == 1 { "case" } else { "cases" };
+            here.push(format!("{count} {what} in [{file}](../runner/mapping/testdata/{file}.txt)"));
+        }
+        here.extend(tests.iter().map(|(file, piece)| link_to_test(file, piece)));
+        assert!(!here.is_empty(), "rule {number} is held by nothing");
+        let by_tool = seen.get(*number);
+        let of = |name: &str| {
+            by_tool
+                .and_then(|tools| tools.iter().find(|(tool, _)| tool.starts_with(name)))
+                .map_or_else(|| "not probed".to_owned(), |(_, cells)| cells.join("; "))
+        };
+        if let Some(own) = by_tool.and_then(|tools| tools.get("Weir")) {
+            assert!(own.iter().all(|cell| !cell.starts_with("**")), "rule {number}: {own:?}");
+            here.extend(own.iter().cloned());
+        }
+        let here = here.join("; ");
+        writeln!(
+            page,
+            "| {number} | {text} | {here} | {} | {} | {others} |",
+            of("MiniStack"),
+            of("moto")
+        )
+        .unwrap();
+    }
+    page += &facts_table(&testdata);
+    let path = root().join("docs/parity.md");
+    if std::env::var_os("UPDATE").is_some() {
+        fs::write(&path, &page).unwrap();
+    }
+    let written = fs::read_to_string(&path).unwrap();
+    assert_eq!(written, page, "UPDATE=1 cargo test -p mapping parity writes docs/parity.md");
+}
+
+const HEAD: &str = "# Parity with AWS
+
+What AWS Lambda's event source mapping and DynamoDB Streams do, rule by rule, and what local tools do.
+A test makes this page and fails when it is not true: the cases in text files are run by `cargo test -p mapping`, all that it names by `cargo test`.
+What MiniStack and moto do was seen by `tests/parity/run`, which anybody can run again; *differs* is from AWS.
+moto runs functions in Docker, which was not there: a probe that needs a function has no answer of it.
+The last column quotes what is known of others, from their sources and issues as of 2026-09; they change quickly.
+
+| rule | AWS | held here by | MiniStack | moto | others |
+|---|---|---|---|---|---|
+";
+
+const FACTS_HEAD: &str = "
+## What is known of AWS
+
+*Documented* facts are from the AWS Lambda guide and the DynamoDB guide; *recorded* ones are what AWS answered to the tests that LocalStack records on it.
+A case carries the number of the fact that it holds.
+
+| | fact | known from | held here by |
+|---|---|---|---|
+";

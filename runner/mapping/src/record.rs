@@ -1,0 +1,212 @@
+//! Stream records on their way to a function, and the event that carries them.
+//!
+//! Nothing here decides whether, when or how often a record is delivered.
+
+use std::sync::{Arc, OnceLock};
+
+use serde_json::Value;
+
+use super::back_off;
+use super::sequence::SequenceNumber;
+
+/// A Lambda event carries at most 6 MB (Lambda quotas, "Invocation payload"), in bytes, inclusive.
+pub const EVENT_BYTES_MAX: usize = 6 * 1024 * 1024;
+
+const EVENT_HEAD: &str = r#"{"Records":["#;
+const LIST_END: &str = "]";
+const EVENT_END: &str = "}";
+
+/// One record of a page, as it was read from a shard.
+#[derive(Debug, Clone)]
+pub struct Record {
+    /// Its place in the shard.
+    pub sequence: SequenceNumber,
+    /// When the change was made, in whole seconds since 1970 (DynamoDB rounds down);
+    /// `None` when the stream did not say, and then the record has no age.
+    pub creation_s: Option<i64>,
+    keys: Option<Box<str>>,
+    json: Box<str>,
+    parsed: OnceLock<Value>,
+}
+
+/// A record that passed the filter, as text, which takes a fraction of the memory of the parsed
+/// form.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Delivery {
+    /// Its place in the shard.
+    pub sequence: SequenceNumber,
+    /// As [`Record::creation_s`].
+    pub creation_s: Option<i64>,
+    /// The item's key in DynamoDB JSON; none once its lane is chosen, as nobody needs it then.
+    pub keys: Option<Box<str>>,
+    /// The record as JSON text.
+    pub json: Box<str>,
+}
+
+impl Record {
+    /// A record by its text, as Lambda hands it to a function with `eventSourceARN` and all, and
+    /// the text of its item's key.
+    #[must_use]
+    pub fn new(
+        sequence: SequenceNumber,
+        creation_s: Option<i64>,
+        keys: Option<Box<str>>,
+        json: Box<str>,
+    ) -> Self {
+        Self { sequence, creation_s, keys, json, parsed: OnceLock::new() }
+    }
+
+    /// Returns a record with the JSON of one record of Lambda's event; `creation_s` is in seconds since
+    /// 1970.
+    #[must_use]
+    pub fn of_event(sequence: SequenceNumber, creation_s: Option<i64>, event: &Value) -> Self {
+        let keys = event.pointer("/dynamodb/Keys").map(|keys| text_of(keys).into_boxed_str());
+        Self::new(sequence, creation_s, keys, text_of(event).into_boxed_str())
+    }
+
+    /// The record as JSON text.
+    #[must_use]
+    pub fn json(&self) -> &str {
+        &self.json
+    }
+
+    /// What the record says, for filters and people: most records of most mappings are never parsed.
+    /// Null for one that nests deeper than any item of DynamoDB.
+    #[must_use]
+    pub fn event(&self) -> &Value {
+        self.parsed.get_or_init(|| serde_json::from_str(&self.json).unwrap_or_default())
+    }
+}
+
+impl PartialEq for Record {
+    fn eq(&self, other: &Self) -> bool {
+        (&self.sequence, self.creation_s, &self.json)
+            == (&other.sequence, other.creation_s, &other.json)
+    }
+}
+
+impl From<Record> for Delivery {
+    fn from(record: Record) -> Self {
+        let Record { sequence, creation_s, keys, json, .. } = record;
+        Self { sequence, creation_s, keys, json }
+    }
+}
+
+impl Delivery {
+    /// The same number for every record of one item: made of all its keys, partition and sort
+    /// key, in any order. Records without keys count as one item. Whoever has one lane needs none.
+    #[must_use]
+    pub fn item(&self) -> u64 {
+        let keys = self.keys.as_deref().and_then(|keys| serde_json::from_str::<Value>(keys).ok());
+        // A sum, so that the order of the keys does not matter.
+        keys.iter().filter_map(Value::as_object).flatten().fold(0, |sum, (name, value)| {
+            let text = format!("{name}\0{}", text_of(value));
+            sum.wrapping_add(back_off::mix(back_off::seed_of(&text)))
+        })
+    }
+
+    /// The record's age in milliseconds at `time_ms`; `None` without a creation time.
+    #[must_use]
+    pub fn age_ms(&self, time_ms: i64) -> Option<i64> {
+        self.creation_s.map(|seconds| time_ms.saturating_sub(seconds.saturating_mul(1000)))
+    }
+}
+
+/// A value as JSON text. `Display` would write it in small pieces, at twice the cost.
+fn text_of(value: &Value) -> String {
+    serde_json::to_string(value).unwrap_or_else(|_| value.to_string())
+}
+
+/// The length in bytes that [`event`] has for records of these JSON lengths, without members
+/// beside them.
+#[must_use]
+pub fn event_bytes(records: usize, json_bytes: usize) -> usize {
+    let frame = EVENT_HEAD.len() + LIST_END.len() + EVENT_END.len();
+    frame + json_bytes + records.saturating_sub(1)
+}
+
+/// The event of one invocation: `{"Records":[…]}`, in the order given, with the `members` of a
+/// [window](super::WindowInvocation::members) after the list; empty without one.
+#[must_use]
+pub fn event(records: &[Arc<Delivery>], members: &str) -> String {
+    let json_bytes = records.iter().map(|record| record.json.len()).sum();
+    let length = event_bytes(records.len(), json_bytes) + members.len();
+    let mut text = String::with_capacity(length);
+    text.push_str(EVENT_HEAD);
+    for (index, record) in records.iter().enumerate() {
+        if index > 0 {
+            text.push(',');
+        }
+        text.push_str(&record.json);
+    }
+    text.push_str(LIST_END);
+    text.push_str(members);
+    text.push_str(EVENT_END);
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn delivery(sequence: &str, event: &Value) -> Arc<Delivery> {
+        let sequence = SequenceNumber::parse(sequence).unwrap();
+        Arc::new(Record::of_event(sequence, Some(5), event).into())
+    }
+
+    #[test]
+    fn the_event_is_as_long_as_foretold() {
+        let records = [delivery("1", &json!({"a": "ü"})), delivery("2", &json!({"b": [1, 2]}))];
+        for count in 0..=records.len() {
+            let some = &records[..count];
+            let json_bytes = some.iter().map(|record| record.json.len()).sum();
+            let text = event(some, "");
+            assert_eq!(text.len(), event_bytes(count, json_bytes));
+            let parsed: Value = serde_json::from_str(&text).unwrap();
+            assert_eq!(parsed["Records"].as_array().unwrap().len(), count);
+        }
+    }
+
+    #[test]
+    fn an_item_is_its_partition_and_sort_key() {
+        let item = |keys: Value| delivery("1", &json!({"dynamodb": {"Keys": keys}})).item();
+        let one = item(json!({"pk": {"S": "a"}, "sk": {"N": "1"}}));
+        assert_eq!(one, item(json!({"sk": {"N": "1"}, "pk": {"S": "a"}})));
+        assert_ne!(one, item(json!({"pk": {"S": "a"}, "sk": {"N": "2"}})));
+        assert_ne!(one, item(json!({"pk": {"N": "1"}, "sk": {"S": "a"}})));
+        assert_ne!(one, item(json!({"pk": {"S": "a"}})));
+    }
+
+    #[test]
+    fn items_spread_evenly_over_lanes() {
+        let mut lanes = [0_u32; 10];
+        for number in 0..1_000 {
+            let keys = json!({"pk": {"S": "a"}, "sk": {"N": number.to_string()}});
+            let item = delivery("1", &json!({"dynamodb": {"Keys": keys}})).item();
+            lanes[usize::try_from(item % 10).unwrap()] += 1;
+        }
+        assert!(lanes.iter().all(|count| (70..130).contains(count)), "{lanes:?}");
+    }
+
+    #[test]
+    fn a_record_is_its_text_and_parsed_on_demand() {
+        let record = |text: &str| {
+            let sequence = SequenceNumber::parse("7").unwrap();
+            Record::new(sequence, None, Some(r#"{ "a" : {"N":"1"} }"#.into()), text.into())
+        };
+        let spaced = record(r#"{ "eventName" : "INSERT" }"#);
+        assert_eq!(spaced.event(), &json!({"eventName": "INSERT"}));
+        let deep = record(&format!("{}1{}", "[".repeat(500), "]".repeat(500)));
+        assert_eq!(deep.event(), &Value::Null);
+        let delivery = Delivery::from(spaced.clone());
+        assert_eq!(&*delivery.json, spaced.json());
+        let same = self::delivery("8", &json!({"dynamodb": {"Keys": {"a": {"N": "1"}}}}));
+        assert_eq!(delivery.item(), same.item());
+    }
+
+    #[test]
+    fn age_is_measured_from_the_whole_second() {
+        assert_eq!(delivery("1", &json!({})).age_ms(7_250), Some(2_250));
+    }
+}

@@ -1,0 +1,165 @@
+//! Tumbling windows: which window a record belongs to, what an invocation is told of its window.
+//!
+//! When a window ends and what becomes of its state is the lane's decision.
+//!
+//! Source: AWS Lambda guide, "Implementing stateful DynamoDB stream processing". Choices where it
+//! is silent:
+//!
+//! - Windows start at multiples of their length since 1970.
+//! - Windows never go back: a record that is older than the open window counts in the open one.
+//! - A window ends when a record of a later window was read, when its shard ends, or when a read
+//!   that was asked for after its end (by the store's clock) finds nothing more.
+//! - The last invocation of a window carries no records, and must answer with a `state` too.
+//! - When that invocation fails the shard waits, and it is tried again as a batch is. When its
+//!   retries are used up, or the window is older than a record may be, its state is dropped with a
+//!   report.
+//! - A state over 1 MB is handed to the last invocation of its window, which comes at once.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+use serde_json::json;
+
+use super::command::ShardId;
+use super::settings::Settings;
+
+/// The largest state that a window may carry on (Lambda guide), in bytes of JSON, inclusive.
+pub const STATE_BYTES_MAX: usize = 1024 * 1024;
+/// The names and fixed parts of a window's members, and a shard's id of at most 65 characters.
+const MEMBERS_BYTES: usize = 512;
+/// What a window starts with.
+const STATE_AT_START: &str = "{}";
+
+/// A window of time, in whole seconds since 1970.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Window {
+    /// Inclusive.
+    pub start_s: i64,
+    /// Exclusive.
+    pub end_s: i64,
+}
+
+/// A window that is not over, and what the function has made of it so far.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OpenWindow {
+    /// The window.
+    pub window: Window,
+    /// The function's last `state`, as JSON text.
+    pub state: Arc<str>,
+}
+
+/// What one invocation is told of its window.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WindowInvocation {
+    /// The window and its state before this invocation.
+    pub open: OpenWindow,
+    /// It is the window's last invocation.
+    pub is_final: bool,
+    /// It is the last one because the state has become too large.
+    pub is_terminated_early: bool,
+}
+
+impl Window {
+    /// The window of this length, at least one second, that contains a second.
+    #[must_use]
+    pub fn containing(second: i64, length_s: u32) -> Self {
+        let length = i64::from(length_s.max(1));
+        let start_s = second.saturating_sub(second.rem_euclid(length));
+        Self { start_s, end_s: start_s.saturating_add(length) }
+    }
+}
+
+impl OpenWindow {
+    /// A window that begins.
+    #[must_use]
+    pub fn begin(window: Window) -> Self {
+        Self { window, state: STATE_AT_START.into() }
+    }
+
+    /// The bytes that the window takes in an event beside its records, at most.
+    #[must_use]
+    pub fn event_bytes(&self, settings: &Settings) -> usize {
+        self.state.len() + settings.stream_arn.len() + MEMBERS_BYTES
+    }
+
+    /// Whether its state has outgrown what may be carried on.
+    #[must_use]
+    pub fn is_too_large(&self) -> bool {
+        self.state.len() > STATE_BYTES_MAX
+    }
+}
+
+impl WindowInvocation {
+    /// The members of the event beside `Records`, as JSON text: `,"window":{…},"state":…`.
+    #[must_use]
+    pub fn members(&self, shard: &ShardId, stream_arn: &str) -> String {
+        let Window { start_s, end_s } = self.open.window;
+        let window = json!({ "start": utc(start_s), "end": utc(end_s) });
+        format!(
+            r#","window":{window},"state":{},"shardId":{},"eventSourceARN":{},"isFinalInvokeForWindow":{},"isWindowTerminatedEarly":{}"#,
+            self.open.state,
+            json!(shard.as_str()),
+            json!(stream_arn),
+            self.is_final,
+            self.is_terminated_early,
+        )
+    }
+}
+
+/// A second in ISO 8601; what no calendar holds is shown as 1970.
+fn utc(second: i64) -> String {
+    let time = Timestamp::from_second(second).unwrap_or(Timestamp::UNIX_EPOCH);
+    time.to_zoned(TimeZone::UTC).strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Record, SequenceNumber, event};
+    use serde_json::Value;
+
+    #[test]
+    fn windows_are_aligned_to_1970() {
+        for (second, length, start) in [
+            (0, 60, 0),
+            (59, 60, 0),
+            (60, 60, 60),
+            (-1, 60, -60),
+            (1_596_128_659, 300, 1_596_128_400),
+        ] {
+            let window = Window::containing(second, length);
+            assert_eq!((window.start_s, window.end_s), (start, start + i64::from(length)));
+        }
+    }
+
+    /// The shape of the documented event, member by member.
+    #[test]
+    fn the_event_has_the_documented_shape() {
+        let sequence = SequenceNumber::parse("111").unwrap();
+        let record = Record::of_event(sequence, None, &json!({"eventID": "1"}));
+        let mut open = OpenWindow::begin(Window::containing(1_596_128_401, 300));
+        open.state = r#"{"1":"state1"}"#.into();
+        let invocation = WindowInvocation { open, is_final: false, is_terminated_early: false };
+        let members = invocation.members(&ShardId::new("shard123456789"), "stream-ARN");
+        let text = event(&[Arc::new(record.into())], &members);
+        assert_eq!(
+            serde_json::from_str::<Value>(&text).unwrap(),
+            json!({
+                "Records": [{"eventID": "1"}],
+                "window": {"start": "2020-07-30T17:00:00Z", "end": "2020-07-30T17:05:00Z"},
+                "state": {"1": "state1"},
+                "shardId": "shard123456789",
+                "eventSourceARN": "stream-ARN",
+                "isFinalInvokeForWindow": false,
+                "isWindowTerminatedEarly": false,
+            })
+        );
+        let last = WindowInvocation { is_final: true, is_terminated_early: true, ..invocation };
+        let text = event(&[], &last.members(&ShardId::new("s"), "arn"));
+        let last: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(last["Records"], json!([]));
+        assert_eq!(last["isFinalInvokeForWindow"], true);
+        assert_eq!(last["isWindowTerminatedEarly"], true);
+    }
+}

@@ -1,0 +1,163 @@
+//! `weir archive check`: compares the TTL deletes in the stream with the archive, table by table.
+//!
+//! What there is of both is read here; whether it is equal, `completeness` says.
+
+use std::collections::BTreeSet;
+
+use rules::archive::DeletedBy;
+use serde_json::json;
+
+use super::cell::{self, rows_of};
+use super::completeness::{self, Archived, Window};
+use super::deletes::{self, Known};
+use super::output::Output;
+use super::place::Found;
+use super::reading::{together, while_parts_change};
+use super::source::{Part, Source};
+use super::store_for;
+use client::endpoint;
+use client::exit::Exit;
+use client::running::Look;
+
+/// A stream keeps its records for 24 hours. Source: DynamoDB developer guide, "Change data capture
+/// for DynamoDB Streams".
+const RETENTION_MS: i64 = 24 * 3600 * 1000;
+/// Seconds that a delete may take into the archive of the `weir up` on this machine.
+const GRACE: u32 = 30;
+/// On AWS a batch is gathered for up to 300 seconds, and tried again when something is in its way.
+const GRACE_ON_AWS: u32 = 360;
+/// Records near the end of the retention may go while they are read.
+const TRIM_MARGIN_MS: i64 = 5 * 60 * 1000;
+
+/// The tables to compare: the one that is named, or those that have parts and those that the running
+/// `weir up` archives, of which nothing may have arrived.
+async fn tables_to_check(
+    found: &Found,
+    table: Option<String>,
+    url: &str,
+) -> Result<BTreeSet<String>, String> {
+    if let Some(table) = table {
+        return Ok(BTreeSet::from([table]));
+    }
+    let mut tables = BTreeSet::new();
+    if let Found::Archive(source) = found {
+        tables.extend(source.parts(None, None).await?.into_iter().map(|part| part.table));
+    }
+    if let Look::Running(running) = Look::here()
+        && running.is_at(url)
+    {
+        tables.extend(running.archived);
+    }
+    match (tables.is_empty(), found) {
+        (false, _) => Ok(tables),
+        (true, Found::Nothing(why)) => Err(format!("{why}; or name a table with --table")),
+        (true, Found::Archive(source)) => {
+            let place = source.location();
+            Err(format!("the archive at `{place}` has no parts; name a table with --table"))
+        }
+    }
+}
+
+/// The names of the archives that have parts of a table there.
+async fn names(found: &Found, table: &str) -> Result<BTreeSet<String>, String> {
+    let Found::Archive(source) = found else { return Ok(BTreeSet::new()) };
+    let parts = source.parts(Some(table), None).await?;
+    Ok(parts.iter().filter_map(|part| source.archive_of(part)).collect())
+}
+
+/// Compares, and writes a line for each table.
+///
+/// # Errors
+/// What cannot be read.
+pub(super) async fn check(
+    found: Found,
+    table: Option<String>,
+    store: Option<&str>,
+    grace: Option<u32>,
+    output: &mut Output<'_>,
+) -> Result<Exit, String> {
+    let is_on_aws = matches!(&found, Found::Archive(source) if source.is_on_aws());
+    let url = store_for(is_on_aws, store)?;
+    let grace = grace.unwrap_or(if endpoint::is_on_aws(&url) { GRACE_ON_AWS } else { GRACE });
+    let (client, dynamodb) = (endpoint::streams_client(&url), endpoint::client(&url));
+    let is_named = table.is_some();
+    let tables = tables_to_check(&found, table, &url).await?;
+    let mut code = Exit::Done;
+    for table in tables {
+        let grace_ms = i64::from(grace) * 1000;
+        let before = endpoint::store_seconds(&url, &dynamodb).await.saturating_mul(1000);
+        let archives = names(&found, &table).await?;
+        let known = Known { table: &table, archives: &archives };
+        // The stream before the rows: what is archived meanwhile is then not missing.
+        let deletes = match deletes::read(&client, known).await {
+            Ok(deletes) => deletes,
+            // An archive outlives its table, which is no reason to check no other.
+            Err(reason) if !is_named && is_gone(&dynamodb, &table).await => {
+                let line = json!({ "table": table, "checked": false, "reason": reason });
+                output.line(&line.to_string())?;
+                continue;
+            }
+            Err(reason) => return Err(reason),
+        };
+        let after = endpoint::store_seconds(&url, &dynamodb).await.saturating_mul(1000);
+        let from = after - RETENTION_MS + TRIM_MARGIN_MS;
+        let window = Window { from, to: before - grace_ms, end: after + grace_ms + 1 };
+        let oldest = deletes.deletes.values().copied().min().unwrap_or(from).min(from);
+        let first_date = cell::time_text(oldest).chars().take(10).collect::<String>();
+        let (mut rows, mut erased) = (Vec::new(), BTreeSet::new());
+        if let Found::Archive(source) = &found {
+            let list = async || source.parts(Some(&table), None).await;
+            let read = async |parts: &[Part]| {
+                let (mut rows, mut erased) = (Vec::new(), BTreeSet::new());
+                let parts: Vec<&Part> =
+                    parts.iter().filter(|part| part.date >= first_date).collect();
+                for some in together(&parts) {
+                    let reads: Vec<_> =
+                        some.iter().map(|part| read_archived(source, part)).collect();
+                    for (more, gone) in futures::future::try_join_all(reads).await? {
+                        rows.extend(more);
+                        erased.extend(gone);
+                    }
+                }
+                Ok((rows, erased))
+            };
+            (rows, erased) = while_parts_change(list, read).await?;
+        }
+        let comparison = completeness::compare(&deletes, rows, &erased, window);
+        output.line(&comparison.json(&table, deletes.restored).to_string())?;
+        if !comparison.is_equal() {
+            code = Exit::Differences;
+        }
+    }
+    Ok(code)
+}
+
+/// The rows of a part, and the event ids of those that were erased from it.
+async fn read_archived(
+    source: &Source,
+    part: &Part,
+) -> Result<(Vec<Archived>, Vec<String>), String> {
+    let columns = ["_event_id", "_stream_arn", "_deleted_at", "_deleted_by"];
+    let failed = |reason: String| format!("cannot read part `{}`: {reason}", part.name);
+    let content = source.content(part).await?;
+    let mut rows = Vec::new();
+    for batch in content.rows(Some(&columns)).map_err(|error| failed(error.to_string()))? {
+        let batch = batch.map_err(|error| failed(error.to_string()))?;
+        rows.extend(rows_of(&batch).map_err(failed)?.iter().map(|row| Archived {
+            event_id: row.text("_event_id").to_owned(),
+            stream_arn: row.text("_stream_arn").to_owned(),
+            deleted_at: row.deleted_at(),
+            is_ttl: row.text("_deleted_by") == DeletedBy::TimeToLive.as_str(),
+            is_compacted: part.is_compacted(),
+        }));
+    }
+    Ok((rows, content.erased().map_err(|error| failed(error.to_string()))?))
+}
+
+/// Whether the store says that it has no such table.
+async fn is_gone(client: &aws_sdk_dynamodb::Client, table: &str) -> bool {
+    let described = client.describe_table().table_name(table).send().await;
+    described.is_err_and(|error| {
+        error.as_service_error().is_some_and(|error| error.is_resource_not_found_exception())
+    })
+}

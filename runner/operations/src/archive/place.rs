@@ -1,0 +1,284 @@
+//! Which archive a command means: its flags, the environment, or the `weir up` that runs in this
+//! folder.
+//!
+//! Nothing is read of the archive but which buckets have one.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::source::{Home, Source};
+use client::endpoint;
+use client::output::say;
+use client::running::{Look, Running};
+use client::sdk_error::error_text;
+
+/// Names the S3 endpoint for every AWS SDK, and for `weir`.
+const ENDPOINT_VARIABLE: &str = "AWS_ENDPOINT_URL_S3";
+/// Names the bucket, here as for the function `archive`.
+const BUCKET_VARIABLE: &str = "ARCHIVE_BUCKET";
+const ON_AWS: &str = "on AWS invoke `archive-maintenance`, as docs/archive.md shows";
+
+/// Which archive. A flag wins over the environment, so what is read from it is no flag's value: it
+/// would be in conflict with another one.
+#[derive(Clone, Debug, Default, Args)]
+pub(super) struct PlaceArguments {
+    /// Read the archive from files below a folder
+    #[arg(long, global = true, value_name = "FOLDER", conflicts_with_all = ["s3_endpoint", "bucket"])]
+    pub folder: Option<PathBuf>,
+    /// The S3 endpoint, on AWS https://s3.REGION.amazonaws.com [default: AWS_ENDPOINT_URL_S3, or that of the `weir up` in this folder]
+    #[arg(long, global = true, value_name = "URL")]
+    pub s3_endpoint: Option<String>,
+    /// The bucket [default: ARCHIVE_BUCKET, or the only one that has an archive]
+    #[arg(long, global = true)]
+    pub bucket: Option<String>,
+    /// What the keys of the archive's objects begin with
+    #[arg(long, global = true, default_value = "archive/", env = "ARCHIVE_PREFIX")]
+    pub prefix: String,
+}
+
+/// What there is at a place.
+pub(super) enum Found {
+    /// An archive, which may have no parts.
+    Archive(Source),
+    /// No bucket has one; in words.
+    Nothing(String),
+}
+
+impl PlaceArguments {
+    /// Finds the archive.
+    ///
+    /// # Errors
+    /// When there is none, or more than one.
+    pub(super) async fn find(&self) -> Result<Source, String> {
+        match self.look().await? {
+            Found::Archive(source) => Ok(source),
+            Found::Nothing(why) => Err(why),
+        }
+    }
+
+    /// Looks for the archive, which need not be there yet.
+    ///
+    /// # Errors
+    /// When there is more than one, or no place to look at.
+    pub(super) async fn look(&self) -> Result<Found, String> {
+        if let Some(folder) = &self.folder {
+            return Ok(Found::Archive(Source::Folder(folder.clone())));
+        }
+        let bucket = self.bucket.clone().or_else(|| std::env::var(BUCKET_VARIABLE).ok());
+        let (url, running) = self.endpoint()?;
+        self.at(&url, bucket, running.as_ref()).await
+    }
+
+    /// The running `weir up`, if nothing names another archive than its own, which its function changes.
+    ///
+    /// # Errors
+    /// When something does, or nothing is running.
+    pub(super) fn running(&self) -> Result<Running, String> {
+        let what = "the archive is changed by a function of the running `weir up`";
+        if self.folder.is_some() || self.s3_endpoint.is_some() {
+            return Err(format!("{what}: leave --folder and --s3-endpoint out; {ON_AWS}"));
+        }
+        let running = Running::read()?;
+        match std::env::var(ENDPOINT_VARIABLE) {
+            Ok(url) if url.trim_end_matches('/') != running.s3 => Err(format!(
+                "{what}, and {ENDPOINT_VARIABLE}={url} names another place: unset it; {ON_AWS}"
+            )),
+            _ => self.is_maintained_by(&running).map(|()| running),
+        }
+    }
+
+    /// Whether the archive that is meant is the one that the function changes: what would be counted
+    /// in another one is not what it erases.
+    fn is_maintained_by(&self, running: &Running) -> Result<(), String> {
+        let Running { archive_bucket, archive_prefix, .. } = running;
+        let other = |named: &str| {
+            Err(format!(
+                "the function changes the archive under `{archive_prefix}` of the bucket `{archive_bucket}`, and {named} names another one: leave it out"
+            ))
+        };
+        // A `weir up` of an earlier version does not say it.
+        if archive_bucket.is_empty() {
+            return Ok(());
+        }
+        match &self.bucket {
+            Some(bucket) if bucket != archive_bucket => other(&format!("--bucket {bucket}")),
+            _ if self.prefix.trim_end_matches('/') != archive_prefix.trim_end_matches('/') => {
+                other(&format!("--prefix {} (or ARCHIVE_PREFIX)", self.prefix))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The archive of the running `weir up`, which its functions change.
+    ///
+    /// # Errors
+    /// When nothing is running, or a flag names another place.
+    pub(super) async fn of_running(&self) -> Result<Found, String> {
+        let running = self.running()?;
+        let own = Some(&running.archive_bucket).filter(|bucket| !bucket.is_empty()).cloned();
+        let bucket = self.bucket.clone().or(own);
+        self.at(&running.s3, bucket, Some(&running)).await
+    }
+
+    /// The endpoint, and the `weir up` that it is of.
+    fn endpoint(&self) -> Result<(String, Option<Running>), String> {
+        let look = Look::here();
+        let running = match &look {
+            Look::Running(running) => Some(running.clone()),
+            _ => None,
+        };
+        let of_running =
+            |url: &str| running.clone().filter(|running| running.s3 == url.trim_end_matches('/'));
+        if let Some(url) = &self.s3_endpoint {
+            let url = endpoint::checked(url, "--s3-endpoint")?;
+            let running = of_running(&url);
+            return Ok((url, running));
+        }
+        if let Ok(url) = std::env::var(ENDPOINT_VARIABLE) {
+            let url = endpoint::checked(&url, ENDPOINT_VARIABLE)?;
+            let own = of_running(&url);
+            if let (None, Some(other)) = (&own, &running) {
+                say(&format!(
+                    "the archive is read from {ENDPOINT_VARIABLE}={url}, not from the `weir up` of this folder at {}",
+                    other.s3
+                ));
+            }
+            return Ok((url, own));
+        }
+        match look {
+            Look::Running(running) => Ok((running.s3.clone(), Some(running))),
+            Look::Ended(ended) => Err(format!(
+                "{}, or read its files with --folder {}",
+                ended.has_ended(),
+                ended.directory.join("s3").display()
+            )),
+            Look::Nothing => Err(
+                "no archive is known: start `weir up` in this folder, or name one with --folder FOLDER or --s3-endpoint URL (on AWS: https://s3.REGION.amazonaws.com)"
+                    .to_owned(),
+            ),
+        }
+    }
+
+    async fn at(
+        &self,
+        url: &str,
+        bucket: Option<String>,
+        running: Option<&Running>,
+    ) -> Result<Found, String> {
+        if let Some(of_bucket) = named_for_bucket(url) {
+            return Err(format!(
+                "`{url}` is the address of the bucket `{of_bucket}`: name that of S3 in its region, such as https://s3.eu-central-1.amazonaws.com, and --bucket {of_bucket}"
+            ));
+        }
+        let client = endpoint::s3_client(url);
+        let bucket = match bucket {
+            Some(bucket) => bucket,
+            // An account has buckets of other people and in other regions.
+            None if endpoint::is_on_aws(url) => {
+                return Err(format!(
+                    "which bucket? On AWS they are not searched for an archive: name it with --bucket or {BUCKET_VARIABLE}"
+                ));
+            }
+            None => match only_bucket(&client, &self.prefix).await? {
+                Some(bucket) => bucket,
+                None => {
+                    return Ok(Found::Nothing(format!(
+                        "no bucket has an archive under `{}` yet; name one with --bucket",
+                        self.prefix
+                    )));
+                }
+            },
+        };
+        let folder = running.map(|running| running.directory.join("s3").join(&bucket));
+        let prefix = self.prefix.clone();
+        let store = running.map(|running| running.dynamodb.clone());
+        let home = Home { s3: url.to_owned(), store };
+        let client = Box::new(client);
+        Ok(Found::Archive(Source::Bucket { client, bucket, prefix, folder, home }))
+    }
+}
+
+/// The bucket whose own address on AWS this is, if it is one.
+fn named_for_bucket(url: &str) -> Option<&str> {
+    let host = url.strip_prefix("https://").filter(|_| endpoint::is_on_aws(url))?;
+    let (bucket, _) = host.split_once(".s3.")?;
+    // The address of an endpoint in one's own network begins with its name.
+    (!bucket.starts_with("vpce-") && !bucket.contains(".vpce-")).then_some(bucket)
+}
+
+/// The bucket that has tables under the prefix, if one has.
+async fn only_bucket(client: &aws_sdk_s3::Client, prefix: &str) -> Result<Option<String>, String> {
+    let answer = client.list_buckets().send().await;
+    let answer = answer.map_err(|error| format!("cannot list buckets: {}", error_text(&error)))?;
+    let mut found = Vec::new();
+    for bucket in answer.buckets().iter().filter_map(|bucket| bucket.name()) {
+        let request = client.list_objects_v2().bucket(bucket).max_keys(1);
+        let page = request.prefix(format!("{prefix}table=")).send().await;
+        let page =
+            page.map_err(|error| format!("cannot list `{bucket}`: {}", error_text(&error)))?;
+        if !page.contents().is_empty() {
+            found.push(bucket.to_owned());
+        }
+    }
+    match found.as_slice() {
+        [] => Ok(None),
+        [bucket] => Ok(Some(bucket.clone())),
+        _ => Err(format!(
+            "several buckets have an archive: {}; name one with --bucket",
+            found.join(", ")
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is counted before an erasure is what the function erases.
+    #[test]
+    fn an_archive_that_the_function_does_not_change_is_refused() {
+        let of = |bucket: &str, prefix: &str| Running {
+            archive_bucket: bucket.to_owned(),
+            archive_prefix: prefix.to_owned(),
+            ..Running::default()
+        };
+        for (bucket, prefix, running, refused) in [
+            (None, "archive/", of("own", "archive/"), None),
+            (Some("own"), "archive", of("own", "archive/"), None),
+            (Some("other"), "archive/", of("own", "archive/"), Some("--bucket other")),
+            (None, "old/", of("own", "archive/"), Some("--prefix old/")),
+            (Some("other"), "old/", of("", ""), None),
+        ] {
+            let place = PlaceArguments {
+                bucket: bucket.map(str::to_owned),
+                prefix: prefix.to_owned(),
+                ..PlaceArguments::default()
+            };
+            match (place.is_maintained_by(&running), refused) {
+                (Ok(()), None) => {}
+                (Err(said), Some(named)) => assert!(said.contains(named), "{said}"),
+                (found, _) => panic!("{bucket:?} {prefix}: {found:?}"),
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn on_aws_the_bucket_is_named_and_nothing_is_searched() {
+        let url = "https://s3.eu-central-1.amazonaws.com";
+        let of = |bucket: Option<&str>| {
+            let bucket = bucket.map(str::to_owned);
+            async move { PlaceArguments::default().at(url, bucket, None).await }
+        };
+        let Err(said) = of(None).await else { panic!("it was looked for") };
+        assert!(said.contains("name it with --bucket"), "{said}");
+        let of_bucket = PlaceArguments::default()
+            .at("https://b.s3.eu-central-1.amazonaws.com", Some("b".to_owned()), None)
+            .await;
+        let Err(said) = of_bucket else { panic!("it is no address of S3") };
+        assert!(said.contains("--bucket b"), "{said}");
+        let Ok(Found::Archive(source)) = of(Some("b")).await else { panic!("it was named") };
+        assert!(source.is_of_store("https://dynamodb.eu-central-1.amazonaws.com"));
+        assert!(!source.is_of_store("http://127.0.0.1:8000"));
+    }
+}

@@ -1,0 +1,312 @@
+//! Reads parts while compaction and erasure change them.
+//!
+//! Whoever reads has a listing, and opens the parts of it later. One that is gone by then, or is
+//! another, is no error: the rows stand in an object that a new listing has. What is in the rows is
+//! not looked at.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use futures::future::join_all;
+use parquet::arrow::arrow_reader::ParquetRecordBatchReader;
+use parquet::errors::ParquetError;
+
+use super::cell::Row;
+use super::source::{Content, Part, Source};
+
+/// Parts that are read at the same time: an answer of S3 takes some 30 ms, and a busy shard writes
+/// 86,400 parts a day.
+pub(super) const READS_AT_ONCE: usize = 16;
+/// Bytes of parts that are read at the same time, unless one part alone has more.
+const READ_BYTES_AT_ONCE: u64 = 64 * 1024 * 1024;
+/// Listings of a day that are made anew at most while its parts are read: each follows a change,
+/// and compaction changes each hour a few times.
+const LISTINGS_MAX: usize = 1_000;
+/// How often everything is looked at anew where one look has to have all of it.
+pub(super) const LOOKS_MAX: usize = 5;
+
+/// Parts, one after the other, some of which are read ahead. An event may come twice, in a part and
+/// in the object that compaction made of it.
+pub(super) struct Reading<'s> {
+    source: &'s Source,
+    left: VecDeque<Part>,
+    /// What was read ahead, in order.
+    ready: VecDeque<(Part, Result<Content, String>)>,
+    given: BTreeSet<Part>,
+    listings: usize,
+    /// Parts that are read at the same time the next time.
+    at_once: usize,
+    is_newest_first: bool,
+}
+
+impl<'s> Reading<'s> {
+    /// Reads these parts, which are by table and day.
+    pub(super) fn of(source: &'s Source, parts: impl IntoIterator<Item = Part>) -> Self {
+        let (left, ready) = (parts.into_iter().collect(), VecDeque::new());
+        let given = BTreeSet::new();
+        Self { source, left, ready, given, listings: 0, at_once: 1, is_newest_first: false }
+    }
+
+    /// Reads these parts of one table, the newest first. Its rows are written to a table, which takes
+    /// longer than reading them: nothing is read ahead, so that what is erased meanwhile is not put
+    /// back.
+    pub(super) fn newest_first(source: &'s Source, parts: Vec<Part>) -> Self {
+        let parts = Part::newest_first(parts);
+        Self { is_newest_first: true, ..Self::of(source, parts) }
+    }
+
+    /// Opens the next part; `None` behind the last one.
+    ///
+    /// # Errors
+    /// A part that cannot be read although it is there.
+    pub(super) async fn next(
+        &mut self,
+        columns: Option<&[&str]>,
+    ) -> Result<Option<(Part, ParquetRecordBatchReader)>, String> {
+        self.next_by(|content| content.rows(columns)).await
+    }
+
+    /// The bytes of the next part, to read its rows several times; `None` behind the last one.
+    ///
+    /// # Errors
+    /// A part that cannot be read although it is there.
+    pub(super) async fn next_content(&mut self) -> Result<Option<(Part, Content)>, String> {
+        self.next_by(|content| {
+            // What was read of an object that is another one by now is none.
+            content.rows(Some(&[]))?;
+            Ok(content)
+        })
+        .await
+    }
+
+    async fn next_by<T>(
+        &mut self,
+        open: impl Fn(Content) -> Result<T, ParquetError>,
+    ) -> Result<Option<(Part, T)>, String> {
+        loop {
+            if self.ready.is_empty() {
+                self.read_ahead().await;
+            }
+            let Some((part, content)) = self.ready.pop_front() else { return Ok(None) };
+            match content.and_then(|content| open(content).map_err(|error| part.failed(error))) {
+                Ok(opened) => {
+                    self.given.insert(part.clone());
+                    return Ok(Some((part, opened)));
+                }
+                Err(error) => {
+                    // The listing that is made now says which of these there still are.
+                    let ahead = self.ready.drain(..).rev().map(|(part, _)| part);
+                    ahead.for_each(|part| self.left.push_front(part));
+                    self.list_again(&part, error).await?;
+                }
+            }
+        }
+    }
+
+    /// Reads the next parts at the same time: twice as many each time as the time before, as who
+    /// wants the first rows alone needs no more than the first part.
+    async fn read_ahead(&mut self) {
+        let count = few(self.left.iter(), self.at_once);
+        let parts: Vec<Part> = self.left.drain(..count).collect();
+        let contents = join_all(parts.iter().map(|part| self.source.content(part))).await;
+        self.ready.extend(parts.into_iter().zip(contents));
+        if !self.is_newest_first {
+            self.at_once = (2 * self.at_once).min(READS_AT_ONCE);
+        }
+    }
+
+    /// Goes on with what the part's day has now.
+    async fn list_again(&mut self, part: &Part, error: String) -> Result<(), String> {
+        let listed = self.source.parts(Some(&part.table), Some(&part.date)).await?;
+        if listed.contains(part) || self.listings == LISTINGS_MAX {
+            return Err(error);
+        }
+        self.listings += 1;
+        self.left.retain(|left| left.table != part.table || left.date != part.date);
+        let listed = if self.is_newest_first { Part::newest_first(listed) } else { listed };
+        for new in listed.into_iter().rev().filter(|new| !self.given.contains(new)) {
+            self.left.push_front(new);
+        }
+        Ok(())
+    }
+}
+
+/// How many of the first parts are read at the same time: at most `at_once`, and no more bytes than
+/// memory is for unless the first one alone has more.
+fn few<'p>(parts: impl Iterator<Item = &'p Part>, at_once: usize) -> usize {
+    let mut bytes = 0;
+    let mut count = 0;
+    for part in parts.take(at_once) {
+        bytes += part.bytes;
+        if count > 0 && bytes > READ_BYTES_AT_ONCE {
+            break;
+        }
+        count += 1;
+    }
+    count
+}
+
+/// Parts in groups that are read at the same time.
+pub(super) fn together<'p>(parts: &'p [&'p Part]) -> impl Iterator<Item = &'p [&'p Part]> {
+    let mut left = parts;
+    std::iter::from_fn(move || {
+        let count = few(left.iter().copied(), READS_AT_ONCE);
+        let (some, rest) = left.split_at_checked(count).filter(|(some, _)| !some.is_empty())?;
+        left = rest;
+        Some(some)
+    })
+}
+
+/// The events that were given, of one day: an event has one, and parts come by day.
+#[derive(Default)]
+pub(super) struct Seen {
+    day: Option<(String, String)>,
+    event_ids: BTreeSet<String>,
+}
+
+impl Seen {
+    /// Whether the event of this row of a part was not given before.
+    pub(super) fn is_new(&mut self, part: &Part, row: &Row) -> bool {
+        let is_same = |(table, date): &(String, String)| *table == part.table && *date == part.date;
+        if !self.day.as_ref().is_some_and(is_same) {
+            self.day = Some((part.table.clone(), part.date.clone()));
+            self.event_ids.clear();
+        }
+        self.event_ids.insert(row.text("_event_id").to_owned())
+    }
+}
+
+/// Does what needs all parts at once with those that `list` answers, and again with a new listing
+/// when it fails and the parts are others by then.
+///
+/// # Errors
+/// What fails although the parts are as they were listed.
+pub(super) async fn while_parts_change<T>(
+    list: impl AsyncFn() -> Result<Vec<Part>, String>,
+    mut read: impl AsyncFnMut(&[Part]) -> Result<T, String>,
+) -> Result<T, String> {
+    let mut parts = list().await?;
+    for _ in 1..LOOKS_MAX {
+        match read(&parts).await {
+            Ok(found) => return Ok(found),
+            Err(error) => {
+                let now = list().await?;
+                if now == parts {
+                    return Err(error);
+                }
+                parts = now;
+            }
+        }
+    }
+    read(&parts).await
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Duration;
+
+    use bytes::Bytes;
+    use http_body_util::Full;
+    use hyper::Response;
+    use hyper::service::service_fn;
+    use hyper_util::rt::TokioIo;
+    use tokio::net::TcpListener;
+
+    use super::super::source::Home;
+    use super::*;
+    use client::endpoint;
+
+    /// What was asked of a bucket.
+    #[derive(Debug, Default)]
+    struct Asked {
+        gets: AtomicUsize,
+        under_way: AtomicUsize,
+        at_once: AtomicUsize,
+    }
+
+    impl Asked {
+        fn counts(&self) -> [usize; 2] {
+            [&self.gets, &self.at_once].map(|count| count.load(Ordering::SeqCst))
+        }
+    }
+
+    /// A bucket where this is the content of every object, and an answer takes as long as one of S3.
+    async fn bucket(content: Bytes) -> (Source, Arc<Asked>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let asked = Arc::new(Asked::default());
+        let of_server = Arc::clone(&asked);
+        tokio::spawn(async move {
+            loop {
+                let (socket, _) = listener.accept().await.unwrap();
+                let (asked, content) = (Arc::clone(&of_server), content.clone());
+                let service = service_fn(move |_| {
+                    let (asked, content) = (Arc::clone(&asked), content.clone());
+                    async move {
+                        asked.gets.fetch_add(1, Ordering::SeqCst);
+                        let now = asked.under_way.fetch_add(1, Ordering::SeqCst) + 1;
+                        asked.at_once.fetch_max(now, Ordering::SeqCst);
+                        tokio::time::sleep(Duration::from_millis(100)).await;
+                        asked.under_way.fetch_sub(1, Ordering::SeqCst);
+                        Ok::<_, Infallible>(Response::new(Full::new(content)))
+                    }
+                });
+                let http = hyper::server::conn::http1::Builder::new();
+                tokio::spawn(http.serve_connection(TokioIo::new(socket), service));
+            }
+        });
+        let source = Source::Bucket {
+            client: Box::new(endpoint::s3_client(&url)),
+            bucket: "b".to_owned(),
+            prefix: String::new(),
+            folder: None,
+            home: Home::default(),
+        };
+        (source, asked)
+    }
+
+    /// As many as that, but the first alone, as who wants a few rows wants no other; and no more bytes
+    /// at once than there is memory for. What is restored is read part by part.
+    #[tokio::test]
+    async fn several_parts_are_read_at_the_same_time() {
+        let folder = tempfile::tempdir().unwrap();
+        let item = r#"{"title":{"S":"A"},"year":{"N":"1"}}"#.to_owned();
+        super::super::tests::write_items(folder.path(), "a.parquet", &[(1, item)]);
+        let name = "bucket/archive/table=movies/dt=1970-01-01/a.parquet";
+        let content = Bytes::from(std::fs::read(folder.path().join(name)).unwrap());
+        for (count, bytes, is_restored, at_once) in [
+            (40, content.len() as u64, false, READS_AT_ONCE),
+            (12, READ_BYTES_AT_ONCE / 4, false, 4),
+            (4, READ_BYTES_AT_ONCE + 1, false, 1),
+            (4, content.len() as u64, true, 1),
+        ] {
+            let (source, asked) = bucket(content.clone()).await;
+            let part = |number: usize| Part {
+                table: "movies".to_owned(),
+                date: "1970-01-01".to_owned(),
+                name: format!("table=movies/dt=1970-01-01/part-{number:02}.parquet"),
+                bytes,
+            };
+            let parts: Vec<Part> = (0..count).map(part).collect();
+            let mut reading = match is_restored {
+                true => Reading::newest_first(&source, parts.clone()),
+                false => Reading::of(&source, parts.clone()),
+            };
+            let mut given = Vec::new();
+            while let Some((part, batches)) = reading.next(None).await.unwrap() {
+                assert_eq!(batches.count(), 1);
+                given.push(part);
+                if given.len() == 1 {
+                    assert_eq!(asked.counts(), [1, 1]);
+                }
+            }
+            if is_restored {
+                given.reverse();
+            }
+            assert_eq!(given, parts);
+            assert_eq!(asked.counts(), [count, at_once], "{bytes} {is_restored}");
+        }
+    }
+}

@@ -1,0 +1,560 @@
+//! `weir archive restore`: archived items back into the live table, and what may stand in the way.
+//!
+//! Rows can be put in any order and as often as one likes, and the newest one of a key stays:
+//! `newest` decides. They are put newest first, as `rows` says. Each restored item carries the mark of `rules::archive::restored`, so that it
+//! is not archived again because of this where the archive is that of the table. A row that DynamoDB
+//! does not take as an item is named and skipped, and the others go on. An event that stands in two
+//! objects, as where a compaction died, is restored once.
+
+mod counts;
+mod dry_run;
+mod form;
+mod key_check;
+mod newest;
+mod part_key;
+mod rows;
+mod selection;
+mod unchanged;
+
+use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
+use aws_sdk_dynamodb::operation::put_item::{PutItemError, PutItemOutput};
+use aws_sdk_dynamodb::types::{
+    AttributeDefinition, ReturnValuesOnConditionCheckFailure as OnFailure,
+};
+use clap::Args;
+use futures::{StreamExt, TryStreamExt, stream};
+use indicatif::{ProgressBar, ProgressStyle};
+use model::Item;
+use rules::archive::restored::{self, Origin, RESTORED};
+
+use self::counts::Counts;
+use self::dry_run::DryRun;
+use self::form::{Form, Formed};
+use self::newest::{Attempt, Fate, put_newest};
+use self::rows::{Newest, Selected, selected, stamp_of};
+use self::selection::Selection;
+use self::unchanged::Unchanged;
+use super::cell::Row;
+use super::condition::Condition;
+use super::reading::{Reading, Seen};
+use super::source::{Content, Part, Source};
+use super::table_argument::TableArgument;
+use super::{of_day, of_days};
+use crate::item_key;
+use client::attribute::{from_sdk_item, to_sdk_item, to_sdk_value};
+use client::endpoint;
+use client::exit::Exit;
+use client::interruption;
+use client::output::say;
+use client::sdk_error::error_text;
+
+/// Puts that are under way at the same time; each batch of rows waits for its own.
+const PUTS_AT_ONCE: usize = 32;
+
+/// What to restore, and how.
+#[derive(Clone, Debug, Args)]
+#[command(
+    after_help = "Examples:\n  weir archive restore --table movies --where 'year = 2013' --dry-run\n  weir archive restore --table movies --where 'year = 2013' --ttl 604800\n  weir archive restore --key '{\"year\":2013,\"title\":\"Rush\"}' --dry-run\n\nExit codes: 0 done, 1 failed, 3 some rows cannot be restored"
+)]
+pub(super) struct RestoreArguments {
+    #[command(flatten)]
+    pub table: TableArgument,
+    /// The table that the items are put into, if it is another one
+    #[arg(long, value_name = "TABLE")]
+    into: Option<String>,
+    /// The key of that table has every attribute that the key of the items had, where the archived
+    /// table is gone and the archive does not say so
+    #[arg(long, requires = "into")]
+    whole_key: bool,
+    /// Only this key, in plain JSON or DynamoDB JSON
+    #[arg(long, value_name = "JSON")]
+    key: Option<String>,
+    /// Only rows that meet it: COLUMN OPERATOR VALUE; operators are = != < <= > >=; `dt` is the UTC
+    /// day of the delete
+    #[arg(long = "where", value_name = "CONDITION")]
+    pub conditions: Vec<String>,
+    /// Only items whose string attribute begins with a text
+    #[arg(long, value_name = "ATTRIBUTE=TEXT")]
+    begins_with: Option<String>,
+    /// Only deletes of this UTC day: 2026-11-21
+    #[arg(long, value_name = "DAY")]
+    dt: Option<String>,
+    /// Each item as it was deleted last at or before this time
+    #[arg(long, value_name = "TIME")]
+    as_of: Option<String>,
+    /// Everything; without it, some condition must be given
+    #[arg(long)]
+    all: bool,
+    /// The restored items' time to live: strip, or seconds from now; where it is a part of the key,
+    /// it stays as it was
+    #[arg(long, value_name = "strip|SECONDS", default_value = "strip")]
+    ttl: String,
+    /// Say what would be put, what would stay and what cannot be restored, by reading the table, and
+    /// write nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// The store; without it, the `weir up` in this folder
+    #[arg(long, value_name = "URL")]
+    endpoint: Option<String>,
+}
+
+impl RestoreArguments {
+    /// The key whose versions are meant.
+    pub(super) fn key(&self) -> Result<Option<Item>, String> {
+        self.key.as_deref().map(item_key::parse).transpose()
+    }
+}
+
+/// The table that items go into.
+struct Target {
+    client: aws_sdk_dynamodb::Client,
+    table: String,
+    /// The table in whose archive the rows are.
+    archived: String,
+    /// Whether the archive is that of the store.
+    has_archive: bool,
+    /// The ARN of the table's stream.
+    stream: Option<String>,
+    /// The attributes of the keys of the table and of its indexes.
+    definitions: Vec<AttributeDefinition>,
+    form: Form,
+}
+
+/// Restores, and answers with the counts as one line of JSON. Rows that were skipped are a
+/// difference.
+///
+/// # Errors
+/// What cannot be read or written. What was put up to then stays; the same command goes on.
+pub(super) async fn restore(
+    source: &Source,
+    parts: &[Part],
+    conditions: &[Condition],
+    arguments: &RestoreArguments,
+) -> Result<(String, Exit), String> {
+    let Some(first) = parts.first() else {
+        return Err("the table has no parts in the archive".to_owned());
+    };
+    let selection = Selection::read(conditions, arguments)?;
+    let wanted = match &arguments.dt {
+        Some(day) => of_day(parts.to_vec(), day)?,
+        None => parts.to_vec(),
+    };
+    let wanted = of_days(wanted, conditions);
+    let target = target(source, arguments, &first.table).await?;
+    key_check::check(&target, source, &wanted, arguments.whole_key).await?;
+    let counts = Counts::default();
+    let progress = progress(&wanted);
+    interruption::follow(&progress, "bytes of the archive");
+    let (mut reading, mut seen) = (Reading::newest_first(source, wanted), Seen::default());
+    let dry_run = arguments.dry_run.then(DryRun::default);
+    let (selection, dry_run) = (&selection, dry_run.as_ref());
+    let run = Run { target: &target, selection, counts: &counts, dry_run };
+    while let Some((part, content)) = reading.next_content().await? {
+        let archive = source.archive_of(&part);
+        let newest = Newest::of(&part, &content, selection, &target.form)?;
+        for are_newest in [true, false] {
+            if are_newest || newest.has_older() {
+                let is_turn = |(row, item): &Selected| {
+                    newest.has(row, item, &target.form) == are_newest && seen.is_new(&part, row)
+                };
+                run.put_rows(archive.as_deref(), (&part, &content), is_turn).await?;
+            }
+        }
+        progress.inc(part.bytes);
+    }
+    progress.finish_and_clear();
+    if let Some(name) = target.form.kept_ttl_attribute() {
+        say(&format!(
+            "`{name}` is a part of the key of `{}`, so it is restored as it was: TTL deletes these items again when that time is over",
+            target.table
+        ));
+    }
+    if counts.rows() == 0 {
+        say("no row of the archive is selected; `weir archive ls` and `get` show what is there");
+    } else if arguments.dry_run {
+        say(&counts.foretold(&target.table));
+    }
+    Ok(counts.tell(&target.table, arguments.dry_run))
+}
+
+/// What all rows have in common.
+struct Run<'r> {
+    target: &'r Target,
+    selection: &'r Selection<'r>,
+    counts: &'r Counts,
+    /// What nothing is put for.
+    dry_run: Option<&'r DryRun>,
+}
+
+impl Run<'_> {
+    /// Puts the rows of a part of which `is_turn` is true.
+    async fn put_rows(
+        &self,
+        archive: Option<&str>,
+        (part, content): (&Part, &Content),
+        mut is_turn: impl FnMut(&Selected) -> bool,
+    ) -> Result<(), String> {
+        for rows in selected(part, content, self.selection)? {
+            let mut rows = rows?;
+            rows.retain(&mut is_turn);
+            let puts = rows.iter().map(|(row, item)| self.put(archive, row, item));
+            stream::iter(puts).buffer_unordered(PUTS_AT_ONCE).try_collect::<Vec<()>>().await?;
+        }
+        Ok(())
+    }
+
+    /// Puts a row, or finds out what would become of it.
+    async fn put(&self, archive: Option<&str>, row: &Row, archived: &Item) -> Result<(), String> {
+        let (target, counts) = (self.target, self.counts);
+        counts.selected();
+        let event_id = row.text("_event_id");
+        let mut item = match target.form.of(archived) {
+            Formed::Item(item) => item,
+            Formed::Tombstone => {
+                counts.tombstone();
+                return Ok(());
+            }
+            Formed::Refused(reason) => {
+                counts.add(event_id, Fate::Skipped(reason));
+                return Ok(());
+            }
+        };
+        let stamp = stamp_of(row);
+        // A row of the table's own stream is in the archive of its function, wherever that is reached.
+        let archive = archive.filter(|_| {
+            target.has_archive || target.stream.as_deref() == Some(row.text("_stream_arn"))
+        });
+        let origin = Origin { archive, table: &target.archived, event_id, stamp: &stamp };
+        let mark = restored::mark(&item, origin, target.form.changed_ttl_attribute());
+        item.insert(RESTORED.to_owned(), mark);
+        let fate = match self.dry_run {
+            Some(dry_run) => dry_run.fate(target, origin, &item).await?,
+            None => {
+                let put = async |live: Option<&Item>| attempt(target, &item, live).await;
+                put_newest(origin, &target.form, put).await?
+            }
+        };
+        counts.add(event_id, fate);
+        Ok(())
+    }
+}
+
+async fn target(
+    source: &Source,
+    arguments: &RestoreArguments,
+    archived: &str,
+) -> Result<Target, String> {
+    let url = super::store_for(source.is_on_aws(), arguments.endpoint.as_deref())?;
+    let client = endpoint::client(&url);
+    let table = arguments.into.clone().unwrap_or_else(|| archived.to_owned());
+    let failed = |reason: String| format!("cannot restore into table `{table}`: {reason}");
+    let described = client.describe_table().table_name(&table).send().await;
+    let described = described.map_err(|error| failed(error_text(&error)))?.table;
+    let stream = described.as_ref().and_then(|table| table.latest_stream_arn.clone());
+    let definitions = described.as_ref().map(|table| table.attribute_definitions().to_vec());
+    let keys = described.and_then(|table| table.key_schema).unwrap_or_default();
+    let keys: Vec<String> = keys.into_iter().map(|key| key.attribute_name).collect();
+    if keys.is_empty() {
+        return Err(failed("it has no key".to_owned()));
+    }
+    let ttl = client.describe_time_to_live().table_name(&table).send().await;
+    let ttl = ttl.map_err(|error| failed(error_text(&error)))?;
+    let ttl_attribute = ttl.time_to_live_description.and_then(|ttl| ttl.attribute_name);
+    let mut form = Form { keys, ttl_attribute, expires_at: None };
+    form.expires_at = match arguments.ttl.as_str() {
+        "strip" => None,
+        seconds => {
+            let seconds: u32 = seconds.parse().map_err(|_| {
+                format!("--ttl `{seconds}` is neither `strip` nor a number of seconds, such as 604800 for a week")
+            })?;
+            if let Some(name) = form.kept_ttl_attribute() {
+                return Err(failed(format!(
+                    "its TTL attribute `{name}` is a part of the key, so a new time would make other items, and one of those that differ in nothing else; leave --ttl out"
+                )));
+            }
+            if form.ttl_attribute.is_none() {
+                return Err(failed("TTL is not enabled on it; leave --ttl out".to_owned()));
+            }
+            let now = endpoint::store_seconds(&url, &client).await;
+            Some(now.saturating_add(i64::from(seconds)))
+        }
+    };
+    let archived = archived.to_owned();
+    let has_archive = source.is_of_store(&url);
+    let definitions = definitions.unwrap_or_default();
+    Ok(Target { client, table, archived, has_archive, stream, definitions, form })
+}
+
+/// One put, on the condition that what stands there is as it was seen.
+async fn attempt(target: &Target, item: &Item, live: Option<&Item>) -> Result<Attempt, String> {
+    let request = target
+        .client
+        .put_item()
+        .table_name(&target.table)
+        .set_item(Some(to_sdk_item(item)))
+        .return_values_on_condition_check_failure(OnFailure::AllOld);
+    let Some(live) = live else {
+        let if_absent = request
+            .condition_expression("attribute_not_exists(#key)")
+            .expression_attribute_names("#key", target.form.partition_key());
+        return outcome(target, if_absent.send().await);
+    };
+    let unchanged = match Unchanged::of(live, item) {
+        Ok(unchanged) => unchanged,
+        Err(reason) => return Ok(Attempt::Refused(reason)),
+    };
+    let mut if_same = request.condition_expression(unchanged.expression);
+    for (placeholder, name) in unchanged.names {
+        if_same = if_same.expression_attribute_names(placeholder, name);
+    }
+    for (placeholder, value) in unchanged.values {
+        if_same = if_same.expression_attribute_values(placeholder, to_sdk_value(value));
+    }
+    outcome(target, if_same.send().await)
+}
+
+fn outcome(
+    target: &Target,
+    answer: Result<PutItemOutput, SdkError<PutItemError>>,
+) -> Result<Attempt, String> {
+    match answer {
+        Ok(_) => Ok(Attempt::Put),
+        Err(SdkError::ServiceError(error)) => match error.err() {
+            PutItemError::ConditionalCheckFailedException(failed) => {
+                let live = failed.item().cloned().map(from_sdk_item).transpose();
+                Ok(Attempt::Stands(live.map_err(|reason| cannot_put(target, &reason))?))
+            }
+            other if other.code() == Some("ValidationException") => {
+                Ok(Attempt::Refused(other.message().unwrap_or_default().to_owned()))
+            }
+            other => {
+                let code = other.code().unwrap_or("the store does not say why");
+                let message = other.message().unwrap_or_default();
+                Err(cannot_put(target, &format!("{code}: {message}")))
+            }
+        },
+        Err(error) => Err(cannot_put(target, &error_text(&error))),
+    }
+}
+
+fn cannot_put(target: &Target, reason: &dyn std::fmt::Display) -> String {
+    format!(
+        "cannot put an item into `{}`: {reason}; what was restored stays, run the command again to go on",
+        target.table
+    )
+}
+
+fn progress(parts: &[Part]) -> ProgressBar {
+    let style = ProgressStyle::with_template(
+        "{elapsed_precise} {bar:30} {percent}% of {total_bytes}, {eta} left",
+    )
+    .unwrap_or_else(|_| ProgressStyle::default_bar());
+    ProgressBar::new(parts.iter().map(|part| part.bytes).sum()).with_style(style)
+}
+
+#[cfg(test)]
+mod tests {
+    use aws_sdk_dynamodb::types::{
+        AttributeDefinition, BillingMode, KeySchemaElement, KeyType, ScalarAttributeType,
+        TimeToLiveSpecification,
+    };
+    use clap::Parser;
+    use model::json::item_from_str;
+    use serde_json::json;
+
+    use super::*;
+    use testing::store::TestStore;
+
+    #[derive(Parser)]
+    struct CommandLine {
+        #[command(flatten)]
+        arguments: RestoreArguments,
+    }
+
+    #[tokio::test]
+    async fn a_day_that_is_none_is_refused_before_anything_is_restored() {
+        let folder = super::super::tests::archive();
+        let source = Source::Folder(folder.path().to_owned());
+        let parts = source.parts(None, None).await.unwrap();
+        for day in ["24.11.2026", "2026-11-31", "yesterday"] {
+            let words = ["restore", "--dt", day, "--endpoint", "http://127.0.0.1:1"];
+            let arguments = CommandLine::try_parse_from(words).unwrap().arguments;
+            let refused = restore(&source, &parts, &[], &arguments).await.unwrap_err();
+            assert_eq!(refused, format!("--dt `{day}` is no day: write such as 2026-11-21"));
+        }
+    }
+
+    /// A store with the table `movies` of the archive, and TTL on the sort key `year`.
+    pub(super) async fn movies_by_year() -> TestStore {
+        let store = TestStore::open().await;
+        table_by_year(&store, "movies").await;
+        let ttl = TimeToLiveSpecification::builder().enabled(true).attribute_name("year");
+        let request = store.client.update_time_to_live().table_name("movies");
+        let ttl = ttl.build().unwrap();
+        request.time_to_live_specification(ttl).send().await.unwrap();
+        store
+    }
+
+    pub(super) async fn table_by_year(store: &TestStore, table: &str) {
+        let mut request = store.client.create_table().table_name(table);
+        for (name, attribute_type, key_type) in [
+            ("title", ScalarAttributeType::S, KeyType::Hash),
+            ("year", ScalarAttributeType::N, KeyType::Range),
+        ] {
+            let attribute = AttributeDefinition::builder().attribute_name(name);
+            let attribute = attribute.attribute_type(attribute_type).build().unwrap();
+            let key = KeySchemaElement::builder().attribute_name(name).key_type(key_type);
+            request = request.attribute_definitions(attribute).key_schema(key.build().unwrap());
+        }
+        request.billing_mode(BillingMode::PayPerRequest).send().await.unwrap();
+    }
+
+    pub(super) async fn run(
+        source: &Source,
+        store: &TestStore,
+        flags: &[&str],
+    ) -> Result<serde_json::Value, String> {
+        let words = ["restore", "--all", "--endpoint", &store.url].into_iter();
+        let arguments = CommandLine::try_parse_from(words.chain(flags.iter().copied()));
+        let parts = source.parts(None, None).await.unwrap();
+        let (answer, _) = restore(source, &parts, &[], &arguments.unwrap().arguments).await?;
+        Ok(serde_json::from_str(&answer).unwrap())
+    }
+
+    async fn put_live(store: &TestStore, text: &str) {
+        let item = to_sdk_item(&item_from_str(text).unwrap());
+        let request = store.client.put_item().table_name("movies").set_item(Some(item));
+        request.send().await.unwrap();
+    }
+
+    /// A year that is long over is ignored by TTL, so the items stay.
+    #[tokio::test]
+    async fn a_time_to_live_that_is_a_part_of_the_key_is_restored_as_it_was() {
+        let folder = super::super::tests::archive();
+        let source = Source::Folder(folder.path().to_owned());
+        let store = movies_by_year().await;
+        let refused = run(&source, &store, &["--ttl", "3600"]).await.unwrap_err();
+        assert!(refused.contains("its TTL attribute `year` is a part of the key"), "{refused}");
+        let answer = run(&source, &store, &[]).await.unwrap();
+        let counts = ["restored", "kept_as_they_are", "skipped"].map(|name| answer[name].clone());
+        assert_eq!(counts, [json!(3), json!(1), json!(0)], "{answer}");
+        let items = store.client.scan().table_name("movies").send().await.unwrap();
+        let years = items.items().iter().map(|item| item["year"].as_n().unwrap().as_str());
+        let years = years.collect::<std::collections::BTreeSet<_>>();
+        assert_eq!(years, ["1999", "2013", "9007199254740993"].into());
+    }
+
+    /// As where a compaction died between its two steps.
+    #[tokio::test]
+    async fn an_event_that_stands_in_two_objects_is_restored_once() {
+        let folder = super::super::tests::archive();
+        let day = folder.path().join("bucket/archive/table=movies/dt=1970-01-01");
+        std::fs::copy(day.join("part-1.parquet"), day.join("compact-1.parquet")).unwrap();
+        let source = Source::Folder(folder.path().to_owned());
+        let store = movies_by_year().await;
+        assert_eq!(run(&source, &store, &["--dry-run"]).await.unwrap()["rows"], 4);
+        let answer = run(&source, &store, &[]).await.unwrap();
+        assert_eq!((&answer["rows"], &answer["restored"]), (&json!(4), &json!(3)), "{answer}");
+    }
+
+    /// More attributes than a condition compares: what stands cannot be replaced.
+    #[tokio::test]
+    async fn the_newest_version_of_a_wide_item_is_restored() {
+        let wide = |version: u32| {
+            let others = (0..200).map(|name| format!(r#","a{name}":{{"BOOL":true}}"#));
+            let key = r#""title":{"S":"Wide"},"year":{"N":"1999"}"#;
+            let item =
+                format!(r#"{{{key},"v":{{"N":"{version}"}}{}}}"#, others.collect::<String>());
+            (version, item)
+        };
+        for parts in [
+            &[("part-1.parquet", &[1, 2, 3][..])][..],
+            &[("part-1.parquet", &[1]), ("part-2.parquet", &[2, 3])],
+            &[
+                ("compact-1970-19700101T00-1.parquet", &[1, 2]),
+                ("part-1970-19700101T0001-1.parquet", &[3]),
+            ],
+        ] {
+            let folder = tempfile::tempdir().unwrap();
+            for (name, versions) in parts {
+                let items: Vec<_> = versions.iter().map(|version| wide(*version)).collect();
+                super::super::tests::write_items(folder.path(), name, &items);
+            }
+            let source = Source::Folder(folder.path().to_owned());
+            let store = movies_by_year().await;
+            let answer = run(&source, &store, &[]).await.unwrap();
+            let counts = ["rows", "restored", "kept_as_they_are", "skipped"]
+                .map(|name| answer[name].clone());
+            assert_eq!(counts, [json!(3), json!(1), json!(2), json!(0)], "{answer}");
+            let items = store.client.scan().table_name("movies").send().await.unwrap();
+            assert_eq!(items.items()[0]["v"].as_n().unwrap(), "3", "{parts:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_tombstone_makes_room_and_what_was_written_where_it_stood_does_not() {
+        let folder = super::super::tests::archive();
+        let source = Source::Folder(folder.path().to_owned());
+        let store = movies_by_year().await;
+        let gone = r#""_weir":{"M":{"at":{"S":"x"},"gone":{"BOOL":true}}}"#;
+        for key in [
+            r#""title":{"S":"Big"},"year":{"N":"9007199254740993"}"#,
+            r#""title":{"S":"O'Brien"},"year":{"N":"1999"},"n":{"N":"1"}"#,
+        ] {
+            put_live(&store, &format!("{{{key},{gone}}}")).await;
+        }
+        let answer = run(&source, &store, &[]).await.unwrap();
+        assert_eq!(
+            (&answer["restored"], &answer["kept_as_they_are"]),
+            (&json!(2), &json!(2)),
+            "{answer}"
+        );
+    }
+
+    /// An archive of items of one film each, by version, and what stands in the table.
+    #[tokio::test]
+    async fn a_dry_run_tells_what_the_restore_then_does() {
+        let film = |title: &str, rest: &str| {
+            format!(r#"{{"title":{{"S":"{title}"}},"year":{{"N":"1999"}}{rest}}}"#)
+        };
+        let of_version = |number: u32| (number, film("A", &format!(r#","v":{{"N":"{number}"}}"#)));
+        let large = format!(r#","text":{{"S":"{}"}}"#, "x".repeat(409_580));
+        let year = r#"{"title":{"S":"A"},"year":{"S":"1999"}}"#.to_owned();
+        let gone = r#","_weir":{"M":{"at":{"S":"x"},"gone":{"BOOL":true}}}"#;
+        // Would restore, would replace, kept, written by others, skipped, tombstones.
+        for (rows, stands, expected) in [
+            (vec![of_version(1), of_version(2)], None, [1, 0, 1, 0, 0, 0]),
+            (vec![of_version(1)], Some(film("A", "")), [0, 0, 1, 1, 0, 0]),
+            (vec![of_version(1)], Some(film("A", gone)), [1, 1, 0, 0, 0, 0]),
+            (vec![(1, film("A", &large)), (2, film("B", ""))], None, [1, 0, 0, 0, 1, 0]),
+            (vec![(1, year)], None, [0, 0, 0, 0, 1, 0]),
+            (vec![(1, film("A", gone))], None, [0, 0, 0, 0, 0, 1]),
+        ] {
+            let folder = tempfile::tempdir().unwrap();
+            super::super::tests::write_items(folder.path(), "part-1.parquet", &rows);
+            let source = Source::Folder(folder.path().to_owned());
+            let store = movies_by_year().await;
+            if let Some(item) = &stands {
+                put_live(&store, item).await;
+            }
+            let numbers = async |names: [&str; 6], flags: &[&str]| {
+                let answer = run(&source, &store, flags).await.unwrap();
+                names.map(|name| answer[name].as_u64().unwrap())
+            };
+            let rest = ["kept_as_they_are", "written_by_others", "skipped", "tombstones"];
+            let [kept, written, skipped, tombstones] = rest;
+            let would = ["would_restore", "would_replace", kept, written, skipped, tombstones];
+            let did = ["restored", "replaced", kept, written, skipped, tombstones];
+            let items = async || store.client.scan().table_name("movies").send().await.unwrap();
+            let before = items().await;
+            assert_eq!(numbers(would, &["--dry-run"]).await, expected, "{stands:?}");
+            assert_eq!(numbers(did, &["--dry-run"]).await[..2], [0, 0]);
+            assert_eq!(items().await.items(), before.items(), "a dry run writes nothing");
+            assert_eq!(numbers(did, &[]).await, expected, "{stands:?}");
+            // What was restored is as its rows are.
+            let again = numbers(would, &["--dry-run"]).await;
+            assert_eq!(again[..2], [0, 0], "{stands:?}");
+            assert_eq!(numbers(did, &[]).await[..2], [0, 0], "{stands:?}");
+        }
+    }
+}

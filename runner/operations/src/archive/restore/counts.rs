@@ -1,0 +1,167 @@
+//! What became of the rows of a restore, or would become of them, in numbers and in words.
+//!
+//! What becomes of a row is decided elsewhere.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use serde_json::json;
+
+use super::newest::{Fate, Kept};
+use client::exit::Exit;
+use client::output::counted;
+
+/// Skipped rows that the answer names at most.
+const SKIPPED_NAMED_MAX: usize = 10;
+
+/// What became of the rows; of a dry run, what would.
+#[derive(Debug, Default)]
+pub(super) struct Counts {
+    rows: AtomicU64,
+    restored: AtomicU64,
+    /// Of those, the ones where the item of an older row or a tombstone stood.
+    replaced: AtomicU64,
+    kept: AtomicU64,
+    /// Of those, the ones where an item stands that somebody wrote or changed.
+    written: AtomicU64,
+    skipped: AtomicU64,
+    /// Rows of a migration's tombstones, which are no items.
+    tombstones: AtomicU64,
+    /// Event ids of the first ones that were skipped, and why.
+    skipped_rows: Mutex<Vec<(String, String)>>,
+}
+
+impl Counts {
+    /// How many rows were selected up to now.
+    pub(super) fn rows(&self) -> u64 {
+        self.rows.load(Ordering::Relaxed)
+    }
+
+    /// Counts a row that was selected.
+    pub(super) fn selected(&self) {
+        add_one(&self.rows);
+    }
+
+    /// Counts a row of a tombstone.
+    pub(super) fn tombstone(&self) {
+        add_one(&self.tombstones);
+    }
+
+    /// Counts what became of a row.
+    pub(super) fn add(&self, event_id: &str, fate: Fate) {
+        match fate {
+            Fate::Restored { replaces } => {
+                add_one(&self.restored);
+                if replaces {
+                    add_one(&self.replaced);
+                }
+            }
+            Fate::Kept(kept) => {
+                add_one(&self.kept);
+                if kept == Kept::Written {
+                    add_one(&self.written);
+                }
+            }
+            Fate::Skipped(reason) => {
+                add_one(&self.skipped);
+                let mut rows = self.skipped_rows.lock().unwrap_or_else(PoisonError::into_inner);
+                if rows.len() < SKIPPED_NAMED_MAX {
+                    rows.push((event_id.to_owned(), reason));
+                }
+            }
+        }
+    }
+
+    /// The answer, and the exit code. A dry run has restored nothing, and says what it would.
+    pub(super) fn tell(&self, table: &str, dry_run: bool) -> (String, Exit) {
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let rows = self.skipped_rows.lock().unwrap_or_else(PoisonError::into_inner);
+        let rows =
+            rows.iter().map(|(event_id, reason)| json!({"event_id": event_id, "reason": reason}));
+        let restored = count(&self.restored);
+        let mut answer = json!({
+            "table": table,
+            "dry_run": dry_run,
+            "rows": self.rows(),
+            "restored": if dry_run { 0 } else { restored },
+            "replaced": if dry_run { 0 } else { count(&self.replaced) },
+            "kept_as_they_are": count(&self.kept),
+            "written_by_others": count(&self.written),
+            "skipped": count(&self.skipped),
+            "tombstones": count(&self.tombstones),
+            "skipped_rows": rows.collect::<Vec<_>>(),
+        });
+        if let (true, Some(answer)) = (dry_run, answer.as_object_mut()) {
+            answer.insert("would_restore".to_owned(), json!(restored));
+            answer.insert("would_replace".to_owned(), json!(count(&self.replaced)));
+        }
+        let code = match (self.rows(), count(&self.skipped)) {
+            (0, _) => Exit::Failed,
+            (_, 0) => Exit::Done,
+            _ => Exit::Differences,
+        };
+        (answer.to_string(), code)
+    }
+
+    /// What a dry run has found, for a person.
+    pub(super) fn foretold(&self, table: &str) -> String {
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let rows = |number: u64| counted(number, "row", "rows");
+        let mut said = format!(
+            "{}: {} would be put into `{table}`",
+            rows(self.rows()),
+            counted(count(&self.restored), "item", "items")
+        );
+        let replaced = count(&self.replaced);
+        if replaced > 0 {
+            said.push_str(&format!(", {replaced} in place of an older row's item or a tombstone"));
+        }
+        let written = count(&self.written);
+        for (number, why) in [
+            (count(&self.kept) - written, "not put, as the item of the same or a newer row stays"),
+            (written, "not put, as somebody wrote or changed the item there"),
+            (count(&self.skipped), "skipped, as `skipped_rows` says"),
+            (count(&self.tombstones), "no item but the tombstone of a migration"),
+        ] {
+            if number > 0 {
+                said.push_str(&format!("; {} {why}", rows(number)));
+            }
+        }
+        said.push_str("; nothing was written");
+        said
+    }
+}
+
+fn add_one(counter: &AtomicU64) {
+    counter.fetch_add(1, Ordering::Relaxed);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_dry_run_says_what_a_restore_would_do() {
+        let put = |replaces| Fate::Restored { replaces };
+        let skipped = || Fate::Skipped("too large".to_owned());
+        for (fates, expected) in [
+            (vec![], "0 rows: 0 items would be put into `t`; nothing was written"),
+            (vec![put(false)], "1 row: 1 item would be put into `t`; nothing was written"),
+            (
+                vec![put(true), put(false), Fate::Kept(Kept::Newer)],
+                "3 rows: 2 items would be put into `t`, 1 in place of an older row's item or a tombstone; 1 row not put, as the item of the same or a newer row stays; nothing was written",
+            ),
+            (
+                vec![Fate::Kept(Kept::Written), Fate::Kept(Kept::Written), skipped()],
+                "3 rows: 0 items would be put into `t`; 2 rows not put, as somebody wrote or changed the item there; 1 row skipped, as `skipped_rows` says; nothing was written",
+            ),
+        ] {
+            let counts = Counts::default();
+            for fate in fates {
+                counts.selected();
+                counts.add("e", fate);
+            }
+            assert_eq!(counts.foretold("t"), expected);
+        }
+    }
+}

@@ -1,0 +1,252 @@
+//! Whether archived items are the same items in the table that they are put into.
+//!
+//! A table with another key would make one item of several, or take none of them. That is found before
+//! anything is written; what a single row lacks is told of that row.
+
+use aws_sdk_dynamodb::Client;
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+use model::{KeyAttributeType, json};
+
+use super::super::cell::{Cell, Row, rows_of};
+use super::super::reading::Reading;
+use super::super::source::{Part, Source};
+use super::{Target, part_key};
+use client::table_description::key_attributes;
+
+/// The attributes of a key with their types, the partition key first.
+type Key = [(String, KeyAttributeType)];
+
+/// Checks the key of another table than the archived one: against that of the archived one, or, where
+/// that is gone or was made anew since, against the items in the parts that are wanted.
+///
+/// # Errors
+/// Both keys, and what to do instead.
+pub(super) async fn check(
+    target: &Target,
+    source: &Source,
+    wanted: &[Part],
+    is_whole: bool,
+) -> Result<(), String> {
+    let Target { client, table, archived, .. } = target;
+    if table == archived {
+        return Ok(());
+    }
+    let into = key_attributes(client, table).await?;
+    let of = format!("its key is {}", words(&into));
+    let wrong = match key_attributes(client, archived).await {
+        Ok(key) if is_same(&key, &into) => return Ok(()),
+        Ok(key) => {
+            let made_ms = made_at(client, archived).await;
+            let before = match made_ms {
+                Some(made_ms) => from_before(&into, source, wanted, made_ms).await?,
+                None => Before::None,
+            };
+            let other = format!("{of}, and that of `{archived}` is {}", words(&key));
+            match before {
+                Before::All => match part_key::joined(source, wanted, &into, is_whole).await? {
+                    Some(why) => format!("{of}, and {why}"),
+                    None => return Ok(()),
+                },
+                Before::UpTo(condition) => format!(
+                    "{other}: what was deleted since `{archived}` was made has another key; leave it out with --where \"{condition}\""
+                ),
+                Before::None => other,
+            }
+        }
+        Err(_) if has_item_with(&into, source, wanted, |_| true).await? != Some(false) => {
+            match part_key::joined(source, wanted, &into, is_whole).await? {
+                Some(why) => format!("{of}, and {why}"),
+                None => return Ok(()),
+            }
+        }
+        Err(_) => format!("{of}, and no wanted archived item of `{archived}` has such a key"),
+    };
+    Err(format!(
+        "cannot restore into table `{table}`: {wrong}; nothing was written. Restore into a table with the key that the items had, and give them another one with a migration (`weir migrate`)"
+    ))
+}
+
+/// Which of the wanted items are from before a table was made.
+enum Before {
+    /// All that have the key.
+    All,
+    /// Those that a condition takes; of the others several may become one.
+    UpTo(String),
+    /// None that has the key.
+    None,
+}
+
+/// What is wanted of the table that had the archived one's name before: its key says nothing of that.
+/// Of what is archived no more is read than up to the day on which the table was made.
+async fn from_before(
+    key: &Key,
+    source: &Source,
+    wanted: &[Part],
+    made_ms: i64,
+) -> Result<Before, String> {
+    let made = Timestamp::from_millisecond(made_ms).unwrap_or(Timestamp::MAX);
+    let day = made.to_zoned(TimeZone::UTC).date().to_string();
+    let older: Vec<Part> = wanted.iter().filter(|part| part.date <= day).cloned().collect();
+    if has_item_with(key, source, &older, |row| is_before(row, made_ms)).await? != Some(true) {
+        return Ok(Before::None);
+    }
+    if older.len() < wanted.len() {
+        return Ok(Before::UpTo(format!("dt <= '{day}'")));
+    }
+    let same: Vec<Part> = older.into_iter().filter(|part| part.date == day).collect();
+    let newer = has_item_with(key, source, &same, |row| !is_before(row, made_ms)).await?;
+    Ok(match newer {
+        Some(true) => Before::UpTo(format!("dt < '{day}'")),
+        _ => Before::All,
+    })
+}
+
+/// Whether both tell the same items apart, whichever attribute is the partition key.
+fn is_same(one: &Key, other: &Key) -> bool {
+    one.len() == other.len() && one.iter().all(|attribute| other.contains(attribute))
+}
+
+fn words(key: &Key) -> String {
+    let words = key.iter().map(|(name, key_type)| format!("`{name}` ({})", key_type.descriptor()));
+    words.collect::<Vec<_>>().join(" and ")
+}
+
+/// When a table was made, in milliseconds of its store; `None` where that is not known.
+async fn made_at(client: &Client, table: &str) -> Option<i64> {
+    let described = client.describe_table().table_name(table).send().await.ok()?.table?;
+    // Times of deletes have whole seconds.
+    Some(described.creation_date_time?.secs().saturating_mul(1_000))
+}
+
+/// Whether a row is of a delete before a time.
+fn is_before(row: &Row, millis: i64) -> bool {
+    matches!(row.get("_deleted_at"), Cell::Time(at) if *at < millis)
+}
+
+/// Whether one of the items that are meant has such a key; `None` if there is no such item at all. The
+/// first one ends it, so only what is refused is read as a whole.
+async fn has_item_with(
+    key: &Key,
+    source: &Source,
+    parts: &[Part],
+    is_meant: impl Fn(&Row) -> bool,
+) -> Result<Option<bool>, String> {
+    let mut reading = Reading::newest_first(source, parts.to_vec());
+    let mut found = None;
+    while let Some((part, batches)) = reading.next(Some(&["_item", "_deleted_at"])).await? {
+        for batch in batches {
+            let batch = batch.map_err(|error| part.failed(error))?;
+            let rows = rows_of(&batch).map_err(|reason| part.failed(reason))?;
+            for row in rows.iter().filter(|row| is_meant(row)) {
+                let item = json::item_from_str(row.text("_item"));
+                let item = item.map_err(|error| part.failed(format!("`_item`: {error}")))?;
+                if part_key::has(&item, key) {
+                    return Ok(Some(true));
+                }
+                found = Some(false);
+            }
+        }
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::tests::{movies_by_year, run};
+    use super::*;
+    use testing::store::TestStore;
+
+    /// With the archived table, and without it, as it is after a migration.
+    #[tokio::test]
+    async fn a_table_with_another_key_is_refused_before_anything_is_written() {
+        let folder = super::super::super::tests::archive();
+        let source = Source::Folder(folder.path().to_owned());
+        let store = movies_by_year().await;
+        store.table("by_p").await;
+        store.table_of("by_text", "title", "year").await;
+        for is_gone in [false, true] {
+            if is_gone {
+                store.client.delete_table().table_name("movies").send().await.unwrap();
+            }
+            for (table, key) in [
+                ("by_p", "its key is `p` (S)"),
+                ("by_text", "its key is `title` (S) and `year` (S)"),
+            ] {
+                let other = if is_gone {
+                    "no wanted archived item of `movies` has such a key"
+                } else {
+                    "that of `movies` is `title` (S) and `year` (N)"
+                };
+                for flags in [&["--into", table][..], &["--into", table, "--dry-run"]] {
+                    let refused = run(&source, &store, flags).await.unwrap_err();
+                    let expected =
+                        format!("cannot restore into table `{table}`: {key}, and {other}; nothing");
+                    assert!(refused.starts_with(&expected), "{refused}");
+                }
+                let scanned = store.client.scan().table_name(table).send().await.unwrap();
+                assert_eq!(scanned.count(), 0);
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_table_with_the_same_key_takes_the_items() {
+        let folder = super::super::super::tests::archive();
+        let source = Source::Folder(folder.path().to_owned());
+        for is_gone in [false, true] {
+            let store = movies_by_year().await;
+            super::super::tests::table_by_year(&store, "films").await;
+            if is_gone {
+                store.client.delete_table().table_name("movies").send().await.unwrap();
+            }
+            let answer = run(&source, &store, &["--into", "films"]).await.unwrap();
+            assert_eq!(answer["restored"], json!(3), "{answer}");
+        }
+    }
+
+    /// The archive has items of both keys, those of the first table in older parts.
+    #[tokio::test]
+    async fn items_from_before_the_table_was_made_anew_go_into_a_table_with_their_key() {
+        let folder = super::super::super::tests::archive();
+        let source = Source::Folder(folder.path().to_owned());
+        let newer = r#"{"p":{"S":"A"}}"#.to_owned();
+        super::super::super::tests::write_items(folder.path(), "z.parquet", &[(90, newer)]);
+        let store = TestStore::open().await;
+        store.table("movies").await;
+        store.table_of("by_text", "title", "year").await;
+        super::super::tests::table_by_year(&store, "movies_old").await;
+        let answer = run(&source, &store, &["--into", "movies_old"]).await.unwrap();
+        assert_eq!((&answer["restored"], &answer["skipped"]), (&json!(3), &json!(1)), "{answer}");
+        let refused = run(&source, &store, &["--into", "by_text"]).await.unwrap_err();
+        assert!(refused.contains("and that of `movies` is `p` (S); nothing was"), "{refused}");
+        // What is deleted from now on has the key of today's table, whatever attributes it has beside.
+        let days = folder.path().join("bucket/archive/table=movies");
+        std::fs::create_dir_all(days.join("dt=9000-01-01")).unwrap();
+        let part = days.join("dt=1970-01-01/part-1.parquet");
+        std::fs::copy(part, days.join("dt=9000-01-01/part-9.parquet")).unwrap();
+        let refused = run(&source, &store, &["--into", "movies_old"]).await.unwrap_err();
+        assert!(refused.contains("leave it out with --where \"dt <= '"), "{refused}");
+        let old = ["--into", "movies_old", "--dt", "1970-01-01"];
+        assert_eq!(run(&source, &store, &old).await.unwrap()["skipped"], json!(1));
+    }
+
+    /// The damaged part is of a later day.
+    #[tokio::test]
+    async fn parts_that_are_not_wanted_are_not_read() {
+        let folder = super::super::super::tests::archive();
+        let day = folder.path().join("bucket/archive/table=movies/dt=1970-01-02");
+        std::fs::create_dir_all(&day).unwrap();
+        std::fs::write(day.join("z.parquet"), "?").unwrap();
+        let source = Source::Folder(folder.path().to_owned());
+        let store = movies_by_year().await;
+        super::super::tests::table_by_year(&store, "films").await;
+        store.client.delete_table().table_name("movies").send().await.unwrap();
+        let flags = ["--into", "films", "--dt", "1970-01-01"];
+        let answer = run(&source, &store, &flags).await.unwrap();
+        assert_eq!(answer["restored"], json!(3), "{answer}");
+        assert!(run(&source, &store, &flags[..2]).await.unwrap_err().contains("z.parquet"));
+    }
+}

@@ -1,0 +1,288 @@
+//! Whether archived items that were two stay two in a table with another key than theirs, where the
+//! table that they were deleted from does not say any more which that was.
+//!
+//! A part of the archive has the columns of the key attributes first, in the order of their names, and
+//! does not say how many these are: the second column may be a declared one. It is not of the key where
+//! an item lacks its attribute. What an item lacks of the other table's key is told of its row alone.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use futures::future::try_join_all;
+use model::{Item, KeyAttributeType, json};
+use parquet::arrow::arrow_reader::ArrowReaderMetadata;
+use rules::archive::{ColumnType, SYSTEM_COLUMNS, is_discovered};
+
+use super::super::cell::rows_of;
+use super::super::reading::{READS_AT_ONCE, while_parts_change};
+use super::super::schema::told_columns;
+use super::super::source::{Part, Source};
+
+/// The key that items are to have, the partition key first.
+type Key = [(String, KeyAttributeType)];
+
+/// The attributes of the key of the items in a part, as far as it tells them.
+#[derive(Debug, PartialEq, Eq)]
+struct PartKey {
+    first: String,
+    /// One that may be of the key.
+    second: Option<String>,
+}
+
+impl PartKey {
+    /// None if the part does not tell it.
+    fn of(footer: &ArrowReaderMetadata) -> Option<Self> {
+        let told = told_columns(footer);
+        let mut columns = footer.schema().fields().iter().map(|field| field.name().as_str());
+        let (first, second) = (columns.next()?, columns.next());
+        Self::of_columns(first, second, &told)
+    }
+
+    /// The same of the first two columns, with the path and the type of each column that has them.
+    fn of_columns(
+        first: &str,
+        second: Option<&str>,
+        told: &BTreeMap<String, (String, String)>,
+    ) -> Option<Self> {
+        let (first, _) = told.get(first)?;
+        let may_be_of_key = |name: &&str| !SYSTEM_COLUMNS.iter().any(|(system, _)| system == name);
+        let second = second.filter(may_be_of_key).and_then(|name| {
+            let (path, column_type) = told.get(name)?;
+            let is_found = ColumnType::from_text(column_type)
+                .is_some_and(|column_type| is_discovered(name, path, column_type));
+            (path > first && !is_found).then(|| path.clone())
+        });
+        Some(Self { first: first.clone(), second })
+    }
+
+    /// Whether items with such a key are as many with another one: all of it is in that.
+    fn is_within(&self, key: &Key) -> bool {
+        let has = |wanted: &String| key.iter().any(|(name, _)| name == wanted);
+        has(&self.first) && self.second.as_ref().is_none_or(has)
+    }
+
+    /// Whether they are certainly not: a part of it is not in that.
+    fn is_without(&self, key: &Key) -> bool {
+        !key.iter().any(|(name, _)| *name == self.first)
+    }
+}
+
+/// Why some of the items in the parts that are wanted may become one under another key; none if each
+/// stays one. `is_whole` if somebody says that the key has all attributes that the items' own had.
+///
+/// # Errors
+/// A part that cannot be read.
+pub(super) async fn joined(
+    source: &Source,
+    wanted: &[Part],
+    key: &Key,
+    is_whole: bool,
+) -> Result<Option<String>, String> {
+    let Some(table) = wanted.first().map(|part| part.table.as_str()) else { return Ok(None) };
+    let days: BTreeSet<&str> = wanted.iter().map(|part| part.date.as_str()).collect();
+    let list = async || {
+        let mut parts = source.parts(Some(table), None).await?;
+        parts.retain(|part| days.contains(part.date.as_str()));
+        Ok(parts)
+    };
+    while_parts_change(list, async |parts: &[Part]| joined_in(source, parts, key, is_whole).await)
+        .await
+}
+
+async fn joined_in(
+    source: &Source,
+    parts: &[Part],
+    key: &Key,
+    is_whole: bool,
+) -> Result<Option<String>, String> {
+    for some in parts.chunks(READS_AT_ONCE) {
+        let footers = try_join_all(some.iter().map(|part| source.footer(part))).await?;
+        for (part, footer) in some.iter().zip(footers) {
+            let Some(of_part) = PartKey::of(&footer).filter(|of_part| !of_part.is_within(key))
+            else {
+                continue;
+            };
+            if is_whole && !of_part.is_without(key) {
+                continue;
+            }
+            if are_joined(source, part, &of_part, key).await? {
+                return Ok(Some(told(&of_part, key)));
+            }
+        }
+    }
+    Ok(None)
+}
+
+/// Whether items of a part have the other key, and nothing says that it is all of their own.
+async fn are_joined(
+    source: &Source,
+    part: &Part,
+    of_part: &PartKey,
+    key: &Key,
+) -> Result<bool, String> {
+    let content = source.content(part).await?;
+    let batches = content.rows(Some(&["_item"])).map_err(|error| part.failed(error))?;
+    let mut has_key = false;
+    for batch in batches {
+        let batch = batch.map_err(|error| part.failed(error))?;
+        for row in rows_of(&batch).map_err(|reason| part.failed(reason))? {
+            let item = json::item_from_str(row.text("_item"));
+            let item = item.map_err(|error| part.failed(format!("`_item`: {error}")))?;
+            has_key |= has(&item, key);
+            let second = of_part.second.as_ref();
+            if !of_part.is_without(key) && second.is_some_and(|name| !item.contains_key(name)) {
+                return Ok(false);
+            }
+            if of_part.is_without(key) && has_key {
+                return Ok(true);
+            }
+        }
+    }
+    Ok(has_key)
+}
+
+/// Whether an item has the attributes of a key with their types.
+pub(super) fn has(item: &Item, key: &Key) -> bool {
+    key.iter().all(|(name, key_type)| {
+        item.get(name).map(|value| value.attribute_type()) == Some(key_type.attribute_type())
+    })
+}
+
+fn told(PartKey { first, second }: &PartKey, key: &Key) -> String {
+    let second = second.as_deref().unwrap_or_default();
+    match key.iter().any(|(name, _)| name == first) {
+        false => {
+            format!("`{first}`, which is not in it, was in the key of archived items that have it")
+        }
+        true => format!(
+            "the archive does not say whether `{second}` was in the key of its items as well: those that differ in that alone would become one. If it was not, say --whole-key"
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, File};
+    use std::path::Path;
+    use std::sync::Arc;
+
+    use arrow_array::{ArrayRef, Int64Array, RecordBatch, StringArray};
+    use aws_sdk_dynamodb::types::{
+        AttributeDefinition, BillingMode, KeySchemaElement, KeyType, ScalarAttributeType,
+    };
+    use parquet::arrow::ArrowWriter;
+    use parquet::file::metadata::KeyValue;
+    use parquet::file::properties::WriterProperties;
+    use serde_json::json;
+
+    use super::super::super::tests::archive;
+    use super::super::tests::run;
+    use super::*;
+    use testing::store::TestStore;
+
+    /// An archive with the columns `title` and `year`, and one item that has only the first one.
+    fn archive_without_year() -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        let day = folder.path().join("bucket/archive/table=movies/dt=1970-01-01");
+        fs::create_dir_all(&day).unwrap();
+        write_item(&day.join("part-1.parquet"), r#"{"title":{"S":"A"}}"#);
+        folder
+    }
+
+    fn write_item(file: &Path, item: &str) {
+        let text = |text: &str| -> ArrayRef { Arc::new(StringArray::from(vec![text.to_owned()])) };
+        let years: ArrayRef = Arc::new(Int64Array::from(vec![None]));
+        let columns = [
+            ("title", text("A")),
+            ("year", years),
+            ("_item", text(item)),
+            ("_event_id", text("e1")),
+            ("_sequence_number", text(&format!("{:040}", 1))),
+        ];
+        let batch = RecordBatch::try_from_iter(columns).unwrap();
+        let told =
+            r#"{"title":{"path":"title","type":"string"},"year":{"path":"year","type":"bigint"}}"#;
+        let told = KeyValue::new("weir.columns".to_owned(), told.to_owned());
+        let properties = WriterProperties::builder().set_key_value_metadata(Some(vec![told]));
+        let file = File::create(file).unwrap();
+        let mut writer =
+            ArrowWriter::try_new(file, batch.schema(), Some(properties.build())).unwrap();
+        writer.write(&batch).unwrap();
+        writer.close().unwrap();
+    }
+
+    async fn table_by(store: &TestStore, key: &str, key_type: ScalarAttributeType) {
+        let attribute = AttributeDefinition::builder().attribute_name(key);
+        let element = KeySchemaElement::builder().attribute_name(key).key_type(KeyType::Hash);
+        let request = store.client.create_table().table_name(format!("by_{key}"));
+        let request = request
+            .attribute_definitions(attribute.attribute_type(key_type).build().unwrap())
+            .key_schema(element.build().unwrap())
+            .billing_mode(BillingMode::PayPerRequest);
+        request.send().await.unwrap();
+    }
+
+    /// Goal: where the archived table is gone, a key that is a part of the old one does not make one item
+    /// of several.
+    #[tokio::test]
+    async fn a_part_of_the_old_key_is_refused_where_the_archived_table_is_gone() {
+        let folder = archive();
+        let source = Source::Folder(folder.path().to_owned());
+        let store = TestStore::open().await;
+        table_by(&store, "title", ScalarAttributeType::S).await;
+        table_by(&store, "year", ScalarAttributeType::N).await;
+        for (into, words) in [
+            ("by_title", "does not say whether `year` was in the key of its items as well"),
+            ("by_year", "`title`, which is not in it, was in the key of archived items"),
+        ] {
+            for flags in [&["--into", into][..], &["--into", into, "--dry-run"]] {
+                let refused = run(&source, &store, flags).await.unwrap_err();
+                assert!(refused.contains(words) && refused.contains("nothing was"), "{refused}");
+            }
+            let scanned = store.client.scan().table_name(into).send().await.unwrap();
+            assert_eq!(scanned.count(), 0);
+        }
+        // Whoever knows it says so, but not against what the archive says.
+        let refused = run(&source, &store, &["--into", "by_year", "--whole-key"]).await;
+        assert!(refused.unwrap_err().contains("`title`, which is not in it"));
+        let answer = run(&source, &store, &["--into", "by_title", "--whole-key"]).await.unwrap();
+        assert_eq!(answer["restored"], json!(3), "{answer}");
+    }
+
+    #[tokio::test]
+    async fn what_an_item_lacks_is_not_of_its_key() {
+        let folder = archive_without_year();
+        let source = Source::Folder(folder.path().to_owned());
+        let store = TestStore::open().await;
+        table_by(&store, "title", ScalarAttributeType::S).await;
+        let answer = run(&source, &store, &["--into", "by_title"]).await.unwrap();
+        assert_eq!(answer["restored"], json!(1), "{answer}");
+    }
+
+    #[test]
+    fn the_key_is_among_the_first_two_columns() {
+        let told = [
+            ("title", ("title", "string")),
+            ("year", ("year", "bigint")),
+            ("rating", ("info.rating", "decimal(4,1)")),
+            ("price_n", ("price", "decimal(38,10)")),
+        ];
+        let told =
+            told.map(|(name, (path, of))| (name.to_owned(), (path.to_owned(), of.to_owned())));
+        let told = BTreeMap::from(told);
+        for (first, second, expected) in [
+            ("title", Some("year"), Some(("title", Some("year")))),
+            // Keys stand in the order of their names, and nothing that was discovered is one.
+            ("year", Some("rating"), Some(("year", None))),
+            ("title", Some("price_n"), Some(("title", None))),
+            ("title", Some("_item"), Some(("title", None))),
+            ("title", None, Some(("title", None))),
+            ("_item", Some("_event_id"), None),
+        ] {
+            let expected = expected.map(|(first, second)| PartKey {
+                first: first.to_owned(),
+                second: second.map(str::to_owned),
+            });
+            assert_eq!(PartKey::of_columns(first, second, &told), expected, "{first} {second:?}");
+        }
+    }
+}

@@ -1,0 +1,498 @@
+//! Where the archive's parts are: a folder of files, or a bucket behind an S3 endpoint.
+//!
+//! It finds parts and opens them, one at a time. What is in the rows is not looked at.
+
+use std::fs::{self, File};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use parquet::arrow::ProjectionMask;
+use parquet::arrow::arrow_reader::{
+    ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader,
+    ParquetRecordBatchReaderBuilder,
+};
+use parquet::errors::ParquetError;
+use parquet::file::metadata::ParquetMetaDataReader;
+use parquet::file::reader::ChunkReader;
+use rules::archive::restored::archive_name;
+
+use super::paging::{self, COMPACTED, ObjectPage};
+use client::endpoint::is_on_aws;
+use client::sdk_error::{error_text, is_not_found};
+
+/// Rows that are decoded at a time: items have at most 400 KB, so at most some 50 MB.
+const BATCH_ROWS: usize = 128;
+/// An object that is larger is not read into memory. Parts that a function wrote are below 6 MB,
+/// the most that Lambda delivers in one batch.
+const OBJECT_BYTES_MAX: u64 = 256 << 20;
+/// What is read first of an object's end; holds the footer of any part that the function writes.
+const FOOTER_BYTES: u64 = 64 << 10;
+/// A footer that needs more reads than this is broken: the second read knows the exact size.
+const FOOTER_READS_MAX: usize = 3;
+/// Folders deeper than this are not part of an archive's layout.
+const DEPTH_MAX: usize = 32;
+
+/// The archive.
+#[derive(Debug)]
+pub(super) enum Source {
+    /// All Parquet files below a folder.
+    Folder(PathBuf),
+    /// Objects under a prefix.
+    Bucket {
+        /// Speaks to the endpoint.
+        client: Box<aws_sdk_s3::Client>,
+        /// The bucket.
+        bucket: String,
+        /// What the objects' keys begin with, such as `archive/`.
+        prefix: String,
+        /// The folder in which the objects are files, if it is on this machine.
+        folder: Option<PathBuf>,
+        /// Where the bucket and the tables are whose functions archive into it.
+        home: Home,
+    },
+}
+
+/// Which tables may have their archive in a bucket.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Home {
+    /// The S3 endpoint.
+    pub(super) s3: String,
+    /// The store of the `weir up` that it is of, if one of this folder is running.
+    pub(super) store: Option<String>,
+}
+
+impl Home {
+    /// Whether it certainly is where the functions of a store archive to. Names of buckets are
+    /// unique on AWS alone: each `weir up` has one of the same name.
+    fn is_of_store(&self, url: &str) -> bool {
+        let url = url.trim_end_matches('/');
+        self.store.as_deref().is_some_and(|store| store.trim_end_matches('/') == url)
+            || (is_on_aws(&self.s3) && is_on_aws(url))
+    }
+}
+
+/// One Parquet object of the archive.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Part {
+    /// From `table=`.
+    pub(super) table: String,
+    /// From `dt=`: the UTC day of the deletes.
+    pub(super) date: String,
+    /// The object's key, or the file's path.
+    pub(super) name: String,
+    /// Size.
+    pub(super) bytes: u64,
+}
+
+impl Part {
+    /// The part that a name says; `None` if the name is not `…table=T/dt=D/….parquet`.
+    fn from_name(name: &str, bytes: u64) -> Option<Self> {
+        let mut backwards = name.rsplit('/');
+        let is_parquet = Path::new(backwards.next()?).extension()? == "parquet";
+        let date = backwards.next()?.strip_prefix("dt=")?.to_owned();
+        let table = backwards.next()?.strip_prefix("table=")?.to_owned();
+        is_parquet.then(|| Self { table, date, name: name.to_owned(), bytes })
+    }
+
+    /// Whether compaction made it of others.
+    pub(super) fn is_compacted(&self) -> bool {
+        self.name.rsplit('/').next().is_some_and(|file| file.starts_with(COMPACTED))
+    }
+
+    /// What the names of all objects of its archive begin with.
+    fn prefix(&self) -> &str {
+        // Table, day and file, as `from_name` has found them.
+        let place = self.name.rmatch_indices('/').nth(2).map_or(0, |(slash, _)| slash + 1);
+        self.name.get(..place).unwrap_or_default()
+    }
+
+    /// The place of its rows in time, among those of a table: the stream and the minute in its name,
+    /// whatever kind of object it is.
+    fn time(&self) -> (&str, &str) {
+        let file = self.name.rsplit('/').next().unwrap_or_default();
+        let time = file.split_once('-').map_or(file, |(_, time)| time);
+        (&self.date, time)
+    }
+
+    /// Parts of one table, the newest first.
+    pub(super) fn newest_first(mut parts: Vec<Self>) -> Vec<Self> {
+        parts.sort_by(|a, b| b.time().cmp(&a.time()).then_with(|| b.cmp(a)));
+        parts
+    }
+
+    /// That it cannot be read, and why.
+    pub(super) fn failed(&self, reason: impl std::fmt::Display) -> String {
+        format!("cannot read part `{}`: {reason}", self.name)
+    }
+}
+
+/// The bytes of a part, whose rows can be read several times.
+#[derive(Debug)]
+pub(super) enum Content {
+    /// A file, which stays readable when it is removed.
+    File(File),
+    /// An object.
+    Object(Bytes),
+}
+
+impl Content {
+    /// The rows: all columns, or only those of `columns` that there are.
+    ///
+    /// # Errors
+    /// When it is not Parquet.
+    pub(super) fn rows(
+        &self,
+        columns: Option<&[&str]>,
+    ) -> Result<ParquetRecordBatchReader, ParquetError> {
+        match self {
+            Self::File(file) => batches(file.try_clone()?, columns),
+            Self::Object(bytes) => batches(bytes.clone(), columns),
+        }
+    }
+
+    /// The event ids of rows that were erased from the part (`weir.erased`, docs/formats/archive.md).
+    ///
+    /// # Errors
+    /// When it is not Parquet, or that is no list.
+    pub(super) fn erased(&self) -> Result<Vec<String>, ParquetError> {
+        let footer = match self {
+            Self::File(file) => ArrowReaderMetadata::load(file, ArrowReaderOptions::new())?,
+            Self::Object(bytes) => ArrowReaderMetadata::load(bytes, ArrowReaderOptions::new())?,
+        };
+        let entries = footer.metadata().file_metadata().key_value_metadata();
+        let erased = entries.into_iter().flatten().find(|entry| entry.key == "weir.erased");
+        match erased.and_then(|entry| entry.value.as_deref()) {
+            Some(ids) => {
+                serde_json::from_str(ids).map_err(|error| ParquetError::General(error.to_string()))
+            }
+            None => Ok(Vec::new()),
+        }
+    }
+}
+
+impl Source {
+    /// Where the archive is, in words and as a reader such as DuckDB wants it.
+    pub(super) fn location(&self) -> String {
+        match self {
+            Self::Folder(folder) => folder.display().to_string(),
+            Self::Bucket { bucket, prefix, .. } => {
+                format!("s3://{bucket}/{}", prefix.trim_end_matches('/'))
+            }
+        }
+    }
+
+    /// The name of the archive that a part is of, as the function that writes it knows it. A folder
+    /// may be a copy of any.
+    pub(super) fn archive_of(&self, part: &Part) -> Option<String> {
+        match self {
+            Self::Folder(_) => None,
+            Self::Bucket { bucket, .. } => Some(archive_name(bucket, part.prefix())),
+        }
+    }
+
+    /// Whether it is on AWS.
+    pub(super) fn is_on_aws(&self) -> bool {
+        matches!(self, Self::Bucket { home, .. } if is_on_aws(&home.s3))
+    }
+
+    /// Whether it certainly is where the functions of a store archive to.
+    pub(super) fn is_of_store(&self, url: &str) -> bool {
+        matches!(self, Self::Bucket { home, .. } if home.is_of_store(url))
+    }
+
+    /// Where a reader finds the files that is started on this machine, such as DuckDB: an S3 endpoint
+    /// of this machine is none to it. From the root, as nobody knows where it will be started.
+    pub(super) fn files(&self) -> String {
+        match self {
+            Self::Bucket { folder: Some(folder), prefix, .. } => {
+                let folder = folder.join(prefix.trim_end_matches('/'));
+                std::path::absolute(&folder).unwrap_or(folder).display().to_string()
+            }
+            _ => self.location(),
+        }
+    }
+
+    /// All parts, or those of one table, or of one day; by table, day and name.
+    ///
+    /// # Errors
+    /// What cannot be listed.
+    pub(super) async fn parts(
+        &self,
+        table: Option<&str>,
+        date: Option<&str>,
+    ) -> Result<Vec<Part>, String> {
+        let mut parts = match self {
+            Self::Folder(folder) => {
+                let mut parts = Vec::new();
+                find_files(folder, DEPTH_MAX, &mut parts)?;
+                parts
+            }
+            Self::Bucket { client, bucket, prefix, home, .. } => {
+                match list(client, bucket, prefix).await? {
+                    Some(parts) => parts,
+                    // An account's other buckets are nobody's business.
+                    None if is_on_aws(&home.s3) => {
+                        return Err(format!("there is no bucket `{bucket}` at {}", home.s3));
+                    }
+                    None => return Err(no_bucket(client, bucket).await),
+                }
+            }
+        };
+        parts.retain(|part| {
+            table.is_none_or(|table| part.table == table)
+                && date.is_none_or(|date| part.date == date)
+        });
+        parts.sort();
+        Ok(parts)
+    }
+
+    /// A part's footer: schema, number of rows, statistics.
+    ///
+    /// # Errors
+    /// When the part is gone or is not Parquet.
+    pub(super) async fn footer(&self, part: &Part) -> Result<ArrowReaderMetadata, String> {
+        let options = ArrowReaderOptions::new();
+        if let Self::Folder(_) = self {
+            let file = File::open(&part.name).map_err(|error| part.failed(error))?;
+            return ArrowReaderMetadata::load(&file, options).map_err(|error| part.failed(error));
+        }
+        let mut wanted = FOOTER_BYTES;
+        for _ in 0..FOOTER_READS_MAX {
+            let from = part.bytes.saturating_sub(wanted);
+            let end = self.object(part, from..part.bytes).await?;
+            let mut reader = ParquetMetaDataReader::new();
+            match reader.try_parse_sized(&end, part.bytes) {
+                Ok(()) => {
+                    let metadata = reader.finish().map_err(|error| part.failed(error))?;
+                    return ArrowReaderMetadata::try_new(Arc::new(metadata), options)
+                        .map_err(|error| part.failed(error));
+                }
+                Err(ParquetError::NeedMoreData(more)) => {
+                    wanted = u64::try_from(more).unwrap_or(u64::MAX);
+                }
+                Err(error) => return Err(part.failed(error)),
+            }
+        }
+        Err(part.failed("its footer does not end"))
+    }
+
+    /// Opens a part: all columns, or only those of `columns` that it has.
+    ///
+    /// # Errors
+    /// When the part is gone, is not Parquet, or is too large to be read into memory.
+    pub(super) async fn open(
+        &self,
+        part: &Part,
+        columns: Option<&[&str]>,
+    ) -> Result<ParquetRecordBatchReader, String> {
+        let content = self.content(part).await?;
+        content.rows(columns).map_err(|error| part.failed(error))
+    }
+
+    /// The bytes of a part.
+    ///
+    /// # Errors
+    /// When the part is gone, or is too large to be read into memory.
+    pub(super) async fn content(&self, part: &Part) -> Result<Content, String> {
+        match self {
+            Self::Folder(_) => {
+                File::open(&part.name).map(Content::File).map_err(|error| part.failed(error))
+            }
+            Self::Bucket { .. } if part.bytes > OBJECT_BYTES_MAX => Err(part.failed(format!(
+                "it has {} bytes, and at most {OBJECT_BYTES_MAX} are read over S3; read the files with --folder (`aws s3 sync` copies them), or with DuckDB",
+                part.bytes
+            ))),
+            Self::Bucket { .. } => {
+                self.object(part, 0..part.bytes).await.map(Content::Object)
+            }
+        }
+    }
+
+    async fn object(&self, part: &Part, range: Range<u64>) -> Result<Bytes, String> {
+        let Self::Bucket { client, bucket, .. } = self else {
+            return Err(part.failed("it is a file"));
+        };
+        let request = client.get_object().bucket(bucket).key(&part.name);
+        let request =
+            request.range(format!("bytes={}-{}", range.start, range.end.saturating_sub(1)));
+        let answer = request.send().await.map_err(|error| part.failed(error_text(&error)))?;
+        let body = answer.body.collect().await.map_err(|error| part.failed(error))?;
+        Ok(body.into_bytes())
+    }
+}
+
+fn batches<R: ChunkReader + 'static>(
+    input: R,
+    columns: Option<&[&str]>,
+) -> Result<ParquetRecordBatchReader, ParquetError> {
+    let mut builder = ParquetRecordBatchReaderBuilder::try_new(input)?.with_batch_size(BATCH_ROWS);
+    if let Some(columns) = columns {
+        let fields = builder.schema().fields().iter().enumerate();
+        let wanted = fields.filter(|(_, field)| columns.contains(&field.name().as_str()));
+        let roots: Vec<usize> = wanted.map(|(position, _)| position).collect();
+        let mask = ProjectionMask::roots(builder.parquet_schema(), roots);
+        builder = builder.with_projection(mask);
+    }
+    builder.build()
+}
+
+/// Hidden folders hold what S3 keeps beside the objects, and what is still being written.
+fn find_files(folder: &Path, depth: usize, parts: &mut Vec<Part>) -> Result<(), String> {
+    let failed = |error: std::io::Error| format!("cannot read `{}`: {error}", folder.display());
+    let deeper = depth
+        .checked_sub(1)
+        .ok_or_else(|| format!("`{}` is more than {DEPTH_MAX} folders deep", folder.display()))?;
+    for entry in fs::read_dir(folder).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        if entry.file_name().to_string_lossy().starts_with('.') {
+            continue;
+        }
+        let path = entry.path();
+        // Not followed through symbolic links: `file_type` is of the entry itself.
+        if entry.file_type().map_err(failed)?.is_dir() {
+            find_files(&path, deeper, parts)?;
+        } else {
+            let bytes = entry.metadata().map_err(failed)?.len();
+            parts.extend(Part::from_name(&path.to_string_lossy().replace('\\', "/"), bytes));
+        }
+    }
+    Ok(())
+}
+
+/// The parts of a bucket; none if there is no such bucket.
+async fn list(
+    client: &aws_sdk_s3::Client,
+    bucket: &str,
+    prefix: &str,
+) -> Result<Option<Vec<Part>>, String> {
+    let ask = async |prefix: &str, token: Option<String>| {
+        let request = client.list_objects_v2().bucket(bucket).prefix(prefix);
+        let page = match request.set_continuation_token(token).send().await {
+            Ok(page) => page,
+            Err(error) if is_not_found(&error) => return Ok(None),
+            Err(error) => {
+                return Err(format!("cannot list s3://{bucket}/{prefix}: {}", error_text(&error)));
+            }
+        };
+        let objects = page.contents.unwrap_or_default().into_iter().filter_map(|object| {
+            let bytes = object.size.and_then(|size| u64::try_from(size).ok()).unwrap_or(0);
+            Some((object.key?, bytes))
+        });
+        Ok(Some(ObjectPage { objects: objects.collect(), next: page.next_continuation_token }))
+    };
+    let found = paging::objects(prefix, ask).await?;
+    Ok(found.map(|found| {
+        found.iter().filter_map(|(name, bytes)| Part::from_name(name, *bytes)).collect()
+    }))
+}
+
+/// That there is no such bucket, and which there are.
+async fn no_bucket(client: &aws_sdk_s3::Client, bucket: &str) -> String {
+    let answer = client.list_buckets().send().await;
+    let known = answer.map(|answer| answer.buckets.unwrap_or_default()).unwrap_or_default();
+    let names: Vec<&str> = known.iter().filter_map(|bucket| bucket.name()).collect();
+    match names.as_slice() {
+        [] => format!("there is no bucket `{bucket}`"),
+        names => format!("there is no bucket `{bucket}`; buckets are {}", names.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn duckdb_is_given_the_files_of_a_bucket_that_are_on_this_machine() {
+        let bucket = |folder| Source::Bucket {
+            client: Box::new(client::endpoint::s3_client("http://127.0.0.1:1")),
+            bucket: "b".to_owned(),
+            prefix: "archive/".to_owned(),
+            folder,
+            home: Home::default(),
+        };
+        let here = bucket(Some(PathBuf::from("/data/s3/b")));
+        assert_eq!((&*here.location(), &*here.files()), ("s3://b/archive", "/data/s3/b/archive"));
+        assert_eq!(bucket(None).files(), "s3://b/archive");
+    }
+
+    #[test]
+    fn the_newest_parts_are_those_of_the_last_minutes() {
+        let names = [
+            "dt=2026-11-22/compact-2026-20261122T00-00001",
+            "dt=2026-11-21/part-2026-20261121T2301-00002",
+            "dt=2026-11-21/part-2026-20261121T2301-00001",
+            "dt=2026-11-21/compact-2026-20261121T23-00001",
+            "dt=2026-11-21/part-2026-20261121T2259-00001",
+            "dt=2026-11-21/compact-2025-20261121T23-00001",
+        ];
+        let part = |name: &&str| Part::from_name(&format!("table=m/{name}.parquet"), 1).unwrap();
+        let mut parts: Vec<Part> = names.iter().map(part).collect();
+        let expected = parts.clone();
+        parts.sort();
+        assert_eq!(Part::newest_first(parts), expected);
+    }
+
+    #[test]
+    fn names_say_table_and_day() {
+        for (name, expected) in [
+            ("archive/table=movies/dt=2026-11-21/part-x.parquet", Some(("movies", "2026-11-21"))),
+            ("table=m/dt=2026-11-21/a.parquet", Some(("m", "2026-11-21"))),
+            ("archive/table=movies/dt=2026-11-21/part-x.tmp", None),
+            ("archive/table=movies/part-x.parquet", None),
+            ("part-x.parquet", None),
+        ] {
+            let part = Part::from_name(name, 1);
+            let found = part.as_ref().map(|part| (part.table.as_str(), part.date.as_str()));
+            assert_eq!(found, expected, "{name}");
+        }
+    }
+
+    /// The prefix that is asked for may be a part of the archive's, or empty.
+    #[test]
+    fn a_part_is_of_the_archive_that_its_function_knows() {
+        let bucket = |prefix: &str| Source::Bucket {
+            client: Box::new(client::endpoint::s3_client("http://127.0.0.1:1")),
+            bucket: "b".to_owned(),
+            prefix: prefix.to_owned(),
+            folder: None,
+            home: Home::default(),
+        };
+        for (name, expected) in [
+            ("archive/table=m/dt=2026-11-21/a.parquet", "b/archive/"),
+            ("x/archive/table=m/dt=2026-11-21/a.parquet", "b/x/archive/"),
+            ("table=m/dt=2026-11-21/a.parquet", "b/"),
+        ] {
+            let part = Part::from_name(name, 1).unwrap();
+            for prefix in ["archive/", "archive", ""] {
+                assert_eq!(bucket(prefix).archive_of(&part).as_deref(), Some(expected), "{name}");
+            }
+            assert_eq!(Source::Folder("b".into()).archive_of(&part), None);
+        }
+    }
+
+    #[test]
+    fn buckets_of_one_name_are_of_different_archives_outside_of_aws() {
+        let (here, there) = ("http://127.0.0.1:8000", "http://127.0.0.1:8001");
+        let (aws_s3, aws) = (
+            "https://s3.eu-central-1.amazonaws.com",
+            "https://dynamodb.eu-central-1.amazonaws.com/",
+        );
+        for (s3, store, url, expected) in [
+            ("http://127.0.0.1:9000", Some(here), here, true),
+            ("http://127.0.0.1:9000", Some(here), "http://127.0.0.1:8000/", true),
+            ("http://127.0.0.1:9000", Some(here), there, false),
+            ("http://127.0.0.1:9000", Some(here), aws, false),
+            // As a `weir up` over streams of AWS says it.
+            ("http://127.0.0.1:9000", Some(""), aws, false),
+            ("http://127.0.0.1:9000", None, here, false),
+            (aws_s3, None, aws, true),
+            (aws_s3, None, here, false),
+            ("http://s3.amazonaws.com.example.org", None, aws, false),
+        ] {
+            let home = Home { s3: s3.to_owned(), store: store.map(str::to_owned) };
+            assert_eq!(home.is_of_store(url), expected, "{s3} {store:?} {url}");
+        }
+    }
+}

@@ -1,0 +1,573 @@
+//! `weir counters fold`: moves what is in the higher slots of every counter into the lower ones.
+//!
+//! A slot is moved in one transaction: it is deleted, if it still holds what was read, and its value
+//! is added to the slot `number modulo slots left`. So no vote is lost or counted twice, whenever it
+//! arrives; a vote that still goes to a higher slot makes that slot anew, and it is moved next time.
+//! A slot that cannot be moved is left and named, and the others are moved: the target must be left
+//! with a value that the function counts, which would refuse it with everybody's votes in it.
+//! What is moved expires with its target, at the later of their times; what is in a slot beside its
+//! value and that time would be lost, so such a slot is left. The marks of loads, which say which lines
+//! of a file a slot counts, are lost only where that is asked for. A slot whose time is over is TTL's.
+//! The function sees two changes, of which one may come before the other: a total may be off by one
+//! slot for as long as the other is on its way, and is right then.
+//! The function's own SLOT_COUNT stays as it is until nobody votes into higher slots any more.
+
+use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
+use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
+use aws_sdk_dynamodb::types::{
+    AttributeValue as SdkValue, CancellationReason, Delete, ReturnValuesOnConditionCheckFailure,
+    TransactWriteItem, Update,
+};
+use futures::{StreamExt, TryStreamExt, stream};
+use indicatif::{ProgressBar, ProgressStyle};
+use model::{AttributeValue, Item, Number};
+use rules::counters::{Counters, SUMMABLE, room_for};
+use rules::time_to_live;
+
+use super::Place;
+use crate::load::mark::MARK_PREFIX;
+use client::attribute::{from_sdk_item, to_sdk_value};
+use client::contention::{Attempts, is_contended};
+use client::endpoint;
+use client::interruption;
+use client::sdk_error::error_text;
+use client::table_description::ttl_attribute;
+
+/// Slots that are moved at the same time.
+const MOVES_AT_ONCE: usize = 16;
+/// Slots that are left and named, with the reason, at most.
+const LEFT_NAMED_MAX: usize = 10;
+
+/// What was found and done.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Report {
+    pub(super) folded: u64,
+    pub(super) left: u64,
+    /// The first slots that were left, and why.
+    pub(super) left_named: Vec<String>,
+}
+
+/// What became of a slot, or of an attempt to move it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Move {
+    Done,
+    /// Somebody voted in between, or another transaction is at these slots.
+    Disturbed,
+    /// It cannot be moved, however often that is tried, and why.
+    Refused(String),
+    /// TTL deletes it: it counts no more.
+    Over,
+}
+
+/// What is moved of a slot: its value, and the time at which TTL deletes it, if it has one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Slot {
+    value: Number,
+    expiry: Option<Number>,
+}
+
+/// What is known of a slot that another one is moved into.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Target {
+    Missing,
+    There { expiry: Option<Number> },
+}
+
+/// The slots, and when they expire.
+struct Slots<'p> {
+    place: &'p Place,
+    /// The attribute that TTL looks at; none if it is off.
+    ttl: Option<String>,
+    /// The time at which folding began, in epoch seconds.
+    now: u64,
+    /// Whether slots with marks of loads are moved, without the marks.
+    forgets_loads: bool,
+}
+
+impl Report {
+    fn add(&mut self, moved: Move) {
+        match moved {
+            Move::Done => self.folded += 1,
+            Move::Disturbed => self.left += 1,
+            Move::Over => {}
+            Move::Refused(reason) => {
+                self.left += 1;
+                if self.left_named.len() < LEFT_NAMED_MAX {
+                    self.left_named.push(reason);
+                }
+            }
+        }
+    }
+}
+
+/// Moves every slot from `to` on.
+///
+/// # Errors
+/// When the table cannot be read or written. What was moved before stays moved.
+pub(super) async fn run(place: &Place, to: u32, forgets_loads: bool) -> Result<Report, String> {
+    let progress = ProgressBar::new_spinner().with_style(
+        ProgressStyle::with_template("{elapsed} {msg}")
+            .unwrap_or_else(|_| ProgressStyle::default_spinner()),
+    );
+    interruption::follow(&progress, "");
+    let slots = Slots {
+        place,
+        ttl: ttl_attribute(&place.client, &place.slots_table).await?,
+        now: u64::try_from(endpoint::store_seconds(&place.endpoint, &place.client).await)
+            .unwrap_or(0),
+        forgets_loads,
+    };
+    // Every slot there may be, whatever the configured number.
+    let every = Counters { slot_count: rules::counters::SLOT_COUNT_MAX, ..place.rule.clone() };
+    let scan = place.client.scan().table_name(&place.slots_table).consistent_read(true);
+    let items = scan.into_paginator().items().send();
+    let items = stream::unfold(items, async |mut items| Some((items.next().await?, items)));
+    let moves = items.map(|item| {
+        let (every, slots) = (&every, &slots);
+        async move {
+            let item = item.map_err(|error| error_text(&error)).and_then(from_sdk_item);
+            let item = item.map_err(|error| format!("cannot read the slots: {error}"))?;
+            let key = item.get(&place.rule.slot_key).and_then(AttributeValue::as_str);
+            let Some(key) = key else { return Ok(None) };
+            match every.parse_slot_key(key) {
+                Ok((counter, slot)) if slot >= to => {
+                    let target = Counters::slot_key_text(counter, Counters::folded_slot(slot, to));
+                    slots.move_slot(key, &target).await.map(Some)
+                }
+                // A lower slot, or an item that is no slot.
+                _ => Ok(None),
+            }
+        }
+    });
+    let report = moves
+        .buffer_unordered(MOVES_AT_ONCE)
+        .try_fold(Report::default(), async |mut report, moved: Option<Move>| {
+            if let Some(moved) = moved {
+                report.add(moved);
+            }
+            progress.set_message(format!("{} slots folded", report.folded));
+            Ok::<_, String>(report)
+        })
+        .await;
+    progress.finish_and_clear();
+    report
+}
+
+impl Slots<'_> {
+    /// Moves a slot, as often as somebody else is at it.
+    async fn move_slot(&self, key: &str, target: &str) -> Result<Move, String> {
+        let mut attempts = Attempts::first();
+        loop {
+            let Some(item) = self.read(key).await? else { return Ok(Move::Done) };
+            if self.is_over(&item) {
+                return Ok(Move::Over);
+            }
+            let slot = match self.slot(&item) {
+                Ok(slot) => slot,
+                Err(why) => return Ok(Move::Refused(format!("slot `{key}`: {why}"))),
+            };
+            let into = match self.target(key, target).await? {
+                Ok(into) => into,
+                Err(refused) => return Ok(refused),
+            };
+            let moved = self.try_to_move(key, slot, target, into).await?;
+            if moved != Move::Disturbed || !attempts.next().await {
+                return Ok(moved);
+            }
+        }
+    }
+
+    async fn read(&self, key: &str) -> Result<Option<Item>, String> {
+        let place = self.place;
+        let request = place.client.get_item().table_name(&place.slots_table).consistent_read(true);
+        let request = request.key(&place.rule.slot_key, SdkValue::S(key.to_owned()));
+        let answer = request.send().await;
+        let answer = answer.map_err(|e| format!("slot `{key}`: {}", error_text(&e)))?;
+        answer.item.map(from_sdk_item).transpose()
+    }
+
+    /// When TTL deletes an item.
+    fn expiry(&self, item: &Item) -> Option<Number> {
+        item.get(self.ttl.as_deref()?)?.as_number()
+    }
+
+    fn is_over(&self, item: &Item) -> bool {
+        let expiry = self.expiry(item).and_then(|n| time_to_live::expiry_of(&n.to_string()));
+        expiry.is_some_and(|expiry| time_to_live::is_over(expiry, self.now))
+    }
+
+    /// What is moved of an item, which must be all that it has.
+    fn slot(&self, item: &Item) -> Result<Slot, String> {
+        let rule = &self.place.rule;
+        let value = rule.value_of_slot(item).map_err(|refusal| refusal.to_string())?;
+        let expiry = self.expiry(item);
+        let is_moved = |name: &str| {
+            let is_expiry = expiry.is_some() && self.ttl.as_deref() == Some(name);
+            let is_forgotten = self.forgets_loads && name.starts_with(MARK_PREFIX);
+            is_expiry
+                || is_forgotten
+                || [&rule.slot_key, &rule.slot_value].iter().any(|own| *own == name)
+        };
+        match item.keys().find(|name| !is_moved(name)) {
+            Some(name) if name.starts_with(MARK_PREFIX) => Err(
+                "it knows which lines of a file it counts (`weir load --count-into`), and a load of the file that is run again would count them again; when no load will be, write --forget-loads".to_owned()
+            ),
+            Some(name) => Err(format!(
+                "it has `{name}` beside its value, which would be lost if it were moved; remove that, or move the slot yourself"
+            )),
+            None => Ok(Slot { value, expiry }),
+        }
+    }
+
+    /// What another slot is moved into, or why it cannot be.
+    async fn target(&self, key: &str, target: &str) -> Result<Result<Target, Move>, String> {
+        let Some(item) = self.read(target).await? else { return Ok(Ok(Target::Missing)) };
+        if self.is_over(&item) {
+            return Ok(Err(Move::Refused(format!(
+                "slot `{key}` cannot be moved yet: slot `{target}` has expired, and TTL deletes it with what is in it; fold again when it is gone"
+            ))));
+        }
+        // The condition of the transaction sees no decimal places.
+        let has_value = item.contains_key(self.place.rule.slot_value.as_str());
+        if has_value && self.place.rule.value_of_slot(&item).is_err() {
+            return Ok(Err(without_room(key, target)));
+        }
+        Ok(Ok(Target::There { expiry: self.expiry(&item) }))
+    }
+
+    /// One transaction.
+    async fn try_to_move(
+        &self,
+        key: &str,
+        slot: Slot,
+        target: &str,
+        into: Target,
+    ) -> Result<Move, String> {
+        let Some(room) = room_for(slot.value) else { return Ok(without_room(key, target)) };
+        let Ok(expiry) = expiry_together(slot.expiry, into) else {
+            return Ok(Move::Refused(format!(
+                "slot `{key}` cannot be moved: of it and slot `{target}` one expires and the other does not; give both a time in `{}`, or none",
+                self.ttl.as_deref().unwrap_or_default()
+            )));
+        };
+        let request = self
+            .place
+            .client
+            .transact_write_items()
+            .transact_items(self.deletion(key, slot)?)
+            .transact_items(self.addition(target, slot.value, room, into, expiry)?);
+        let Err(error) = request.send().await else { return Ok(Move::Done) };
+        let name = &self.place.rule.slot_value;
+        if let Some(refused) = refusal(&error, (key, target), name, room) {
+            return Ok(refused);
+        }
+        if is_contended(error.code(), &error_text(&error)) {
+            return Ok(Move::Disturbed);
+        }
+        Err(format!("cannot move slot `{key}` into `{target}`: {}", error_text(&error)))
+    }
+
+    /// The slot goes, if it is what was read.
+    fn deletion(&self, key: &str, slot: Slot) -> Result<TransactWriteItem, String> {
+        let mut delete = Delete::builder()
+            .table_name(&self.place.slots_table)
+            .key(&self.place.rule.slot_key, SdkValue::S(key.to_owned()))
+            .expression_attribute_names("#value", &self.place.rule.slot_value)
+            .expression_attribute_values(":value", number(slot.value));
+        let mut condition = "#value = :value".to_owned();
+        if let Some(ttl) = &self.ttl {
+            delete = delete.expression_attribute_names("#ttl", ttl);
+            condition += guard_of_expiry(slot.expiry);
+            if let Some(expiry) = slot.expiry {
+                delete = delete.expression_attribute_values(":was", number(expiry));
+            }
+        }
+        let delete = delete.condition_expression(condition).build();
+        let delete = delete.map_err(|error| error.to_string())?;
+        Ok(TransactWriteItem::builder().delete(delete).build())
+    }
+
+    /// The target gets the value, and expires when both together do.
+    fn addition(
+        &self,
+        target: &str,
+        value: Number,
+        (low, high): (Number, Number),
+        into: Target,
+        expiry: Option<Number>,
+    ) -> Result<TransactWriteItem, String> {
+        let mut update = Update::builder()
+            .table_name(&self.place.slots_table)
+            .key(&self.place.rule.slot_key, SdkValue::S(target.to_owned()))
+            .expression_attribute_names("#value", &self.place.rule.slot_value)
+            .expression_attribute_values(":value", number(value))
+            .expression_attribute_values(":low", number(low))
+            .expression_attribute_values(":high", number(high))
+            .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld);
+        let mut condition =
+            "(attribute_not_exists(#value) OR #value BETWEEN :low AND :high)".to_owned();
+        let mut change = "ADD #value :value".to_owned();
+        if let Some(ttl) = &self.ttl {
+            update = update.expression_attribute_names("#ttl", ttl);
+            let was = match into {
+                Target::Missing => None,
+                Target::There { expiry } => expiry,
+            };
+            condition += guard_of_expiry(was);
+            if let Some(was) = was {
+                update = update.expression_attribute_values(":was", number(was));
+            }
+            if let Some(expiry) = expiry.filter(|expiry| Some(*expiry) != was) {
+                change = format!("SET #ttl = :expiry {change}");
+                update = update.expression_attribute_values(":expiry", number(expiry));
+                if into == Target::Missing {
+                    // A vote that makes it meanwhile may not be one that expires.
+                    condition += " AND attribute_not_exists(#value)";
+                }
+            }
+        }
+        let update = update.condition_expression(condition).update_expression(change).build();
+        let update = update.map_err(|error| error.to_string())?;
+        Ok(TransactWriteItem::builder().update(update).build())
+    }
+}
+
+fn number(number: Number) -> SdkValue {
+    to_sdk_value(&AttributeValue::N(number))
+}
+
+/// That the time of a slot is what was read.
+fn guard_of_expiry(was: Option<Number>) -> &'static str {
+    match was {
+        Some(_) => " AND #ttl = :was",
+        None => " AND attribute_not_exists(#ttl)",
+    }
+}
+
+/// When a slot expires that has what is in two of them: at the later time, so that nothing is lost
+/// before its own.
+///
+/// # Errors
+/// When one of them expires and the other does not: nobody said what their votes do together.
+fn expiry_together(slot: Option<Number>, into: Target) -> Result<Option<Number>, ()> {
+    match (slot, into) {
+        (slot, Target::Missing) => Ok(slot),
+        (Some(slot), Target::There { expiry: Some(target) }) => Ok(Some(slot.max(target))),
+        (None, Target::There { expiry: None }) => Ok(None),
+        (Some(_), Target::There { expiry: None }) | (None, Target::There { expiry: Some(_) }) => {
+            Err(())
+        }
+    }
+}
+
+fn without_room(key: &str, target: &str) -> Move {
+    Move::Refused(format!(
+        "slot `{key}` cannot be moved: slot `{target}` holds what is no number, or would be outside of what totals hold exactly ({SUMMABLE}); correct slot `{target}`"
+    ))
+}
+
+/// Why a transaction was cancelled, if it will be again: its parts are the deletion of the slot,
+/// which fails if somebody voted in between, and the addition to the target, which fails as well if
+/// its time was changed in between.
+fn refusal(
+    error: &SdkError<TransactWriteItemsError>,
+    (key, target): (&str, &str),
+    name: &str,
+    (low, high): (Number, Number),
+) -> Option<Move> {
+    let Some(TransactWriteItemsError::TransactionCanceledException(cancelled)) =
+        error.as_service_error()
+    else {
+        return None;
+    };
+    let [deletion, addition] = cancelled.cancellation_reasons() else { return None };
+    let is = |reason: &CancellationReason, code: &str| reason.code() == Some(code);
+    for (reason, slot) in [(addition, target), (deletion, key)] {
+        if is(reason, "ValidationError") {
+            let why = reason.message().unwrap_or("DynamoDB does not say why");
+            return Some(Move::Refused(format!(
+                "slot `{key}` cannot be moved, because slot `{slot}` is refused: {why}"
+            )));
+        }
+    }
+    let target_item = addition.item().cloned().and_then(|item| from_sdk_item(item).ok());
+    // One that is gone by now has room.
+    let has_room = target_item.is_none_or(|item| match item.get(name) {
+        None => true,
+        Some(AttributeValue::N(value)) => (low..=high).contains(value),
+        Some(_) => false,
+    });
+    // The value that was read is the slot's still, so that was not why.
+    let is_unchanged = matches!(deletion.code(), None | Some("None"));
+    let is_full = is_unchanged && is(addition, "ConditionalCheckFailed") && !has_room;
+    is_full.then(|| without_room(key, target))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use aws_sdk_dynamodb::types::TimeToLiveSpecification;
+
+    use super::super::testing::place;
+    use super::*;
+    use testing::store::TestStore;
+
+    async fn put(store: &TestStore, slot: &str, attributes: &[(&str, SdkValue)]) {
+        let put = store.client.put_item().table_name("votes");
+        let put = put.item("p", SdkValue::S(slot.to_owned()));
+        let put = attributes.iter().fold(put, |put, (name, value)| put.item(*name, value.clone()));
+        put.send().await.unwrap();
+    }
+
+    /// All slots as texts, without their keys.
+    async fn slots(store: &TestStore) -> BTreeMap<String, String> {
+        let items = store.client.scan().table_name("votes").send().await.unwrap().items.unwrap();
+        let items = items.into_iter().map(|item| from_sdk_item(item).unwrap());
+        let text = |mut item: Item| {
+            let key = item.remove("p").unwrap().as_str().unwrap().to_owned();
+            (key, model::json::item_to_string(&item))
+        };
+        items.map(text).collect()
+    }
+
+    #[tokio::test]
+    async fn what_expires_expires_with_its_target_and_nothing_else_is_lost() {
+        let store = TestStore::open().await;
+        store.table("votes").await;
+        let ttl = TimeToLiveSpecification::builder().enabled(true).attribute_name("until");
+        let request = store.client.update_time_to_live().table_name("votes");
+        request.time_to_live_specification(ttl.build().unwrap()).send().await.unwrap();
+        let mut place = place(&store.url);
+        place.rule.slot_key = "p".to_owned();
+        let now = endpoint::store_seconds(&store.url, &store.client).await;
+        let number = |number: i64| SdkValue::N(number.to_string());
+        let (over, soon, late) = (number(now - 60), number(now + 3_600), number(now + 7_200));
+        let votes = |votes: i64| ("votes", number(votes));
+        let until = |time: &SdkValue| ("until", time.clone());
+        let text = ("until", SdkValue::S("soon".to_owned()));
+        let note = ("note", SdkValue::S("x".to_owned()));
+        for (slot, attributes) in [
+            // To a slot that is not there, and to some with other times.
+            ("A#2", vec![votes(3), until(&soon)]),
+            ("B#0", vec![votes(1), until(&soon)]),
+            ("B#2", vec![votes(3), until(&late)]),
+            ("B#4", vec![votes(5), until(&soon)]),
+            // One of the two expires.
+            ("C#0", vec![votes(1)]),
+            ("C#2", vec![votes(3), until(&soon)]),
+            ("D#0", vec![votes(1), until(&soon)]),
+            ("D#2", vec![votes(3)]),
+            // What is over counts no more, and takes nothing with it.
+            ("E#0", vec![votes(1)]),
+            ("E#2", vec![votes(3), until(&over)]),
+            ("F#0", vec![votes(1), until(&over)]),
+            ("F#2", vec![votes(3), until(&soon)]),
+            // More than a value and a time.
+            ("G#2", vec![votes(3), until(&soon), note.clone()]),
+            ("H#2", vec![votes(3), text]),
+            ("I#0", vec![votes(1), note]),
+            ("I#2", vec![votes(3)]),
+        ] {
+            put(&store, slot, &attributes).await;
+        }
+        let mut expected = slots(&store).await;
+        let report = run(&place, 2, false).await.unwrap();
+        assert_eq!((report.folded, report.left), (4, 5), "{report:?}");
+        for slot in ["A#2", "B#2", "B#4", "I#2"] {
+            expected.remove(slot).unwrap();
+        }
+        let (soon, late) = (soon.as_n().unwrap(), late.as_n().unwrap());
+        for (slot, text) in [
+            ("A#0", format!(r#"{{"until":{{"N":"{soon}"}},"votes":{{"N":"3"}}}}"#)),
+            ("B#0", format!(r#"{{"until":{{"N":"{late}"}},"votes":{{"N":"9"}}}}"#)),
+            ("I#0", r#"{"note":{"S":"x"},"votes":{"N":"4"}}"#.to_owned()),
+        ] {
+            expected.insert(slot.to_owned(), text);
+        }
+        assert_eq!(slots(&store).await, expected);
+        let mut named = report.left_named;
+        named.sort();
+        for (reason, expected) in named.iter().zip([
+            "slot `C#2` cannot be moved: of it and slot `C#0` one expires",
+            "slot `D#2` cannot be moved: of it and slot `D#0` one expires",
+            "slot `F#2` cannot be moved yet: slot `F#0` has expired",
+            "slot `G#2`: it has `note` beside its value",
+            "slot `H#2`: it has `until` beside its value",
+        ]) {
+            assert!(reason.starts_with(expected), "{reason}");
+        }
+    }
+
+    /// Between reading the target and the transaction its time was changed, or it came to be.
+    #[tokio::test]
+    async fn a_target_whose_time_was_changed_meanwhile_is_read_again() {
+        let store = TestStore::open().await;
+        store.table("votes").await;
+        let mut place = place(&store.url);
+        place.rule.slot_key = "p".to_owned();
+        let slots =
+            Slots { place: &place, ttl: Some("until".to_owned()), now: 0, forgets_loads: false };
+        let n = |number: u64| SdkValue::N(number.to_string());
+        put(&store, "A#0", &[("votes", n(1)), ("until", n(8))]).await;
+        put(&store, "A#2", &[("votes", n(3)), ("until", n(9))]).await;
+        let slot = Slot { value: Number::from(3_u64), expiry: Some(Number::from(9_u64)) };
+        for into in [Target::Missing, Target::There { expiry: Some(Number::from(7_u64)) }] {
+            let moved = slots.try_to_move("A#2", slot, "A#0", into).await;
+            assert_eq!(moved, Ok(Move::Disturbed), "{into:?}");
+        }
+        let other = Slot { expiry: Some(Number::from(10_u64)), ..slot };
+        let into = Target::There { expiry: Some(Number::from(8_u64)) };
+        assert_eq!(slots.try_to_move("A#2", other, "A#0", into).await, Ok(Move::Disturbed));
+        assert_eq!(slots.move_slot("A#2", "A#0").await, Ok(Move::Done));
+    }
+
+    #[tokio::test]
+    async fn a_slot_is_left_where_its_target_has_no_room_for_it_and_the_others_are_moved() {
+        let store = TestStore::open().await;
+        store.table("votes").await;
+        let mut place = place(&store.url);
+        place.rule.slot_key = "p".to_owned();
+        let number = |text: &str| SdkValue::N(text.to_owned());
+        let full = "9000000000000000000000000000";
+        for (slot, value) in [
+            ("F#0", number(full)),
+            ("F#2", number(full)),
+            ("G#0", SdkValue::S("many".to_owned())),
+            ("G#2", number("3")),
+            ("H#1", number("1")),
+            ("H#3", number("4")),
+            ("H#2", number("5")),
+            ("K#2", number("0.0000001")),
+            ("L#0", number("0.0000001")),
+            ("L#2", number("6")),
+        ] {
+            let put = store.client.put_item().table_name("votes");
+            let put = put.item("p", SdkValue::S(slot.to_owned())).item("votes", value);
+            put.send().await.unwrap();
+        }
+        let report = run(&place, 2, false).await.unwrap();
+        assert_eq!((report.folded, report.left), (2, 4));
+        let mut named = report.left_named;
+        named.sort();
+        for (reason, expected) in named.iter().zip([
+            "slot `F#2` cannot be moved: slot `F#0` holds what is no number, or would be outside",
+            "slot `G#2` cannot be moved: slot `G#0` holds what is no number",
+            "slot `K#2`: slot value `votes`=",
+            "slot `L#2` cannot be moved: slot `L#0` holds what is no number",
+        ]) {
+            assert!(reason.starts_with(expected), "{reason}");
+        }
+        assert_eq!(named.len(), 4);
+        let items = store.client.scan().table_name("votes").send().await.unwrap().items.unwrap();
+        let text = |value: &SdkValue| value.as_s().or(value.as_n()).unwrap().clone();
+        let slots: BTreeMap<String, String> =
+            items.iter().map(|item| (text(&item["p"]), text(&item["votes"]))).collect();
+        let slot = |key: &str| slots.get(key).map(String::as_str);
+        assert_eq!((slot("F#0"), slot("F#2")), (Some(full), Some(full)));
+        assert_eq!((slot("G#0"), slot("G#2")), (Some("many"), Some("3")));
+        assert_eq!((slot("H#0"), slot("H#1")), (Some("5"), Some("5")));
+        assert_eq!((slot("H#2"), slot("H#3")), (None, None));
+        assert_eq!(slot("L#2"), Some("6"));
+    }
+}

@@ -1,0 +1,347 @@
+//! `weir counters generate`: seeded votes into counters, and what the totals must be in the end.
+//!
+//! The same flags give the same votes in the same order everywhere. What the totals must be is
+//! counted here, apart from everything that Weir does with the votes.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use clap::{Args, ValueEnum};
+use futures::{StreamExt, TryStreamExt, stream};
+use indicatif::{ProgressBar, ProgressStyle};
+use model::Number;
+use rules::counters::Counters;
+use rules::counters::ballot::slot_of_voter;
+
+use super::Place;
+use super::ballots::Ballots;
+use super::doubts::{Doubts, Range};
+use super::flags::TotalFlags;
+use super::reading::total_of;
+use super::voting::{Cast, Voting};
+use client::interruption;
+use client::output::counted;
+use mapping::mix;
+
+/// Votes that are under way at the same time.
+const VOTERS_AT_ONCE: u32 = 64;
+
+/// Which votes to make.
+#[derive(Clone, Debug, Args)]
+pub(super) struct GenerateArguments {
+    /// Votes to cast
+    #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
+    votes: u64,
+    /// Counters to cast them in
+    #[arg(long, default_value_t = 6, value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    counters: u64,
+    /// Voters who cast them
+    #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
+    voters: u64,
+    /// The numbers of the same seed are the same
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// What the counters' names begin with [default: g-SEED-]
+    #[arg(long, value_name = "TEXT")]
+    prefix: Option<String>,
+    /// How a vote finds its slot
+    #[arg(long, value_enum, default_value_t = Spread::Random)]
+    spread: Spread,
+    /// Of 100 votes, those that count less than nothing
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(0..=100))]
+    negative: u64,
+    /// Votes in each second at most [default: as many as go]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    rate: Option<u64>,
+    /// Keep a ballot for each voter in this table; a voter who votes again changes the vote
+    #[arg(long, value_name = "TABLE")]
+    ballots: Option<String>,
+    /// The partition key attribute of that table
+    #[arg(long, value_name = "ATTRIBUTE", default_value = "ballot", requires = "ballots")]
+    ballot_key: String,
+    /// Wait so many seconds for the totals to be right; exit code 3 if they are not
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    verify: Option<u64>,
+}
+
+/// How a vote finds its slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Spread {
+    /// Any slot: the load is spread best
+    Random,
+    /// By the hash of the voter: a voter's votes are in one slot
+    Hash,
+}
+
+/// One vote.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Vote {
+    voter: String,
+    counter: String,
+    slot: u32,
+    points: i64,
+}
+
+/// What was made of the votes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Generated {
+    pub(super) votes: u64,
+    pub(super) took: Duration,
+    /// By counter.
+    pub(super) totals: BTreeMap<String, Tally>,
+    /// The votes that may or may not be counted.
+    pub(super) doubts: Doubts,
+    /// How long the totals took after the last vote, if they became right.
+    pub(super) lag: Option<Duration>,
+    /// Whether the totals were looked at and are not right.
+    pub(super) differs: bool,
+}
+
+/// What a counter's votes are together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Tally {
+    /// All votes that were cast.
+    pub(super) voted: i64,
+    /// What the total must be; one number if it is known of each vote that it is counted.
+    pub(super) must_be: Range,
+    /// What the total says, if that was asked for.
+    pub(super) found: Option<Number>,
+}
+
+impl GenerateArguments {
+    fn draw(&self, number: u64, which: u64, bound: u64) -> u64 {
+        mix(mix(self.seed).wrapping_add(number.wrapping_mul(4)).wrapping_add(which)) % bound
+    }
+
+    fn voter(&self, number: u64) -> String {
+        format!("v{}", self.draw(number, 0, self.voters))
+    }
+
+    /// The vote with a number. With ballots, a voter has one vote in all counters together.
+    fn vote(&self, number: u64, slots: u32) -> Vote {
+        let draw = |which: u64, bound: u64| self.draw(number, which, bound);
+        let voter = self.voter(number);
+        let prefix = self.prefix.clone().unwrap_or_else(|| format!("g-{}-", self.seed));
+        let slot = match self.spread {
+            Spread::Random => u32::try_from(draw(2, u64::from(slots))).unwrap_or(0),
+            Spread::Hash => slot_of_voter(&voter, slots),
+        };
+        let points = if draw(3, 100) < self.negative { -1 } else { 1 };
+        Vote { counter: format!("{prefix}{}", draw(1, self.counters)), voter, slot, points }
+    }
+
+    /// The votes that one of the lanes casts. With ballots the last vote of a voter counts, so votes
+    /// of one voter must not overtake each other: all of them are in one lane, and lanes run beside
+    /// each other.
+    fn numbers_of(&self, lane: u64, by_voter: bool) -> impl Iterator<Item = u64> {
+        let (first, step) = if by_voter { (0, 1) } else { (lane, VOTERS_AT_ONCE as usize) };
+        (first..self.votes).step_by(step).filter(move |number| {
+            !by_voter || u64::from(slot_of_voter(&self.voter(*number), VOTERS_AT_ONCE)) == lane
+        })
+    }
+
+    /// What the totals must be after all votes.
+    fn expected(&self, slots: u32) -> BTreeMap<String, i64> {
+        let mut sums: BTreeMap<String, i64> = BTreeMap::new();
+        let mut ballots: BTreeMap<String, Vote> = BTreeMap::new();
+        for number in 0..self.votes {
+            let vote = self.vote(number, slots);
+            *sums.entry(vote.counter.clone()).or_default() += vote.points;
+            if self.ballots.is_some()
+                && let Some(before) = ballots.insert(vote.voter.clone(), vote)
+            {
+                *sums.entry(before.counter).or_default() -= before.points;
+            }
+        }
+        sums
+    }
+}
+
+/// Casts the votes, and waits for the totals if that was asked for.
+///
+/// # Errors
+/// When a vote is refused or a total cannot be read.
+pub(super) async fn run(
+    place: &Place,
+    totals: &TotalFlags,
+    arguments: &GenerateArguments,
+) -> Result<Generated, String> {
+    let slots = place.rule.slot_count;
+    let expected = arguments.expected(slots);
+    let progress = ProgressBar::new(arguments.votes);
+    interruption::follow(&progress, "votes cast");
+    if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len} votes, {per_sec}") {
+        progress.set_style(style);
+    }
+    let ballots = arguments.ballots.as_ref().map(|table| Ballots {
+        place,
+        table: table.clone(),
+        key: arguments.ballot_key.clone(),
+    });
+    let started = Instant::now();
+    let doubts = cast_all(place, ballots.as_ref(), arguments, started, &progress).await?;
+    progress.finish_and_clear();
+    let took = started.elapsed();
+    let tally = |counter: &str, voted: i64| Tally {
+        voted,
+        must_be: doubts.range(counter, voted),
+        found: None,
+    };
+    let totals_of = expected.into_iter().map(|(counter, voted)| {
+        let tally = tally(&counter, voted);
+        (counter, tally)
+    });
+    let mut generated = Generated {
+        votes: arguments.votes,
+        took,
+        totals: totals_of.collect(),
+        doubts,
+        lag: None,
+        differs: false,
+    };
+    if let Some(seconds) = arguments.verify {
+        verify(place, totals, &mut generated, Duration::from_secs(seconds)).await?;
+    }
+    Ok(generated)
+}
+
+async fn cast_all(
+    place: &Place,
+    ballots: Option<&Ballots<'_>>,
+    arguments: &GenerateArguments,
+    started: Instant,
+    progress: &ProgressBar,
+) -> Result<Doubts, String> {
+    // Of all lanes together: what one has in doubt is told also when another one ends with an error.
+    let doubts = Mutex::new(Doubts::default());
+    let noted = || doubts.lock().unwrap_or_else(PoisonError::into_inner);
+    let lanes = (0..u64::from(VOTERS_AT_ONCE)).map(async |lane| {
+        let mut voting = Voting::to(place);
+        for number in arguments.numbers_of(lane, ballots.is_some()) {
+            let vote = arguments.vote(number, place.rule.slot_count);
+            if let Some(rate) = arguments.rate {
+                let due = Duration::from_micros(number.saturating_mul(1_000_000) / rate);
+                tokio::time::sleep_until((started + due).into()).await;
+            }
+            match ballots {
+                Some(ballots) => {
+                    let points = Number::from(vote.points);
+                    ballots.vote("all", &vote.voter, Some((&vote.counter, points))).await?;
+                }
+                None => {
+                    let Vote { counter, slot, points, .. } = &vote;
+                    if let Cast::Perhaps(reason) = voting.add(counter, *slot, *points).await? {
+                        let slot = Counters::slot_key_text(counter, *slot);
+                        noted().add(&slot, counter, *points, &reason);
+                    }
+                }
+            }
+            progress.inc(1);
+        }
+        Ok::<(), String>(())
+    });
+    let lanes = stream::iter(lanes).buffer_unordered(VOTERS_AT_ONCE as usize);
+    let cast = lanes.try_for_each(async |()| Ok(())).await;
+    let doubts = std::mem::take(&mut *noted());
+    match (cast, doubts.votes) {
+        (Ok(()), _) => Ok(doubts),
+        (Err(error), 0) => Err(error),
+        (Err(error), votes) => Err(format!(
+            "{error}; {} before it may or may not be counted: {}",
+            counted(votes, "vote", "votes"),
+            doubts.named.join("; ")
+        )),
+    }
+}
+
+/// Reads the totals until they are right or the time is over.
+async fn verify(
+    place: &Place,
+    totals: &TotalFlags,
+    generated: &mut Generated,
+    longest: Duration,
+) -> Result<(), String> {
+    let started = Instant::now();
+    loop {
+        generated.differs = false;
+        for (counter, tally) in &mut generated.totals {
+            let sum = total_of(&place.client, totals, counter).await?.cells.sum();
+            tally.found = Some(sum);
+            generated.differs |= !tally.must_be.has(sum);
+        }
+        if !generated.differs {
+            generated.lag = Some(started.elapsed());
+            return Ok(());
+        }
+        if started.elapsed() > longest {
+            return Ok(());
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        arguments: GenerateArguments,
+    }
+
+    fn arguments(flags: &[&str]) -> GenerateArguments {
+        Line::parse_from(["weir"].iter().chain(flags)).arguments
+    }
+
+    #[test]
+    fn the_same_seed_gives_the_same_votes() {
+        let (one, two) = (arguments(&["--seed", "7"]), arguments(&["--seed", "8"]));
+        let votes = |arguments: &GenerateArguments| -> Vec<Vote> {
+            (0..500).map(|number| arguments.vote(number, 20)).collect()
+        };
+        assert_eq!(votes(&one), votes(&one));
+        assert_ne!(votes(&one), votes(&two));
+        let negative = votes(&one).iter().filter(|vote| vote.points < 0).count();
+        assert!((5..60).contains(&negative), "{negative}");
+        let hash = arguments(&["--spread", "hash"]);
+        let slots: BTreeMap<String, u32> =
+            votes(&hash).into_iter().map(|vote| (vote.voter, vote.slot)).collect();
+        assert!(votes(&hash).iter().all(|vote| slots[&vote.voter] == vote.slot));
+    }
+
+    #[test]
+    fn every_vote_is_in_one_lane_and_with_ballots_in_its_voters() {
+        let arguments = arguments(&["--votes", "1000", "--voters", "100"]);
+        for by_voter in [false, true] {
+            let lanes = (0..u64::from(VOTERS_AT_ONCE))
+                .map(|lane| arguments.numbers_of(lane, by_voter).collect::<Vec<_>>())
+                .collect::<Vec<_>>();
+            let mut all = lanes.concat();
+            all.sort_unstable();
+            assert_eq!(all, (0..1000).collect::<Vec<_>>());
+            assert!(lanes.iter().all(|numbers| numbers.is_sorted()));
+            let voters = lanes.iter().map(|numbers| {
+                let voters = numbers.iter().map(|number| arguments.voter(*number));
+                voters.collect::<std::collections::BTreeSet<_>>().len()
+            });
+            let voters_of_lanes: usize = voters.sum();
+            assert_eq!(voters_of_lanes == 100, by_voter, "{voters_of_lanes}");
+        }
+    }
+
+    #[test]
+    fn with_ballots_the_last_vote_of_each_voter_counts() {
+        let arguments = arguments(&["--ballots", "b", "--voters", "10", "--votes", "1000"]);
+        let mut last = BTreeMap::new();
+        for number in 0..1000 {
+            let vote = arguments.vote(number, 20);
+            last.insert(vote.voter.clone(), vote);
+        }
+        let sum: i64 = last.values().map(|vote| vote.points).sum();
+        assert_eq!(arguments.expected(20).values().sum::<i64>(), sum);
+    }
+}

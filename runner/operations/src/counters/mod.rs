@@ -1,0 +1,416 @@
+//! `weir counters`: reads a counter in three ways, folds slots into fewer, casts and recounts votes
+//! that may be changed, and generates votes.
+//!
+//! Works against any DynamoDB endpoint. What slots and totals are, `rules::counters` decides.
+
+mod absent;
+mod ballots;
+mod doubts;
+mod flags;
+mod fold;
+mod generate;
+mod reading;
+#[cfg(test)]
+pub(crate) mod testing;
+mod voting;
+
+use std::time::Duration;
+
+use aws_sdk_dynamodb::Client;
+use clap::{Args, Subcommand, ValueEnum};
+use model::Number;
+use rules::counters::{Counters, SLOT_COUNT_MAX};
+use serde_json::json;
+
+use self::ballots::{Ballots, Drift, Recount};
+use self::flags::{BallotFlags, SlotCount, SlotFlags, TotalFlags};
+use self::generate::{GenerateArguments, Generated, Tally};
+use client::endpoint;
+use client::exit::Exit;
+use client::output::{self, Output, counted, say};
+use template::{Function, Stack};
+
+/// The environment variable of the function that says how many slots each counter has.
+const COUNT: &str = "SLOT_COUNT";
+/// What it is in the project's template.
+pub(crate) const SLOT_COUNT_DEFAULT: u32 = 20;
+
+/// What to do with counters, and which tables hold them.
+#[derive(Clone, Debug, Args)]
+#[command(
+    after_help = "Examples:\n  weir counters read poll-1\n  weir counters read poll-1 --how exact --output json\n  weir counters fold --to 5\n  weir counters generate --votes 100000 --seed 7 --verify 20\n  weir counters vote --poll 2026 --voter ada --counter 2026-blue\n  weir counters recount --repair\n\nExit codes: 0 done, 1 failed, 3 something differs: `fold` left slots, `recount` found drift or slots that it cannot read, totals are not what was voted, a total item does not say what its slots say"
+)]
+pub struct CountersArguments {
+    #[command(subcommand)]
+    verb: CountersVerb,
+    /// The DynamoDB endpoint [default: AWS_ENDPOINT_URL_DYNAMODB, or the `weir up` of this folder]
+    #[arg(long, global = true, value_name = "URL")]
+    pub endpoint: Option<String>,
+}
+
+#[derive(Clone, Debug, Subcommand)]
+enum CountersVerb {
+    /// Read a counter
+    Read {
+        /// The counter
+        counter: String,
+        /// What is read
+        #[arg(long, value_enum, default_value_t = How::RolledUp)]
+        how: How,
+        #[command(flatten)]
+        slots: SlotFlags,
+        #[command(flatten)]
+        count: SlotCount,
+        #[command(flatten)]
+        totals: TotalFlags,
+    },
+    /// Move what is in higher slots into the lower ones, while votes arrive
+    Fold {
+        /// Slots that are left of each counter
+        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(SLOT_COUNT_MAX)))]
+        to: u32,
+        /// Move slots that know which lines of a file they count, and lose that: a load of the file
+        /// that is run again counts these lines again
+        #[arg(long)]
+        forget_loads: bool,
+        #[command(flatten)]
+        slots: SlotFlags,
+    },
+    /// Cast, change or withdraw a voter's vote; a vote that is sent twice counts once
+    Vote {
+        /// The poll: a voter has one vote in it; a name without `#`
+        #[arg(long)]
+        poll: String,
+        /// The voter
+        #[arg(long)]
+        voter: String,
+        /// The counter that the vote is for
+        #[arg(long, required_unless_present = "withdraw")]
+        counter: Option<String>,
+        /// What it counts
+        #[arg(long, default_value = "1", allow_hyphen_values = true)]
+        points: String,
+        /// Take the vote back
+        #[arg(long, conflicts_with_all = ["counter", "points"])]
+        withdraw: bool,
+        #[command(flatten)]
+        slots: SlotFlags,
+        #[command(flatten)]
+        count: SlotCount,
+        #[command(flatten)]
+        ballots: BallotFlags,
+    },
+    /// Compare the slots with the ballots, which are the truth
+    Recount {
+        /// Compare only counters whose names begin so, also those without any ballot, which must be 0
+        /// [default: all counters that have ballots]
+        #[arg(long, value_name = "TEXT")]
+        prefix: Option<String>,
+        /// Make the slots what the ballots say
+        #[arg(long)]
+        repair: bool,
+        /// Seconds until what differs is looked at again
+        #[arg(long, value_name = "SECONDS", default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=3600))]
+        grace: u64,
+        #[command(flatten)]
+        slots: SlotFlags,
+        #[command(flatten)]
+        ballots: BallotFlags,
+    },
+    /// Cast seeded votes, and say what the totals must be
+    Generate {
+        #[command(flatten)]
+        votes: GenerateArguments,
+        #[command(flatten)]
+        slots: SlotFlags,
+        #[command(flatten)]
+        count: SlotCount,
+        #[command(flatten)]
+        totals: TotalFlags,
+    },
+}
+
+/// How a counter is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum How {
+    /// The total item: one read, seconds behind
+    RolledUp,
+    /// All slots at one moment, in a transaction: for up to 100 slots
+    Exact,
+    /// The total and all slots: every vote that was accepted before the read
+    Fresh,
+}
+
+/// The slots of counters, and how to reach them.
+pub(crate) struct Place {
+    pub(crate) client: Client,
+    pub endpoint: String,
+    pub(crate) rule: Counters,
+    pub(crate) slots_table: String,
+}
+
+impl Place {
+    fn new(endpoint: &str, slots: SlotFlags, slot_count: u32) -> Self {
+        let SlotFlags { slots_table, slot_key, slot_value } = slots;
+        Self {
+            client: endpoint::client(endpoint),
+            endpoint: endpoint.to_owned(),
+            rule: Counters { slot_count, slot_key, slot_value },
+            slots_table,
+        }
+    }
+}
+
+/// Does what the flags ask for. The template, if there is one, is asked for what no flag says.
+///
+/// # Errors
+/// What could not be read or written, and what to do about it.
+pub async fn run(
+    arguments: CountersArguments,
+    output: Output,
+    stack: impl Fn() -> Result<Option<Stack>, String>,
+) -> Result<Exit, String> {
+    let endpoint = endpoint::find(arguments.endpoint.as_deref())?;
+    let counted = |slots: SlotFlags, count: &SlotCount| -> Result<Place, String> {
+        let count = match count.slots {
+            Some(count) => count,
+            None => slot_count(stack()?.as_ref(), &slots.slots_table)?,
+        };
+        Ok(Place::new(&endpoint, slots, count))
+    };
+    // Folding and recounting look at every slot that there is.
+    let all = |slots: SlotFlags| Place::new(&endpoint, slots, SLOT_COUNT_MAX);
+    match arguments.verb {
+        CountersVerb::Read { counter, how, slots, count, totals } => {
+            let place = counted(slots, &count)?;
+            let reading = reading::read(&place, &totals, &counter, how).await?;
+            let row = vec![
+                json!(counter),
+                json!(reading.total.to_string()),
+                json!(reading.slots),
+                json!(reading.as_of),
+            ];
+            output::rows(output, &["counter", "total", "slots", "as of"], &[row]);
+            if reading.slots == 0 {
+                say(&why_no_slots(&counter, how, &reading, place.rule.slot_count));
+            }
+            Ok(say_otherwise(&counter, &reading))
+        }
+        CountersVerb::Fold { to, forget_loads, slots } => {
+            slots_to_count_in(&stack, &slots.slots_table, Some(to))?;
+            let report = fold::run(&all(slots), to, forget_loads).await?;
+            Ok(show_folded(&report, output))
+        }
+        CountersVerb::Vote { poll, voter, counter, points, withdraw, slots, count, ballots } => {
+            let place = counted(slots, &count)?;
+            let BallotFlags { ballots: table, ballot_key: key } = ballots;
+            let ballots = Ballots { place: &place, table, key };
+            let points: Number =
+                points.parse().map_err(|error| format!("--points `{points}`: {error}"))?;
+            let vote = counter.as_deref().filter(|_| !withdraw).map(|counter| (counter, points));
+            let changed = ballots.vote(&poll, &voter, vote).await?;
+            output::rows(output, &["changed"], &[vec![json!(changed)]]);
+            Ok(Exit::Done)
+        }
+        CountersVerb::Recount { prefix, repair, grace, slots, ballots } => {
+            let place = all(slots);
+            let BallotFlags { ballots: table, ballot_key: key } = ballots;
+            let ballots = Ballots { place: &place, table, key };
+            let grace = Duration::from_secs(grace);
+            let recount = ballots.recount(prefix.as_deref(), grace, repair).await?;
+            Ok(show_recount(&recount, output))
+        }
+        CountersVerb::Generate { votes, slots, count, totals } => {
+            let place = counted(slots, &count)?;
+            let generated = generate::run(&place, &totals, &votes).await?;
+            Ok(show_generated(&generated, output))
+        }
+    }
+}
+
+/// Why a counter has no slots, as far as that was looked at. Only its total can still tell of slots
+/// that are gone.
+fn why_no_slots(counter: &str, how: How, reading: &reading::Reading, slot_count: u32) -> String {
+    match (how, reading.has_total) {
+        (_, true) => {
+            format!("all slots of `{counter}` are gone: they were deleted, or have expired")
+        }
+        (How::RolledUp, false) => format!(
+            "`{counter}` has no total, and its slots were not looked at: no vote has come to the function yet, or its name is another one; --how fresh looks at them"
+        ),
+        (How::Exact | How::Fresh, false) => format!(
+            "`{counter}` has none of the {} looked at: nobody has voted for it yet, its slots are gone or are others (--slots), or its name is another one",
+            counted(slot_count, "slot that was", "slots that were")
+        ),
+    }
+}
+
+/// Says what the total item says if it is not what its slots say.
+fn say_otherwise(counter: &str, reading: &reading::Reading) -> Exit {
+    let Some(otherwise) = &reading.otherwise else { return Exit::Done };
+    say(&format!(
+        "the total item of `{counter}` says {otherwise} in `total`, and what is shown is the sum of its `slots`: something else has written it; the next reconciliation corrects it"
+    ));
+    Exit::Differences
+}
+
+/// The slots that votes may be counted in: those that are asked for, or else all that are totalled.
+///
+/// # Errors
+/// When more are asked for than the function of these slots totals.
+pub(crate) fn slots_to_count_in(
+    stack: &impl Fn() -> Result<Option<Stack>, String>,
+    slots_table: &str,
+    asked: Option<u32>,
+) -> Result<u32, String> {
+    let Some(asked) = asked else { return slot_count(stack()?.as_ref(), slots_table) };
+    // A template that cannot be read has no part in a number that is given.
+    let Some(stack) = stack().ok().flatten() else { return Ok(asked) };
+    let is_own = |function: &Function| {
+        function.environment.get("SLOTS_TABLE").is_some_and(|table| table == slots_table)
+    };
+    let totalled = match stack.functions.iter().any(is_own) {
+        true => slot_count(Some(&stack), slots_table)?,
+        false => asked,
+    };
+    if asked > totalled {
+        return Err(format!(
+            "{asked} slots: the function of `{slots_table}` totals {totalled} of each counter ({COUNT} in the template), and what is counted in others is in no total; deploy more first, or say {totalled}"
+        ));
+    }
+    Ok(asked)
+}
+
+/// The slots that the function of these slots counts, or else any function that counts some.
+fn slot_count(stack: Option<&Stack>, slots_table: &str) -> Result<u32, String> {
+    let functions = stack.map_or(&[][..], |stack| &stack.functions);
+    let counting = || functions.iter().filter(|function| function.environment.contains_key(COUNT));
+    let is_own = |function: &&Function| {
+        function.environment.get("SLOTS_TABLE").is_some_and(|table| table == slots_table)
+    };
+    let function = counting().find(is_own).or_else(|| counting().next());
+    let Some(text) = function.and_then(|function| function.environment.get(COUNT)) else {
+        return Ok(SLOT_COUNT_DEFAULT);
+    };
+    let count = text.parse().ok().filter(|count| (1..=SLOT_COUNT_MAX).contains(count));
+    count.ok_or_else(|| {
+        format!(
+            "{COUNT}=`{text}` of the template is not a number from 1 to {SLOT_COUNT_MAX}; correct it, or name the slots by --slots"
+        )
+    })
+}
+
+fn show_folded(report: &fold::Report, output: Output) -> Exit {
+    let row = vec![json!(report.folded), json!(report.left)];
+    output::rows(output, &["folded", "left"], &[row]);
+    for why in &report.left_named {
+        say(&format!("left: {why}"));
+    }
+    if report.left == 0 {
+        return Exit::Done;
+    }
+    say(
+        "some slots were left: they have no readable value or other attributes, their targets have none, no room or another kind of expiry, or votes arrive faster than they can be moved; let voters use the lower slots only, and fold again",
+    );
+    Exit::Differences
+}
+
+fn show_recount(recount: &Recount, output: Output) -> Exit {
+    let ballots = counted(recount.ballots, "ballot", "ballots");
+    say(&format!("{ballots} in {}", counted(recount.counters, "counter", "counters")));
+    let row = |drift: &Drift| {
+        vec![
+            json!(drift.counter),
+            json!(drift.ballots.to_string()),
+            json!(drift.slots.to_string()),
+            json!(drift.repaired),
+        ]
+    };
+    let rows: Vec<_> = recount.drifted.iter().map(row).collect();
+    output::rows(output, &["counter", "ballots", "slots", "repaired"], &rows);
+    for what in &recount.unreadable {
+        say(&format!("not compared: {what}"));
+    }
+    if recount.is_unrepairable {
+        say(
+            "nothing can be repaired: an item that is no ballot has the key of one and names no counter, so a vote may be for any; correct or delete it first",
+        );
+    }
+    let is_right = recount.drifted.is_empty() && recount.unreadable.is_empty();
+    if is_right { Exit::Done } else { Exit::Differences }
+}
+
+fn show_generated(generated: &Generated, output: Output) -> Exit {
+    let seconds = generated.took.as_secs_f64();
+    let votes = counted(generated.votes, "vote", "votes");
+    say(&format!("{votes} in {seconds:.1} s"));
+    let row = |(counter, tally): (&String, &Tally)| {
+        let Tally { voted, must_be, found } = tally;
+        let found = found.map(|found| found.to_string());
+        vec![
+            json!(counter),
+            json!(voted),
+            json!(must_be.lowest),
+            json!(must_be.highest),
+            json!(found),
+        ]
+    };
+    let rows: Vec<_> = generated.totals.iter().map(row).collect();
+    output::rows(output, &["counter", "voted", "lowest", "highest", "total"], &rows);
+    let doubts = &generated.doubts;
+    if doubts.votes > 0 {
+        say(&format!(
+            "{} may or may not be counted, because no answer came, so nothing was sent again; each total must be from `lowest` to `highest`:",
+            counted(doubts.votes, "vote", "votes")
+        ));
+        for vote in &doubts.named {
+            say(&format!("  {vote}"));
+        }
+        let more = doubts.votes.saturating_sub(doubts.named.len() as u64);
+        if more > 0 {
+            say(&format!("  and {more} more"));
+        }
+    }
+    if let Some(lag) = generated.lag {
+        let right = if doubts.votes > 0 { "from its lowest to its highest" } else { "right" };
+        say(&format!("every total is {right}, {:.1} s behind the last vote", lag.as_secs_f64()));
+    }
+    if generated.differs { Exit::Differences } else { Exit::Done }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use template::{self, Context};
+
+    #[test]
+    fn the_template_says_how_many_slots_there_are() {
+        let function = |name: &str, table: &str, slots: &str| {
+            format!(
+                "  {name}:\n    Type: AWS::Serverless::Function\n    Properties:\n      CodeUri: .\n      Handler: bootstrap\n      Runtime: provided.al2023\n      Environment:\n        Variables:\n          SLOTS_TABLE: {table}\n          SLOT_COUNT: \"{slots}\"\n"
+            )
+        };
+        let stack = |functions: &[String]| {
+            let text = format!(
+                "AWSTemplateFormatVersion: \"2010-09-09\"\nTransform: AWS::Serverless-2016-10-31\nResources:\n{}",
+                functions.concat()
+            );
+            template::read("template.yaml", &text, &Context::default()).unwrap()
+        };
+        let (clicks, votes) = (function("Clicks", "clicks", "3"), function("Votes", "votes", "5"));
+        let two = stack(&[clicks.clone(), votes]);
+        assert_eq!(slot_count(Some(&two), "votes"), Ok(5));
+        assert_eq!(slot_count(Some(&two), "clicks"), Ok(3));
+        // Another name of the table, such as one with a prefix.
+        assert_eq!(slot_count(Some(&stack(&[clicks])), "prod-clicks"), Ok(3));
+        assert_eq!(slot_count(None, "votes"), Ok(SLOT_COUNT_DEFAULT));
+        let read = || Ok(Some(two.clone()));
+        let counted_in = |asked| slots_to_count_in(&read, "votes", asked);
+        assert_eq!((counted_in(None), counted_in(Some(5))), (Ok(5), Ok(5)));
+        assert!(counted_in(Some(6)).unwrap_err().contains("totals 5 of each"));
+        assert_eq!(slots_to_count_in(&read, "others", Some(50)), Ok(50));
+        assert_eq!(slots_to_count_in(&|| Err("x".to_owned()), "votes", Some(50)), Ok(50));
+        let wrong = stack(&[function("Votes", "votes", "0")]);
+        assert!(slot_count(Some(&wrong), "votes").unwrap_err().contains("--slots"));
+    }
+}

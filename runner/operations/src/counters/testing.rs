@@ -1,0 +1,63 @@
+//! For tests: a place, and a store that gives the answers that it is told to.
+
+use rules::counters::Counters;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+
+use super::Place;
+use super::flags::TotalFlags;
+use client::endpoint;
+
+/// Tables at an endpoint, with four slots of each counter.
+pub(super) fn place(endpoint: &str) -> Place {
+    Place {
+        client: endpoint::client(endpoint),
+        endpoint: endpoint.to_owned(),
+        rule: Counters {
+            slot_count: 4,
+            slot_key: "sl\"ot".to_owned(),
+            slot_value: "votes".to_owned(),
+        },
+        slots_table: "votes".to_owned(),
+    }
+}
+
+/// The table of the totals.
+pub(super) fn totals() -> TotalFlags {
+    TotalFlags { totals_table: "totals".to_owned(), total_key: "counter".to_owned() }
+}
+
+/// Gives the answers (status, body, whether it closes the connection), each on the connection that
+/// is open or on a new one; returns the requests.
+pub(crate) async fn serve(listener: TcpListener, answers: &[(u16, &str, bool)]) -> Vec<String> {
+    let (mut requests, mut open) = (Vec::new(), None);
+    for (status, body, closes) in answers {
+        let mut socket = match open.take() {
+            Some(socket) => socket,
+            None => listener.accept().await.unwrap().0,
+        };
+        let (mut request, mut buffer) = (String::new(), [0; 4096]);
+        while !is_whole(&request) {
+            let read = socket.read(&mut buffer).await.unwrap();
+            assert!(read > 0, "{request}");
+            request.push_str(std::str::from_utf8(&buffer[..read]).unwrap());
+        }
+        let close = if *closes { "connection: close\r\n" } else { "" };
+        let answer =
+            format!("HTTP/1.1 {status} X\r\n{close}content-length: {}\r\n\r\n{body}", body.len());
+        socket.write_all(answer.as_bytes()).await.unwrap();
+        open = Some(socket).filter(|_| !*closes);
+        requests.push(request);
+    }
+    requests
+}
+
+/// Whether a request has as many bytes of body as its head says.
+fn is_whole(request: &str) -> bool {
+    let Some((head, body)) = request.split_once("\r\n\r\n") else { return false };
+    let length = head.lines().find_map(|line| {
+        let (name, value) = line.split_once(':')?;
+        name.eq_ignore_ascii_case("content-length").then(|| value.trim().parse::<usize>().ok())?
+    });
+    length == Some(body.len())
+}

@@ -1,0 +1,264 @@
+//! `weir editions`: versions of many items together. One is prepared while another is current, then
+//! published by one conditional write.
+//!
+//! Works against any DynamoDB endpoint. What may become of an edition, `rules::versions::edition`
+//! decides; reading is in `reading`, which is also the pattern for readers of one's own.
+
+mod compare;
+mod prepare;
+mod prune;
+mod reading;
+mod turn;
+
+use std::path::PathBuf;
+
+use aws_sdk_dynamodb::Client;
+use clap::{Args, Subcommand};
+use model::json;
+use rules::versions::edition::{Edition, EditionHead, fits_into_an_edition};
+use serde_json::json;
+
+use crate::item_key;
+use client::endpoint;
+use client::exit::Exit;
+use client::output::{self, Output, say, show};
+
+/// What to do with the editions of a set.
+#[derive(Clone, Debug, Args)]
+#[command(
+    after_help = "Examples:\n  weir editions prepare --from-table products\n  weir editions publish 1\n  weir editions prepare --through \"sed 's/Chai/Chai tea/'\"\n  weir editions check 2\n  weir editions publish 2\n  weir editions get '{\"productID\":7}'\n  weir editions rollback\n  weir editions prune --keep 1\n\nExit codes: 0 done, 1 failed, 3 `check` found differences, 4 refused"
+)]
+pub struct EditionsArguments {
+    #[command(subcommand)]
+    verb: EditionsVerb,
+    /// The set of items that have their editions together
+    #[arg(long, global = true, value_name = "NAME", default_value = "main")]
+    set: String,
+    /// The table of editions: string keys `edition` and `item`
+    #[arg(long, global = true, value_name = "TABLE", default_value = "editions")]
+    table: String,
+    /// The DynamoDB endpoint [default: AWS_ENDPOINT_URL_DYNAMODB, or the `weir up` of this folder]
+    #[arg(long, global = true, value_name = "URL")]
+    endpoint: Option<String>,
+}
+
+#[derive(Clone, Debug, Subcommand)]
+enum EditionsVerb {
+    /// List the editions, and which one is current
+    Ls,
+    /// Write the next edition; readers do not see it
+    Prepare(PrepareArguments),
+    /// Count an edition's items anew, and compare them with the current edition
+    Check {
+        /// The edition's number
+        number: u64,
+    },
+    /// Make an edition the current one, in one write
+    Publish {
+        /// The edition's number
+        number: u64,
+    },
+    /// Make the edition current that was so before; said twice, it is done once
+    Rollback {
+        /// The edition to leave: nothing is done if another one is current by now
+        #[arg(long, value_name = "NUMBER")]
+        from: Option<u64>,
+        /// Another edition, also to go forward again
+        #[arg(long, value_name = "NUMBER")]
+        to: Option<u64>,
+    },
+    /// Show an item of the current edition
+    Get {
+        /// The item's key in plain or DynamoDB JSON
+        key: String,
+        /// Another edition
+        #[arg(long)]
+        number: Option<u64>,
+    },
+    /// Show all items of the current edition, one in a line, in DynamoDB JSON
+    Dump {
+        /// Another edition
+        #[arg(long)]
+        number: Option<u64>,
+    },
+    /// Remove editions; never the current one, nor the one before it
+    Prune {
+        /// Whole editions that are kept beside those two
+        #[arg(long, default_value_t = 0)]
+        keep: usize,
+        /// Only editions that were begun, and left by their readers, this many days ago: somebody may
+        /// still be reading or preparing others
+        #[arg(long, value_name = "DAYS", default_value_t = 1)]
+        days: u64,
+    },
+}
+
+/// What to make an edition of.
+#[derive(Clone, Debug, Args)]
+struct PrepareArguments {
+    /// The items of a table [default: the current edition's items]
+    #[arg(long, value_name = "TABLE")]
+    from_table: Option<String>,
+    /// The items in a file, one in a line, in DynamoDB JSON
+    #[arg(long, value_name = "FILE", conflicts_with = "from_table")]
+    from_file: Option<PathBuf>,
+    /// A command that gets the items, one in a line, in DynamoDB JSON, and writes those of the new
+    /// edition in the same way
+    #[arg(long, value_name = "COMMAND")]
+    through: Option<String>,
+    /// The key attributes of the items [default: those of the table or of the current edition]
+    #[arg(long, value_delimiter = ',', value_name = "NAME")]
+    keys: Vec<String>,
+}
+
+/// The editions of a set, and how to reach them.
+struct Place {
+    client: Client,
+    table: String,
+    set: String,
+    /// The time, in epoch seconds.
+    now: u64,
+}
+
+/// Does what the flags ask for.
+///
+/// # Errors
+/// What could not be read or written, and what to do about it.
+pub async fn run(arguments: EditionsArguments, output: Output) -> Result<Exit, String> {
+    let endpoint = endpoint::find(arguments.endpoint.as_deref())?;
+    if arguments.set.is_empty() || arguments.set.contains('#') {
+        return Err("--set: a name has at least one character, and no `#`".to_owned());
+    }
+    let client = endpoint::client(&endpoint);
+    let now = endpoint::store_seconds(&endpoint, &client).await;
+    let place = Place {
+        client,
+        table: arguments.table,
+        set: arguments.set,
+        now: u64::try_from(now).unwrap_or(0),
+    };
+    match arguments.verb {
+        EditionsVerb::Ls => list(&place, output).await,
+        EditionsVerb::Prepare(prepare) => {
+            let edition = prepare::run(&place, &prepare).await?;
+            show_editions(&[edition], 0, output);
+            Ok(Exit::Done)
+        }
+        EditionsVerb::Check { number } => compare::run(&place, number, output).await,
+        EditionsVerb::Publish { number } => {
+            Ok(show_turned(turn::publish(&place, number).await?, output))
+        }
+        EditionsVerb::Rollback { from, to } => {
+            Ok(show_turned(turn::roll_back(&place, from, to).await?, output))
+        }
+        EditionsVerb::Get { key, number } => get(&place, &key, number).await,
+        EditionsVerb::Dump { number } => {
+            let number = match number {
+                Some(number) => number,
+                None => reading::current(&place).await?,
+            };
+            reading::each(&place, number, |_, image| {
+                show(&format!("{}\n", json::item_to_string(&image)));
+                Ok(())
+            })
+            .await?;
+            Ok(Exit::Done)
+        }
+        EditionsVerb::Prune { keep, days } => {
+            let pruned = prune::run(&place, keep, days).await?;
+            let rows: Vec<_> =
+                pruned.iter().map(|(number, items)| vec![json!(number), json!(items)]).collect();
+            output::rows(output, &["edition", "items removed"], &rows);
+            Ok(Exit::Done)
+        }
+    }
+}
+
+fn show_turned(turned: Result<(EditionHead, String), String>, output: Output) -> Exit {
+    match turned {
+        Ok((head, done)) => {
+            say(&done);
+            // Before the first one there was none.
+            let previous = (head.previous > 0).then_some(head.previous);
+            output::rows(
+                output,
+                &["current", "previous"],
+                &[vec![json!(head.current), json!(previous)]],
+            );
+            Exit::Done
+        }
+        Err(refusal) => {
+            say(&refusal);
+            Exit::Refused
+        }
+    }
+}
+
+async fn list(place: &Place, output: Output) -> Result<Exit, String> {
+    let head = reading::head(place).await?;
+    let editions = reading::editions(place).await?;
+    show_editions(&editions, head.current, output);
+    Ok(Exit::Done)
+}
+
+fn show_editions(editions: &[Edition], current: u64, output: Output) {
+    let row = |edition: &Edition| {
+        vec![
+            json!(edition.number),
+            json!(if edition.number == current { "current" } else { edition.state.as_str() }),
+            json!(edition.items),
+            json!(format!("{:016x}", edition.digest)),
+            json!(edition.at_seconds),
+        ]
+    };
+    let rows: Vec<_> = editions.iter().map(row).collect();
+    output::rows(output, &["edition", "state", "items", "digest", "begun"], &rows);
+}
+
+async fn get(place: &Place, key: &str, number: Option<u64>) -> Result<Exit, String> {
+    let key = json::item_to_string(&item_key::parse(key)?);
+    fits_into_an_edition(&place.set, &key, None)
+        .map_err(|reason| format!("no edition can hold the item {key}: {reason}"))?;
+    let found = match number {
+        Some(number) => reading::item_of(place, number, &key).await?,
+        None => reading::current_item(place, &key).await?,
+    };
+    match found {
+        Some(image) => {
+            show(&format!("{}\n", json::item_to_string(&image)));
+            Ok(Exit::Done)
+        }
+        None => Err(format!("no item has the key {key} in this edition")),
+    }
+}
+
+#[cfg(test)]
+mod store_tests;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use testing::store::TestStore;
+
+    #[tokio::test]
+    async fn a_table_that_is_not_there_is_named_with_the_keys_that_it_needs() {
+        let store = TestStore::open().await;
+        let place = Place {
+            client: store.client.clone(),
+            table: "editions".to_owned(),
+            set: "main".to_owned(),
+            now: 0,
+        };
+        for said in [
+            list(&place, Output::Table).await.unwrap_err(),
+            get(&place, r#"{"productID":7}"#, Some(1)).await.unwrap_err(),
+            reading::each(&place, 1, |_, _| Ok(())).await.unwrap_err(),
+            turn::publish(&place, 1).await.unwrap_err(),
+        ] {
+            assert_eq!(
+                said,
+                "there is no table `editions`: make it with the partition key `edition` and the sort key `item`, both strings, or name another one with --table"
+            );
+        }
+    }
+}

@@ -1,0 +1,498 @@
+//! `weir editions prepare`: writes the next edition, item by item, from a table, a file or the
+//! current edition, through a command if one is given.
+//!
+//! The number is taken first, by a conditional write of the head, so two who prepare write to
+//! different editions. Who dies leaves an edition that is `preparing`; it is never published. When
+//! such an edition is pruned while its items are still being written, whoever writes them removes
+//! them: without the record nobody else could find them.
+
+use std::collections::HashSet;
+use std::process::Stdio;
+
+use aws_sdk_dynamodb::error::ProvideErrorMetadata;
+use aws_sdk_dynamodb::types::{
+    AttributeValue as SdkValue, Put, PutRequest, TransactWriteItem, WriteRequest,
+};
+use futures::{StreamExt, TryStreamExt, stream};
+use indicatif::{ProgressBar, ProgressStyle};
+use model::{Item, json};
+use rules::versions::edition::{
+    Digest, EDITION_ITEM, EDITION_PARTITION, EDITION_STATE, Edition, EditionState,
+    fits_into_an_edition, hash_of, item_of_edition, key_of, records_key,
+};
+use rules::versions::version_text;
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::process::{ChildStdin, Command};
+use tokio::sync::mpsc;
+
+use super::turn::put_head;
+use super::{Place, PrepareArguments, prune, reading};
+use client::attribute::{from_sdk_item, to_sdk_item};
+use client::contention::{Attempts, Undone, why_undone};
+use client::interruption;
+use client::sdk_error::error_text;
+use client::sdk_error::is_throttle;
+use client::table_description::key_attributes;
+
+/// Items in one request, as DynamoDB takes them.
+const BATCH_ITEMS: usize = 25;
+/// Requests that are under way at the same time.
+pub(super) const BATCHES_AT_ONCE: usize = 8;
+/// Items between reader, command and writer.
+const QUEUE_ITEMS: usize = 1_000;
+/// Items of one edition: a hash of each key is held, to find two with the same key.
+const ITEMS_MAX: u64 = 50_000_000;
+/// Attempts at what a throttled table left out, of which none wrote anything.
+const ATTEMPTS_MAX: u32 = 12;
+
+/// Writes the next edition.
+///
+/// # Errors
+/// What is wrong with the items or could not be written. The edition is then never published; `weir
+/// editions prune` removes it.
+pub(super) async fn run(place: &Place, arguments: &PrepareArguments) -> Result<Edition, String> {
+    let head = reading::head(place).await?;
+    let keys = keys(place, arguments, head.current).await?;
+    // Read before any item: what is published from now on is not in this edition.
+    let edition = begin(place, keys, head.current).await?;
+    match fill(place, arguments, &edition, head.current).await {
+        Ok(digest) => finish(place, edition, digest).await,
+        Err(reason) => {
+            // The record of one that is still there lets `prune` remove it.
+            match left_behind(place, &edition).await {
+                Ok(_) => Err(reason),
+                Err(left) => Err(format!("{reason}; {left}")),
+            }
+        }
+    }
+}
+
+/// Writes the items.
+async fn fill(
+    place: &Place,
+    arguments: &PrepareArguments,
+    edition: &Edition,
+    current: u64,
+) -> Result<Digest, String> {
+    let (to_read, items) = mpsc::channel::<Item>(QUEUE_ITEMS);
+    let read = read(place, arguments, current, to_read);
+    Ok(match &arguments.through {
+        None => tokio::try_join!(read, write(place, edition, items))?.1,
+        Some(command) => {
+            let (to_write, changed) = mpsc::channel::<Item>(QUEUE_ITEMS);
+            let through = through(command, items, to_write);
+            tokio::try_join!(read, through, write(place, edition, changed))?.2
+        }
+    })
+}
+
+/// What became of an edition that could not be finished. Of one that was pruned meanwhile, or is
+/// being pruned, the items are removed that were written behind the one who prunes.
+async fn left_behind(place: &Place, edition: &Edition) -> Result<Option<Edition>, String> {
+    let number = edition.number;
+    let found = reading::edition(place, number).await?;
+    let found = found.filter(|found| found.state != EditionState::Pruned);
+    if found.is_none() {
+        prune::remove(place, number).await.map_err(|reason| {
+            format!("edition {number} was pruned, and items of it were left: {reason}")
+        })?;
+    }
+    Ok(found)
+}
+
+async fn keys(
+    place: &Place,
+    arguments: &PrepareArguments,
+    current: u64,
+) -> Result<Vec<String>, String> {
+    let has_source = arguments.from_table.is_some() || arguments.from_file.is_some();
+    if current == 0 && !has_source {
+        return Err("there is no edition yet whose items could be taken: say --from-table, or --from-file with --keys".to_owned());
+    }
+    if !arguments.keys.is_empty() {
+        return Ok(arguments.keys.clone());
+    }
+    if let Some(table) = &arguments.from_table {
+        let keys = key_attributes(&place.client, table).await?;
+        return Ok(keys.into_iter().map(|(name, _)| name).collect());
+    }
+    match current {
+        0 => {
+            Err("there is no edition yet: say which attributes are the key with --keys".to_owned())
+        }
+        current => Ok(reading::known_edition(place, current).await?.keys),
+    }
+}
+
+/// Takes the next number. Somebody else may take one or turn the head at the same time, or the table
+/// be throttled, so it is tried again.
+async fn begin(place: &Place, keys: Vec<String>, base: u64) -> Result<Edition, String> {
+    let mut attempts = Attempts::first();
+    loop {
+        let head = reading::head(place).await?;
+        let next = head.with_next();
+        let edition = Edition {
+            number: next.latest,
+            state: EditionState::Preparing,
+            items: 0,
+            digest: 0,
+            at_seconds: place.now,
+            keys: keys.clone(),
+            base: Some(base),
+            left_at: None,
+        };
+        let record = Put::builder()
+            .table_name(&place.table)
+            .set_item(Some(to_sdk_item(&edition.to_item(&place.set))))
+            .condition_expression("attribute_not_exists(#state)")
+            .expression_attribute_names("#state", EDITION_STATE)
+            .build()
+            .map_err(|error| error.to_string())?;
+        let request = place
+            .client
+            .transact_write_items()
+            .transact_items(put_head(place, head, next)?)
+            .transact_items(TransactWriteItem::builder().put(record).build());
+        let Err(error) = request.send().await else { return Ok(edition) };
+        let why = why_undone(&error);
+        if attempts.after(why).await {
+            continue;
+        }
+        return Err(match why {
+            Undone::Changed => {
+                "others begin or publish editions all the time: try again".to_owned()
+            }
+            _ => format!("no edition was begun: {}", error_text(&error)),
+        });
+    }
+}
+
+/// Reads the items to begin with.
+async fn read(
+    place: &Place,
+    arguments: &PrepareArguments,
+    current: u64,
+    to: mpsc::Sender<Item>,
+) -> Result<(), String> {
+    let gone = || "the items are not read any more".to_owned();
+    if let Some(table) = &arguments.from_table {
+        let scan = place.client.scan().table_name(table).consistent_read(true);
+        let mut items = scan.into_paginator().items().send();
+        while let Some(item) = items.next().await {
+            let item = item.map_err(|error| error_text(&error)).and_then(from_sdk_item);
+            let item = item.map_err(|error| format!("cannot read table `{table}`: {error}"))?;
+            to.send(item).await.map_err(|_| gone())?;
+        }
+        return Ok(());
+    }
+    if let Some(path) = &arguments.from_file {
+        let place = path.display().to_string();
+        let file = tokio::fs::File::open(path).await;
+        let file = file.map_err(|error| format!("cannot read `{place}`: {error}"))?;
+        return send_lines(BufReader::new(file), &place, &to).await;
+    }
+    for part in 0..rules::versions::edition::EDITION_PARTS {
+        let mut items = Vec::new();
+        reading::each_of_part(place, current, part, &mut |_, image| {
+            items.push(image);
+            Ok(())
+        })
+        .await?;
+        for item in items {
+            to.send(item).await.map_err(|_| gone())?;
+        }
+    }
+    reading::was_there(place, current).await
+}
+
+/// Items in lines of DynamoDB JSON.
+async fn send_lines(
+    text: impl tokio::io::AsyncBufRead + Unpin,
+    place: &str,
+    to: &mpsc::Sender<Item>,
+) -> Result<(), String> {
+    let (mut lines, mut number) = (text.lines(), 0u64);
+    while let Some(line) = lines.next_line().await.map_err(|error| format!("{place}: {error}"))? {
+        number += 1;
+        if line.trim().is_empty() {
+            continue;
+        }
+        let item = json::item_from_str(&line);
+        let item = item.map_err(|error| format!("{place}, line {number}: {error}"))?;
+        to.send(item).await.map_err(|_| "the items are not read any more".to_owned())?;
+    }
+    Ok(())
+}
+
+/// Hands the items to a command and takes those that it writes.
+async fn through(
+    command: &str,
+    mut from: mpsc::Receiver<Item>,
+    to: mpsc::Sender<Item>,
+) -> Result<(), String> {
+    let failed = |reason: String| format!("--through `{command}`: {reason}");
+    let mut shell = Command::new("sh");
+    shell.args(["-c", command]).stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
+    let mut child = private_files::start_of_user(|| shell.spawn())
+        .map_err(|error| failed(error.to_string()))?;
+    let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
+    let (Some(stdin), Some(stdout)) = (stdin, stdout) else {
+        return Err(failed("it has no input or output".to_owned()));
+    };
+    let feeding = async { feed(stdin, &mut from).await.map_err(|error| failed(error.to_string())) };
+    let reading = send_lines(BufReader::new(stdout), "what it wrote", &to);
+    let reading = async { reading.await.map_err(failed) };
+    tokio::try_join!(feeding, reading)?;
+    let status = child.wait().await.map_err(|error| failed(error.to_string()))?;
+    if status.success() { Ok(()) } else { Err(failed(format!("it ended with {status}"))) }
+}
+
+async fn feed(mut stdin: ChildStdin, from: &mut mpsc::Receiver<Item>) -> std::io::Result<()> {
+    while let Some(item) = from.recv().await {
+        let line = json::item_to_string(&item) + "\n";
+        match stdin.write_all(line.as_bytes()).await {
+            Ok(()) => {}
+            // A command that does not want the rest, such as `head`; its exit code says the rest.
+            Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => {
+                while from.recv().await.is_some() {}
+                return Ok(());
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    stdin.shutdown().await
+}
+
+/// Writes the items of the edition; two with one key are an error.
+async fn write(
+    place: &Place,
+    edition: &Edition,
+    items: mpsc::Receiver<Item>,
+) -> Result<Digest, String> {
+    let progress = ProgressBar::new_spinner();
+    interruption::follow(&progress, "items");
+    if let Ok(style) = ProgressStyle::with_template("{spinner} {pos} items, {per_sec}") {
+        progress.set_style(style);
+    }
+    let (mut digest, mut seen) = (Digest::default(), HashSet::new());
+    let items = stream::unfold(items, async |mut items| Some((items.recv().await?, items)));
+    let requests = items.map(|item| {
+        let key = key_of(&item, &edition.keys);
+        let key = key.ok_or_else(|| {
+            let (text, keys) = (json::item_to_string(&item), edition.keys.join(", "));
+            format!("an item lacks a key attribute ({keys}): {text}")
+        })?;
+        fits_into_an_edition(&place.set, &key, Some(&item))
+            .map_err(|reason| format!("no edition can hold the item {key}: {reason}"))?;
+        if !seen.insert(hash_of(&key)) {
+            return Err(format!("two items have the key {key}"));
+        }
+        digest.add(&item);
+        if digest.items > ITEMS_MAX {
+            return Err(format!("an edition has up to {ITEMS_MAX} items"));
+        }
+        progress.inc(1);
+        let item = item_of_edition(&place.set, edition.number, &key, &item);
+        let put = PutRequest::builder().set_item(Some(to_sdk_item(&item))).build();
+        let put = put.map_err(|error| error.to_string())?;
+        Ok(WriteRequest::builder().put_request(put).build())
+    });
+    let written = requests
+        .try_chunks(BATCH_ITEMS)
+        .map_err(|error| error.1)
+        .map_ok(|batch| write_batch(place, batch))
+        .try_buffer_unordered(BATCHES_AT_ONCE)
+        .try_collect::<()>()
+        .await;
+    progress.finish_and_clear();
+    written.map(|()| digest)
+}
+
+/// Writes a batch, and what a throttled table left out of it, for as long as some of it is written.
+pub(super) async fn write_batch(
+    place: &Place,
+    mut requests: Vec<WriteRequest>,
+) -> Result<(), String> {
+    let mut attempt = 0;
+    while attempt < ATTEMPTS_MAX {
+        let request = place.client.batch_write_item();
+        let left = match request.request_items(&place.table, requests.clone()).send().await {
+            Ok(answer) => {
+                let left = answer.unprocessed_items.into_iter().flatten();
+                left.flat_map(|(_, left)| left).collect()
+            }
+            Err(error) if error.code().is_some_and(is_throttle) => requests.clone(),
+            Err(error) => {
+                let (table, reason) = (&place.table, error_text(&error));
+                return Err(format!("cannot write table `{table}`: {reason}"));
+            }
+        };
+        if left.is_empty() {
+            return Ok(());
+        }
+        attempt = if left.len() < requests.len() { 0 } else { attempt + 1 };
+        requests = left;
+        tokio::time::sleep(std::time::Duration::from_millis(10 << attempt.min(9))).await;
+    }
+    Err(format!("table `{}` is throttled: items stay unprocessed", place.table))
+}
+
+/// The edition is whole.
+async fn finish(place: &Place, edition: Edition, digest: Digest) -> Result<Edition, String> {
+    let ready =
+        Edition { state: EditionState::Ready, items: digest.items, digest: digest.sum, ..edition };
+    let request = place
+        .client
+        .put_item()
+        .table_name(&place.table)
+        .set_item(Some(to_sdk_item(&ready.to_item(&place.set))))
+        .condition_expression("#state = :preparing")
+        .expression_attribute_names("#state", EDITION_STATE)
+        .expression_attribute_values(
+            ":preparing",
+            SdkValue::S(EditionState::Preparing.as_str().to_owned()),
+        );
+    match request.send().await {
+        Ok(_) => Ok(ready),
+        Err(error) if error.code() == Some("ConditionalCheckFailedException") => {
+            // A request whose answer was lost is sent again, and then fails because it was done.
+            match left_behind(place, &ready).await? {
+                Some(found) if (found.state, found.digest) == (ready.state, ready.digest) => {
+                    Ok(ready)
+                }
+                _ => Err(format!(
+                    "edition {} was pruned while it was prepared ({EDITION_PARTITION} `{}`, {EDITION_ITEM} `{}`): prepare it anew, and prune with more --days",
+                    ready.number,
+                    records_key(&place.set),
+                    version_text(ready.number)
+                )),
+            }
+        }
+        Err(error) => Err(format!("edition {}: {}", ready.number, error_text(&error))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use aws_sdk_dynamodb::types::DeleteRequest;
+
+    use super::super::store_tests::{items, listening, of_file, place};
+    use super::*;
+    use crate::counters::testing::serve;
+    use testing::store::TestStore;
+
+    /// How many entries the table has.
+    async fn entries(place: &Place) -> i32 {
+        place.client.scan().table_name(&place.table).send().await.unwrap().count()
+    }
+
+    /// One that is pruned while its last items are under way.
+    #[tokio::test]
+    async fn what_is_written_behind_one_who_prunes_does_not_stay() {
+        let store = TestStore::open().await;
+        let (place, items) = (place(&store).await, items(30));
+        // What has died leaves a record, and pruning finds it.
+        let dead = begin(&place, vec!["id".to_owned()], 0).await.unwrap();
+        fill(&place, &of_file(&items), &dead, 0).await.unwrap();
+        assert_eq!(prune::run(&place, 0, 0).await, Ok(vec![(1, 30)]));
+        let living = begin(&place, vec!["id".to_owned()], 0).await.unwrap();
+        assert_eq!(prune::run(&place, 0, 0).await, Ok(vec![(2, 0)]));
+        let digest = fill(&place, &of_file(&items), &living, 0).await.unwrap();
+        assert_eq!(entries(&place).await, 31, "the head and the items");
+        let said = finish(&place, living, digest).await.unwrap_err();
+        assert!(said.starts_with("edition 2 was pruned while it was prepared"), "{said}");
+        assert_eq!(entries(&place).await, 1);
+    }
+
+    /// An item turns out to be none after the edition was pruned and others were written.
+    #[tokio::test]
+    async fn what_fails_after_it_was_pruned_leaves_no_items() {
+        let store = TestStore::open().await;
+        let (place, mut items) = (place(&store).await, items(30));
+        let living = begin(&place, vec!["id".to_owned()], 0).await.unwrap();
+        prune::run(&place, 0, 0).await.unwrap();
+        std::io::Write::write_all(&mut items, b"no item\n").unwrap();
+        let failed = fill(&place, &of_file(&items), &living, 0).await.unwrap_err();
+        assert!(failed.contains("line 31"), "{failed}");
+        assert_eq!(left_behind(&place, &living).await, Ok(None));
+        assert_eq!(entries(&place).await, 1);
+        // One that was not pruned stays for whoever prunes.
+        assert!(run(&place, &of_file(&items)).await.is_err());
+        let left = reading::known_edition(&place, 2).await.unwrap();
+        assert_eq!(left.state, EditionState::Preparing);
+    }
+
+    fn deletes(count: usize) -> Vec<WriteRequest> {
+        let delete = |number: usize| {
+            let delete = DeleteRequest::builder().key("edition", SdkValue::S(number.to_string()));
+            WriteRequest::builder().delete_request(delete.build().unwrap()).build()
+        };
+        (0..count).map(delete).collect()
+    }
+
+    /// A table that takes one item of each request, more often than an attempt may fail.
+    #[tokio::test]
+    async fn a_batch_is_sent_again_as_long_as_some_of_it_is_written() {
+        let count = ATTEMPTS_MAX as usize + 3;
+        let left = |count: usize| {
+            let request = r#"{"DeleteRequest":{"Key":{"edition":{"S":"x"}}}}"#;
+            let requests = vec![request; count].join(",");
+            format!(r#"{{"UnprocessedItems":{{"editions":[{requests}]}}}}"#)
+        };
+        let mut answers: Vec<String> = (1..count).rev().map(left).collect();
+        answers.push("{}".to_owned());
+        let answers: Vec<_> = answers.iter().map(|text| (200, text.as_str(), false)).collect();
+        let (listener, place) = listening().await;
+        let writing = write_batch(&place, deletes(count));
+        assert_eq!(tokio::join!(serve(listener, &answers), writing).1, Ok(()));
+    }
+
+    fn error(name: &str) -> String {
+        format!(r#"{{"__type":"com.amazonaws.dynamodb.v20120810#{name}","message":"x"}}"#)
+    }
+
+    #[tokio::test]
+    async fn a_batch_that_is_throttled_whole_is_sent_again() {
+        let (throttled, denied) = (error("ThrottlingException"), error("AccessDeniedException"));
+        let (listener, place) = listening().await;
+        let answers = [(400, throttled.as_str(), false), (200, "{}", false)];
+        let writing = write_batch(&place, deletes(2));
+        let (requests, written) = tokio::join!(serve(listener, &answers), writing);
+        assert_eq!((requests.len(), written), (2, Ok(())));
+        let (listener, place) = listening().await;
+        let answers = [(400, denied.as_str(), false)];
+        let writing = write_batch(&place, deletes(2));
+        let written = tokio::join!(serve(listener, &answers), writing).1;
+        assert!(written.unwrap_err().starts_with("cannot write table `editions`: AccessDenied"));
+    }
+
+    #[tokio::test]
+    async fn a_number_is_taken_although_the_table_is_throttled_for_a_while() {
+        let throttled = error("ProvisionedThroughputExceededException");
+        let mut answers = Vec::new();
+        for _ in 0..4 {
+            answers.extend([(200, "{}", false), (400, throttled.as_str(), false)]);
+        }
+        let denied = error("AccessDeniedException");
+        for (last, expected) in [((200, "{}", false), Ok(1)), ((400, &*denied, false), Err(()))] {
+            let (listener, place) = listening().await;
+            let mut answers = answers.clone();
+            answers.extend([(200, "{}", false), last]);
+            let beginning = begin(&place, vec!["id".to_owned()], 0);
+            let begun = tokio::join!(serve(listener, &answers), beginning).1;
+            assert_eq!(begun.map(|edition| edition.number).map_err(|_| ()), expected);
+        }
+    }
+
+    /// As if the answer to the last write was lost and the write sent again.
+    #[tokio::test]
+    async fn what_is_ready_already_is_ready() {
+        let store = TestStore::open().await;
+        let (place, items) = (place(&store).await, items(3));
+        let edition = begin(&place, vec!["id".to_owned()], 0).await.unwrap();
+        let digest = fill(&place, &of_file(&items), &edition, 0).await.unwrap();
+        let ready = finish(&place, edition.clone(), digest).await.unwrap();
+        assert_eq!(finish(&place, edition, digest).await, Ok(ready));
+        assert_eq!(entries(&place).await, 5, "the head, the record and the items");
+    }
+}

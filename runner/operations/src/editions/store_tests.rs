@@ -1,0 +1,183 @@
+//! Editions in a store in this process: what becomes of those that are not current or not whole.
+
+use std::io::Write;
+
+use aws_sdk_dynamodb::config::retry::RetryConfig;
+use rules::versions::edition::EditionState;
+use tempfile::NamedTempFile;
+use tokio::net::TcpListener;
+
+use super::*;
+use client::attribute::to_sdk_item;
+use testing::store::TestStore;
+
+/// The time at which a test begins; days are counted from here.
+const NOW: u64 = 1_700_000_000;
+const DAY: u64 = 86_400;
+
+/// A table of editions, as a command sees it that is given at `now`.
+pub(super) async fn place(store: &TestStore) -> Place {
+    store.table_of("editions", "edition", "item").await;
+    at(store, NOW)
+}
+
+fn at(store: &TestStore, now: u64) -> Place {
+    Place {
+        client: store.client.clone(),
+        table: "editions".to_owned(),
+        set: "main".to_owned(),
+        now,
+    }
+}
+
+/// A place at a listener whose answers a test gives. What fails is not sent again by the SDK, which
+/// would pause.
+pub(super) async fn listening() -> (TcpListener, Place) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let client = endpoint::client(&format!("http://{}", listener.local_addr().unwrap()));
+    let config = client.config().to_builder().retry_config(RetryConfig::disabled()).build();
+    let place = Place {
+        client: Client::from_conf(config),
+        table: "editions".to_owned(),
+        set: "main".to_owned(),
+        now: NOW,
+    };
+    (listener, place)
+}
+
+/// Some items, one in a line.
+pub(super) fn items(count: usize) -> NamedTempFile {
+    let mut file = NamedTempFile::new().unwrap();
+    (0..count).for_each(|id| writeln!(file, r#"{{"id":{{"N":"{id}"}}}}"#).unwrap());
+    file
+}
+
+/// To prepare an edition of the items in a file.
+pub(super) fn of_file(file: &NamedTempFile) -> PrepareArguments {
+    PrepareArguments {
+        from_table: None,
+        from_file: Some(file.path().to_owned()),
+        through: None,
+        keys: vec!["id".to_owned()],
+    }
+}
+
+async fn prepare_and_publish(place: &Place, items: &NamedTempFile) {
+    let edition = prepare::run(place, &of_file(items)).await.unwrap();
+    turn::publish(place, edition.number).await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn readers_have_a_day_from_when_an_edition_was_left() {
+    let store = TestStore::open().await;
+    let (place, items) = (place(&store).await, items(3));
+    prepare_and_publish(&place, &items).await;
+    prepare_and_publish(&place, &items).await;
+    // Two months later, edition 2 is left for edition 3, and that one at once for edition 4.
+    let later = at(&store, NOW + 60 * DAY);
+    prepare_and_publish(&later, &items).await;
+    prepare_and_publish(&later, &items).await;
+    let left = reading::known_edition(&later, 2).await.unwrap();
+    assert_eq!((left.left_at, left.state), (Some(later.now), EditionState::Ready));
+    // Edition 1 was left long ago.
+    assert_eq!(prune::run(&later, 0, 1).await, Ok(vec![(1, 3)]));
+    assert_eq!(prune::run(&at(&store, later.now + DAY), 0, 1).await, Ok(vec![]));
+    assert_eq!(prune::run(&at(&store, later.now + DAY + 1), 0, 1).await, Ok(vec![(2, 3)]));
+    // One that is gone back to and left again counts from then.
+    turn::roll_back(&later, None, None).await.unwrap().unwrap();
+    let back = at(&store, later.now + 9 * DAY);
+    turn::roll_back(&back, None, Some(4)).await.unwrap().unwrap();
+    assert_eq!(reading::known_edition(&back, 3).await.unwrap().left_at, Some(back.now));
+}
+
+/// Otherwise nobody could publish over an edition whose record was deleted by hand.
+#[tokio::test]
+async fn a_record_that_is_gone_is_neither_needed_nor_made_again() {
+    let store = TestStore::open().await;
+    let (place, items) = (place(&store).await, items(1));
+    prepare_and_publish(&place, &items).await;
+    let second = prepare::run(&place, &of_file(&items)).await.unwrap();
+    let key = |text: &str| aws_sdk_dynamodb::types::AttributeValue::S(text.to_owned());
+    let request = place.client.delete_item().table_name("editions");
+    let request = request.key("edition", key("main#")).key("item", key("v0000000001"));
+    request.send().await.unwrap();
+    turn::publish(&place, second.number).await.unwrap().unwrap();
+    let numbers: Vec<u64> =
+        reading::editions(&place).await.unwrap().iter().map(|edition| edition.number).collect();
+    assert_eq!(numbers, [2]);
+}
+
+/// Whoever prepared edition 2 died before the first item, edition 3 before the last one; edition 4 is
+/// being pruned.
+#[tokio::test]
+async fn what_is_not_ready_does_not_look_whole() {
+    let store = TestStore::open().await;
+    let (place, items) = (place(&store).await, items(3));
+    prepare_and_publish(&place, &items).await;
+    for state in ["preparing", "preparing", "pruned"] {
+        let number = prepare::run(&place, &of_file(&items)).await.unwrap().number;
+        set_state(&place, number, state).await;
+    }
+    prune::remove_items(&place, 2).await.unwrap();
+    for number in [2, 3, 4] {
+        let mut record = reading::known_edition(&place, number).await.unwrap();
+        (record.items, record.digest) = (0, 0);
+        let put = place.client.put_item().table_name("editions");
+        put.set_item(Some(to_sdk_item(&record.to_item("main")))).send().await.unwrap();
+        let checked = compare::run(&place, number, Output::Json).await;
+        assert_eq!(checked, Ok(Exit::Differences), "{number}");
+        let state = record.state.as_str();
+        let not_whole = format!(
+            "edition {number} is {state}, so not whole: name one that is ready, `weir editions ls` shows them"
+        );
+        let mut seen = 0;
+        let dumped = reading::each(&place, number, |_, _| {
+            seen += 1;
+            Ok(())
+        });
+        assert_eq!((dumped.await, seen), (Err(not_whole.clone()), 0));
+        // Whether it has the key or not.
+        for key in [r#"{"id":1}"#, r#"{"id":9}"#] {
+            assert_eq!(get(&place, key, Some(number)).await, Err(not_whole.clone()), "{key}");
+        }
+        assert!(reading::was_there(&place, number).await.is_err());
+    }
+    assert_eq!(get(&place, r#"{"id":1}"#, Some(1)).await, Ok(Exit::Done));
+    assert_eq!(compare::run(&place, 1, Output::Json).await, Ok(Exit::Done));
+    let nothing = Err("set `main` has no edition 9".to_owned());
+    assert_eq!(get(&place, r#"{"id":1}"#, Some(9)).await, nothing);
+    let gone = reading::was_there(&place, 9).await.unwrap_err();
+    assert_eq!(gone, "edition 9 was pruned while it was read: begin anew");
+}
+
+async fn set_state(place: &Place, number: u64, state: &str) {
+    let mut record = reading::known_edition(place, number).await.unwrap().to_item("main");
+    record.insert("state".to_owned(), state.into());
+    let put = place.client.put_item().table_name("editions");
+    put.set_item(Some(to_sdk_item(&record))).send().await.unwrap();
+}
+
+/// DynamoDB takes them as items of a table, and not in an edition.
+#[tokio::test]
+async fn an_item_that_no_edition_can_hold_is_named_with_its_limit() {
+    let store = TestStore::open().await;
+    let place = place(&store).await;
+    let deep = (0..30).fold(r#"{"S":"x"}"#.to_owned(), |inner, _| format!(r#"{{"L":[{inner}]}}"#));
+    let long = format!(r#"{{"id":{{"S":"{}"}}}}"#, "k".repeat(1_010));
+    for (item, key, limit) in [
+        (
+            format!(r#"{{"id":{{"N":"1"}},"d":{{"L":[{deep}]}}}}"#),
+            r#"{"id":{"N":"1"}}"#,
+            "than 32;",
+        ),
+        (long.clone(), &*long, "of at most 1024;"),
+    ] {
+        let mut file = items(2);
+        writeln!(file, "{item}").unwrap();
+        let said = prepare::run(&place, &of_file(&file)).await.unwrap_err();
+        assert!(said.starts_with(&format!("no edition can hold the item {key}: ")), "{said}");
+        assert!(said.contains(limit) && said.contains("--through"), "{said}");
+    }
+    let said = get(&place, &long, Some(1)).await.unwrap_err();
+    assert!(said.starts_with("no edition can hold the item"), "{said}");
+}

@@ -1,0 +1,168 @@
+//! `weir fan-out jobs` and `status`: what is known of each origin, and how far its copies are.
+//!
+//! Nothing is written.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use aws_sdk_dynamodb::Client;
+use model::{AttributeValue, Item};
+use rules::fan_out::{JOB_KEY, Job, Origin};
+use serde_json::json;
+
+use client::attribute::from_sdk_item;
+use client::exit::Exit;
+use client::output::{self, Output, counted, say};
+use client::sdk_error::error_text;
+use client::sdk_error::is_not_found;
+
+/// How another table of jobs is named.
+const JOBS_FLAG: &str =
+    "name the table of jobs with --jobs-table, such as --jobs-table fan-out-jobs";
+
+/// Shows jobs, of a rule if one is named. `rules` are those that there are now, if that is known.
+///
+/// # Errors
+/// When the table cannot be read, or there is no such rule, now or in any job.
+pub(super) async fn list(
+    client: &Client,
+    table: &str,
+    only_open: bool,
+    (rule, rules): (Option<&str>, &[String]),
+    output: Output,
+) -> Result<Exit, String> {
+    let (mut rows, mut damaged) = (Vec::new(), 0);
+    let mut known: BTreeSet<String> = rules.iter().cloned().collect();
+    each(client, table, |key, job| {
+        let Some((origin, job)) = Origin::from_job_key(key).zip(job) else {
+            damaged += 1;
+            return;
+        };
+        if !known.contains(&origin.rule) {
+            known.insert(origin.rule.clone());
+        }
+        if (only_open && job.done) || rule.is_some_and(|rule| rule != origin.rule) {
+            return;
+        }
+        rows.push(vec![
+            json!(origin.rule),
+            json!(origin.key),
+            json!(if job.state.deleted { "deleted" } else { "changed" }),
+            json!(job.state.stamp.as_str()),
+            json!(job.done),
+            json!(job.copies),
+            json!(job.refused),
+            json!(job.revision),
+        ]);
+    })
+    .await?;
+    if let Some(rule) = rule.filter(|rule| !known.contains(*rule)) {
+        let known: Vec<String> = known.into_iter().collect();
+        let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+        return Err(format!("there is no rule `{rule}`; there are: {known}"));
+    }
+    let headings =
+        ["rule", "origin", "event", "stamp", "done", "copies written", "refused", "revision"];
+    output::rows(output, &headings, &rows);
+    Ok(end(damaged, false))
+}
+
+/// Counts the jobs of each rule.
+///
+/// # Errors
+/// When the table cannot be read.
+pub(super) async fn status(client: &Client, table: &str, output: Output) -> Result<Exit, String> {
+    #[derive(Default)]
+    struct Count {
+        jobs: u64,
+        open: u64,
+        copies: u64,
+        refused: u64,
+    }
+    let mut rules: BTreeMap<String, Count> = BTreeMap::new();
+    let mut damaged = 0;
+    each(client, table, |key, job| {
+        let Some((origin, job)) = Origin::from_job_key(key).zip(job) else {
+            damaged += 1;
+            return;
+        };
+        let count = rules.entry(origin.rule).or_default();
+        count.jobs += 1;
+        count.open += u64::from(!job.done);
+        count.copies += job.copies;
+        count.refused += job.refused;
+    })
+    .await?;
+    let row = |(rule, count): (&String, &Count)| {
+        vec![
+            json!(rule),
+            json!(count.jobs),
+            json!(count.open),
+            json!(count.copies),
+            json!(count.refused),
+        ]
+    };
+    let rows: Vec<_> = rules.iter().map(row).collect();
+    output::rows(output, &["rule", "jobs", "open", "copies written", "refused"], &rows);
+    Ok(end(damaged, rules.values().any(|count| count.open > 0)))
+}
+
+fn end(damaged: u64, is_open: bool) -> Exit {
+    if damaged > 0 {
+        let items =
+            counted(damaged, "item of the table is no job", "items of the table are no jobs");
+        say(&format!("{items}: is it the table of jobs? {JOBS_FLAG}"));
+    }
+    if damaged > 0 || is_open { Exit::Differences } else { Exit::Done }
+}
+
+/// Shows every job with its key; `None` for an item that is none.
+pub(super) async fn each(
+    client: &Client,
+    table: &str,
+    mut visit: impl FnMut(&str, Option<Job>),
+) -> Result<(), String> {
+    let mut items =
+        client.scan().table_name(table).consistent_read(true).into_paginator().items().send();
+    while let Some(item) = items.next().await {
+        let item: Item = item
+            .map_err(|error| match is_not_found(&error) {
+                true => format!("{}; {JOBS_FLAG}", error_text(&error)),
+                false => error_text(&error),
+            })
+            .and_then(from_sdk_item)
+            .map_err(|error| format!("cannot read table `{table}`: {error}"))?;
+        let key = item.get(JOB_KEY).and_then(AttributeValue::as_str).unwrap_or_default();
+        visit(key, Job::from_item(&item).ok());
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use aws_sdk_dynamodb::types::AttributeValue as SdkValue;
+
+    use super::*;
+    use testing::store::TestStore;
+
+    #[tokio::test]
+    async fn jobs_of_a_rule_that_there_is_not_are_refused() {
+        let store = TestStore::open().await;
+        store.table("jobs").await;
+        let put = store.client.put_item().table_name("jobs");
+        put.item("p", SdkValue::S("x".to_owned())).send().await.unwrap();
+        let rules = ["products".to_owned()];
+        let list =
+            async |rule| list(&store.client, "jobs", false, (rule, &rules), Output::Json).await;
+        assert!(list(Some("products")).await.is_ok() && list(None).await.is_ok());
+        let said = list(Some("nosuch")).await.unwrap_err();
+        assert_eq!(said, "there is no rule `nosuch`; there are: products");
+        let said = status(&store.client, "nowhere", Output::Json).await.unwrap_err();
+        assert!(said.starts_with("cannot read table `nowhere`: "), "{said}");
+        assert!(
+            said.ends_with(
+                "; name the table of jobs with --jobs-table, such as --jobs-table fan-out-jobs"
+            ),
+            "{said}"
+        );
+    }
+}

@@ -1,0 +1,155 @@
+//! `weir fan-out prune`: removes the jobs of origins that were deleted, with the values in them.
+//!
+//! TTL does that a week after the deletion; this is for who cannot wait, such as after a purge. A job
+//! that is open, or was written meanwhile, stays.
+
+use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::error::ProvideErrorMetadata as _;
+use aws_sdk_dynamodb::types::AttributeValue as SdkValue;
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+use rules::fan_out::{JOB_KEY, JOB_REVISION, Job, Origin};
+use serde_json::json;
+
+use super::jobs;
+use client::exit::Exit;
+use client::output::{self, Output, counted, say};
+use client::sdk_error::error_text;
+
+/// Jobs that are removed at the same time.
+const AT_ONCE: usize = 16;
+
+/// Whether a job says nothing but what its origin last was.
+fn is_prunable(job: &Job) -> bool {
+    job.done && job.state.deleted
+}
+
+/// Removes the jobs of deleted origins, of a rule if one is named.
+///
+/// # Errors
+/// When the table cannot be read or written. What was removed before stays removed.
+pub(super) async fn run(
+    client: &Client,
+    table: &str,
+    rule: Option<&str>,
+    dry_run: bool,
+    output: Output,
+) -> Result<Exit, String> {
+    let (mut meant, mut open) = (Vec::new(), 0_u64);
+    jobs::each(client, table, |key, job| {
+        let Some((origin, job)) = Origin::from_job_key(key).zip(job) else { return };
+        if rule.is_some_and(|rule| rule != origin.rule) || !job.state.deleted {
+            return;
+        }
+        match is_prunable(&job) {
+            true => meant.push((key.to_owned(), job.revision)),
+            false => open += 1,
+        }
+    })
+    .await?;
+    let found = meant.len();
+    let removed = match dry_run {
+        true => 0,
+        false => {
+            stream::iter(meant)
+                .map(|(key, revision)| remove(client, table, key, revision))
+                .buffer_unordered(AT_ONCE)
+                .try_fold(0_u64, async |sum, is_removed| Ok(sum + u64::from(is_removed)))
+                .await?
+        }
+    };
+    output::rows(
+        output,
+        &["found", "removed", "open"],
+        &[vec![json!(found), json!(removed), json!(open)]],
+    );
+    if open > 0 {
+        let jobs = counted(open, "job of a deleted origin is", "jobs of deleted origins are");
+        say(&format!("{jobs} under way and stay: `weir fan-out jobs --open` shows them"));
+        return Ok(Exit::Differences);
+    }
+    Ok(Exit::Done)
+}
+
+/// Removes a job that still is at a revision; returns whether it was.
+async fn remove(client: &Client, table: &str, key: String, revision: u64) -> Result<bool, String> {
+    let request = client
+        .delete_item()
+        .table_name(table)
+        .key(JOB_KEY, SdkValue::S(key.clone()))
+        .condition_expression("#revision = :revision")
+        .expression_attribute_names("#revision", JOB_REVISION)
+        .expression_attribute_values(":revision", SdkValue::N(revision.to_string()));
+    match request.send().await {
+        Ok(_) => Ok(true),
+        Err(error) if error.code() == Some("ConditionalCheckFailedException") => Ok(false),
+        Err(error) => Err(format!("cannot remove job `{key}`: {}", error_text(&error))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+
+    use aws_sdk_dynamodb::types::{
+        AttributeDefinition, BillingMode, KeySchemaElement, KeyType, ScalarAttributeType,
+    };
+    use rules::Stamp;
+    use rules::fan_out::OriginState;
+
+    use super::*;
+    use client::attribute::to_sdk_item;
+    use testing::store::TestStore;
+
+    async fn jobs_table(store: &TestStore) {
+        let key = KeySchemaElement::builder().attribute_name(JOB_KEY).key_type(KeyType::Hash);
+        let attribute = AttributeDefinition::builder().attribute_name(JOB_KEY);
+        let attribute = attribute.attribute_type(ScalarAttributeType::S).build().unwrap();
+        let request = store.client.create_table().table_name("jobs");
+        let request = request.attribute_definitions(attribute).key_schema(key.build().unwrap());
+        request.billing_mode(BillingMode::PayPerRequest).send().await.unwrap();
+    }
+
+    async fn keys(store: &TestStore) -> BTreeSet<String> {
+        let mut keys = BTreeSet::new();
+        let add = |key: &str, _| {
+            keys.insert(key.to_owned());
+        };
+        jobs::each(&store.client, "jobs", add).await.unwrap();
+        keys
+    }
+
+    #[tokio::test]
+    async fn jobs_of_deleted_origins_go_and_all_others_stay() {
+        let store = TestStore::open().await;
+        jobs_table(&store).await;
+        let mut all = BTreeSet::new();
+        for (name, deleted, done) in
+            [("gone", true, true), ("going", true, false), ("there", false, true)]
+        {
+            for rule in ["r", "s"] {
+                let values = BTreeMap::from([("n".to_owned(), Some("secret".into()))]);
+                let stamp = Stamp::lowest();
+                let state = OriginState { stamp, hops: 1, values, deleted, gone_at: None };
+                let origin = Origin { rule: rule.to_owned(), key: name.to_owned() };
+                all.insert(origin.job_key());
+                let item = Job { done, ..Job::begin(state, None) }.to_item(&origin);
+                let put = store.client.put_item().table_name("jobs");
+                put.set_item(Some(to_sdk_item(&item))).send().await.unwrap();
+            }
+        }
+        let prune = async |rule, dry_run| {
+            run(&store.client, "jobs", rule, dry_run, Output::Json).await.unwrap()
+        };
+        assert_eq!(prune(None, true).await, Exit::Differences);
+        assert_eq!(keys(&store).await, all);
+        assert_eq!(prune(Some("r"), false).await, Exit::Differences, "one is under way");
+        all.remove("r#gone");
+        assert_eq!(keys(&store).await, all);
+        prune(None, false).await;
+        all.remove("s#gone");
+        assert_eq!(keys(&store).await, all);
+        // One that was written meanwhile.
+        assert_eq!(remove(&store.client, "jobs", "r#there".to_owned(), 7).await, Ok(false));
+        assert_eq!(keys(&store).await, all);
+    }
+}

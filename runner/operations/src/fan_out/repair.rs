@@ -1,0 +1,174 @@
+//! `weir fan-out repair`: the function looks at every copy of a rule, invocation by invocation.
+//!
+//! Each answer says where the next one begins. Looking twice changes nothing, so a repair that was
+//! stopped goes on anywhere.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use model::json;
+use serde_json::{Value, json};
+
+use client::exit::Exit;
+use client::interruption;
+use client::invocation::invoke;
+use client::output::{self, Output, counted, say};
+use client::running::Running;
+
+/// Repairs the copies of some rules.
+///
+/// # Errors
+/// When nothing is running or the function fails; what was looked at stays right.
+pub(super) async fn run(
+    function: &str,
+    rules: &[String],
+    after: Option<&str>,
+    output: Output,
+) -> Result<Exit, String> {
+    let running = Running::read()?;
+    let function = running.function(function)?;
+    let mut after: Option<Value> = match after {
+        None => None,
+        Some(text) => {
+            let key = json::item_from_str(text).map_err(|error| {
+                format!(
+                    "--after `{text}` is no key in DynamoDB JSON ({error}); a stopped repair says it, as in \
+                     --after '{{\"orderID\":{{\"N\":\"7\"}}}}'"
+                )
+            })?;
+            Some(serde_json::from_str(&json::item_to_string(&key)).map_err(|e| e.to_string())?)
+        }
+    };
+    let (mut rows, mut is_left, mut broken) = (Vec::new(), false, None);
+    for rule in rules {
+        let (sums, end) = repair_rule(&running, function, rule, after.take()).await;
+        is_left |= sums[2] + sums[3] > 0;
+        if let Some(left) = left_by(rule, sums) {
+            say(&left);
+        }
+        rows.push([json!(rule)].into_iter().chain(sums.map(|sum| json!(sum))).collect());
+        if let Err(reason) = end {
+            broken = Some(reason);
+            break;
+        }
+    }
+    output::rows(output, &["rule", "copies", "repaired", "postponed", "refused"], &rows);
+    match broken {
+        Some(reason) => Err(reason),
+        None => Ok(if is_left { Exit::Differences } else { Exit::Done }),
+    }
+}
+
+/// Why copies are not what they must be, of those that were looked at, postponed or refused; `None` if
+/// none is left so.
+fn left_by(rule: &str, [_, _, postponed, refused]: [u64; 4]) -> Option<String> {
+    let postponed = (postponed > 0).then(|| {
+        let copies = counted(postponed, "copy was", "copies were");
+        format!("{copies} throttled or written by others all the time: repair again")
+    });
+    let refused = (refused > 0).then(|| {
+        format!(
+            "{} cannot hold what must be in it, or is refused by DynamoDB: `weir logs fan-out` says which and why",
+            counted(refused, "copy", "copies")
+        )
+    });
+    let left: Vec<String> = postponed.into_iter().chain(refused).collect();
+    (!left.is_empty()).then(|| format!("{rule}: {}", left.join("; ")))
+}
+
+/// Invocations in a row that get no further, and how much longer the pause before each becomes: about
+/// a minute in all, after which a throttled table is not for a person to wait for.
+const STALLS_MAX: u32 = 10;
+const STALL_PAUSE: Duration = Duration::from_secs(1);
+
+/// Goes through the copies of a rule. Gives the copies that were looked at, repaired, postponed and
+/// refused, and why it could not go on.
+async fn repair_rule(
+    running: &Running,
+    function: &str,
+    rule: &str,
+    mut after: Option<Value>,
+) -> ([u64; 4], Result<(), String>) {
+    let (mut sums, mut stalls, mut has_answered) = ([0u64; 4], 0, false);
+    // Each answer is further on, or one of a few that are not: at most as many as copies, times those.
+    loop {
+        let event = json!({"repair": {"rule": rule, "after": after}}).to_string();
+        let answer = match asked(running, function, event).await {
+            Ok(answer) => Some(answer),
+            // What is wrong with the deployment fails the first time; later it is a throttled table, or
+            // an instance that was stopped.
+            Err(reason) if !has_answered || stalls >= STALLS_MAX => {
+                return (sums, Err(go_on(rule, &after, &reason)));
+            }
+            Err(reason) => {
+                say(&format!("{rule}: {reason}; it is tried again"));
+                None
+            }
+        };
+        let before = after.clone();
+        has_answered |= answer.is_some();
+        if let Some(answer) = &answer {
+            let number = |name: &str| {
+                answer.pointer(&format!("/checked/{name}")).and_then(Value::as_u64).unwrap_or(0)
+            };
+            for (sum, name) in sums.iter_mut().zip(["copies", "repaired", "postponed", "refused"]) {
+                *sum = if name == "postponed" { number(name) } else { *sum + number(name) };
+            }
+            after = answer.get("after").filter(|after| !after.is_null()).cloned();
+            if answer.get("isWhole") == Some(&Value::Bool(true)) {
+                return (sums, Ok(()));
+            }
+            if let Some(key) = &after {
+                let copies = counted(sums[0], "copy", "copies");
+                say(&format!("{rule}: {copies}, go on after {key}"));
+                interruption::reached(format!("{rule}: {copies}; --after '{key}' begins there"));
+            }
+        }
+        if answer.is_some() && after != before {
+            stalls = 0;
+            continue;
+        }
+        if stalls >= STALLS_MAX {
+            say(&go_on(
+                rule,
+                &after,
+                "its copies cannot be read or written, which throttling explains",
+            ));
+            return (sums, Ok(()));
+        }
+        stalls += 1;
+        tokio::time::sleep(STALL_PAUSE * stalls).await;
+    }
+}
+
+/// Why a repair ended, and how to go on with it.
+fn go_on(rule: &str, after: &Option<Value>, reason: &str) -> String {
+    match after {
+        Some(key) => format!("{rule}: {reason}; go on with --after '{key}'"),
+        None => format!("{rule}: {reason}; begin it again"),
+    }
+}
+
+async fn asked(running: &Running, function: &str, event: String) -> Result<Value, String> {
+    let invoked = invoke(running, function, Bytes::from(event)).await?;
+    let answer: Value = serde_json::from_slice(&invoked.body).unwrap_or_default();
+    if invoked.failed {
+        let reason = answer.get("errorMessage").and_then(Value::as_str).unwrap_or("no reason");
+        return Err(format!("`{function}` failed: {reason}"));
+    }
+    Ok(answer)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_left_is_said() {
+        assert_eq!(left_by("products", [9, 3, 0, 0]), None);
+        let refused = left_by("products", [9, 3, 0, 2]).unwrap();
+        assert!(refused.starts_with("products: 2 copies cannot hold"), "{refused}");
+        let both = left_by("products", [9, 3, 1, 2]).unwrap();
+        assert!(both.starts_with("products: 1 copy was throttled"), "{both}");
+    }
+}

@@ -1,0 +1,233 @@
+//! `weir fan-out check`: what is wrong with the rules, or with the tables that they name.
+//!
+//! Nothing is written.
+
+use std::collections::BTreeMap;
+
+use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::types::{KeySchemaElement, KeyType, StreamViewType, TableDescription};
+use model::KeyAttributeType;
+use rules::fan_out::{CopyRule, TableShape, check_jobs_table, check_tables};
+use serde_json::{Value, json};
+
+use client::exit::Exit;
+use client::output::{self, Output, say};
+use client::sdk_error::error_text;
+use client::sdk_error::is_not_found;
+
+/// What is told of each rule.
+const HEADINGS: [&str; 4] = ["rule", "tables", "attributes", "finding"];
+
+/// What is asked of an endpoint.
+pub(super) struct Asked {
+    pub(super) client: Client,
+    /// The table of jobs, if it is known.
+    pub(super) jobs_table: Option<String>,
+}
+
+/// Checks rules, and with an endpoint their tables.
+///
+/// # Errors
+/// When the endpoint does not answer.
+pub(super) async fn run(
+    rules: Result<Vec<CopyRule>, String>,
+    asked: Option<&Asked>,
+    output: Output,
+) -> Result<Exit, String> {
+    let rules = match rules {
+        Ok(rules) => rules,
+        Err(problem) => {
+            match output {
+                Output::Table => say(&problem),
+                // Rules that cannot be read have no names.
+                Output::Json | Output::Ndjson => {
+                    let row = [Value::Null, Value::Null, Value::Null, json!(problem)];
+                    output::rows(output, &HEADINGS, &[row.to_vec()]);
+                }
+            }
+            return Ok(Exit::Differences);
+        }
+    };
+    let mut shapes: BTreeMap<String, Result<TableShape, String>> = BTreeMap::new();
+    let (mut rows, mut is_wrong) = (Vec::new(), false);
+    for rule in &rules {
+        let verdict = match asked {
+            None => Ok(Vec::new()),
+            Some(Asked { client, .. }) => {
+                for table in [&rule.origin, &rule.target] {
+                    if !shapes.contains_key(table) {
+                        shapes.insert(table.clone(), shape_of(client, table).await?);
+                    }
+                }
+                check(rule, &shapes)
+            }
+        };
+        is_wrong |= verdict.is_err();
+        rows.push(vec![
+            json!(rule.name),
+            json!(format!("{} -> {}", rule.origin, rule.target)),
+            json!(rule.attributes.len()),
+            json!(finding(verdict)),
+        ]);
+    }
+    if let Some(Asked { client, jobs_table }) = asked {
+        match jobs_table {
+            Some(table) => {
+                let shape = shape_of(client, table).await?;
+                let verdict = shape.and_then(|shape| check_jobs_table(&shape));
+                is_wrong |= verdict.is_err();
+                let finding = json!(finding(verdict.map(|()| Vec::new())));
+                rows.push(vec![Value::Null, json!(table), Value::Null, finding]);
+            }
+            None => say("the table of jobs was not looked at; name it with --jobs-table"),
+        }
+    }
+    output::rows(output, &HEADINGS, &rows);
+    Ok(if is_wrong { Exit::Differences } else { Exit::Done })
+}
+
+/// What is said of a rule: what is wrong with it, or what copies must have besides.
+fn finding(verdict: Result<Vec<String>, String>) -> String {
+    match verdict {
+        Err(wrong) => wrong,
+        Ok(advice) if advice.is_empty() => "in order".to_owned(),
+        Ok(advice) => format!("in order; {}", advice.join("; ")),
+    }
+}
+
+fn check(
+    rule: &CopyRule,
+    shapes: &BTreeMap<String, Result<TableShape, String>>,
+) -> Result<Vec<String>, String> {
+    let shape = |table: &String| match shapes.get(table) {
+        Some(shape) => shape.as_ref().map_err(Clone::clone),
+        None => Err(format!("table `{table}` was not looked at")),
+    };
+    check_tables(rule, shape(&rule.origin)?, shape(&rule.target)?)
+}
+
+/// The shape of a table, or the finding that there is no such table.
+///
+/// # Errors
+/// When that cannot be told: nothing is known of the rules' tables then.
+async fn shape_of(client: &Client, table: &str) -> Result<Result<TableShape, String>, String> {
+    let answer = match client.describe_table().table_name(table).send().await {
+        Ok(answer) => answer,
+        Err(error) => {
+            let said = format!("table `{table}`: {}", error_text(&error));
+            return if is_not_found(&error) { Ok(Err(said)) } else { Err(said) };
+        }
+    };
+    let described = answer.table.ok_or_else(|| format!("table `{table}` has no description"))?;
+    Ok(Ok(shape(&described)))
+}
+
+fn shape(table: &TableDescription) -> TableShape {
+    let key_attributes = |schema: &[KeySchemaElement]| -> Vec<String> {
+        let mut schema: Vec<_> = schema.iter().collect();
+        schema.sort_by_key(|element| element.key_type() != &KeyType::Hash);
+        schema.into_iter().map(|element| element.attribute_name().to_owned()).collect()
+    };
+    let global = table.global_secondary_indexes().iter();
+    let global = global.map(|index| (index.index_name(), index.key_schema()));
+    let local = table.local_secondary_indexes().iter();
+    let local = local.map(|index| (index.index_name(), index.key_schema()));
+    let indexes = global.chain(local);
+    let indexes =
+        indexes.filter_map(|(name, schema)| Some((name?.to_owned(), key_attributes(schema))));
+    let view = table.stream_specification().and_then(|stream| stream.stream_view_type());
+    let types = table.attribute_definitions().iter().filter_map(|definition| {
+        let key_type = KeyAttributeType::from_descriptor(definition.attribute_type().as_str())?;
+        Some((definition.attribute_name().to_owned(), key_type))
+    });
+    TableShape {
+        name: table.table_name().unwrap_or_default().to_owned(),
+        keys: key_attributes(table.key_schema()),
+        types: types.collect(),
+        has_both_images: view == Some(&StreamViewType::NewAndOldImages),
+        indexes: indexes.collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use aws_sdk_dynamodb::types::{
+        AttributeDefinition, BillingMode, GlobalSecondaryIndex, Projection, ProjectionType,
+        ScalarAttributeType, StreamSpecification,
+    };
+    use rules::fan_out::parse_and_check;
+
+    use super::*;
+    use testing::store::TestStore;
+
+    /// Makes a table with a stream, a key and, if there is one, an index by a key.
+    async fn table(
+        store: &TestStore,
+        name: &str,
+        key: (&str, ScalarAttributeType),
+        index: Option<(&str, ScalarAttributeType)>,
+    ) {
+        let partition_key = |name: &str| {
+            let key = KeySchemaElement::builder().attribute_name(name).key_type(KeyType::Hash);
+            key.build().unwrap()
+        };
+        let index_of = |name: &str| {
+            let whole = Projection::builder().projection_type(ProjectionType::KeysOnly).build();
+            let index = GlobalSecondaryIndex::builder().index_name("by-product").projection(whole);
+            index.key_schema(partition_key(name)).build().unwrap()
+        };
+        let definitions = [Some(key.clone()), index.clone()].into_iter().flatten();
+        let definitions = definitions.map(|(name, key_type)| {
+            let definition = AttributeDefinition::builder().attribute_name(name);
+            definition.attribute_type(key_type).build().unwrap()
+        });
+        let stream = StreamSpecification::builder().stream_enabled(true);
+        let stream = stream.stream_view_type(StreamViewType::NewAndOldImages).build().unwrap();
+        let request = store.client.create_table().table_name(name);
+        let request = request.billing_mode(BillingMode::PayPerRequest).stream_specification(stream);
+        let request = request.key_schema(partition_key(key.0));
+        let request = request.set_attribute_definitions(Some(definitions.collect()));
+        let indexes = index.map(|(name, _)| vec![index_of(name)]);
+        request.set_global_secondary_indexes(indexes).send().await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn rules_and_a_table_of_jobs_that_can_never_work_are_found() {
+        let store = TestStore::open().await;
+        let (text, number) = (ScalarAttributeType::S, ScalarAttributeType::N);
+        table(&store, "products", ("id", text.clone()), None).await;
+        for (name, key_type) in [("texts", text.clone()), ("numbers", number)] {
+            table(&store, name, ("line", text.clone()), Some(("productID", key_type))).await;
+        }
+        table(&store, "jobs", ("job", text), None).await;
+        for (target, jobs, expected) in [
+            ("texts", Some("jobs"), Exit::Done),
+            ("texts", None, Exit::Done),
+            ("texts", Some("products"), Exit::Differences),
+            ("texts", Some("nope"), Exit::Differences),
+            ("numbers", Some("jobs"), Exit::Differences),
+        ] {
+            let rules = parse_and_check(&format!(
+                "- {{name: r, from: products, to: {target}, index: by-product, key: {{productID: id}}, attributes: {{n: name}}, on-delete: keep}}"
+            ));
+            let rules = rules.map_err(|error| error.to_string());
+            let asked = Asked { client: store.client.clone(), jobs_table: jobs.map(str::to_owned) };
+            let found = run(rules, Some(&asked), Output::Json).await;
+            assert_eq!(found, Ok(expected), "{target}, {jobs:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn an_endpoint_that_does_not_answer_is_a_failure_and_no_finding() {
+        let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}", taken.local_addr().unwrap());
+        drop(taken);
+        let rules = parse_and_check(
+            "- {name: r, from: one, to: two, index: by-id, key: {p: id}, attributes: {n: name}, on-delete: keep}",
+        );
+        let asked = Asked { client: client::endpoint::client(&url), jobs_table: None };
+        let rules = rules.map_err(|error| error.to_string());
+        let said = run(rules, Some(&asked), Output::Json).await.unwrap_err();
+        assert!(said.contains("does not answer"), "{said}");
+    }
+}

@@ -1,0 +1,69 @@
+//! The key of an item, or attributes of one, as a person writes them on a command line.
+//!
+//! Whether it is the key of a table is not looked at here.
+
+use model::{AttributeValue, Item, json};
+
+use crate::load::typing::item_from_plain_json;
+
+/// Reads a key: plain JSON (`{"year":2013}`) or DynamoDB JSON (`{"year":{"N":"2013"}}`).
+///
+/// # Errors
+/// Text that is neither, or has other than one or two attributes of types S, N, B.
+pub fn parse(text: &str) -> Result<Item, String> {
+    let wrong = |reason: String| {
+        format!(
+            "the key `{text}`: {reason}; write such as {{\"year\":2013,\"title\":\"Rush\"}}, or DynamoDB JSON"
+        )
+    };
+    let key = attributes(text).map_err(wrong)?;
+    let is_key = key.values().all(|value| {
+        matches!(value, AttributeValue::S(_) | AttributeValue::N(_) | AttributeValue::B(_))
+    });
+    if is_key && (1..=2).contains(&key.len()) {
+        Ok(key)
+    } else {
+        Err(wrong("a key has one or two attributes of types S, N, B".to_owned()))
+    }
+}
+
+/// Reads attributes with their values: plain JSON, or DynamoDB JSON if each value is an object.
+///
+/// # Errors
+/// Text that is neither.
+pub fn attributes(text: &str) -> Result<Item, String> {
+    let plain = item_from_plain_json(text)?;
+    let is_typed = plain.values().all(|value| matches!(value, AttributeValue::M(_)));
+    if is_typed && !plain.is_empty() {
+        json::item_from_str(text).map_err(|error| error.to_string())
+    } else {
+        Ok(plain)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_plain_or_dynamodb_json() {
+        for (text, expected) in [
+            (r#"{"productID":7}"#, r#"{"productID":{"N":"7"}}"#),
+            (r#"{"productID":{"N":"7"}}"#, r#"{"productID":{"N":"7"}}"#),
+            (r#"{"b":"x","a":7.0}"#, r#"{"a":{"N":"7"},"b":{"S":"x"}}"#),
+        ] {
+            assert_eq!(json::item_to_string(&parse(text).unwrap()), expected);
+        }
+        for (text, expected) in [
+            ("1", "the key `1`: not a JSON object; write such as {\"year\":2013,"),
+            ("{}", "the key `{}`: a key has one or two attributes of types S, N, B; write "),
+            (r#"{"a":1,"b":2,"c":3}"#, r#"the key `{"a":1,"b":2,"c":3}`: a key has one or two "#),
+            (r#"{"a":true}"#, r#"the key `{"a":true}`: a key has one or two attributes of types "#),
+            ("productID", "the key `productID`: not JSON: "),
+            (r#"{"productID":{"X":"7"}}"#, r#"the key `{"productID":{"X":"7"}}`: "#),
+        ] {
+            let said = parse(text).unwrap_err();
+            assert!(said.starts_with(expected), "{said}");
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! The mark that a load leaves in a slot, so that no line of a file is counted twice in it.
+//!
+//! A slot's lines go through one lane in the order of the file, so the place of the last line that
+//! was counted says which were. The mark is written in the same request as the count, guarded by
+//! itself: a line that is sent again, by another attempt, another run or a second process, is refused
+//! by the store. A file is known by its content, whatever its name is.
+
+use std::io::Read;
+
+use aws_sdk_dynamodb::error::SdkError;
+use aws_sdk_dynamodb::operation::update_item::UpdateItemError;
+use md5::{Digest as _, Md5};
+use model::Item;
+
+use client::attribute::from_sdk_item;
+
+/// What the attribute of a mark begins with; folding knows it by this.
+pub(crate) const MARK_PREFIX: &str = "_weir_load_";
+
+/// Counts a line only if none from its place on was counted in this slot.
+pub(super) const GUARD: &str = "attribute_not_exists(#mark) OR #mark < :place";
+
+/// Bytes that are read at a time.
+const PART_BYTES: usize = 64 * 1024;
+
+/// The content of a file: equal for equal bytes.
+///
+/// # Errors
+/// When the file cannot be read.
+pub(super) fn content_of(mut file: impl Read) -> std::io::Result<String> {
+    let (mut hash, mut length) = (Md5::new(), 0);
+    let mut part = vec![0; PART_BYTES];
+    loop {
+        match file.read(&mut part) {
+            Ok(0) => break,
+            Ok(read) => {
+                hash.update(part.get(..read).unwrap_or_default());
+                length += read;
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    let hash = u128::from_be_bytes(hash.finalize().into());
+    Ok(format!("{hash:032x}-{length}"))
+}
+
+/// The attribute of a load's mark. Lines that count in another attribute of the same slot are another
+/// load, and so are those of a load with another name.
+pub(super) fn attribute(content: &str, count_attribute: &str, name: &str) -> String {
+    let mut hash = Md5::new();
+    for text in [content, count_attribute, name] {
+        hash.update(u64::try_from(text.len()).unwrap_or_default().to_be_bytes());
+        hash.update(text);
+    }
+    let hash = u128::from_be_bytes(hash.finalize().into());
+    format!("{MARK_PREFIX}{:016x}", hash >> 64)
+}
+
+/// The place of the last line of this load that the slot has, if that is why a line was refused.
+/// A store that does not give the item says by its refusal that it has the `asked` one.
+pub(super) fn counted_place(
+    error: &SdkError<UpdateItemError>,
+    attribute: &str,
+    asked: u64,
+) -> Option<u64> {
+    let Some(UpdateItemError::ConditionalCheckFailedException(failed)) = error.as_service_error()
+    else {
+        return None;
+    };
+    let item = failed.item().cloned().and_then(|item| from_sdk_item(item).ok());
+    let place = |item: Item| item.get(attribute)?.as_number()?.to_u64();
+    Some(item.and_then(place).unwrap_or(asked).max(asked))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_known_by_its_bytes_and_a_load_by_what_it_counts() {
+        let content = |bytes: &[u8]| content_of(bytes).unwrap();
+        assert_eq!(content(b"a,b\n1,2\n"), content(b"a,b\n1,2\n"));
+        assert_ne!(content(b"a,b\n1,2\n"), content(b"a,b\n1,3\n"));
+        assert!(content(b"a,b\n").ends_with("-4"));
+        let own = attribute("x-1", "votes", "");
+        assert!(own.starts_with(MARK_PREFIX) && own.len() == MARK_PREFIX.len() + 16, "{own}");
+        for other in [
+            attribute("x-2", "votes", ""),
+            attribute("x-1", "points", ""),
+            attribute("x-1", "votes", "again"),
+            attribute("x-1vo", "tes", ""),
+        ] {
+            assert_ne!(own, other);
+        }
+    }
+}

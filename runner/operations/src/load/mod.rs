@@ -1,0 +1,432 @@
+//! `weir load`: puts the lines of a real file into a table, or counts them into sharded counters.
+//!
+//! Works against any DynamoDB endpoint. A line that cannot be loaded is put aside with its file,
+//! line number and reason; the others go on, and the exit code says so.
+
+mod counting;
+#[cfg(test)]
+mod counting_tests;
+mod csv_file;
+mod export_folder;
+mod foreign;
+mod input;
+mod json_rows;
+mod lanes;
+pub(crate) mod mark;
+mod put_aside;
+mod record;
+mod source;
+pub(crate) mod typing;
+mod unused_options;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use aws_sdk_dynamodb::Client;
+use clap::{Args, ValueEnum};
+use indicatif::{ProgressBar, ProgressStyle};
+use model::{AttributeType, KeyAttributeType};
+use serde_json::json;
+
+use crate::counters::slots_to_count_in;
+use client::endpoint;
+use client::exit::Exit;
+use client::output::{Output, counted, say, show};
+use client::sdk_error::error_text;
+use client::table_description::{key_attributes, ttl_attribute};
+use counting::Counting;
+use input::Input;
+use put_aside::PutAside;
+use record::{Destination, How, Record};
+use source::Source;
+use template::Stack;
+
+/// How a file is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// Values with a header line, separated by commas, semicolons, tabs or bars
+    Csv,
+    /// One JSON object on each line
+    Ndjson,
+    /// One JSON array of objects
+    Json,
+    /// Items in DynamoDB JSON: lines, an array, an export, what `scan` writes or `batch-write-item` takes
+    DynamodbJson,
+}
+
+impl Format {
+    /// How a file is written whose name ends so.
+    ///
+    /// # Errors
+    /// When the ending says nothing.
+    fn of_file(file: &Path) -> Result<Self, String> {
+        // A folder is an export of a table.
+        if file.is_dir() {
+            return Ok(Self::DynamodbJson);
+        }
+        let ending = |name: &Path| name.extension().unwrap_or_default().to_ascii_lowercase();
+        let packed = ending(file);
+        let ending = match packed.to_str() {
+            Some("gz" | "zst" | "zstd") => ending(Path::new(file.file_stem().unwrap_or_default())),
+            _ => packed,
+        };
+        match ending.to_str() {
+            Some("csv" | "tsv") => Ok(Self::Csv),
+            Some("json") => Ok(Self::Json),
+            Some("ndjson" | "jsonl") => Ok(Self::Ndjson),
+            _ => Err(format!(
+                "`{}`: its name does not say how it is written: write --format csv, ndjson, json or dynamodb-json",
+                file.display()
+            )),
+        }
+    }
+}
+
+/// What to load, and how.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    weir load --table movies --format json movies.json --expires-in 3600 --ttl-attribute expires_at\n  \
+    weir load --table orders --format csv orders.csv --types orderID:N --null NULL\n  \
+    weir load --table orders orders.csv.gz --null NULL\n  \
+    aws dynamodb scan --table-name orders | weir load --table orders --format dynamodb-json -\n  \
+    weir load --table orders AWSDynamoDB/01693685827463-2d8752fd   # an export to S3\n  \
+    weir load --table votes --format csv points.csv \\\n    \
+    --count-into '{year}#{round}#{kind}#{contestant}' --voter voter --amount points --slots 20")]
+pub struct LoadArguments {
+    /// The file, packed with gzip or zstd or not, or the folder of an export to S3; `-` for standard
+    /// input, whose format has to be named
+    pub file: PathBuf,
+    /// The table
+    #[arg(long)]
+    pub table: String,
+    /// How the file is written [default: as its name ends: .csv, .tsv, .json, .ndjson or .jsonl, also
+    /// with .gz or .zst behind it]
+    #[arg(long, value_enum)]
+    pub format: Option<Format>,
+    /// The endpoint of the store [default: AWS_ENDPOINT_URL_DYNAMODB, or the running `weir up`]
+    #[arg(long, value_name = "URL")]
+    pub endpoint: Option<String>,
+    /// Types of CSV columns: NAME:TYPE,… with S, N, BOOL or B (base64); others are inferred
+    #[arg(long, value_delimiter = ',', value_name = "NAME:TYPE")]
+    pub types: Vec<String>,
+    /// The CSV text that stands for a missing value; an empty value always does
+    #[arg(long, value_name = "TEXT")]
+    pub null: Option<String>,
+    /// Give every item a time to live of so many seconds from now (store time)
+    #[arg(long, value_name = "SECONDS", requires = "ttl_attribute")]
+    pub expires_in: Option<i64>,
+    /// The attribute that holds the time to live
+    #[arg(long, value_name = "NAME", requires = "expires_in")]
+    pub ttl_attribute: Option<String>,
+    /// Count instead of put: the counter of a line, with {column} in it
+    #[arg(long, value_name = "TEMPLATE", requires = "voter", conflicts_with = "expires_in")]
+    pub count_into: Option<String>,
+    /// The column whose hash chooses the slot
+    #[arg(long, value_name = "COLUMN", requires = "count_into")]
+    pub voter: Option<String>,
+    /// The column that holds how much to count [default: 1 for each line]
+    #[arg(long, value_name = "COLUMN", requires = "count_into")]
+    pub amount: Option<String>,
+    /// Slots of each counter [default: those that the template's function totals, else 20]
+    #[arg(long, requires = "count_into", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub slots: Option<u32>,
+    /// The attribute of a slot that holds its count
+    #[arg(long, value_name = "NAME", default_value = "votes", requires = "count_into")]
+    pub count_attribute: String,
+    /// Count every line of a file that was counted before once more, as a load of this name
+    #[arg(
+        long,
+        value_name = "NAME",
+        default_value = "",
+        hide_default_value = true,
+        requires = "count_into"
+    )]
+    pub load_name: String,
+    /// Where it is written down which files were counted, and how
+    #[arg(long, value_name = "DIRECTORY", default_value = ".weir/loads", requires = "count_into")]
+    pub records: PathBuf,
+    /// Where lines are put aside that cannot be loaded; those of the time before are kept beside it
+    #[arg(long, value_name = "FILE", default_value = ".weir/put-aside.ndjson")]
+    pub put_aside: PathBuf,
+}
+
+/// What became of the lines.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LoadReport {
+    /// Lines that are in the table.
+    pub loaded: u64,
+    /// Lines that an earlier run of the same count had counted.
+    pub counted_before: u64,
+    /// Lines that were put aside.
+    pub put_aside: u64,
+    /// Where they are, if there are any.
+    pub put_aside_file: Option<PathBuf>,
+}
+
+/// A line that cannot be loaded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct BadLine {
+    /// From 1.
+    pub(crate) line: u64,
+    pub(crate) reason: String,
+    pub(crate) text: String,
+}
+
+impl LoadReport {
+    fn text(&self, arguments: &LoadArguments, output: Output) -> String {
+        let Self { loaded, counted_before, put_aside, put_aside_file } = self;
+        let table = &arguments.table;
+        if output == Output::Table {
+            let before = match counted_before {
+                0 => String::new(),
+                lines => format!(" {lines} counted before,"),
+            };
+            return format!("{loaded} loaded into {table},{before} {put_aside} put aside\n");
+        }
+        let path = |path: &Path| path.display().to_string();
+        let reasons = put_aside_file.as_deref().map(path);
+        let report = json!({
+            "schema": "weir.load/v1", "file": path(&arguments.file), "table": table,
+            "loaded": loaded, "counted_before": counted_before, "put_aside": put_aside, "put_aside_file": reasons,
+        });
+        format!("{report}\n")
+    }
+}
+
+/// Loads a file into the store that the flags name, and says what became of its lines.
+///
+/// # Errors
+/// When nothing can be loaded at all: the store, the file or the table is missing, a flag is wrong.
+pub async fn run(
+    mut arguments: LoadArguments,
+    output: Output,
+    stack: impl Fn() -> Result<Option<Stack>, String>,
+) -> Result<Exit, String> {
+    let endpoint = endpoint::find(arguments.endpoint.as_deref())?;
+    arguments.endpoint = Some(endpoint.clone());
+    if arguments.count_into.is_some() {
+        let slots = slots_to_count_in(&stack, &arguments.table, arguments.slots)?;
+        arguments.slots = Some(slots);
+    }
+    let client = endpoint::client(&endpoint);
+    let now = endpoint::store_seconds(&endpoint, &client).await;
+    let flags = arguments.clone();
+    let report = load(arguments, client, now).await?;
+    show(&report.text(&flags, output));
+    if report.counted_before > 0 {
+        say(&format!(
+            "{} of the file counted before, and were not counted again; --load-name NAME counts every line once more",
+            counted(report.counted_before, "line", "lines")
+        ));
+    }
+    if report.put_aside == 0 {
+        return Ok(Exit::Done);
+    }
+    let aside = report.put_aside_file.as_deref().unwrap_or(&flags.put_aside).display();
+    say(&format!("error: lines were put aside, with their reasons, in {aside}"));
+    if report.loaded == 0 && report.counted_before == 0 {
+        say("error: nothing was loaded: do --format, --types and the columns fit the file?");
+        return Ok(Exit::Failed);
+    }
+    Ok(Exit::Differences)
+}
+
+/// Loads a file.
+///
+/// # Errors
+/// When nothing can be loaded at all: the file or the table is missing, a flag is wrong.
+pub async fn load(
+    arguments: LoadArguments,
+    client: Client,
+    now_seconds: i64,
+) -> Result<LoadReport, String> {
+    let format = arguments.format.map_or_else(|| Format::of_file(&arguments.file), Ok)?;
+    let keys = key_attributes(&client, &arguments.table).await?;
+    unused_options::report(&arguments, format, &client).await;
+    // A slot's key is made from other columns; an item's key has to be in the file.
+    let key_columns = if arguments.count_into.is_some() { &[] } else { keys.as_slice() };
+    let types = declared_types(&arguments.types, key_columns)?;
+    let counting = Counting::from_arguments(&arguments, &keys)?;
+    let input = Input::new(&arguments.file, std::io::stdin())?;
+    let source = Source::open(&input, format, &types, arguments.null.as_deref())?;
+    if let (Some(counting), Some(columns)) = (&counting, source.columns()) {
+        counting.check_columns(&arguments.file, columns)?;
+    }
+    let run = match &counting {
+        Some(counting) => Some(CountingRun::begin(&arguments, &input, format, counting)?),
+        None => None,
+    };
+    let progress = progress_bar(source.bytes());
+    let mut aside = PutAside::new(&arguments.file, &arguments.put_aside);
+    let table = &arguments.table;
+    let report = match counting.as_ref().zip(run.as_ref()) {
+        Some((counting, run)) => {
+            let slots = lanes::Slots::new(&client, table, counting, &run.record.mark());
+            lanes::count(slots, source, counting, &progress, &mut aside).await
+        }
+        None => {
+            let time = arguments.expires_in.zip(arguments.ttl_attribute.clone());
+            let expires = time.map(|(seconds, attribute)| (attribute, now_seconds + seconds));
+            lanes::put(&client, table, source, &keys, expires, &progress, &mut aside).await
+        }
+    };
+    progress.finish_and_clear();
+    let lanes::Loaded { loaded, counted_before } = report?;
+    let (put_aside, put_aside_file) = aside.finish()?;
+    if let Some(run) = run {
+        run.complete(&input)?;
+    }
+    Ok(LoadReport { loaded, counted_before, put_aside, put_aside_file })
+}
+
+/// A run that counts a file, from the check of what earlier runs did to its end.
+struct CountingRun {
+    record: Record,
+    folder: PathBuf,
+}
+
+impl CountingRun {
+    /// Writes down that the file is being counted.
+    ///
+    /// # Errors
+    /// When an earlier run makes this one count lines twice, or the record cannot be kept.
+    fn begin(
+        arguments: &LoadArguments,
+        input: &Input,
+        format: Format,
+        counting: &Counting,
+    ) -> Result<Self, String> {
+        let into = Destination {
+            endpoint: arguments.endpoint.clone().unwrap_or_default(),
+            table: arguments.table.clone(),
+            count_attribute: arguments.count_attribute.clone(),
+            name: arguments.load_name.clone(),
+        };
+        let how = How {
+            counter: arguments.count_into.clone().unwrap_or_default(),
+            voter: arguments.voter.clone().unwrap_or_default(),
+            amount: arguments.amount.clone(),
+            slots: counting.slots(),
+            format: format!("{format:?}"),
+        };
+        let file = std::path::absolute(&arguments.file).unwrap_or(arguments.file.clone());
+        let file = match input {
+            Input::Named(_) => file.display().to_string(),
+            // A pipe has other bytes each time, so its name says nothing.
+            Input::Kept { .. } => input::STANDARD_INPUT.to_owned(),
+        };
+        let record = Record::new(into, file, content(input)?, how);
+        let folder = arguments.records.clone();
+        if let Some(earlier) = record.earlier(&folder)? {
+            record.check_after(&earlier)?;
+        }
+        record.keep(&folder)?;
+        Ok(Self { record, folder })
+    }
+
+    /// Writes down that every line is counted or put aside.
+    ///
+    /// # Errors
+    /// When the file is another one by now, or the record cannot be kept.
+    fn complete(mut self, input: &Input) -> Result<(), String> {
+        if content(input)? != self.record.content {
+            return Err(format!(
+                "`{}` was changed while it was counted; which of its lines are counted is not known",
+                input.name()
+            ));
+        }
+        self.record.is_complete = true;
+        self.record.keep(&self.folder)
+    }
+}
+
+fn content(input: &Input) -> Result<String, String> {
+    let read = mark::content_of(input.open()?);
+    read.map_err(|error| format!("cannot read `{}`: {error}", input.name()))
+}
+
+fn declared_types(
+    flags: &[String],
+    keys: &[(String, KeyAttributeType)],
+) -> Result<BTreeMap<String, AttributeType>, String> {
+    let mut types: BTreeMap<_, _> =
+        keys.iter().map(|(name, key)| (name.clone(), key.attribute_type())).collect();
+    for flag in flags {
+        let (name, descriptor) = flag.rsplit_once(':').unwrap_or((flag, ""));
+        let known = AttributeType::from_descriptor(descriptor).filter(|attribute_type| {
+            matches!(
+                attribute_type,
+                AttributeType::S | AttributeType::N | AttributeType::B | AttributeType::Bool
+            )
+        });
+        let attribute_type = known.ok_or_else(|| {
+            format!("--types: `{flag}` is not NAME:TYPE with TYPE one of S, N, B, BOOL; for example orderID:N")
+        })?;
+        types.insert(name.to_owned(), attribute_type);
+    }
+    Ok(types)
+}
+
+fn progress_bar(bytes: u64) -> ProgressBar {
+    // Hidden by itself when standard error is not a terminal.
+    let bar = ProgressBar::new(bytes);
+    if let Ok(style) =
+        ProgressStyle::with_template("{bar:30} {percent}%  {bytes}/{total_bytes}  {msg}  ETA {eta}")
+    {
+        bar.set_style(style);
+    }
+    bar
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::FromArgMatches;
+
+    use super::*;
+
+    #[test]
+    fn a_name_says_how_a_file_is_written() {
+        for (name, expected) in [
+            ("orders.csv", Some(Format::Csv)),
+            ("a.b/MOVIES.JSON", Some(Format::Json)),
+            ("orders.ndjson", Some(Format::Ndjson)),
+            ("orders.jsonl", Some(Format::Ndjson)),
+            ("orders.csv.gz", Some(Format::Csv)),
+            ("orders.JSONL.zst", Some(Format::Ndjson)),
+            ("orders.tsv", Some(Format::Csv)),
+            ("orders.gz", None),
+            ("/", Some(Format::DynamodbJson)),
+            ("-", None),
+        ] {
+            assert_eq!(Format::of_file(Path::new(name)).ok(), expected, "{name}");
+        }
+        let refused = Format::of_file(Path::new("orders")).unwrap_err();
+        assert!(refused.contains("write --format csv"), "{refused}");
+    }
+
+    #[test]
+    fn a_program_reads_what_became_of_the_lines() {
+        let command = LoadArguments::augment_args(clap::Command::new("load"));
+        let flags = ["load", "--table", "movies", "--format", "ndjson", "m.json"];
+        let matches = command.try_get_matches_from(flags).unwrap();
+        let arguments = LoadArguments::from_arg_matches(&matches).unwrap();
+        let file = Some(PathBuf::from(".weir/put-aside.2.ndjson"));
+        let some = LoadReport { loaded: 2, counted_before: 0, put_aside: 3, put_aside_file: file };
+        let text = some.text(&arguments, Output::Table);
+        assert_eq!(text, "2 loaded into movies, 3 put aside\n");
+        let all = LoadReport { loaded: 5, counted_before: 0, put_aside: 0, put_aside_file: None };
+        for (report, reasons) in [(some, json!(".weir/put-aside.2.ndjson")), (all, json!(null))] {
+            let LoadReport { loaded, put_aside, .. } = report;
+            let expected = json!({
+                "schema": "weir.load/v1", "file": "m.json", "table": "movies",
+                "loaded": loaded, "counted_before": 0, "put_aside": put_aside,
+                "put_aside_file": reasons,
+            });
+            for output in [Output::Json, Output::Ndjson] {
+                let text = report.text(&arguments, output);
+                assert!(text.ends_with("}\n") && text.lines().count() == 1, "{text}");
+                assert_eq!(serde_json::from_str::<serde_json::Value>(&text).unwrap(), expected);
+            }
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! A migration that a program runs without the command line, as `weir demo` does.
+
+use std::time::Duration;
+
+use rules::migration::plan::Plan;
+use rules::migration::visible;
+
+use super::control::text;
+use super::{Context, beginning, tables, verify};
+
+/// Begins a migration whose plan was checked.
+///
+/// # Errors
+/// When the control table cannot be written.
+pub async fn begin(context: &Context, plan: &Plan, rate: u64) -> Result<(), String> {
+    beginning::begin(context, plan, rate).await
+}
+
+/// The phase of a migration, and how many items its backfill has read.
+///
+/// # Errors
+/// When the control table cannot be read.
+pub async fn phase(context: &Context, name: &str) -> Result<(String, u64), String> {
+    let (state, progress) = context.advance(name).await?;
+    Ok((text(&state, "phase").unwrap_or_default().to_owned(), progress.count("read")))
+}
+
+/// Compares sources and targets; gives the number of differences.
+///
+/// # Errors
+/// When that is not done in time.
+pub async fn differences(context: &Context, name: &str, limit: Duration) -> Result<u64, String> {
+    let found = verify::compare(context, name, false, limit).await?;
+    let found = found.ok_or_else(|| format!("not compared after {} s", limit.as_secs()))?;
+    Ok(verify::differences(&found))
+}
+
+/// Every item of a table, as readers see it.
+///
+/// # Errors
+/// When it cannot be read.
+pub async fn scan(
+    client: &aws_sdk_dynamodb::Client,
+    table: &str,
+) -> Result<Vec<model::Item>, String> {
+    let schema = tables::schema(client, table).await?;
+    let items = tables::sample(client, table, u64::MAX).await?;
+    Ok(items.iter().filter_map(|item| visible(item, &schema)).collect())
+}

@@ -1,0 +1,548 @@
+//! Saying that a migration is to begin, its fence, and working on it from this machine.
+//!
+//! The order matters: the migration is made active first, so that every later change comes through
+//! the stream; the tasks of the backfill are made in a later second than the fence, so that it reads
+//! what the records say that are passed over.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use rules::migration::plan::{Direction, Kind, Plan};
+use rules::migration::{Migration, PlanError};
+
+use super::control::{Entry, Expect, n, number, phase_of, text};
+use super::local_workers::{LocalWorkers, Problem, StartWorkers, WorkerOptions};
+use super::patience::{Patience, UNSEEN_MAX};
+use super::plan_file::PlanFile;
+use super::record_time::{self, RecordTime};
+use super::verbs::{Answer, Verb, answer};
+use super::{
+    Context, LOOK_EVERY, beginning, behind, estimate, neighbours, tables, waiting, workers,
+};
+use client::endpoint;
+use client::exit::Exit;
+use client::interruption;
+use client::output::{self, say};
+use client::running::Look;
+use template::Wanted;
+
+/// Attempts to become active before the fence: one is enough where a write takes milliseconds, and the
+/// next ones leave it more time.
+const FENCES_MAX: u32 = 5;
+/// How long is waited for a fence, which is some seconds away at most.
+const FENCE_LIMIT: Duration = Duration::from_secs(30);
+/// How far ahead a fence is at most, in seconds: with its margin it must pass within the limit.
+const LEAD_SECONDS_MAX: i64 = 20;
+const FENCE_LOOK: Duration = Duration::from_millis(50);
+/// Seconds after its fence in which a backfill begins. A record has the second of the machine that
+/// made it, and what it wrote must not have been read if it says nothing. A local store of one process
+/// has one clock; DynamoDB's machines, and those of a store of several, differ by far less than this.
+const AFTER_FENCE: [i64; 2] = [1, 5];
+/// The same for writers that go on after the fence, who are held up meanwhile.
+const WRITERS_AFTER_FENCE: [i64; 2] = [0, 2];
+
+/// What to begin.
+#[derive(Clone, Debug, Args)]
+#[command(
+    after_help = "Examples:\n  weir migrate start shop.yaml --dry-run\n  weir migrate start shop.yaml --local-workers 4\n  weir migrate start shop.yaml --local-workers 2 --rate 500\n\nExit codes: 0 done, 1 failed, 4 refused"
+)]
+pub(crate) struct StartArguments {
+    /// The plan file
+    file: PathBuf,
+    /// Run this many workers here, until the migration ends or Ctrl-C
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    local_workers: usize,
+    #[command(flatten)]
+    workers: Workers,
+    /// Items per second that the backfill reads from each table; 0 for no limit
+    #[arg(long, default_value_t = 0, allow_negative_numbers = true, value_parser = rate)]
+    rate: u64,
+    /// On AWS, create the control table if it is missing; no deployed function follows it
+    #[arg(long)]
+    create_control_table: bool,
+    /// Report what would happen; change nothing
+    #[arg(long)]
+    dry_run: bool,
+}
+
+/// A rate as somebody writes it.
+///
+/// # Errors
+/// When it is none.
+pub(super) fn rate(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| {
+        "a rate is a whole positive number of items per second, or 0 for no limit".to_owned()
+    })
+}
+
+/// What to work on.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct WorkArguments {
+    /// The migration
+    name: String,
+    /// Run this many workers, until the migration ends or Ctrl-C
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    local_workers: usize,
+    #[command(flatten)]
+    workers: Workers,
+}
+
+#[derive(Clone, Debug, Args)]
+struct Workers {
+    /// Where local workers keep checkpoints, logs and refused records
+    #[arg(long, default_value = ".weir/migrate", value_name = "FOLDER")]
+    directory: PathBuf,
+    /// The folder of the function's package
+    #[arg(long, default_value = "functions/processor", value_name = "FOLDER")]
+    package: PathBuf,
+    /// Deliver each successful batch a second time, as happens on AWS
+    #[arg(long)]
+    duplicate_deliveries: bool,
+}
+
+/// Begins a migration, or says that it was begun.
+pub(super) async fn run(
+    context: &Context,
+    arguments: &StartArguments,
+    start: &dyn StartWorkers,
+) -> Result<Exit, String> {
+    let name = arguments.file.display().to_string();
+    let file = std::fs::read_to_string(&arguments.file);
+    let file = file.map_err(|error| format!("cannot read `{name}`: {error}"))?;
+    let file = PlanFile::read(&name, &file)?;
+    let plan = &file.plan;
+    let migration = check(context, plan).await.map_err(|wrong| match wrong {
+        Wrong::Plan(errors) => file.show(&errors),
+        Wrong::Other(reason) => reason,
+    })?;
+    if arguments.dry_run {
+        if is_hopeless(context, &file, &migration).await? {
+            return Ok(Exit::Refused);
+        }
+        say(&format!("`{}` would {}; nothing was written", plan.migration, purpose(plan)));
+        return Ok(Exit::Done);
+    }
+    let is_asked_for = arguments.create_control_table;
+    if let Some(why) = context.control.missing(&context.endpoint, is_asked_for).await? {
+        say(&format!("refused: {why}"));
+        return Ok(Exit::Refused);
+    }
+    context.control.ensure().await?;
+    let is_begun = match begun(context, plan).await? {
+        Answer::Go if is_hopeless(context, &file, &migration).await? => return Ok(Exit::Refused),
+        Answer::Go | Answer::GoOn => {
+            if let Some(why) = neighbours::in_the_way(context, plan).await? {
+                say(&format!("refused: {why}"));
+                return Ok(Exit::Refused);
+            }
+            false
+        }
+        Answer::Already => true,
+        Answer::Refused(why) => {
+            say(&why);
+            return Ok(Exit::Refused);
+        }
+    };
+    if is_begun {
+        let phase = phase_of(&context.state(&plan.migration).await?);
+        say(&format!("`{}` was begun before, it is {}", plan.migration, phase.as_str()));
+        workers::wake_set_aside(context, &plan.migration).await?;
+    }
+    if !is_begun && record_time::is_unfit(context).await? {
+        return Ok(Exit::Refused);
+    }
+    if arguments.local_workers == 0 {
+        warn_of_unfollowed(context, plan);
+    }
+    // Local workers are there before the first change is to be followed.
+    let host = local(context, plan, arguments.local_workers, &arguments.workers, start).await?;
+    if !is_begun {
+        if let Err(problem) = beginning::begin(context, plan, arguments.rate).await {
+            // Whoever began another one at the same time was first.
+            let Some(why) = neighbours::in_the_way(context, plan).await? else {
+                return Err(problem);
+            };
+            say(&format!("refused: {why}"));
+            return Ok(Exit::Refused);
+        }
+        say(&format!("`{}` has begun", plan.migration));
+    }
+    attend(context, &plan.migration, host).await
+}
+
+/// What a plan does to its tables, for a person.
+fn purpose(plan: &Plan) -> String {
+    let sources = plan.source_tables(Direction::Forward).join(", ");
+    match plan.kind {
+        Kind::Purge => format!("follow {sources} and remove what meets the condition there"),
+        Kind::InPlace => format!("follow {sources} and change the items where they stand"),
+        Kind::Restructure | Kind::Split => {
+            let targets = plan.target_tables(Direction::Forward).join(", ");
+            format!("follow {sources} and copy into {targets}")
+        }
+    }
+}
+
+/// Whether a plan can do nothing with any item that is tried; says so.
+async fn is_hopeless(
+    context: &Context,
+    file: &PlanFile,
+    migration: &Migration,
+) -> Result<bool, String> {
+    let refused = estimate::all_refused(context, &file.plan, migration).await?;
+    if let Some(why) = &refused {
+        say(&format!(
+            "refused: nothing of what was tried can be transformed; the first: {why}\ncorrect the plan; `weir migrate plan {}` tries more",
+            file.name
+        ));
+    }
+    Ok(refused.is_some())
+}
+
+/// Says which streams the running system gives to no function of migrations. Of another store nothing
+/// is known here; `status` tells of changes that nobody applies.
+fn warn_of_unfollowed(context: &Context, plan: &Plan) {
+    let Look::Running(running) = Look::here() else { return };
+    if running.dynamodb != context.endpoint {
+        return;
+    }
+    let mut unfollowed = followed(plan);
+    unfollowed.retain(|table| !running.migrated.contains(table));
+    if !unfollowed.is_empty() {
+        say(&format!(
+            "no function of the running `weir up` applies what is written to {}: `weir migrate work {}` does from here, or give the function `migration` an event of each",
+            unfollowed.join(", "),
+            plan.migration
+        ));
+    }
+}
+
+/// Works on a migration that was begun.
+pub(super) async fn work(
+    context: &Context,
+    arguments: &WorkArguments,
+    start: &dyn StartWorkers,
+) -> Result<Exit, String> {
+    let (plan, _) = context.plan(&arguments.name).await?;
+    let host =
+        local(context, &plan, arguments.local_workers.max(1), &arguments.workers, start).await?;
+    workers::wake_set_aside(context, &arguments.name).await?;
+    attend(context, &arguments.name, host).await
+}
+
+async fn local(
+    context: &Context,
+    plan: &Plan,
+    count: usize,
+    workers: &Workers,
+    start: &dyn StartWorkers,
+) -> Result<Option<Box<dyn LocalWorkers>>, String> {
+    if count == 0 {
+        return Ok(None);
+    }
+    let binary = "migration".to_owned();
+    // Without its source, the binary beside `weir` is taken.
+    if (Wanted { package_folder: workers.package.clone(), binary }).has_source() {
+        say("building the function `migration`, for some minutes if it was not built before");
+    }
+    let directory: &Path = &workers.directory;
+    let options = WorkerOptions {
+        endpoint: &context.endpoint,
+        control_table: &context.control.table,
+        tables: followed(plan),
+        workers: count,
+        directory,
+        package_folder: workers.package.clone(),
+        timeout: Duration::from_secs(plan.function_seconds.into()),
+        duplicate_deliveries: workers.duplicate_deliveries,
+    };
+    start.start(options).await.map(Some)
+}
+
+/// Begins a run of tasks; gives its number. What it `notes` in the state stands there from then on.
+///
+/// # Errors
+/// When its state is not what is expected, or the control table cannot be written.
+pub(super) async fn begin_run(
+    context: &Context,
+    name: &str,
+    expect: Expect<'_>,
+    notes: impl Fn(&mut Entry, u64),
+) -> Result<u64, String> {
+    let state = context
+        .control
+        .change_state(name, expect, |state| {
+            let run = number(state, "run") + 1;
+            state.insert("run".to_owned(), n(run));
+            notes(state, run);
+            true
+        })
+        .await?;
+    Ok(number(&state, "run"))
+}
+
+/// The tables whose streams a migration follows: the sources, and for the way back the targets.
+pub(crate) fn followed(plan: &Plan) -> Vec<String> {
+    let mut tables = plan.source_tables(Direction::Forward);
+    tables.extend(plan.source_tables(Direction::Reverse));
+    tables.sort_unstable();
+    tables.dedup();
+    tables.into_iter().map(str::to_owned).collect()
+}
+
+/// Stays while there are local workers and work for them.
+async fn attend(
+    context: &Context,
+    name: &str,
+    host: Option<Box<dyn LocalWorkers>>,
+) -> Result<Exit, String> {
+    let Some(host) = host else {
+        output::next(&[
+            (&format!("weir migrate status {name}"), "how far it is"),
+            (&format!("weir migrate work {name}"), "work on it from here, if no Lambda does"),
+        ]);
+        return Ok(Exit::Done);
+    };
+    output::next(&[
+        (&format!("weir migrate wait {name}"), "until all is copied, in another terminal"),
+        (&format!("weir migrate verify {name}"), "compare"),
+    ]);
+    let watching = waiting::until(context, name, &["reverted", "completed", "aborted"]);
+    let ended = tokio::select! {
+        ended = watching => ended,
+        problem = failed(context, name, host.as_ref()) => Err(problem),
+        signal = interruption::requested() => {
+            say(&format!(
+                "interrupted; `weir migrate work {name}` resumes, `weir migrate status {name}` shows how far it is"
+            ));
+            host.stop().await;
+            return Ok(Exit::Interrupted(signal));
+        }
+    };
+    host.stop().await;
+    ended.map(|()| Exit::Done)
+}
+
+/// Waits until a table is no longer followed, and gives the reason. Records of tasks that were
+/// trimmed are made again before their shard goes on, so that a process that dies in between finds
+/// the same gap again.
+async fn failed(context: &Context, name: &str, host: &dyn LocalWorkers) -> String {
+    let mut patience = Patience::new(UNSEEN_MAX);
+    loop {
+        if let Some(problem) = host.problem() {
+            if let Problem::NotFollowed(why) = problem {
+                return why;
+            }
+            let state = context.control.get(name, "STATE").await.ok().flatten();
+            let phase = phase_of(&state.unwrap_or_default());
+            let plan = context.plan(name).await.ok().map(|(plan, _)| plan);
+            return format!("{problem}; {}", behind::after_loss(name, plan.as_ref(), phase));
+        }
+        if let Some(shard) = host.trimmed_tasks() {
+            match patience.seen(workers::wake(context, name).await) {
+                Ok(Some(())) => host.resume_after_trim(&shard),
+                Ok(None) => {}
+                Err(problem) => return problem,
+            }
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
+
+pub(crate) enum Wrong {
+    Plan(Vec<PlanError>),
+    Other(String),
+}
+
+/// Checks a plan against its tables: keys, transforms, streams.
+pub(crate) async fn check(context: &Context, plan: &Plan) -> Result<Migration, Wrong> {
+    let found = tables::describe(&context.control.client, plan).await.map_err(Wrong::Other)?;
+    let schemas = tables::schemas(&found);
+    let compiled = Migration::compile(plan, Direction::Forward, &schemas).and_then(|migration| {
+        if !plan.inverse.is_empty() {
+            Migration::compile(plan, Direction::Reverse, &schemas)?;
+        }
+        Ok(migration)
+    });
+    let migration = match compiled {
+        Ok(migration) => migration,
+        Err(errors) => return Err(Wrong::Plan(with_tables(context, errors).await)),
+    };
+    let unwritten = plan.unwritten();
+    if !unwritten.is_empty() {
+        return Err(Wrong::Plan(unwritten));
+    }
+    for table in followed(plan) {
+        let view = found.get(&table).and_then(|facts| facts.stream.as_deref());
+        if view != Some("NEW_AND_OLD_IMAGES") {
+            return Err(Wrong::Other(without_stream(&context.endpoint, &table, view)));
+        }
+    }
+    Ok(migration)
+}
+
+/// That a table has not the stream that a migration needs, and the commands that give it one. A stream
+/// of another view type has to be disabled first.
+fn without_stream(endpoint: &str, table: &str, view: Option<&str>) -> String {
+    let command = |specification: &str| {
+        format!(
+            "`aws dynamodb update-table --endpoint-url {endpoint} --table-name {table} --stream-specification {specification}`"
+        )
+    };
+    let first =
+        view.map(|_| format!("disable that one with {}, then ", command("StreamEnabled=false")));
+    format!(
+        "table `{table}` must have a stream with NEW_AND_OLD_IMAGES, it has {}; {}enable it with {}",
+        view.unwrap_or("none"),
+        first.unwrap_or_default(),
+        command("StreamEnabled=true,StreamViewType=NEW_AND_OLD_IMAGES")
+    )
+}
+
+/// Errors of a plan, with the tables that there are beside those that there are not.
+async fn with_tables(context: &Context, mut errors: Vec<PlanError>) -> Vec<PlanError> {
+    let is_missing = |error: &PlanError| error.reason.starts_with("there is no table");
+    if errors.iter().any(is_missing) {
+        // Without them, the errors are as true.
+        let names = tables::names(&context.control.client).await.unwrap_or_default();
+        for error in errors.iter_mut().filter(|error| is_missing(error) && !names.is_empty()) {
+            error.reason.push_str(&format!("; there are {}", names.join(", ")));
+        }
+    }
+    errors
+}
+
+/// Whether a plan is to be begun, or was.
+async fn begun(context: &Context, plan: &Plan) -> Result<Answer, String> {
+    let state = context.control.get(&plan.migration, "STATE").await?.unwrap_or_default();
+    let answer = answer(&plan.migration, plan.kind, Verb::Start, phase_of(&state));
+    let json = serde_json::to_string(plan).map_err(|error| error.to_string())?;
+    let is_same = text(&state, "fingerprint") == Some(Plan::fingerprint(&json).as_str());
+    if !is_same && matches!(answer, Answer::GoOn | Answer::Already) {
+        return Ok(Answer::Refused(format!(
+            "`{}` was begun with another plan; work that was done under it must not be mixed with this one: give this plan another name",
+            plan.migration
+        )));
+    }
+    Ok(answer)
+}
+
+/// What comes after a fence.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum After {
+    /// Tables are read, while writers go on.
+    Read,
+    /// Writers go on, who are held up until then.
+    Writers,
+}
+
+impl After {
+    /// Seconds of the store's time that have to pass first.
+    pub(super) async fn seconds(self, context: &Context) -> i64 {
+        let [one_clock, several] = match self {
+            Self::Read => AFTER_FENCE,
+            Self::Writers => WRITERS_AFTER_FENCE,
+        };
+        match endpoint::read_clock(&context.endpoint).await {
+            Some(clock) if clock.is_only_one => one_clock,
+            _ => several,
+        }
+    }
+}
+
+/// How a migration becomes active.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Fence<'f> {
+    /// Which way it runs.
+    pub(crate) direction: &'f str,
+    pub(crate) fingerprint: &'f str,
+    /// What its state must be.
+    pub(crate) expect: Expect<'f>,
+    pub(crate) after: After,
+}
+
+/// Makes a migration active in a direction, and waits until its fence has passed: by the store's clock,
+/// and by the time that its stream records show. Returns the fence: the second, since 1970, up to which
+/// stream records say nothing.
+///
+/// It became active in that second or before, so what is delivered after the fence was never passed
+/// over; whoever reads tables after this returns sees what was written up to the fence; and the record
+/// of each write from then on shows a later second.
+///
+/// # Errors
+/// When the control table cannot be written, the store's clock stands still, or its records do not show
+/// a later time.
+pub(crate) async fn activate(
+    context: &Context,
+    name: &str,
+    Fence { direction, fingerprint, expect, after }: Fence<'_>,
+) -> Result<i64, String> {
+    let margin = after.seconds(context).await;
+    let mut records = RecordTime::open(context).await?;
+    let mut lead = 1;
+    for _ in 0..FENCES_MAX {
+        let begun = context.now().await;
+        let since = begun + lead;
+        let active = Some((direction, fingerprint, since));
+        context.control.set_active(name, expect, active).await?;
+        let took = context.now().await - begun;
+        if took > lead {
+            // It may have become active after its fence. What is applied before the next one is
+            // there counts more than a backfill, so that one has to be in time; if it is not, a
+            // comparison finds what has come to differ.
+            lead = took.saturating_mul(2).min(LEAD_SECONDS_MAX);
+            continue;
+        }
+        let passed = match wait_for(context, name, since + margin).await {
+            Ok(()) => records.pass(since).await.map_err(String::from),
+            stands => stands,
+        };
+        if let Err(problem) = passed {
+            context.control.set_active(name, expect, None).await?;
+            return Err(problem);
+        }
+        return Ok(since);
+    }
+    context.control.set_active(name, expect, None).await?;
+    Err(format!(
+        "the control table takes longer than {LEAD_SECONDS_MAX} seconds to write; say this again for `{name}`"
+    ))
+}
+
+/// Waits until a second of the store's time has passed.
+pub(super) async fn wait_for(context: &Context, name: &str, second: i64) -> Result<(), String> {
+    let begun = Instant::now();
+    while begun.elapsed() < FENCE_LIMIT {
+        if context.now().await > second {
+            return Ok(());
+        }
+        tokio::time::sleep(FENCE_LOOK).await;
+    }
+    Err(format!(
+        "the store's clock stands still, and a migration needs one that runs: `weir clock resume`, then say this again for `{name}`"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{Args as _, FromArgMatches as _};
+
+    use super::*;
+
+    #[test]
+    fn a_rate_is_a_positive_number() {
+        let read = |rate: &str| {
+            let command = StartArguments::augment_args(clap::Command::new("start"));
+            let matches = command.try_get_matches_from(["start", "plan.yaml", "--rate", rate]);
+            let read = matches.and_then(|matches| StartArguments::from_arg_matches(&matches));
+            read.map(|start| start.rate).map_err(|error| error.to_string())
+        };
+        assert_eq!(read("20"), Ok(20));
+        for wrong in ["-5", "many", "1.5"] {
+            let said = read(wrong).unwrap_err();
+            assert!(said.contains("a rate is a whole positive number"), "{said}");
+            assert!(!said.contains("-- -5"), "{said}");
+        }
+    }
+}

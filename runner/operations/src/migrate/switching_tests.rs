@@ -1,0 +1,542 @@
+//! What moves a migration on, said by two at the same time or after somebody died, on a store in this
+//! process.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use aws_sdk_dynamodb::types::{AttributeValue as Sdk, StreamSpecification};
+use futures::FutureExt as _;
+use http::Method;
+use model::json::item_from_str;
+use rules::Effect;
+use rules::migration::Phase;
+use rules::migration::plan::{Backfill, Direction, Kind, Output as Made, Plan, Source};
+use serde_json::{Value, json};
+
+use super::beginning::begin;
+use super::control::{Entry, Expect, Move, n, number, phase_of, s, text};
+use super::cutover::SwitchArguments;
+use super::held::{CUTOVER, HELD_AT, Hold};
+use super::start::{Wrong, check};
+use super::{
+    Context, abort, comparing, estimate, in_place, lost, neighbours, report, tables, true_value,
+    verify,
+};
+use client::endpoint;
+use client::exit::Exit;
+use client::output::Output;
+use testing::proxy;
+use testing::store::TestStore;
+
+pub(super) const NAME: &str = "move";
+
+/// A store with the tables of the plan.
+pub(super) struct Served {
+    pub(super) context: Context,
+    pub(super) store: TestStore,
+}
+
+impl Served {
+    async fn clock(&self, change: Value) {
+        endpoint::admin(Method::POST, &self.context.endpoint, "clock", &change).await.unwrap();
+    }
+
+    /// The fence with which the migration is active.
+    async fn fence(&self) -> Option<i64> {
+        self.context.control.active(NAME).await.unwrap().map(|(_, _, since)| since)
+    }
+
+    /// Waits until the migration is active with another fence than this one.
+    async fn other_fence(&self, known: Option<i64>) -> Option<i64> {
+        loop {
+            let fence = self.fence().await;
+            if fence != known {
+                return fence;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+}
+
+pub(super) async fn serve() -> Served {
+    let store = TestStore::open().await;
+    for table in ["cats", "pets"] {
+        store.table(table).await;
+    }
+    let context = Context::new(&store.url, "weir-migrations", Output::Table);
+    context.control.ensure().await.unwrap();
+    Served { context, store }
+}
+
+pub(super) fn plan() -> Plan {
+    let output = Made { to: "pets".into(), transform: ".".into(), key: [].into() };
+    Plan {
+        migration: NAME.into(),
+        kind: Kind::Restructure,
+        from: vec![Source {
+            table: "cats".into(),
+            items: vec![output],
+            split: None,
+            archive: false,
+        }],
+        inverse: Vec::new(),
+        backfill: Backfill::Scan,
+        segments: 1,
+        gate_seconds: 0,
+        settle_seconds: 0,
+        function_seconds: 1,
+    }
+}
+
+/// The same with a way back.
+pub(super) fn plan_with_way_back() -> Plan {
+    let output = Made { to: "cats".into(), transform: ".".into(), key: [].into() };
+    let source = Source { table: "pets".into(), items: vec![output], split: None, archive: false };
+    Plan { inverse: vec![source], ..plan() }
+}
+
+/// Writes a plan down, as `start` does.
+pub(super) async fn write_down(served: &Served, plan: &Plan) {
+    let json = serde_json::to_string(plan).unwrap();
+    let with_plan = |entry: &mut Entry| entry.insert("plan".to_owned(), s(&json)).is_none();
+    served.context.control.change(NAME, "PLAN", with_plan).await.unwrap();
+}
+
+#[tokio::test]
+async fn two_who_begin_at_the_same_time_have_one_fence() {
+    let served = serve().await;
+    let (context, plan) = (&served.context, plan());
+    // The first one waits for its fence for as long as the clock stands.
+    served.clock(json!({"freeze": true})).await;
+    let first = begin(context, &plan, 0);
+    let holder = async || text(&context.state(NAME).await.unwrap(), "holder").map(str::to_owned);
+    let meanwhile = async {
+        let fence = served.other_fence(None).await;
+        let first = holder().await;
+        let clock = async {
+            while holder().await == first {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            served.clock(json!({"resume": true})).await;
+        };
+        (fence, tokio::join!(begin(context, &plan, 0), clock).0)
+    };
+    let (first, (fence, second)) = tokio::join!(first, meanwhile);
+    let state = context.state(NAME).await.unwrap();
+    assert_eq!(phase_of(&state), Phase::Copying, "{first:?} {second:?}");
+    // The tasks were made after the fence with which the function passes records over.
+    let since = i64::try_from(number(&state, "since")).unwrap();
+    assert_eq!(served.fence().await, Some(since), "{first:?} {second:?}");
+    // What was applied behind the first fence counts more than a backfill, so it stays.
+    assert_eq!(fence, Some(since));
+    assert!(first.unwrap_err().contains("somebody else"));
+    second.unwrap();
+    assert_eq!(text(&state, "holder"), None);
+}
+
+#[tokio::test]
+async fn who_takes_a_switch_over_follows_the_sources_again() {
+    let served = serve().await;
+    let (context, control) = (&served.context, &served.context.control);
+    // Somebody died after the migration was turned round.
+    let expect = Expect::phases(&[Phase::None]);
+    let held = Move { expect, to: Some(Phase::CuttingOver), why: "", now: 1 };
+    let dead = |state: &mut Entry| {
+        state.insert("holder".to_owned(), s("dead"));
+        state.insert(HELD_AT.to_owned(), n(5));
+    };
+    control.to_phase(NAME, held, dead).await.unwrap();
+    let expect = Expect::phases(&[Phase::CuttingOver]);
+    control.set_active(NAME, expect, Some(("reverse", "f", 9))).await.unwrap();
+    control.route(NAME, expect, "source", "none").await.unwrap();
+
+    let hold = Hold::take(context, NAME, CUTOVER, "f", 7).await.unwrap();
+    let ended = hold.decide(Duration::from_secs(600), async {
+        let active = control.active(NAME).await?;
+        assert_eq!(active, Some(("forward".to_owned(), "f".to_owned(), 7)));
+        // Writers are held up since the dead one closed the route.
+        hold.close(0).await?;
+        assert_eq!(number(&context.state(NAME).await?, HELD_AT), 5);
+        Ok::<Result<(), Exit>, String>(Err(Exit::Refused))
+    });
+    assert!(matches!(ended.await, Ok(Err(Exit::Refused))));
+    let route = control.get(NAME, "ROUTE").await.unwrap().unwrap();
+    assert_eq!((text(&route, "read"), text(&route, "write")), (Some("source"), Some("source")));
+    let state = context.state(NAME).await.unwrap();
+    assert_eq!((phase_of(&state), text(&state, "holder")), (Phase::Ready, None));
+    assert_eq!(number(&state, HELD_AT), 0);
+    // The next one closes an open route, now.
+    let hold = Hold::take(context, NAME, CUTOVER, "f", 7).await.unwrap();
+    hold.close(0).await.unwrap();
+    assert!(number(&context.state(NAME).await.unwrap(), HELD_AT) > 5);
+}
+
+/// A plan that changes the items of `cats` where they stand, there and back.
+pub(super) fn plan_in_place(name: &str) -> Plan {
+    let source = |transform: &str| {
+        let made = Made { to: "cats".into(), transform: transform.into(), key: [].into() };
+        Source { table: "cats".into(), items: vec![made], split: None, archive: false }
+    };
+    let (from, inverse) = (vec![source(".a = 1")], vec![source("del(.a)")]);
+    Plan { migration: name.into(), kind: Kind::InPlace, from, inverse, ..plan() }
+}
+
+#[tokio::test]
+async fn two_that_begin_at_the_same_time_do_not_move_the_same_items() {
+    for of in [|name: &str| Plan { migration: name.into(), ..plan() }, plan_in_place] {
+        let served = serve().await;
+        let (one, other) = (of("one"), of("other"));
+        let begins = (begin(&served.context, &one, 0), begin(&served.context, &other, 0));
+        let (first, second) = tokio::join!(begins.0, begins.1);
+        assert!(first.is_ok() != second.is_ok(), "{first:?} {second:?}");
+        let why = first.and(second).unwrap_err();
+        assert!(why.contains("is under way and"), "{why}");
+        // The one that was refused is not begun, and is not in the way.
+        let states = served.context.control.states().await.unwrap();
+        assert_eq!(states.len(), 1);
+        let begun = text(&states[0], "migration").unwrap();
+        let third = Plan { migration: "third".into(), ..of("third") };
+        let why = neighbours::in_the_way(&served.context, &third).await.unwrap().unwrap();
+        assert!(why.starts_with(&format!("`{begun}` is under way")), "{why}");
+        assert_eq!(abort(&served.context, begun, false).await, Ok(Exit::Done));
+        assert_eq!(neighbours::in_the_way(&served.context, &third).await, Ok(None));
+        begin(&served.context, &third, 0).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn what_has_ended_is_not_followed_any_more() {
+    let served = serve().await;
+    let (context, control) = (&served.context, &served.context.control);
+    begin(context, &plan(), 0).await.unwrap();
+    assert!(control.active(NAME).await.unwrap().is_some());
+    let expect = Expect::phases(&[Phase::Copying]);
+    let end = Move { expect, to: Some(Phase::Aborted), why: "", now: 1 };
+    // As far as an `abort` comes that dies after its first write.
+    control.to_phase(NAME, end, |_| ()).await.unwrap();
+    assert_eq!(control.active(NAME).await.unwrap(), None);
+
+    // An older version could leave it followed. It is told, with what ends that.
+    let expect = Expect::phases(&[Phase::Aborted]);
+    control.set_active(NAME, expect, Some(("forward", "f", 1))).await.unwrap();
+    let status = report::describe(context, NAME, None).await.unwrap();
+    assert_eq!(status["still_followed"], true);
+    assert_eq!(status["next_steps"][0]["command"], "weir migrate abort move");
+    assert_eq!(report::exit_of(&status), Exit::Differences);
+    let again = Plan { migration: "again".into(), ..plan() };
+    let why = neighbours::in_the_way(context, &again).await.unwrap().unwrap();
+    assert!(why.contains("`move` has ended and is still followed"), "{why}");
+    assert_eq!(abort(context, NAME, false).await, Ok(Exit::Done));
+    assert_eq!(control.active(NAME).await.unwrap(), None);
+    assert_eq!(neighbours::in_the_way(context, &again).await, Ok(None));
+}
+
+#[tokio::test]
+async fn of_two_that_change_items_back_the_second_one_does() {
+    let served = serve().await;
+    let (context, control, plan) = (&served.context, &served.context.control, plan_in_place(NAME));
+    begin(context, &plan, 0).await.unwrap();
+    let expect = Expect::phases(&[Phase::Copying]);
+    let step = Move { expect, to: Some(Phase::CutOver), why: "", now: 1 };
+    control.to_phase(NAME, step, |_| ()).await.unwrap();
+    let fence = served.fence().await;
+    // The first one waits for its fence for as long as the clock stands; then both wait for workers.
+    served.clock(json!({"freeze": true})).await;
+    let arguments = SwitchArguments { name: NAME.to_owned(), timeout: 1, dry_run: false };
+    let (_, fingerprint) = context.plan(NAME).await.unwrap();
+    let revert = || in_place::revert(context, NAME, &plan, &fingerprint, &arguments);
+    let holder = async || text(&context.state(NAME).await.unwrap(), "holder").map(str::to_owned);
+    let meanwhile = async {
+        served.other_fence(fence).await;
+        let first = holder().await;
+        let clock = async {
+            while holder().await == first {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            served.clock(json!({"resume": true})).await;
+        };
+        tokio::join!(revert(), clock).0
+    };
+    let (first, second) = tokio::join!(revert(), meanwhile);
+    assert!(first.clone().unwrap_err().contains("somebody else took over"), "{first:?}");
+    // No worker is there.
+    assert_eq!(second, Ok(Exit::TimedOut));
+    assert!(holder().await.is_some());
+}
+
+#[tokio::test]
+async fn changing_back_goes_on_where_it_was_not_done_in_time() {
+    let served = serve().await;
+    let (context, control, plan) = (&served.context, &served.context.control, plan_in_place(NAME));
+    begin(context, &plan, 0).await.unwrap();
+    let expect = Expect::phases(&[Phase::Copying]);
+    let step = Move { expect, to: Some(Phase::CutOver), why: "", now: 1 };
+    control.to_phase(NAME, step, |_| ()).await.unwrap();
+    let arguments = SwitchArguments { name: NAME.to_owned(), timeout: 0, dry_run: false };
+    let (_, fingerprint) = context.plan(NAME).await.unwrap();
+    // The run that is waited for, and the fence behind which records are followed.
+    let reverted = async || {
+        let ended = in_place::revert(context, NAME, &plan, &fingerprint, &arguments).await;
+        assert_eq!(ended, Ok(Exit::TimedOut), "no worker is there");
+        (number(&context.state(NAME).await.unwrap(), "run"), served.fence().await)
+    };
+    let first = reverted().await;
+    assert_eq!(
+        (first.0, control.entries(NAME, "TASK#1#backfill#cats#").await.unwrap().len()),
+        (1, 1)
+    );
+    assert_eq!(reverted().await, first);
+    // What came after the run, such as a comparison, may have found what it did not change.
+    let later = |state: &mut Entry| state.insert("run".to_owned(), n(2)) != Some(n(2));
+    control.change(NAME, "STATE", later).await.unwrap();
+    let anew = reverted().await;
+    assert!(anew.0 == 3 && anew.1 > first.1, "{anew:?} {first:?}");
+    // Of one that was done it is what follows it that did not go through.
+    let is_done = |task: &mut Entry| task.insert("done".to_owned(), true_value()).is_some();
+    control.change(NAME, "TASK#3#backfill#cats#0000", is_done).await.unwrap();
+    let last = reverted().await;
+    assert!(last.0 == 4 && last.1 > anew.1, "{last:?} {anew:?}");
+}
+
+/// Brings a migration to a phase, with a comparison that is new enough.
+async fn compared_in(served: &Served, phase: Phase, members: &[(&str, u64)]) {
+    let now = u64::try_from(served.context.now().await).unwrap();
+    let expect = Expect::phases(&[Phase::Copying]);
+    let step = Move { expect, to: Some(phase), why: "", now: 1 };
+    let compared = |state: &mut Entry| {
+        // Behind the making of the stream.
+        state.insert("verified_at".to_owned(), n(now + 30));
+        state.extend(members.iter().map(|(name, value)| ((*name).to_owned(), n(*value))));
+    };
+    served.context.control.to_phase(NAME, step, compared).await.unwrap();
+}
+
+#[tokio::test]
+async fn an_end_in_place_goes_on_with_the_comparison_that_it_left() {
+    let served = serve().await;
+    let (context, control) = (&served.context, &served.context.control);
+    let plan = Plan { segments: 2, ..plan_in_place(NAME) };
+    begin(context, &plan, 0).await.unwrap();
+    // What `verify` began is not what a person has asked `complete` for.
+    compared_in(&served, Phase::CutOver, &[("run", 1), ("comparing", 1)]).await;
+    let arguments = SwitchArguments { name: NAME.to_owned(), timeout: 600, dry_run: false };
+    let (_, fingerprint) = context.plan(NAME).await.unwrap();
+    let complete = async || {
+        let state = context.state(NAME).await.unwrap();
+        in_place::complete(context, &plan, &fingerprint, &state, &arguments, &[]).await
+    };
+    let entry = |run: u64, segment: u64| format!("TASK#{run}#check-source#cats#{segment:04}");
+    let is_made = async |run: u64| {
+        while control.get(NAME, &entry(run, 1)).await.unwrap().is_none() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let left_with = async |run: u64| {
+        tokio::select! {
+            ended = complete() => panic!("{ended:?}"),
+            () = is_made(run) => {}
+        }
+    };
+    let done = async |run: u64, segment: u64, different: u64| {
+        let counts = Sdk::M([("different".to_owned(), n(different))].into());
+        let done = |task: &mut Entry| {
+            task.insert("counts".to_owned(), counts.clone());
+            task.insert("done".to_owned(), true_value()).is_some()
+        };
+        control.change(NAME, &entry(run, segment), done).await.unwrap();
+    };
+    // What is said to go on with it.
+    let offered = async || {
+        let status = report::describe(context, NAME, None).await.unwrap();
+        status["next_steps"][0]["command"].as_str().unwrap().to_owned()
+    };
+    left_with(2).await;
+    assert_eq!(offered().await, "weir migrate complete move");
+    // What it has found may be right by now.
+    done(2, 0, 1).await;
+    assert_eq!(offered().await, "weir migrate resume move");
+    left_with(3).await;
+    done(3, 0, 0).await;
+    assert_eq!(offered().await, "weir migrate complete move");
+    let rest = async {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        done(3, 1, 0).await;
+    };
+    let ended = async { tokio::join!(complete(), rest).0 };
+    let ended = tokio::time::timeout(Duration::from_secs(60), ended).await;
+    assert_eq!(ended.expect("it waits for another run"), Ok(Exit::Done));
+    let state = context.state(NAME).await.unwrap();
+    assert_eq!((phase_of(&state), number(&state, "run")), (Phase::Completed, 3));
+    assert_eq!((number(&state, "verified_run"), number(&state, "comparing_since")), (3, 0));
+}
+
+/// Goal: of two who end a migration in place at the same time one begins the comparison, and the other goes
+/// on with it.
+#[tokio::test]
+async fn two_who_complete_at_the_same_time_wait_for_one_comparison() {
+    let served = serve().await;
+    let (context, control) = (&served.context, &served.context.control);
+    begin(context, &plan_in_place(NAME), 0).await.unwrap();
+    compared_in(&served, Phase::CutOver, &[("run", 1)]).await;
+    // Just before the slower one begins a comparison, the other one does.
+    let (of_script, is_first) = (control.clone(), AtomicBool::new(true));
+    let now = context.now().await;
+    let script = move |operation: &str, body: &str| {
+        let is_meant = operation == "PutItem" && body.contains("comparing_since");
+        let is_now = is_meant && is_first.swap(false, Ordering::SeqCst);
+        let control = of_script.clone();
+        async move {
+            if is_now {
+                let others = |state: &mut Entry| {
+                    state.insert("run".to_owned(), n(2));
+                    comparing::begin_to_go_on_with(state, 2, now);
+                    true
+                };
+                control.change(NAME, "STATE", others).await.unwrap();
+            }
+            None
+        }
+        .boxed()
+    };
+    let url = proxy::before(&context.endpoint, script).await;
+    let slower = Context::new(&url, "weir-migrations", Output::Table);
+    let expect = Expect::phases(&[Phase::CutOver]);
+    // No worker is there.
+    let looked = verify::look_on(&slower, NAME, expect, Duration::ZERO).await.unwrap();
+    assert!(looked.is_none());
+    let state = context.state(NAME).await.unwrap();
+    assert_eq!((number(&state, "run"), number(&state, "comparing")), (2, 2));
+    assert_eq!(control.entries(NAME, "TASK#2#check-source#cats#").await.unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn a_purge_that_is_closed_is_not_compared_again() {
+    let served = serve().await;
+    let context = &served.context;
+    let mut plan = Plan { kind: Kind::Purge, inverse: Vec::new(), ..plan_in_place(NAME) };
+    plan.from[0].items[0].transform = ".tenant == \"7\"".into();
+    begin(context, &plan, 0).await.unwrap();
+    // Somebody said `complete`, and the archive could not be erased.
+    compared_in(&served, Phase::Completing, &[("run", 4), ("verified_compared", 7)]).await;
+    let arguments = SwitchArguments { name: NAME.to_owned(), timeout: 600, dry_run: false };
+    let (_, fingerprint) = context.plan(NAME).await.unwrap();
+    let state = context.state(NAME).await.unwrap();
+    let ended = in_place::complete(context, &plan, &fingerprint, &state, &arguments, &[]);
+    let ended = tokio::time::timeout(Duration::from_secs(60), ended).await;
+    assert_eq!(ended.expect("nothing waits for workers"), Ok(Exit::Done));
+    let state = context.state(NAME).await.unwrap();
+    assert_eq!((phase_of(&state), number(&state, "run")), (Phase::Completed, 4));
+    let receipt = context.control.get(NAME, "RECEIPT").await.unwrap().unwrap();
+    assert!(text(&receipt, "receipt").unwrap().contains("\"compared\":7"), "{receipt:?}");
+}
+
+#[tokio::test]
+async fn what_was_lost_is_said_again_until_somebody_cuts_over() {
+    let served = serve().await;
+    let (context, control) = (&served.context, &served.context.control);
+    let migration = context.compile(&plan(), Direction::Forward).await.unwrap();
+    let item = |value: &str| {
+        item_from_str(&format!(r#"{{"p":{{"S":"{value}"}},"v":{{"S":"a"}}}}"#)).unwrap()
+    };
+    let stated = |value: &str| {
+        let effect = migration.backfill("cats", &item(value)).unwrap().remove(0);
+        let Effect::Registers { target, registers } = effect else { panic!("{effect:?}") };
+        (target, registers)
+    };
+    let stands = async |key: &str| {
+        let key = item_from_str(&format!(r#"{{"p":{{"S":"{key}"}}}}"#)).unwrap();
+        tables::get(&control.client, "pets", &key).await.unwrap().is_some()
+    };
+    let mut before = Phase::None;
+    for (to, is_said) in
+        [(Phase::Tailing, true), (Phase::CuttingOver, false), (Phase::CutOver, false)]
+    {
+        let phases = [before];
+        let expect = Expect::phases(&phases);
+        let step = Move { expect, to: Some(to), why: "", now: 1 };
+        control.to_phase(NAME, step, |_| ()).await.unwrap();
+        before = to;
+        let (target, registers) = stated(to.as_str());
+        let compared = Expect::phases(&verify::COMPARED);
+        let said = (&target, &registers);
+        let again = lost::say_again(control, compared, (&migration, None), said).await;
+        assert_eq!(stands(to.as_str()).await, is_said, "{to:?}");
+        match is_said {
+            true => {
+                assert_eq!(again, Ok(true));
+                let once_more = lost::say_again(control, compared, (&migration, None), said).await;
+                assert_eq!(once_more, Ok(false));
+            }
+            false => assert!(again.unwrap_err().contains("somebody else moved"), "{to:?}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_plan_that_can_do_nothing_with_any_item_is_known_before_it_begins() {
+    let served = serve().await;
+    let refused = async |transform: &str| {
+        let mut plan = plan();
+        plan.from[0].items[0].transform = transform.into();
+        let migration = served.context.compile(&plan, Direction::Forward).await.unwrap();
+        estimate::all_refused(&served.context, &plan, &migration).await.unwrap()
+    };
+    let fails = ".v = (.v | tonumber)";
+    assert_eq!(refused(fails).await, None, "there is nothing to try");
+    let put = async |p: &str, v: &str| {
+        let put = served.context.control.client.put_item().table_name("cats");
+        put.item("p", s(p)).item("v", s(v)).send().await.unwrap();
+    };
+    put("k", "a").await;
+    let why = refused(fails).await.unwrap();
+    assert!(why.contains("\"k\""), "{why}");
+    assert_eq!(refused(".").await, None);
+    put("l", "7").await;
+    assert_eq!(refused(fails).await, None, "one of two can be transformed");
+}
+
+#[tokio::test]
+async fn a_way_back_that_reads_what_nobody_writes_is_told_at_its_place() {
+    let served = serve().await;
+    let mut plan = plan();
+    let output = Made { to: "cats".into(), transform: ".".into(), key: [].into() };
+    let source = Source {
+        table: "weir-migrations".into(),
+        items: vec![output],
+        split: None,
+        archive: false,
+    };
+    plan.inverse = vec![source];
+    let Err(Wrong::Plan(errors)) = check(&served.context, &plan).await else {
+        panic!("a way back from a table that nothing is written to was taken")
+    };
+    assert_eq!(errors.len(), 1);
+    assert_eq!(errors[0].place, "inverse[0].table");
+    assert!(errors[0].reason.ends_with("the way back reads pets"), "{errors:?}");
+}
+
+#[tokio::test]
+async fn a_table_without_a_stream_is_told_with_the_command_that_makes_one() {
+    let served = serve().await;
+    let off = StreamSpecification::builder().stream_enabled(false).build().unwrap();
+    let update = served.context.control.client.update_table().table_name("cats");
+    update.stream_specification(off).send().await.unwrap();
+    let Err(Wrong::Other(why)) = check(&served.context, &plan()).await else {
+        panic!("a table without a stream was taken")
+    };
+    let command = "--table-name cats --stream-specification StreamEnabled=true,StreamViewType=NEW_AND_OLD_IMAGES`";
+    assert!(why.contains("it has none; enable it with `aws dynamodb update-table"), "{why}");
+    assert!(why.ends_with(command), "{why}");
+}
+
+#[tokio::test]
+async fn a_table_that_is_not_there_is_told_with_those_that_are() {
+    let served = serve().await;
+    let mut plan = plan();
+    plan.from[0].table = "cat".into();
+    let Err(Wrong::Plan(errors)) = check(&served.context, &plan).await else {
+        panic!("a plan with a table that is not there was taken")
+    };
+    let known = "there is no table `cat`; there are cats, pets, weir-migrations";
+    assert!(errors.iter().any(|error| error.reason == known), "{errors:?}");
+}

@@ -1,0 +1,482 @@
+//! Verifying: the workers compare every source item with its targets, and every target with its
+//! source, while both are in use; here their findings are added up.
+
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use rules::migration::Phase;
+use rules::migration::plan::{Direction, Plan};
+use serde_json::json;
+
+use super::comparing;
+use super::control::{Entry, Expect, Move, Progress, flag, n, number, phase_of};
+use super::cutover::{WayBack, drain};
+use super::drain::Counted;
+use super::lost::LOST_SECONDS;
+use super::patience::Patience;
+use super::start::begin_run;
+use super::steps::Standing;
+use super::tasks::{Work, make_tasks};
+use super::verbs::{Answer, Verb, answer};
+use super::way_back::{BACK_AT, BACK_DIFFERENCES};
+use super::workers::{self, advice};
+use super::{ANSWER_LIMIT, Context, LOOK_EVERY, problems};
+use client::exit::Exit;
+use client::output::{self, Output, counted, say, show};
+use client::server_date;
+
+/// What is compared with what.
+#[derive(Clone, Copy)]
+struct Way {
+    direction: Direction,
+    /// The phases in which it is compared.
+    phases: &'static [Phase],
+    /// Where the state says after which second records count.
+    since: &'static str,
+}
+
+/// For a cut-over.
+const THERE: Way = Way { direction: Direction::Forward, phases: &COMPARED, since: "since" };
+/// For the way back, after a cut-over.
+const BACK: Way =
+    Way { direction: Direction::Reverse, phases: &[Phase::CutOver], since: "back_since" };
+
+/// What is a difference, in the words of the workers.
+const DIFFERENCES: [&str; 6] =
+    ["missing", "different", "extra", "occupied", "refused", "not_invertible"];
+/// The phases in which sources and targets are compared for a cut-over.
+pub(super) const COMPARED: [Phase; 2] = [Phase::Tailing, Phase::Ready];
+
+/// How often it is said how far it is.
+const SAID_EVERY: Duration = Duration::from_secs(2);
+/// How often it is looked whether another comparison has begun meanwhile, before whoever ends a migration
+/// gives up.
+const BEGUN_MAX: u32 = 5;
+/// Whoever sees no progress for so long may have no workers.
+const WITHOUT_WORKERS: Duration = Duration::from_secs(10);
+
+/// What to compare.
+#[derive(Clone, Debug, Args)]
+#[command(
+    after_help = "Examples:\n  weir migrate verify shop\n  weir migrate verify shop --repair --timeout 600\n\nExit codes: 0 no difference, 3 differences, 4 refused, 5 timed out"
+)]
+pub(crate) struct VerifyArguments {
+    /// The migration
+    name: String,
+    /// Repair the differences, then compare again
+    #[arg(long)]
+    repair: bool,
+    /// Seconds for everything, repair and second comparison included
+    #[arg(long, default_value_t = 3600)]
+    timeout: u64,
+}
+
+impl VerifyArguments {
+    pub(super) fn limit(&self) -> Duration {
+        Duration::from_secs(self.timeout)
+    }
+}
+
+/// Compares, and moves a migration without differences to `ready`. After the cut-over it compares
+/// what was written since then with what came back of it. It ends in time, whatever the store does.
+pub(super) async fn run(context: &Context, arguments: &VerifyArguments) -> Result<Exit, String> {
+    // Whoever waits for workers says in time how far they are; what is left is an answer that does not
+    // come.
+    let most = arguments.limit().saturating_add(ANSWER_LIMIT);
+    within(most, verified(context, arguments)).await
+}
+
+/// A comparison that ends in time, also where the store says nothing.
+async fn within(
+    most: Duration,
+    verified: impl Future<Output = Result<Exit, String>>,
+) -> Result<Exit, String> {
+    if let Ok(ended) = tokio::time::timeout(most, verified).await {
+        return ended;
+    }
+    say(&format!("not in time: not done in {} s", most.as_secs()));
+    Ok(Exit::TimedOut)
+}
+
+async fn verified(context: &Context, arguments: &VerifyArguments) -> Result<Exit, String> {
+    let begun = Instant::now();
+    let (state, _) = context.advance(&arguments.name).await?;
+    let (plan, _) = context.plan(&arguments.name).await?;
+    if let Answer::Refused(why) = answer(&arguments.name, plan.kind, Verb::Verify, phase_of(&state))
+    {
+        say(&why);
+        return Ok(Exit::Refused);
+    }
+    let way = if phase_of(&state) == Phase::CutOver { BACK } else { THERE };
+    if way.direction == Direction::Reverse && plan.inverse.is_empty() {
+        say(&format!(
+            "`{}` is cut over, and its plan has no `inverse`: there is no way back to compare",
+            arguments.name
+        ));
+        return Ok(Exit::Refused);
+    }
+    let left = || arguments.limit().saturating_sub(begun.elapsed());
+    let found = compared(context, &arguments.name, way, arguments.repair, left()).await?;
+    let Some(mut found) = found else { return Ok(Exit::TimedOut) };
+    let lost = match arguments.repair {
+        true => repair_lost(context, &arguments.name, &plan, way).await?,
+        false => 0,
+    };
+    if lost > 0 {
+        let targets = counted(lost, "target was", "targets were");
+        say(&format!("{targets} told what records said that were lost"));
+    }
+    if arguments.repair && (lost > 0 || differences(&found) > 0) {
+        report(context, &arguments.name, &found);
+        if left().is_zero() {
+            say("not in time: it is repaired, and not compared again; say `verify` again");
+            return Ok(Exit::TimedOut);
+        }
+        let again = compared(context, &arguments.name, way, false, left()).await?;
+        let Some(again) = again else { return Ok(Exit::TimedOut) };
+        found = again;
+    }
+    report(context, &arguments.name, &found);
+    if differences(&found) > 0 {
+        // What cannot be transformed, one way or the other, is the same after a repair.
+        if differences(&found) == not_repaired(&found) {
+            say(match way.direction {
+                Direction::Forward => {
+                    "what is refused cannot be repaired: change these items, or abort and correct the plan"
+                }
+                Direction::Reverse => {
+                    "what is refused cannot come back as it is: change or delete these items"
+                }
+            });
+            return Ok(Exit::Differences);
+        }
+        if found.count("occupied") > 0 {
+            say(
+                "what is occupied the migration did not write, so it neither writes over it nor removes it: delete or move it first",
+            );
+        }
+        output::next(&[(
+            &format!("weir migrate verify {} --repair", arguments.name),
+            "repair them",
+        )]);
+        return Ok(Exit::Differences);
+    }
+    let phase = match way.direction {
+        Direction::Forward => Phase::Ready,
+        Direction::Reverse => Phase::CutOver,
+    };
+    Standing::new(&arguments.name, phase, Some(&plan)).show();
+    Ok(Exit::Done)
+}
+
+/// Says again what records said that have not reached their targets for so long that no mapping may
+/// deliver them any more. What is changed in place holds no data, and was repaired by its comparison.
+async fn repair_lost(context: &Context, name: &str, plan: &Plan, way: Way) -> Result<u64, String> {
+    if plan.kind.is_in_place() {
+        return Ok(0);
+    }
+    let state = context.state(name).await?;
+    let counted = Counted { since: number(&state, way.since), compared: u64::MAX };
+    let mut drain = drain(context, plan, way.direction, counted, WayBack::Unused).await?;
+    drain.look().await?;
+    let (expect, now) = (Expect::phases(way.phases), context.now().await);
+    let there = match way.direction {
+        Direction::Reverse => Some(context.compile(plan, Direction::Forward).await?),
+        Direction::Forward => None,
+    };
+    drain.say_again(&context.control, expect, there.as_ref(), now - LOST_SECONDS).await
+}
+
+pub(crate) fn differences(found: &Progress) -> u64 {
+    DIFFERENCES.iter().map(|kind| found.count(kind)).sum()
+}
+
+/// Differences that are in the way of an end in place: the way back is closed, so nothing has to come
+/// back.
+pub(super) fn in_the_way_of_an_end(found: &Progress) -> u64 {
+    differences(found).saturating_sub(found.count("not_invertible"))
+}
+
+/// Differences that no repair helps: items that cannot be transformed, one way or the other.
+fn not_repaired(found: &Progress) -> u64 {
+    found.count("refused") + found.count("not_invertible")
+}
+
+fn report(context: &Context, name: &str, found: &Progress) {
+    if context.output != Output::Table {
+        let report = json!({
+            "schema": "weir.migration.verify/v1", "migration": name,
+            "differences": differences(found), "dropped": found.count("dropped"),
+            "found": found.json(),
+        });
+        show(&format!("{report}\n"));
+        return;
+    }
+    let kinds = DIFFERENCES.iter().map(|kind| format!("{} {kind}", found.count(kind)));
+    show(&format!(
+        "{} compared: {}; {} dropped, {} repaired, {} foreign, {}\n",
+        counted(found.count("read"), "item", "items"),
+        kinds.collect::<Vec<_>>().join(", "),
+        found.count("dropped"),
+        found.count("repaired"),
+        found.count("foreign"),
+        counted(found.count("tombstones"), "tombstone", "tombstones"),
+    ));
+    for sample in &found.samples {
+        show(&format!("  {sample}\n"));
+    }
+}
+
+/// What a comparison found.
+pub(crate) struct Compared {
+    pub(crate) found: Progress,
+    pub(super) run: u64,
+    /// The store's time when it began: what was written before it was compared.
+    pub(crate) began: i64,
+    /// The same by the clock of the answers, by which workers note problems; none if it is not told.
+    began_by_answers: Option<i64>,
+}
+
+impl Compared {
+    /// Notes it in a state.
+    pub(crate) fn note(&self, state: &mut Entry) {
+        comparing::end(state, self.run);
+        state.insert("verified_run".to_owned(), n(self.run));
+        state.insert("verified_differences".to_owned(), n(differences(&self.found)));
+        state.insert("verified_refused".to_owned(), n(not_repaired(&self.found)));
+        state.insert("verified_compared".to_owned(), n(self.found.count("read")));
+        state.insert("verified_at".to_owned(), n(u64::try_from(self.began).unwrap_or(0)));
+    }
+
+    /// Removes the notes of problems that it did not find any more.
+    async fn forget_problems(&self, context: &Context, name: &str) -> Result<(), String> {
+        match self.began_by_answers.filter(|_| differences(&self.found) == 0) {
+            Some(began) => problems::forget(context, name, began).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Notes in a state what it found on the way back, and until when all that was written to the
+    /// targets is known to have come back.
+    fn note_way_back(&self, state: &mut Entry) {
+        comparing::end(state, self.run);
+        state.insert(BACK_DIFFERENCES.to_owned(), n(differences(&self.found)));
+        if differences(&self.found) == 0 {
+            state.insert(BACK_AT.to_owned(), n(u64::try_from(self.began).unwrap_or(0)));
+        }
+    }
+}
+
+async fn compared(
+    context: &Context,
+    name: &str,
+    way: Way,
+    repairs: bool,
+    limit: Duration,
+) -> Result<Option<Progress>, String> {
+    match way.direction {
+        Direction::Forward => compare(context, name, repairs, limit).await,
+        Direction::Reverse => compare_back(context, name, repairs, limit).await,
+    }
+}
+
+/// One comparison of what stands in the targets with what came back of it; none if it was not done
+/// in time.
+async fn compare_back(
+    context: &Context,
+    name: &str,
+    repairs: bool,
+    limit: Duration,
+) -> Result<Option<Progress>, String> {
+    let expect = Expect::phases(BACK.phases);
+    let looked = look_through(context, name, BACK.direction, expect, repairs, limit).await?;
+    let Some(compared) = looked else { return Ok(None) };
+    let (differ, read) = (differences(&compared.found), compared.found.count("read"));
+    let why = format!(
+        "{} compared on the way back, {}",
+        counted(read, "item", "items"),
+        counted(differ, "difference", "differences")
+    );
+    let expect = Expect { run: Some(compared.run), ..expect };
+    let note = Move { expect, to: None, why: &why, now: context.now().await };
+    context.control.to_phase(name, note, |state| compared.note_way_back(state)).await?;
+    compared.forget_problems(context, name).await?;
+    Ok(Some(compared.found))
+}
+
+/// One comparison of everything, after which the migration is ready or tailing; none if it was not
+/// done in time.
+pub(crate) async fn compare(
+    context: &Context,
+    name: &str,
+    repairs: bool,
+    limit: Duration,
+) -> Result<Option<Progress>, String> {
+    let expect = Expect::phases(&COMPARED);
+    let looked = look_through(context, name, THERE.direction, expect, repairs, limit).await?;
+    let Some(compared) = looked else { return Ok(None) };
+    let differ = differences(&compared.found);
+    let phase = if differ == 0 { Phase::Ready } else { Phase::Tailing };
+    let now = context.now().await;
+    let why = format!(
+        "{} compared, {}",
+        counted(compared.found.count("read"), "item", "items"),
+        counted(differ, "difference", "differences")
+    );
+    let expect = Expect { run: Some(compared.run), ..expect };
+    let end = Move { expect, to: Some(phase), why: &why, now };
+    context.control.to_phase(name, end, |state| compared.note(state)).await?;
+    compared.forget_problems(context, name).await?;
+    Ok(Some(compared.found))
+}
+
+/// One comparison of everything, which moves nothing on; none if it was not done in time.
+pub(crate) async fn look_through(
+    context: &Context,
+    name: &str,
+    way: Direction,
+    expect: Expect<'_>,
+    repairs: bool,
+    limit: Duration,
+) -> Result<Option<Compared>, String> {
+    let began = context.now().await;
+    let began_by_answers = server_date::seconds(&context.control.client).await;
+    let run = begin_run(context, name, expect, comparing::begin).await?;
+    let found = compared_in(context, name, (run, way, repairs), expect, limit).await?;
+    Ok(found.map(|found| Compared { found, run, began, began_by_answers }))
+}
+
+/// The same for an end, without a repair. Whoever says the end again goes on with the segments that are
+/// open, if those that are done have no difference: what was written since the comparison began has been
+/// applied, which is proved before this each time.
+pub(super) async fn look_on(
+    context: &Context,
+    name: &str,
+    expect: Expect<'_>,
+    limit: Duration,
+) -> Result<Option<Compared>, String> {
+    let (run, began) = begun_for_an_end(context, name, expect).await?;
+    let what = (run, Direction::Forward, false);
+    let found = compared_in(context, name, what, expect, limit).await?;
+    Ok(found.map(|found| Compared { found, run, began, began_by_answers: None }))
+}
+
+/// The comparison of an end that goes on, or one that begins, and when it began. Of two who say the end at
+/// the same time one begins it, and the other goes on with it.
+async fn begun_for_an_end(
+    context: &Context,
+    name: &str,
+    expect: Expect<'_>,
+) -> Result<(u64, i64), String> {
+    let (_, fingerprint) = context.plan(name).await?;
+    let mut attempts = 1;
+    loop {
+        let (state, now) = (context.state(name).await?, context.now().await);
+        let tasks = context.control.entries(name, "TASK#").await?;
+        if let Some(known) = comparing::to_go_on_with(&state, &tasks, &fingerprint, now) {
+            say("the comparison goes on where it ended");
+            workers::wake(context, name).await?;
+            return Ok(known);
+        }
+        let last = number(&state, "run");
+        let only = Expect { run: Some(last), ..expect };
+        let begin = |state: &mut Entry, run| comparing::begin_to_go_on_with(state, run, now);
+        match begin_run(context, name, only, begin).await {
+            Ok(run) => return Ok((run, now)),
+            Err(problem) => {
+                let is_of_others = number(&context.state(name).await?, "run") != last;
+                if !is_of_others || attempts == BEGUN_MAX {
+                    return Err(problem);
+                }
+                attempts += 1;
+            }
+        }
+    }
+}
+
+/// Makes the tasks of a run that compares, as far as they are not there, and waits until all are done.
+async fn compared_in(
+    context: &Context,
+    name: &str,
+    (run, way, repairs): (u64, Direction, bool),
+    expect: Expect<'_>,
+    limit: Duration,
+) -> Result<Option<Progress>, String> {
+    let (plan, fingerprint) = context.plan(name).await?;
+    let direction = match way {
+        Direction::Forward => "forward",
+        Direction::Reverse => "reverse",
+    };
+    let work = Work { run, work: "check-source", repairs, direction };
+    for table in plan.source_tables(way) {
+        make_tasks(context, &plan, &fingerprint, work, table, expect).await?;
+    }
+    // In place, sources and targets are the same items.
+    if !plan.kind.is_in_place() {
+        let work = Work { work: "check-target", ..work };
+        for table in plan.target_tables(way) {
+            make_tasks(context, &plan, &fingerprint, work, table, expect).await?;
+        }
+    }
+    finished(context, name, run, limit).await
+}
+
+/// Whether workers have ended a task without its work.
+fn has_superseded(tasks: &[Entry]) -> bool {
+    tasks.iter().any(|task| flag(task, "superseded"))
+}
+
+/// Waits until every task of a run is done.
+pub(crate) async fn finished(
+    context: &Context,
+    name: &str,
+    run: u64,
+    limit: Duration,
+) -> Result<Option<Progress>, String> {
+    let started = Instant::now();
+    let (mut said, mut last, mut moved) = (Instant::now(), String::new(), Some(Instant::now()));
+    let (mut patience, mut seen) = (Patience::new(limit), "nothing could be seen".to_owned());
+    let mut known = Progress::default();
+    loop {
+        let tasks = context.control.entries(name, &format!("TASK#{run}#")).await;
+        let seen_now = tasks.map(|tasks| (Progress::of(&tasks), has_superseded(&tasks)));
+        if let Some((progress, is_superseded)) = patience.seen(seen_now)? {
+            if progress.is_done() && is_superseded {
+                return Err(format!(
+                    "this run of `{name}` was not made to its end: a later one was begun, or somebody switched, meanwhile; `weir migrate status {name}` says where it stands"
+                ));
+            }
+            if progress.is_done() {
+                return Ok(Some(progress));
+            }
+            let (done, tasks, read) = (progress.done, progress.tasks, progress.count("read"));
+            seen = format!("{done} of {tasks} segments done, {read} items read");
+            known = progress;
+        }
+        if started.elapsed() > limit {
+            say(&format!("not done after {} s: {seen}; {}", limit.as_secs(), advice(name, &known)));
+            return Ok(None);
+        }
+        if seen != last && said.elapsed() > SAID_EVERY {
+            say(&seen);
+            (said, last, moved) = (Instant::now(), seen.clone(), Some(Instant::now()));
+        } else if moved.is_some_and(|moved| moved.elapsed() > WITHOUT_WORKERS) {
+            say(&format!("{seen}; {}", advice(name, &known)));
+            moved = None;
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_store_that_says_nothing_holds_no_comparison_up_for_ever() {
+        let never = std::future::pending();
+        assert_eq!(within(Duration::from_millis(20), never).await, Ok(Exit::TimedOut));
+        let ended = within(Duration::from_secs(600), async { Ok(Exit::Differences) });
+        assert_eq!(ended.await, Ok(Exit::Differences));
+    }
+}

@@ -1,0 +1,172 @@
+//! What is said when there is no history: whether the table, the key or only the history is missing,
+//! and what to do about it.
+//!
+//! It is asked only after a read found nothing: a history can be read that outlives its table, and by
+//! who may not describe that. Nothing is written.
+
+use std::collections::BTreeSet;
+
+use model::Item;
+use rules::versions::{ITEM_ATTRIBUTE, VERSION_ATTRIBUTE, history_key};
+
+use super::reading::failed;
+use super::{Place, history_of};
+use crate::archive::versions::check_key;
+use client::table_description::key_attributes;
+
+/// Names of tables that are looked at. Source: DynamoDB quotas, tables for each account and region.
+const TABLES_MAX: usize = 10_000;
+/// Tables that are named at most.
+const NAMED_MAX: usize = 10;
+
+/// Why there is no history of a key: it is no key of the table, or none was begun.
+pub(super) async fn no_history(place: &Place, key: &Item) -> String {
+    let Place { table, history, .. } = place;
+    let none = format!("table `{history}` has no history of the item {}", history_key(key));
+    // Where there is no table, there is no item that a history could begin with.
+    let Ok(known) = key_attributes(&place.client, table).await else { return none };
+    if let Err(misfit) = check_key(key, &known) {
+        return misfit;
+    }
+    let flag = match *history == history_of(table) {
+        true => String::new(),
+        false => format!(" --history {history}"),
+    };
+    format!(
+        "{none}; if the item is there, `weir versions backfill --table {table}{flag}` begins one"
+    )
+}
+
+/// Which tables have versions, when the table of the histories is not there; `reason` is what the
+/// store said.
+pub(super) async fn no_table(place: &Place, reason: &str) -> String {
+    let mut names = BTreeSet::new();
+    let mut listed = place.client.list_tables().into_paginator().items().send();
+    while let Some(name) = listed.next().await {
+        let Ok(name) = name else { return failed(place, reason) };
+        names.insert(name);
+        if names.len() >= TABLES_MAX {
+            break;
+        }
+    }
+    not_versioned(&place.table, &place.history, &names)
+}
+
+fn not_versioned(table: &str, history: &str, names: &BTreeSet<String>) -> String {
+    let versioned = names.iter().filter(|name| names.contains(&history_of(name)));
+    let versioned: Vec<&str> = versioned.map(String::as_str).take(NAMED_MAX).collect();
+    let others = match versioned.as_slice() {
+        [] => "no table here has versions".to_owned(),
+        some => format!("there are versions of {}", some.join(", ")),
+    };
+    match names.contains(table) {
+        true => format!(
+            "table `{table}` has no versions, because there is no table `{history}`: make it with the partition key `{ITEM_ATTRIBUTE}` and the sort key `{VERSION_ATTRIBUTE}`, both strings, or name another one with --history; {others}"
+        ),
+        false => {
+            format!("no versioned table `{table}`: neither it nor `{history}` is there; {others}")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use aws_sdk_dynamodb::types::{
+        AttributeDefinition, BillingMode, KeySchemaElement, KeyType, ScalarAttributeType,
+    };
+
+    use super::super::{backfill, check, kept, list_histories};
+    use super::*;
+    use crate::item_key;
+    use client::output::Output;
+    use testing::store::TestStore;
+
+    async fn table_of_histories(store: &TestStore, name: &str) {
+        let attribute = |name: &str| {
+            let attribute = AttributeDefinition::builder().attribute_name(name);
+            attribute.attribute_type(ScalarAttributeType::S).build().unwrap()
+        };
+        let key = |name: &str, kind: KeyType| {
+            KeySchemaElement::builder().attribute_name(name).key_type(kind).build().unwrap()
+        };
+        let request = store.client.create_table().table_name(name);
+        let request = request.billing_mode(BillingMode::PayPerRequest);
+        let request = request.attribute_definitions(attribute(ITEM_ATTRIBUTE));
+        let request = request.attribute_definitions(attribute(VERSION_ATTRIBUTE));
+        let request = request.key_schema(key(ITEM_ATTRIBUTE, KeyType::Hash));
+        let request = request.key_schema(key(VERSION_ATTRIBUTE, KeyType::Range));
+        request.send().await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn without_a_history_it_says_what_is_missing_and_what_begins_one() {
+        let store = TestStore::open().await;
+        for name in ["films", "series"] {
+            store.table(name).await;
+        }
+        for name in ["films-history", "other"] {
+            table_of_histories(&store, name).await;
+        }
+        let place = |table: &str, history: &str| Place {
+            client: store.client.clone(),
+            endpoint: store.url.clone(),
+            table: table.to_owned(),
+            history: history.to_owned(),
+        };
+        let key = r#"{"p":"Rush"}"#;
+        let none = |history: &str, begins: &str| {
+            let item = r#"{"p":{"S":"Rush"}}"#;
+            format!("table `{history}` has no history of the item {item}{begins}")
+        };
+        let long = format!(r#"{{"p":"{}"}}"#, "a".repeat(2040));
+        let nope = "no versioned table `nope`: neither it nor `nope-history` is there; there are versions of films";
+        let cases = [
+            (
+                ("films", "films-history", key),
+                none("films-history", "; if the item is there, `weir versions backfill --table films` begins one"),
+            ),
+            (
+                ("films", "other", key),
+                none("other", "; if the item is there, `weir versions backfill --table films --history other` begins one"),
+            ),
+            // A history may outlive its table, and then nothing is left to begin one with.
+            (("gone", "other", key), none("other", "")),
+            (
+                ("films", "films-history", r#"{"a":1}"#),
+                "--key: `a` is no attribute of the key; the key is p".to_owned(),
+            ),
+            (
+                ("films", "films-history", r#"{"p":2013}"#),
+                "--key: `p` is a string here; the key is p".to_owned(),
+            ),
+            (
+                ("series", "series-history", key),
+                "table `series` has no versions, because there is no table `series-history`: make it with the partition key `item` and the sort key `version`, both strings, or name another one with --history; there are versions of films".to_owned(),
+            ),
+            (("nope", "nope-history", key), nope.to_owned()),
+            (
+                ("films", "films-history", &long),
+                "no version can hold this item: the item's key takes 2054 bytes as text; a history's key has at most 2048".to_owned(),
+            ),
+        ];
+        for ((table, history, key), expected) in cases {
+            let found = kept(&place(table, history), &item_key::parse(key).unwrap()).await;
+            assert_eq!(found.unwrap_err(), expected);
+        }
+        let place = place("nope", "nope-history");
+        for said in [
+            list_histories(&place, Output::Table).await.unwrap_err(),
+            check::run(&place, 0).await.unwrap_err(),
+            backfill::run(&place, true).await.unwrap_err(),
+        ] {
+            assert_eq!(said, nope);
+        }
+    }
+
+    #[test]
+    fn without_any_versions_none_are_named() {
+        let names = BTreeSet::from(["films".to_owned()]);
+        let said = not_versioned("nope", "nope-history", &names);
+        assert!(said.ends_with("is there; no table here has versions"), "{said}");
+    }
+}

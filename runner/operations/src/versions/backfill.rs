@@ -1,0 +1,271 @@
+//! `weir versions backfill`: gives every item of a table that has no history yet its first version.
+//!
+//! A history that exists is never touched, so this may run beside the function, twice, or be
+//! stopped and begun again. What it writes is a base: the first change that comes through the
+//! stream says itself what the item was before it, and replaces the base if it knows better.
+//! The time of a base is when its page of the table had been read: the item was so then, unless a
+//! change came before that, and that change is in the stream and corrects the base.
+//! An item that no version can hold is named and left out; the others have their histories.
+
+use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
+use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
+use aws_sdk_dynamodb::types::{AttributeValue as SdkValue, Put, TransactWriteItem};
+use futures::{TryStreamExt, stream};
+use indicatif::{ProgressBar, ProgressStyle};
+use model::{Item, KeyAttributeType};
+use rules::versions::{
+    Head, ITEM_ATTRIBUTE, Version, fits_into_a_version, history_key, is_refused_for_size,
+};
+use serde_json::json;
+
+use super::reading::failed;
+use super::{Place, absent};
+use client::attribute::{from_sdk_item, to_sdk_item};
+use client::contention::{Attempts, Undone, why_undone};
+use client::endpoint;
+use client::interruption;
+use client::output::{Output, counted};
+use client::sdk_error::error_text;
+use client::sdk_error::is_not_found;
+use client::table_description::key_attributes;
+
+/// Transactions that are under way at the same time.
+const WRITERS: usize = 32;
+
+/// Items without a history that are named at most.
+const NAMED_MAX: usize = 10;
+
+/// What was found and done.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Report {
+    items: u64,
+    begun: u64,
+    /// Items that no version can hold.
+    left_out: u64,
+    /// Some of them, with the reason.
+    named: Vec<String>,
+}
+
+/// What became of one item.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Outcome {
+    Begun,
+    WasThere,
+    /// There is one to begin, and nothing is to be written.
+    NotWritten,
+    LeftOut(String),
+}
+
+impl Report {
+    /// Whether every item has a history, or would have one.
+    pub(super) fn is_whole(&self) -> bool {
+        self.left_out == 0
+    }
+
+    fn add(&mut self, outcome: Outcome) {
+        self.items += 1;
+        match outcome {
+            Outcome::Begun => self.begun += 1,
+            Outcome::WasThere | Outcome::NotWritten => {}
+            Outcome::LeftOut(what) => {
+                self.left_out += 1;
+                if self.named.len() < NAMED_MAX {
+                    self.named.push(what);
+                }
+            }
+        }
+    }
+
+    pub(super) fn text(&self, output: Output, dry_run: bool) -> String {
+        let Self { items, begun, left_out, named } = self;
+        if output != Output::Table {
+            return format!(
+                "{}\n",
+                json!({
+                    "schema": "weir.versions.backfill/v1", "items": items, "begun": begun,
+                    "left_out": left_out, "samples": named, "dry_run": dry_run,
+                })
+            );
+        }
+        let mut text = if dry_run {
+            format!("{}; nothing was written\n", counted(items, "item", "items"))
+        } else {
+            format!(
+                "{}, {}, {} there before\n",
+                counted(items, "item", "items"),
+                counted(begun, "history begun", "histories begun"),
+                items - begun - left_out
+            )
+        };
+        if *left_out > 0 {
+            let items = counted(left_out, "item gets", "items get");
+            text.push_str(&format!("{items} no history, among them:\n"));
+            named.iter().for_each(|what| text.push_str(&format!("  {what}\n")));
+        }
+        text
+    }
+}
+
+/// Scans the table and begins the histories that are not there.
+///
+/// # Errors
+/// What could not be read or written. What was begun before stays; run it again.
+pub(super) async fn run(place: &Place, dry_run: bool) -> Result<Report, String> {
+    // Otherwise every item would be read, and then the first history not be begun.
+    let histories = place.client.describe_table().table_name(&place.history).send().await;
+    if let Err(error) = histories
+        && is_not_found(&error)
+    {
+        return Err(absent::no_table(place, &error_text(&error)).await);
+    }
+    let keys = key_attributes(&place.client, &place.table).await?;
+    let progress = ProgressBar::new_spinner().with_style(
+        ProgressStyle::with_template("{elapsed} {msg}")
+            .unwrap_or_else(|_| ProgressStyle::default_spinner()),
+    );
+    interruption::follow(&progress, "");
+    let scan = place.client.scan().table_name(&place.table).consistent_read(true);
+    let pages = scan.into_paginator().send();
+    let items = stream::unfold(pages, async |mut pages| {
+        let page = pages.next().await?.map_err(|error| unread(place, &error_text(&error)));
+        // One question for a page: the items that are in it are as they are by now.
+        let now = u64::try_from(endpoint::store_seconds(&place.endpoint, &place.client).await)
+            .unwrap_or(0);
+        let items = page.map(|page| page.items.unwrap_or_default().into_iter());
+        Some((items.map(|items| stream::iter(items.map(move |item| Ok((item, now))))), pages))
+    });
+    let outcomes = items.try_flatten().map_ok(|(item, now)| {
+        let item = from_sdk_item(item).map_err(|error| unread(place, &error));
+        let keys = &keys;
+        async move {
+            let item = item?;
+            let text = key_text(keys, &item);
+            if let Err(reason) = fits_into_a_version(&text, Some(&item)) {
+                return Ok(Outcome::LeftOut(format!("{text}: {reason}")));
+            }
+            if dry_run { Ok(Outcome::NotWritten) } else { begin(place, text, item, now).await }
+        }
+    });
+    let report = outcomes
+        .try_buffer_unordered(WRITERS)
+        .try_fold(Report::default(), async |mut report, outcome| {
+            report.add(outcome);
+            progress.set_message(format!(
+                "{} of {} begun",
+                report.begun,
+                counted(report.items, "item", "items")
+            ));
+            Ok(report)
+        })
+        .await;
+    progress.finish_and_clear();
+    report
+}
+
+fn unread(place: &Place, reason: &str) -> String {
+    format!("cannot read table `{}`: {reason}", place.table)
+}
+
+/// The text under which the item's history stands.
+pub(super) fn key_text(keys: &[(String, KeyAttributeType)], item: &Item) -> String {
+    let key: Item =
+        keys.iter().filter_map(|(name, _)| Some((name.clone(), item.get(name)?.clone()))).collect();
+    history_key(&key)
+}
+
+/// Begins the history of an item under its key, if there is none. The item was so at `now`, and how
+/// long before is not known.
+async fn begin(place: &Place, text: String, item: Item, now: u64) -> Result<Outcome, String> {
+    // A transaction that is cancelled costs as much as one that is not.
+    if has_head(place, &text).await? {
+        return Ok(Outcome::WasThere);
+    }
+    let put =
+        |item: Item| Put::builder().table_name(&place.history).set_item(Some(to_sdk_item(&item)));
+    let failed = |reason: String| {
+        format!("cannot begin the history of {text}: {reason}; what was begun stays, run it again")
+    };
+    let head = put(Head::of_base().to_item(&text))
+        .condition_expression("attribute_not_exists(#item)")
+        .expression_attribute_names("#item", ITEM_ATTRIBUTE)
+        .build()
+        .map_err(|error| failed(error.to_string()))?;
+    let base = Version { at_seconds: Some(now), ..Version::base(item) };
+    let base = put(base.to_item(&text)).build();
+    let base = base.map_err(|error| failed(error.to_string()))?;
+    let request = place
+        .client
+        .transact_write_items()
+        .transact_items(TransactWriteItem::builder().put(head).build())
+        .transact_items(TransactWriteItem::builder().put(base).build());
+    let mut attempts = Attempts::first();
+    loop {
+        let Err(error) = request.clone().send().await else { return Ok(Outcome::Begun) };
+        let why = why_undone(&error);
+        // Also when it is not known what became of it: if it was made, there is a head now.
+        if matches!(why, Undone::Changed | Undone::Otherwise) && has_head(place, &text).await? {
+            return Ok(Outcome::WasThere);
+        }
+        if let Some(reason) = refused_for_size(&error) {
+            return Ok(Outcome::LeftOut(format!("{text}: {reason}")));
+        }
+        if !attempts.after(why).await {
+            return Err(failed(error_text(&error)));
+        }
+    }
+}
+
+/// The words with which DynamoDB refuses a base for its size, of which it may count more bytes than we do.
+fn refused_for_size(error: &SdkError<TransactWriteItemsError>) -> Option<String> {
+    let failed = error.as_service_error()?;
+    let TransactWriteItemsError::TransactionCanceledException(cancelled) = failed else {
+        let message = failed.message().filter(|message| is_refused_for_size(message));
+        return message.map(str::to_owned);
+    };
+    let reasons = cancelled.cancellation_reasons().iter();
+    let mut refused = reasons.filter(|reason| reason.code() == Some("ValidationError"));
+    let message = refused.next()?.message()?;
+    is_refused_for_size(message).then(|| message.to_owned())
+}
+
+async fn has_head(place: &Place, item: &str) -> Result<bool, String> {
+    let request = place.client.get_item().table_name(&place.history).consistent_read(true);
+    let answer = request
+        .key(ITEM_ATTRIBUTE, SdkValue::S(item.to_owned()))
+        .key("version", SdkValue::S(rules::versions::HEAD_VERSION.to_owned()))
+        .send()
+        .await
+        .map_err(|error| failed(place, &error_text(&error)))?;
+    Ok(answer.item.is_some())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_no_version_can_hold_is_named() {
+        let mut report = Report::default();
+        for outcome in [Outcome::Begun, Outcome::WasThere, Outcome::Begun] {
+            report.add(outcome);
+        }
+        assert!(report.is_whole());
+        assert_eq!(
+            report.text(Output::Table, false),
+            "3 items, 2 histories begun, 1 there before\n"
+        );
+        report.add(Outcome::LeftOut("a: it is too large".to_owned()));
+        assert!(!report.is_whole());
+        assert_eq!(
+            report.text(Output::Table, false),
+            "4 items, 2 histories begun, 1 there before\n1 item gets no history, among them:\n  a: it is too large\n"
+        );
+        for number in 0..2 * NAMED_MAX {
+            report.add(Outcome::LeftOut(number.to_string()));
+        }
+        let json = report.text(Output::Json, true);
+        let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+        assert_eq!((json["left_out"].clone(), json["items"].clone()), (json!(21), json!(24)));
+        assert_eq!(json["samples"].as_array().unwrap().len(), NAMED_MAX);
+    }
+}

@@ -1,0 +1,322 @@
+//! `weir versions check`: compares every history with its item.
+//!
+//! A history is right when its versions have no gap, begin where its head says, its head names the
+//! last one, and that one is the item, or says that it was deleted. A change that was put aside leaves no
+//! gap: then the version behind it was made from something else than the one before it says. One that
+//! cannot be read is named, and the others are compared. What has expired does not count, because TTL
+//! deletes in no promised order; neither do the marks that a migration puts on items. What differs is
+//! looked at again after a grace, one by one, because the function may be a moment behind. Nothing is
+//! written.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use model::Item;
+use rules::Stamp;
+use rules::versions::{Head, Version, fingerprint, fits_into_a_version};
+use serde_json::json;
+
+use super::backfill::key_text;
+use super::reading::{Entry, each_entry};
+use super::{Place, closer_look};
+use client::attribute::from_sdk_item;
+use client::endpoint;
+use client::output::{Output, counted};
+use client::sdk_error::error_text;
+use client::table_description::key_attributes;
+
+/// Histories that are compared at most: about 200 bytes of each are held.
+const HISTORIES_MAX: usize = 5_000_000;
+/// Differences that are named at most.
+const NAMED_MAX: usize = 10;
+
+/// What is said of a history in which a change is missing.
+const LACKS_CHANGE: &str =
+    "lacks a change: one of its versions was not made from what the one before it says";
+/// What is said of one that does not say what the item was in the beginning.
+const LACKS_BASE: &str =
+    "lacks its beginning: the item was there before its first version, and no version says how";
+
+/// What was found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// Items of the table.
+    pub items: u64,
+    /// Items that have a history.
+    pub histories: u64,
+    /// Versions of all of them.
+    pub versions: u64,
+    /// What is wrong, by item.
+    pub wrong: BTreeMap<String, &'static str>,
+}
+
+impl Report {
+    /// Whether nothing differs.
+    #[must_use]
+    pub fn is_clean(&self) -> bool {
+        self.wrong.is_empty()
+    }
+
+    pub(super) fn text(&self, output: Output) -> String {
+        if output != Output::Table {
+            let named: BTreeMap<_, _> = self.wrong.iter().take(NAMED_MAX).collect();
+            return format!(
+                "{}\n",
+                json!({
+                    "schema": "weir.versions.check/v1", "items": self.items, "histories": self.histories,
+                    "versions": self.versions, "wrong": self.wrong.len(), "samples": named,
+                })
+            );
+        }
+        let mut text = format!(
+            "{}, {} with {}, {} wrong\n",
+            counted(self.items, "item", "items"),
+            counted(self.histories, "history", "histories"),
+            counted(self.versions, "version", "versions"),
+            self.wrong.len()
+        );
+        for (item, what) in self.wrong.iter().take(NAMED_MAX) {
+            text.push_str(&format!("  {item}: {what}\n"));
+        }
+        text
+    }
+}
+
+/// What is known of one history.
+#[derive(Debug, Default)]
+pub(super) struct History {
+    pub(super) head: Option<Head>,
+    lowest: u64,
+    highest: u64,
+    pub(super) count: u64,
+    /// The fingerprint of the image of the highest version; `None` when it says deleted.
+    image: Option<u128>,
+    /// The stamp of the highest version.
+    stamp: Option<Stamp>,
+    /// What its versions say of changes that are in none.
+    lacks: Option<&'static str>,
+    /// What of it cannot be read.
+    damage: Option<&'static str>,
+}
+
+impl History {
+    /// Without versions.
+    pub(super) fn of(head: Option<Head>) -> Self {
+        Self { head, ..Self::default() }
+    }
+
+    /// One of which something cannot be read.
+    pub(super) fn damaged(damage: &'static str) -> Self {
+        Self { damage: Some(damage), ..Self::default() }
+    }
+
+    /// Adds a version, if it is kept still.
+    pub(super) fn add(&mut self, version: &Version, now_seconds: u64) {
+        if version.expires_at.is_some_and(|at| at <= now_seconds) {
+            return;
+        }
+        self.count += 1;
+        let is_first = self.count == 1;
+        // A table gives the versions of an item in their order.
+        let is_behind = !is_first && version.number == self.highest + 1;
+        if version.lacks_base() {
+            self.lacks.get_or_insert(LACKS_BASE);
+        }
+        let begins_anew = self.stamp.as_ref().is_some_and(|stamp| version.begins_anew(stamp));
+        if is_behind && !begins_anew && !version.is_next_to(self.image) {
+            self.lacks.get_or_insert(LACKS_CHANGE);
+        }
+        self.lowest = if is_first { version.number } else { self.lowest.min(version.number) };
+        if version.number > self.highest {
+            self.highest = version.number;
+            self.image = version.image.as_ref().map(fingerprint);
+            self.stamp = Some(version.stamp.clone());
+        }
+    }
+}
+
+/// Compares, and looks again after the grace at what differs.
+///
+/// # Errors
+/// When a table cannot be read.
+pub async fn run(place: &Place, grace_seconds: u64) -> Result<Report, String> {
+    let mut report = look(place).await?;
+    if report.is_clean() {
+        return Ok(report);
+    }
+    tracing::info!("{} differ; looking again in {grace_seconds} s", report.wrong.len());
+    let grace = Duration::from_secs(grace_seconds);
+    tokio::time::sleep(grace).await;
+    if report.wrong.len() > closer_look::HISTORIES_MAX {
+        let before = std::mem::replace(&mut report, look(place).await?).wrong;
+        report.wrong.retain(|item, _| before.contains_key(item));
+    }
+    if report.wrong.len() <= closer_look::HISTORIES_MAX {
+        report.wrong = closer_look::retain_wrong(place, report.wrong, grace).await?;
+    }
+    Ok(report)
+}
+
+/// What is wrong with a history, its item, or both together.
+pub(super) fn verdict(
+    text: &str,
+    history: Option<&History>,
+    item: Option<&Item>,
+) -> Option<&'static str> {
+    // What else is wrong with such a history is not known.
+    if let Some(damage) = history.and_then(|history| history.damage) {
+        return Some(damage);
+    }
+    let compared = match (history, item) {
+        (Some(history), Some(item)) if history.image == Some(fingerprint(item)) => None,
+        (_, Some(item)) if fits_into_a_version(text, Some(item)).is_err() => {
+            Some("does not fit into a version")
+        }
+        (None, Some(_)) => Some("has no history"),
+        (Some(_), Some(_)) => Some("is not its current version"),
+        (Some(history), None) if history.image.is_some() => {
+            Some("is gone, and its history does not say so")
+        }
+        (_, None) => None,
+    };
+    compared.or_else(|| history.and_then(gap)).or_else(|| history.and_then(|it| it.lacks))
+}
+
+async fn look(place: &Place) -> Result<Report, String> {
+    let mut histories: BTreeMap<String, History> = BTreeMap::new();
+    let mut report = Report::default();
+    let now =
+        u64::try_from(endpoint::store_seconds(&place.endpoint, &place.client).await).unwrap_or(0);
+    each_entry(place, |entry| {
+        match entry {
+            Entry::Head(item, head) => histories.entry(item).or_default().head = Some(head),
+            Entry::Version(item, version) => {
+                report.versions += 1;
+                histories.entry(item).or_default().add(&version, now);
+            }
+            Entry::Damaged(item, what, reason) => {
+                tracing::warn!("{item} {what}: {reason}");
+                histories.entry(item).or_default().damage = Some(what);
+            }
+        }
+        histories.len() < HISTORIES_MAX
+    })
+    .await?;
+    if histories.len() >= HISTORIES_MAX {
+        return Err(format!(
+            "table `{}` has {HISTORIES_MAX} histories or more; so many are not held in memory, and so not compared",
+            place.history
+        ));
+    }
+    report.histories = histories.len() as u64;
+    let keys = key_attributes(&place.client, &place.table).await?;
+    let mut seen = BTreeSet::new();
+    let scan = place.client.scan().table_name(&place.table).consistent_read(true);
+    let mut items = scan.into_paginator().items().send();
+    while let Some(item) = items.next().await {
+        let item = item.map_err(|error| error_text(&error)).and_then(from_sdk_item);
+        let item = item.map_err(|error| format!("cannot read table `{}`: {error}", place.table))?;
+        report.items += 1;
+        let text = key_text(&keys, &item);
+        if let Some(what) = verdict(&text, histories.get(&text), Some(&item)) {
+            report.wrong.insert(text.clone(), what);
+        }
+        seen.insert(text);
+    }
+    for (item, history) in &histories {
+        if !seen.contains(item)
+            && let Some(what) = verdict(item, Some(history), None)
+        {
+            report.wrong.insert(item.clone(), what);
+        }
+    }
+    Ok(report)
+}
+
+/// What is wrong with a history in itself.
+fn gap(history: &History) -> Option<&'static str> {
+    let Some(head) = &history.head else { return Some("has versions and no head") };
+    if history.count == 0 || history.highest != head.latest {
+        return Some("has a head that does not name the last version");
+    }
+    if history.highest - history.lowest + 1 != history.count {
+        return Some("has a gap between two versions");
+    }
+    // Those before `first` were deleted by number, and those up to `expiring` may have expired.
+    let begins_at = head.first.max(head.expiring + 1);
+    (history.lowest > begins_at).then_some("has no versions at its beginning")
+}
+
+#[cfg(test)]
+mod tests {
+    use model::Number;
+    use rules::versions::VersionEvent;
+
+    use super::*;
+
+    #[test]
+    fn gaps_are_found() {
+        let head = |latest| Some(Head { latest, ..Head::of_base() });
+        let kept = |first, expiring| Some(Head { latest: 9, first, expiring, ..Head::of_base() });
+        let beheaded = Some("has no versions at its beginning");
+        let history =
+            |head, lowest, highest, count| History { lowest, highest, count, ..History::of(head) };
+        for (history, expected) in [
+            (history(head(3), 1, 3, 3), None),
+            (history(head(9), 7, 9, 3), beheaded),
+            // By number, by days (of which some are there still), and one after the other.
+            (history(kept(7, 0), 7, 9, 3), None),
+            (history(kept(7, 0), 8, 9, 2), beheaded),
+            (history(kept(1, 6), 7, 9, 3), None),
+            (history(kept(1, 6), 5, 9, 5), None),
+            (history(kept(1, 6), 8, 9, 2), beheaded),
+            (history(kept(7, 3), 8, 9, 2), beheaded),
+            (history(kept(3, 6), 7, 9, 3), None),
+            (history(kept(1, 8), 9, 9, 1), None),
+            (history(head(3), 1, 3, 2), Some("has a gap between two versions")),
+            (history(head(4), 1, 3, 3), Some("has a head that does not name the last version")),
+            (history(head(1), 0, 0, 0), Some("has a head that does not name the last version")),
+            (history(None, 1, 3, 3), Some("has versions and no head")),
+        ] {
+            assert_eq!(gap(&history), expected, "{history:?}");
+        }
+    }
+
+    #[test]
+    fn what_has_expired_leaves_no_gap() {
+        let head = Head { latest: 4, expiring: 3, expiring_at: 101, ..Head::of_base() };
+        let mut history = History { head: Some(head), ..History::default() };
+        // TTL deleted version 2 and not yet version 1.
+        for (number, expires_at) in [(1, Some(50)), (3, Some(101)), (4, None)] {
+            let version = Version { number, expires_at, ..Version::base(Item::new()) };
+            history.add(&version, 100);
+        }
+        assert_eq!((history.lowest, history.highest, history.count), (3, 4, 2));
+        assert_eq!(gap(&history), None);
+    }
+
+    /// Goal: a change that was put aside is missed as long as the versions around it are there.
+    #[test]
+    fn a_change_that_no_version_has_is_missed() {
+        let item = |value: u64| Item::new().with("v", Number::from(value));
+        let version = |number: u64, before: u64, value: u64| Version {
+            number,
+            event: VersionEvent::Modify,
+            follows: Some(fingerprint(&item(before))),
+            ..Version::base(item(value))
+        };
+        let base = Version::base(item(1));
+        let from_then_on = Version { expires_at: Some(50), ..version(2, 1, 2) };
+        for (versions, expected) in [
+            (vec![base.clone(), version(2, 1, 2), version(3, 2, 4)], None),
+            (vec![base.clone(), version(2, 1, 2), version(3, 3, 4)], Some(LACKS_CHANGE)),
+            (vec![version(1, 3, 4)], Some(LACKS_BASE)),
+            // Of what has expired nothing is said.
+            (vec![from_then_on, version(3, 3, 4)], None),
+        ] {
+            let mut history = History::of(Some(Head { latest: 3, ..Head::of_base() }));
+            versions.iter().for_each(|version| history.add(version, 100));
+            assert_eq!(history.lacks, expected, "{versions:?}");
+        }
+    }
+}

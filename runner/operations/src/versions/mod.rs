@@ -1,0 +1,403 @@
+//! `weir versions`: reads the histories that the function `versions` writes; compares, restores,
+//! back-fills and checks them.
+//!
+//! Works against any DynamoDB endpoint. Which versions there are, `rules::versions` decides.
+
+mod absent;
+mod backfill;
+pub mod check;
+mod closer_look;
+mod difference;
+pub mod reading;
+mod restore;
+
+use aws_sdk_dynamodb::Client;
+use clap::{Args, Subcommand};
+use model::{Item, json};
+use rules::versions::{
+    NotKnown, Version, as_of, fingerprint, fits_into_a_version, has_known_begin, history_key,
+};
+use serde_json::{Value, json};
+
+use self::reading::HEAD_DAMAGED;
+use crate::archive::cell::parse_time;
+use crate::item_key;
+use client::endpoint;
+use client::exit::Exit;
+use client::output::{self, Output, say, show};
+
+/// Histories that `ls` shows at most when no key is named.
+const HISTORIES_SHOWN_MAX: usize = 100;
+/// Places of one history at which something is missing that `ls` names at most.
+const MISSING_SAID_MAX: usize = 10;
+
+/// What to do with versions, and whose.
+#[derive(Clone, Debug, Args)]
+#[command(
+    after_help = "Examples:\n  weir versions ls --table movies --key '{\"year\":2013,\"title\":\"Rush\"}'\n  weir versions get --table movies --key '{\"year\":2013,\"title\":\"Rush\"}' --as-of 2026-11-21T12:00:00Z\n  weir versions diff --table movies --key '{\"year\":2013,\"title\":\"Rush\"}' 1 3\n  weir versions restore --table movies --key '{\"year\":2013,\"title\":\"Rush\"}' --number 1\n  weir versions check --table movies\n\nExit codes: 0 done, 1 failed, 3 `check` found differences, `backfill` left items out or `ls` found a head that cannot be read, 4 refused: the item changes at this moment, TTL would delete what is restored, or nobody knows whether the item was so at the time of `--as-of`"
+)]
+pub struct VersionsArguments {
+    #[command(subcommand)]
+    verb: VersionsVerb,
+    /// The table whose items have versions
+    #[arg(long, global = true, value_name = "TABLE")]
+    table: Option<String>,
+    /// The table of the histories [default: TABLE-history]
+    #[arg(long, global = true, value_name = "TABLE")]
+    history: Option<String>,
+    /// The DynamoDB endpoint [default: AWS_ENDPOINT_URL_DYNAMODB, or the `weir up` of this folder]
+    #[arg(long, global = true, value_name = "URL")]
+    endpoint: Option<String>,
+}
+
+#[derive(Clone, Debug, Subcommand)]
+enum VersionsVerb {
+    /// List the versions of an item, or the items that have a history
+    Ls {
+        /// The item's key in plain or DynamoDB JSON
+        #[arg(long, value_name = "JSON")]
+        key: Option<String>,
+    },
+    /// Write an item as it was, in DynamoDB JSON
+    Get {
+        /// The item's key in plain or DynamoDB JSON
+        #[arg(long, value_name = "JSON")]
+        key: String,
+        #[command(flatten)]
+        which: Which,
+    },
+    /// Show what changed between two versions
+    Diff {
+        /// The item's key in plain or DynamoDB JSON
+        #[arg(long, value_name = "JSON")]
+        key: String,
+        /// The number of the earlier version
+        from: u64,
+        /// The number of the later version [default: the current one]
+        to: Option<u64>,
+    },
+    /// Make an item be what it was; this is a change, and so the next version
+    Restore {
+        /// The item's key in plain or DynamoDB JSON
+        #[arg(long, value_name = "JSON")]
+        key: String,
+        #[command(flatten)]
+        which: Which,
+        /// Leave an attribute out, such as a time of expiry that is over
+        #[arg(long, value_name = "ATTRIBUTE")]
+        without: Vec<String>,
+        /// Show what would be written, and write nothing
+        #[arg(long)]
+        dry_run: bool,
+    },
+    /// Give every item without a history its first version, as it is now
+    Backfill {
+        /// Count them, and write nothing
+        #[arg(long)]
+        dry_run: bool,
+    },
+    /// Compare every history with its item: no gaps, no change that is in no version, and the current
+    /// version is the item
+    Check {
+        /// Seconds that the function may be behind before a difference counts
+        #[arg(long, default_value_t = 5, value_name = "SECONDS")]
+        grace: u64,
+    },
+}
+
+/// One version of an item.
+#[derive(Clone, Debug, Args)]
+struct Which {
+    /// The version with this number [default: the current one]
+    #[arg(long, value_name = "N", conflicts_with = "as_of")]
+    number: Option<u64>,
+    /// The last version until this time: RFC 3339, a day, or seconds since 1970
+    #[arg(long, value_name = "TIME")]
+    as_of: Option<String>,
+}
+
+/// The two tables, and how to reach them.
+pub struct Place {
+    /// A client of the store.
+    pub client: Client,
+    /// The store.
+    pub endpoint: String,
+    /// The table whose items have versions.
+    pub table: String,
+    /// The table that holds them.
+    pub history: String,
+}
+
+/// Does what the flags ask for.
+///
+/// # Errors
+/// What could not be read or written, and what to do about it.
+pub async fn run(arguments: VersionsArguments, output: Output) -> Result<Exit, String> {
+    let endpoint = endpoint::find(arguments.endpoint.as_deref())?;
+    let table =
+        arguments.table.ok_or("--table is missing: name the table whose items are meant")?;
+    let history = arguments.history.unwrap_or_else(|| history_of(&table));
+    let place = Place { client: endpoint::client(&endpoint), endpoint, table, history };
+    match arguments.verb {
+        VersionsVerb::Ls { key: None } => return list_histories(&place, output).await,
+        VersionsVerb::Ls { key: Some(key) } => {
+            let versions = kept(&place, &item_key::parse(&key)?).await?;
+            output::rows(
+                output,
+                &["version", "event", "at", "by", "bytes", "stamp"],
+                &versions.iter().map(row).collect::<Vec<_>>(),
+            );
+            missing(&versions).iter().take(MISSING_SAID_MAX).for_each(|line| say(line));
+        }
+        VersionsVerb::Get { key, which } => {
+            let versions = kept(&place, &item_key::parse(&key)?).await?;
+            let version = choose(&versions, &which)?;
+            let image = version.image.as_ref().ok_or_else(|| {
+                format!("version {} says that the item was deleted", version.number)
+            })?;
+            if let Some(doubt) = doubt(&versions, version, &which) {
+                say(&doubt);
+            }
+            show(&format!("{}\n", json::item_to_string(image)));
+        }
+        VersionsVerb::Diff { key, from, to } => {
+            let versions = kept(&place, &item_key::parse(&key)?).await?;
+            let earlier = numbered(&versions, Some(from))?;
+            let later = numbered(&versions, to)?;
+            let differences = difference::between(earlier.image.as_ref(), later.image.as_ref());
+            let rows: Vec<_> = differences.iter().map(difference::Difference::row).collect();
+            output::rows(output, &["attribute", "change", "from", "to"], &rows);
+        }
+        VersionsVerb::Restore { key, which, without, dry_run } => {
+            let key = item_key::parse(&key)?;
+            let versions = kept(&place, &key).await?;
+            let version = choose(&versions, &which)?;
+            if let Some(doubt) = doubt(&versions, version, &which) {
+                let number = version.number;
+                say(&format!("refused: {doubt}; if it is meant, name it with --number {number}"));
+                return Ok(Exit::Refused);
+            }
+            return restore::run(&place, &key, &versions, version, &without, dry_run).await;
+        }
+        VersionsVerb::Backfill { dry_run } => {
+            let report = backfill::run(&place, dry_run).await?;
+            show(&report.text(output, dry_run));
+            return Ok(if report.is_whole() { Exit::Done } else { Exit::Differences });
+        }
+        VersionsVerb::Check { grace } => {
+            let report = check::run(&place, grace).await?;
+            show(&report.text(output));
+            return Ok(if report.is_clean() { Exit::Done } else { Exit::Differences });
+        }
+    }
+    Ok(Exit::Done)
+}
+
+/// The table of the histories of a table, unless a flag names another one.
+fn history_of(table: &str) -> String {
+    format!("{table}-history")
+}
+
+/// The versions of a key that are kept still: TTL may be late to delete the others.
+async fn kept(place: &Place, key: &Item) -> Result<Vec<Version>, String> {
+    let now =
+        u64::try_from(endpoint::store_seconds(&place.endpoint, &place.client).await).unwrap_or(0);
+    let text = history_key(key);
+    // DynamoDB would refuse to look under such a key, and only say that it is too long.
+    fits_into_a_version(&text, None)
+        .map_err(|reason| format!("no version can hold this item: {reason}"))?;
+    let mut versions = reading::versions_of(place, &text).await?;
+    versions.retain(|version| version.expires_at.is_none_or(|at| at > now));
+    if versions.is_empty() {
+        return Err(absent::no_history(place, key).await);
+    }
+    Ok(versions)
+}
+
+fn numbered(versions: &[Version], number: Option<u64>) -> Result<&Version, String> {
+    let (first, last) = (versions.first(), versions.last());
+    let wanted = number.or(last.map(|version| version.number)).unwrap_or(0);
+    versions.iter().find(|version| version.number == wanted).ok_or_else(|| {
+        let number = |version: Option<&Version>| version.map_or(0, |version| version.number);
+        format!("there is no version {wanted}; there are {} to {}", number(first), number(last))
+    })
+}
+
+fn choose<'v>(versions: &'v [Version], which: &Which) -> Result<&'v Version, String> {
+    let Some(text) = &which.as_of else { return numbered(versions, which.number) };
+    // Records have whole seconds: as of a time within a second is as of that second.
+    let seconds = u64::try_from(parse_time(text)?.div_euclid(1000)).unwrap_or(0);
+    as_of(versions, seconds).map_err(|not_known| match not_known {
+        NotKnown::Earlier => begins_later(versions, text),
+        NotKnown::Missing(..) => format!(
+            "what the item was at {text} is not known: {not_known}; name a version with --number, `weir versions ls` shows those that there are"
+        ),
+    })
+}
+
+/// That the first version there is came to be after a time: the item's first one, or the first that
+/// was not pruned.
+fn begins_later(versions: &[Version], time: &str) -> String {
+    let first = versions.first();
+    let since = at(first).as_str().map_or_else(|| "an unknown time".to_owned(), str::to_owned);
+    match first.map_or(1, |first| first.number) {
+        1 => format!(
+            "the history begins after {time}: the item's first version is of {since}, later than that"
+        ),
+        number => format!(
+            "the history begins after {time}: the first version that is kept is {number}, of {since}; those before it are gone"
+        ),
+    }
+}
+
+/// What is not known of a version that was chosen by a time: nobody saw the item before it was changed
+/// from that. What it is named by a number for does not depend on a time.
+fn doubt(versions: &[Version], version: &Version, which: &Which) -> Option<String> {
+    let text = which.as_of.as_ref().filter(|_| !has_known_begin(versions, version))?;
+    Some(format!(
+        "version {} has no time, so it is not known since when the item was so; it may have been another one at {text}",
+        version.number
+    ))
+}
+
+fn at(version: Option<&Version>) -> Value {
+    let seconds = version.and_then(|version| version.at_seconds);
+    let time =
+        seconds.and_then(|seconds| jiff::Timestamp::from_second(i64::try_from(seconds).ok()?).ok());
+    time.map_or(Value::Null, |time| json!(time.to_string()))
+}
+
+fn row(version: &Version) -> Vec<Value> {
+    vec![
+        json!(version.number),
+        json!(version.event.as_str()),
+        at(Some(version)),
+        if version.by_ttl { json!("ttl") } else { Value::Null },
+        json!(version.image.as_ref().map_or(0, Item::size)),
+        json!(version.stamp.as_str()),
+    ]
+}
+
+/// Where versions, ordered by number, tell that something is in none of them.
+fn missing(versions: &[Version]) -> Vec<String> {
+    let base = versions.first().filter(|version| version.lacks_base());
+    let base = base.map(|_| {
+        "what the item was before version 1 is in no version: none could hold it".to_owned()
+    });
+    let pairs = versions.iter().zip(versions.iter().skip(1)).filter(|(before, version)| {
+        version.number == before.number + 1
+            && !version.is_next_to(before.image.as_ref().map(fingerprint))
+            && !version.begins_anew(&before.stamp)
+    });
+    let between = pairs.map(|(before, version)| {
+        format!(
+            "between versions {} and {} a change is in no version: if it was put aside, the failures bucket has it",
+            before.number, version.number
+        )
+    });
+    base.into_iter().chain(between).collect()
+}
+
+/// Shows the histories that there are, also those whose heads cannot be read.
+async fn list_histories(place: &Place, output: Output) -> Result<Exit, String> {
+    let mut damaged = 0;
+    let mut rows = Vec::new();
+    let mut more = false;
+    reading::each_head(place, |item, head| {
+        more = rows.len() >= HISTORIES_SHOWN_MAX;
+        if !more {
+            let (first, latest) = match head {
+                Ok(head) => (json!(head.first), json!(head.latest)),
+                Err(reason) => {
+                    damaged += 1;
+                    say(&format!("{item} {HEAD_DAMAGED}: {reason}"));
+                    (Value::Null, Value::Null)
+                }
+            };
+            rows.push(vec![json!(item), first, latest]);
+        }
+        !more
+    })
+    .await?;
+    output::rows(output, &["item", "first", "latest"], &rows);
+    if more {
+        tracing::info!("only {HISTORIES_SHOWN_MAX} histories are shown; name one with --key");
+    }
+    Ok(if damaged == 0 { Exit::Done } else { Exit::Differences })
+}
+
+#[cfg(test)]
+mod store_tests;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn versions() -> Vec<Version> {
+        let version = |number: u64| Version {
+            number,
+            at_seconds: Some(1_700_000_000 + number),
+            ..Version::base(Item::new())
+        };
+        (3..6).map(version).collect()
+    }
+
+    #[test]
+    fn what_is_in_no_version_is_told_with_its_place() {
+        let item = |value: u64| Item::new().with("v", model::Number::from(value));
+        let version = |number: u64, before: u64, value: u64| Version {
+            number,
+            event: rules::versions::VersionEvent::Modify,
+            follows: Some(fingerprint(&item(before))),
+            ..Version::base(item(value))
+        };
+        assert!(missing(&[Version::base(item(1)), version(2, 1, 2)]).is_empty());
+        let said =
+            missing(&[version(1, 1, 2), version(2, 2, 3), version(3, 4, 5), version(5, 1, 1)]);
+        assert_eq!(said.len(), 2, "{said:?}");
+        assert!(said[0].starts_with("what the item was before version 1"), "{said:?}");
+        assert!(said[1].starts_with("between versions 2 and 3 a change"), "{said:?}");
+    }
+
+    #[test]
+    fn a_version_is_chosen_by_number_or_time() {
+        let versions = versions();
+        let choose = |number: Option<u64>, time: Option<&str>| {
+            let which = Which { number, as_of: time.map(str::to_owned) };
+            choose(&versions, &which).map(|version| version.number)
+        };
+        assert_eq!(choose(None, None), Ok(5));
+        assert_eq!(choose(Some(4), None), Ok(4));
+        assert_eq!(
+            choose(Some(2), None),
+            Err("there is no version 2; there are 3 to 5".to_owned())
+        );
+        assert_eq!(choose(None, Some("1700000004")), Ok(4));
+        assert_eq!(choose(None, Some("2023-11-14T22:13:25.900Z")), Ok(5));
+        assert_eq!(
+            choose(None, Some("1700000002")),
+            Err("the history begins after 1700000002: the first version that is kept is 3, of 2023-11-14T22:13:23Z; those before it are gone".to_owned())
+        );
+        let first = [Version { number: 1, ..versions[0].clone() }];
+        let early = Which { number: None, as_of: Some("2023-11-14".to_owned()) };
+        assert_eq!(
+            super::choose(&first, &early).map(|version| version.number),
+            Err("the history begins after 2023-11-14: the item's first version is of 2023-11-14T22:13:23Z, later than that".to_owned())
+        );
+        assert!(choose(None, Some("yesterday")).is_err());
+        let which = Which { number: None, as_of: Some("1700000004".to_owned()) };
+        assert_eq!(doubt(&versions, &versions[1], &which), None);
+        let base = [Version::base(Item::new()), Version { number: 2, ..versions[2].clone() }];
+        assert_eq!(
+            doubt(&base, super::choose(&base, &which).unwrap(), &which),
+            Some("version 1 has no time, so it is not known since when the item was so; it may have been another one at 1700000004".to_owned())
+        );
+        assert_eq!(doubt(&base, &base[0], &Which { number: Some(1), as_of: None }), None);
+        let broken = [versions[0].clone(), versions[2].clone()];
+        let which = Which { number: None, as_of: Some("1700000004".to_owned()) };
+        assert_eq!(
+            super::choose(&broken, &which).map(|version| version.number),
+            Err("what the item was at 1700000004 is not known: versions 4 to 4 are not there, and one of them may be of that time; name a version with --number, `weir versions ls` shows those that there are".to_owned())
+        );
+    }
+}

@@ -1,0 +1,181 @@
+//! Reading a table of histories: one history, all heads, or everything.
+//!
+//! Reads are strongly consistent; nothing is written.
+
+use std::collections::HashMap;
+
+use aws_sdk_dynamodb::types::AttributeValue as SdkValue;
+use model::{AttributeValue, Item};
+use rules::versions::{
+    DamagedHistory, HEAD_VERSION, Head, ITEM_ATTRIBUTE, VERSION_ATTRIBUTE, Version, version_text,
+};
+
+use super::{Place, absent};
+use client::attribute::from_sdk_item;
+use client::sdk_error::error_text;
+use client::sdk_error::is_not_found;
+
+/// Bytes of images of one history that are held at most.
+const HISTORY_BYTES_MAX: usize = 256 * 1024 * 1024;
+
+/// An entry of a table of histories.
+pub(crate) enum Entry {
+    /// The head of an item's history.
+    Head(String, Head),
+    /// One of its versions.
+    Version(String, Version),
+    /// A head or version that cannot be read: whose, what is wrong with the history, and why.
+    Damaged(String, &'static str, DamagedHistory),
+}
+
+/// What is said of a history whose head cannot be read.
+pub(super) const HEAD_DAMAGED: &str = "has a head that cannot be read";
+/// What is said of one with a version that cannot be read.
+pub(super) const VERSION_DAMAGED: &str = "has a version that cannot be read";
+
+/// All versions of an item, by number.
+///
+/// # Errors
+/// When they cannot be read, or are more than fit into memory.
+pub async fn versions_of(place: &Place, item: &str) -> Result<Vec<Version>, String> {
+    let stored = stored_versions(place, item).await?;
+    stored.map_err(|error| failed(place, &format!("{item}: {error}")))
+}
+
+/// All versions of an item, by number, unless one is damaged.
+///
+/// # Errors
+/// When they cannot be read, or are more than fit into memory.
+pub(super) async fn stored_versions(
+    place: &Place,
+    item: &str,
+) -> Result<Result<Vec<Version>, DamagedHistory>, String> {
+    let mut pages = place
+        .client
+        .query()
+        .table_name(&place.history)
+        .key_condition_expression("#item = :item AND #version >= :first")
+        .expression_attribute_names("#item", ITEM_ATTRIBUTE)
+        .expression_attribute_names("#version", VERSION_ATTRIBUTE)
+        .expression_attribute_values(":item", SdkValue::S(item.to_owned()))
+        .expression_attribute_values(":first", SdkValue::S(version_text(0)))
+        .consistent_read(true)
+        .into_paginator()
+        .items()
+        .send();
+    let (mut versions, mut bytes) = (Vec::new(), 0);
+    while let Some(item) = pages.next().await {
+        let item = match item {
+            Ok(item) => from_sdk_item(item)?,
+            Err(error) => {
+                return Err(unread(place, is_not_found(&error), &error_text(&error)).await);
+            }
+        };
+        bytes += item.size();
+        if bytes > HISTORY_BYTES_MAX {
+            return Err(format!("the history has more than {HISTORY_BYTES_MAX} bytes"));
+        }
+        // What TTL deleted before it was told to expire leaves a stub without a stamp.
+        if item.contains_key("stamp") {
+            match Version::from_item(&item) {
+                Ok(version) => versions.push(version),
+                Err(damaged) => return Ok(Err(damaged)),
+            }
+        }
+    }
+    Ok(Ok(versions))
+}
+
+/// Shows every entry of the table to `visit`, in no particular order, until it answers `false`.
+///
+/// # Errors
+/// When the table cannot be read.
+pub(crate) async fn each_entry(
+    place: &Place,
+    mut visit: impl FnMut(Entry) -> bool,
+) -> Result<(), String> {
+    let scan = place.client.scan().table_name(&place.history).consistent_read(true);
+    let mut items = scan.into_paginator().items().send();
+    while let Some(item) = items.next().await {
+        let item = match item {
+            Ok(item) => item,
+            Err(error) => {
+                return Err(unread(place, is_not_found(&error), &error_text(&error)).await);
+            }
+        };
+        let entry = entry_of(item).map_err(|error| failed(place, &error))?;
+        if let Some(entry) = entry
+            && !visit(entry)
+        {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Shows every head to `visit`, also those that cannot be read, until it answers `false`.
+///
+/// # Errors
+/// When the table cannot be read.
+pub(crate) async fn each_head(
+    place: &Place,
+    mut visit: impl FnMut(String, Result<Head, DamagedHistory>) -> bool,
+) -> Result<(), String> {
+    let scan = place
+        .client
+        .scan()
+        .table_name(&place.history)
+        .filter_expression("#version = :head")
+        .expression_attribute_names("#version", VERSION_ATTRIBUTE)
+        .expression_attribute_values(":head", SdkValue::S(HEAD_VERSION.to_owned()));
+    let mut items = scan.into_paginator().items().send();
+    while let Some(item) = items.next().await {
+        let item = match item {
+            Ok(item) => item,
+            Err(error) => {
+                return Err(unread(place, is_not_found(&error), &error_text(&error)).await);
+            }
+        };
+        let goes_on = match entry_of(item).map_err(|error| failed(place, &error))? {
+            Some(Entry::Head(item, head)) => visit(item, Ok(head)),
+            Some(Entry::Damaged(item, _, reason)) => visit(item, Err(reason)),
+            Some(Entry::Version(..)) | None => true,
+        };
+        if !goes_on {
+            break;
+        }
+    }
+    Ok(())
+}
+
+fn entry_of(item: HashMap<String, SdkValue>) -> Result<Option<Entry>, String> {
+    let item: Item = from_sdk_item(item)?;
+    let text = |name: &str| item.get(name).and_then(AttributeValue::as_str).map(str::to_owned);
+    let key = text(ITEM_ATTRIBUTE).ok_or("an entry has no key `item`")?;
+    if !item.contains_key("stamp") {
+        return Ok(None);
+    }
+    let is_head = text(VERSION_ATTRIBUTE).as_deref() == Some(HEAD_VERSION);
+    Ok(Some(match is_head {
+        true => match Head::from_item(&item) {
+            Ok(head) => Entry::Head(key, head),
+            Err(reason) => Entry::Damaged(key, HEAD_DAMAGED, reason),
+        },
+        false => match Version::from_item(&item) {
+            Ok(version) => Entry::Version(key, version),
+            Err(reason) => Entry::Damaged(key, VERSION_DAMAGED, reason),
+        },
+    }))
+}
+
+/// Why a read failed; of a table that is not there, which tables have versions.
+async fn unread(place: &Place, is_missing: bool, reason: &str) -> String {
+    match is_missing {
+        true => absent::no_table(place, reason).await,
+        false => failed(place, reason),
+    }
+}
+
+pub(super) fn failed(place: &Place, reason: &str) -> String {
+    format!("cannot read the histories in table `{}`: {reason}", place.history)
+}

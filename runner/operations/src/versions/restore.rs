@@ -1,0 +1,402 @@
+//! `weir versions restore`: makes an item be what a version says.
+//!
+//! The write is an ordinary change of the item, so it becomes the next version, and what it replaces
+//! stands in the history. It happens only while the item is what the current version says: each of
+//! its attributes is as it was, and none has come that the write would set. An attribute of any other
+//! name that comes in this moment cannot be told by a condition; it stands in the version between.
+//! The marks of a migration are no part of an item: they are neither compared with a version nor put
+//! back.
+//! A version whose time to live is over is not put back with it, because TTL would delete the item at
+//! once.
+
+use std::collections::{BTreeMap, HashMap};
+
+use aws_sdk_dynamodb::types::AttributeValue as SdkValue;
+use model::limits::{EXPRESSION_BYTES_MAX, EXPRESSION_OPERATORS_MAX};
+use model::{AttributeValue, Item, json};
+use rules::marks::without_marks;
+use rules::time_to_live;
+use rules::versions::Version;
+
+use super::Place;
+use client::attribute::{from_sdk_item, to_sdk_item, to_sdk_value};
+use client::endpoint;
+use client::exit::Exit;
+use client::output::{say, show};
+use client::sdk_error::error_text;
+use client::table_description::ttl_attribute;
+
+/// Attributes that the condition compares at most: each takes an operator, and an `AND` to the next.
+const COMPARED_MAX: usize = EXPRESSION_OPERATORS_MAX / 2;
+
+/// Restores `version`, or says what would be written.
+///
+/// # Errors
+/// When the item cannot be read or written, or would lack a part of its key.
+pub(super) async fn run(
+    place: &Place,
+    key: &Item,
+    versions: &[Version],
+    version: &Version,
+    without: &[String],
+    dry_run: bool,
+) -> Result<Exit, String> {
+    if let Some(name) = without.iter().find(|name| key.contains_key(*name)) {
+        return Err(format!("--without {name}: it is of the key, and an item has its whole key"));
+    }
+    let mut wanted = version.image.as_ref().map(without_marks);
+    if let Some(image) = &mut wanted {
+        for name in without.iter().filter(|name| !image.contains_key(*name)) {
+            say(&format!("--without {name}: the version has no such attribute"));
+        }
+        image.retain(|name, _| !without.contains(name));
+    }
+    let current = versions.last().and_then(|version| version.image.as_ref()).map(without_marks);
+    if dry_run {
+        show(&format!(
+            "{}\n",
+            wanted.as_ref().map_or_else(|| "null".to_owned(), json::item_to_string)
+        ));
+        return Ok(Exit::Done);
+    }
+    let item = read(place, key).await?;
+    if item.as_ref().map(without_marks) != current {
+        say(
+            "refused: the item is not what the current version says: it was changed a moment ago; try again",
+        );
+        return Ok(Exit::Refused);
+    }
+    if wanted == current {
+        say("the item is so already");
+        return Ok(Exit::Done);
+    }
+    if let Some(image) = &wanted
+        && let Some(refusal) = expired(place, image).await?
+    {
+        say(&refusal);
+        return Ok(Exit::Refused);
+    }
+    let condition = match is_still(key, item.as_ref(), wanted.as_ref()) {
+        Ok(condition) => condition,
+        Err(why) => {
+            say(&why);
+            return Ok(Exit::Refused);
+        }
+    };
+    let written = match &wanted {
+        Some(image) => put(place, image, condition).await?,
+        None => delete(place, key, condition).await?,
+    };
+    // A write whose answer was lost is sent again, and then fails because it was made.
+    if !written && read(place, key).await?.as_ref().map(without_marks) != wanted {
+        say("refused: the item was changed at this moment; nothing was written, try again");
+        return Ok(Exit::Refused);
+    }
+    say(&format!("restored version {} of {}", version.number, rules::versions::history_key(key)));
+    Ok(Exit::Done)
+}
+
+/// Why an item would be deleted by TTL at once, if it would.
+async fn expired(place: &Place, image: &Item) -> Result<Option<String>, String> {
+    let Some(name) = ttl_attribute(&place.client, &place.table).await? else { return Ok(None) };
+    let now =
+        u64::try_from(endpoint::store_seconds(&place.endpoint, &place.client).await).unwrap_or(0);
+    Ok(is_over(image.get(&name), now).then(|| {
+        format!(
+            "refused: the version's `{name}` is over, so TTL would delete the item at once; restore it with `--without {name}`, and set `{name}` anew if it shall expire"
+        )
+    }))
+}
+
+/// Whether TTL deletes an item with this value. It takes no notice of what is no number, nor of what
+/// is over for more than five years.
+fn is_over(value: Option<&AttributeValue>, now: u64) -> bool {
+    let Some(AttributeValue::N(number)) = value else { return false };
+    let expiry = time_to_live::expiry_of(&number.to_string());
+    expiry.is_some_and(|expiry| time_to_live::is_over(expiry, now))
+}
+
+async fn read(place: &Place, key: &Item) -> Result<Option<Item>, String> {
+    let request = place.client.get_item().table_name(&place.table).consistent_read(true);
+    let answer = request.set_key(Some(to_sdk_item(key))).send().await;
+    let answer = answer.map_err(|error| format!("cannot read the item: {}", error_text(&error)))?;
+    answer.item.map(from_sdk_item).transpose()
+}
+
+/// The condition that an item is still what it was, with its names and values.
+struct Condition {
+    text: String,
+    names: BTreeMap<String, String>,
+    values: BTreeMap<String, SdkValue>,
+}
+
+/// That every attribute is as it was, and none is there that the write would set; of an item that was
+/// not there, that it still is not.
+///
+/// # Errors
+/// Why no condition can say it.
+fn is_still(
+    key: &Item,
+    current: Option<&Item>,
+    wanted: Option<&Item>,
+) -> Result<Condition, String> {
+    // An item that is there has its key, whatever else it has.
+    let new_names: Vec<&String> = match current {
+        None => key.keys().take(1).collect(),
+        Some(current) => {
+            let names = wanted.into_iter().flat_map(|item| item.keys());
+            names.filter(|name| !current.contains_key(*name)).collect()
+        }
+    };
+    let (mut terms, mut names, mut values) = (Vec::new(), BTreeMap::new(), BTreeMap::new());
+    for (number, (name, value)) in current.into_iter().flatten().enumerate() {
+        terms.push(format!("#n{number} = :v{number}"));
+        names.insert(format!("#n{number}"), name.clone());
+        values.insert(format!(":v{number}"), to_sdk_value(value));
+    }
+    for name in new_names {
+        let number = terms.len();
+        terms.push(format!("attribute_not_exists(#n{number})"));
+        names.insert(format!("#n{number}"), name.clone());
+    }
+    let compared = terms.len();
+    let text = terms.join(" AND ");
+    if compared > COMPARED_MAX || text.len() > EXPRESSION_BYTES_MAX {
+        return Err(format!(
+            "refused: the item and the version have {compared} attributes together, more than one condition can compare, so nobody would notice if the item were changed at this moment; stop its writers, and put what `--dry-run` shows yourself"
+        ));
+    }
+    Ok(Condition { text, names, values })
+}
+
+async fn put(place: &Place, image: &Item, condition: Condition) -> Result<bool, String> {
+    let request = place.client.put_item().table_name(&place.table);
+    let values = Some(condition.values.into_iter().collect());
+    let request = request
+        .set_item(Some(to_sdk_item(image)))
+        .condition_expression(condition.text)
+        .set_expression_attribute_names(Some(condition.names.into_iter().collect()))
+        // Without values there must be no map of them.
+        .set_expression_attribute_values(
+            values.filter(|values: &HashMap<_, _>| !values.is_empty()),
+        );
+    match request.send().await {
+        Ok(_) => Ok(true),
+        Err(error)
+            if error
+                .as_service_error()
+                .is_some_and(|e| e.is_conditional_check_failed_exception()) =>
+        {
+            Ok(false)
+        }
+        Err(error) => Err(format!("cannot write the item: {}", error_text(&error))),
+    }
+}
+
+async fn delete(place: &Place, key: &Item, condition: Condition) -> Result<bool, String> {
+    let request = place.client.delete_item().table_name(&place.table);
+    let request = request
+        .set_key(Some(to_sdk_item(key)))
+        .condition_expression(condition.text)
+        .set_expression_attribute_names(Some(condition.names.into_iter().collect()))
+        .set_expression_attribute_values(Some(condition.values.into_iter().collect()));
+    match request.send().await {
+        Ok(_) => Ok(true),
+        Err(error)
+            if error
+                .as_service_error()
+                .is_some_and(|e| e.is_conditional_check_failed_exception()) =>
+        {
+            Ok(false)
+        }
+        Err(error) => Err(format!("cannot delete the item: {}", error_text(&error))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use aws_sdk_dynamodb::types::TimeToLiveSpecification;
+    use model::Number;
+    use rules::Stamp;
+    use rules::fan_out::{Mark, mark_attribute};
+    use rules::migration::TOUCH;
+    use rules::versions::VersionEvent;
+    use tokio::net::TcpListener;
+
+    use super::*;
+    use crate::counters::testing::serve;
+    use testing::store::TestStore;
+
+    #[tokio::test]
+    async fn marks_are_neither_compared_nor_put_back() {
+        let store = TestStore::open().await;
+        store.table("films").await;
+        let place = Place {
+            client: store.client.clone(),
+            endpoint: store.url.clone(),
+            table: "films".to_owned(),
+            history: "films-history".to_owned(),
+        };
+        let key = Item::new().with("p", "Rush");
+        let film = |year: u64| key.clone().with("year", Number::from(year));
+        let version = |number: u64, image: Item| Version {
+            number,
+            stamp: Stamp::lowest(),
+            event: VersionEvent::Modify,
+            image: Some(image),
+            at_seconds: None,
+            by_ttl: false,
+            event_id: String::new(),
+            expires_at: None,
+            follows: None,
+        };
+        // A migration that has ended and the fan-out marked the older one, a migration touches the item now.
+        let origin = r#"{"S":"o"}"#.to_owned();
+        let from = Mark { origin, stamp: Stamp::lowest(), hops: 1 }.text();
+        let older = film(2013).with(TOUCH, "old").with(&mark_attribute("r"), from);
+        let versions = [version(1, older), version(2, film(2014))];
+        let stands = async |item: Item| {
+            let put = place.client.put_item().table_name("films");
+            put.set_item(Some(to_sdk_item(&item))).send().await.unwrap();
+        };
+        let restored = async |item: Item| {
+            stands(item).await;
+            let exit = run(&place, &key, &versions, &versions[0], &[], false).await.unwrap();
+            (exit, read(&place, &key).await.unwrap())
+        };
+        let done = (Exit::Done, Some(film(2013)));
+        assert_eq!(restored(film(2014).with(TOUCH, "new")).await, done);
+        assert_eq!(restored(film(2014)).await, done);
+        let other = film(2015).with(TOUCH, "new");
+        assert_eq!(restored(other.clone()).await, (Exit::Refused, Some(other)));
+        stands(film(2014).with(TOUCH, "new")).await;
+        let same = run(&place, &key, &versions, &versions[1], &[], false).await;
+        assert_eq!(same, Ok(Exit::Done));
+        assert_eq!(read(&place, &key).await.unwrap(), Some(film(2014).with(TOUCH, "new")));
+    }
+
+    /// The answer to the write was lost; sent again, it is refused because the item is not what it was.
+    #[tokio::test]
+    async fn what_was_restored_although_the_answer_was_lost_is_done() {
+        let key = Item::new().with("p", "Rush");
+        let film = |year: u64| key.clone().with("year", Number::from(year));
+        let found = |year: u64| format!(r#"{{"Item":{}}}"#, json::item_to_string(&film(year)));
+        let error = |name: &str| {
+            format!(r#"{{"__type":"com.amazonaws.dynamodb.v20120810#{name}","message":"x"}}"#)
+        };
+        let (lost, changed) =
+            (error("InternalServerError"), error("ConditionalCheckFailedException"));
+        let ttl = r#"{"TimeToLiveDescription":{"TimeToLiveStatus":"DISABLED"}}"#;
+        for (then, expected) in [(2013, Exit::Done), (2015, Exit::Refused)] {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let url = format!("http://{}", listener.local_addr().unwrap());
+            let place = Place {
+                client: endpoint::client(&url),
+                endpoint: url,
+                table: "films".to_owned(),
+                history: "films-history".to_owned(),
+            };
+            let versions =
+                [2013, 2014].map(|year| Version { number: year, ..Version::base(film(year)) });
+            let (before, after) = (found(2014), found(then));
+            let answers = [
+                (200, before.as_str(), false),
+                (200, ttl, false),
+                (500, lost.as_str(), true),
+                (400, changed.as_str(), false),
+                (200, after.as_str(), false),
+            ];
+            let restoring = run(&place, &key, &versions, &versions[0], &[], false);
+            let (_, restored) = tokio::join!(serve(listener, &answers), restoring);
+            assert_eq!(restored, Ok(expected), "{then}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_version_whose_time_is_over_is_not_put_back_with_it() {
+        let store = TestStore::open().await;
+        store.table("films").await;
+        let ttl = TimeToLiveSpecification::builder().enabled(true).attribute_name("until");
+        let request = store.client.update_time_to_live().table_name("films");
+        request.time_to_live_specification(ttl.build().unwrap()).send().await.unwrap();
+        let place = Place {
+            client: store.client.clone(),
+            endpoint: store.url.clone(),
+            table: "films".to_owned(),
+            history: "films-history".to_owned(),
+        };
+        let key = Item::new().with("p", "Rush");
+        let now = u64::try_from(endpoint::store_seconds(&store.url, &store.client).await).unwrap();
+        let until = |number: u64, at: u64| Version {
+            number,
+            ..Version::base(key.clone().with("until", Number::from(at)))
+        };
+        let gone = Version { number: 3, image: None, ..until(3, 0) };
+        let versions = [until(1, now - 60), until(2, now + 3600), gone];
+        let restored = async |version: usize, without: &[String]| {
+            let exit = run(&place, &key, &versions, &versions[version], without, false).await;
+            (exit.unwrap(), read(&place, &key).await.unwrap())
+        };
+        assert_eq!(restored(0, &[]).await, (Exit::Refused, None));
+        let whole = versions[1].image.clone();
+        assert_eq!(restored(1, &[]).await, (Exit::Done, whole));
+        delete(&place, &key, is_still(&key, versions[1].image.as_ref(), None).unwrap())
+            .await
+            .unwrap();
+        let key_less = run(&place, &key, &versions, &versions[0], &["p".to_owned()], false).await;
+        assert!(key_less.unwrap_err().starts_with("--without p: it is of the key"));
+        assert_eq!(restored(0, &["until".to_owned()]).await, (Exit::Done, Some(key.clone())));
+    }
+
+    #[test]
+    fn what_ttl_takes_no_notice_of_is_not_over() {
+        let now = 2_000_000_000;
+        let number = |text: &str| AttributeValue::N(text.parse().unwrap());
+        for (value, expected) in [
+            (Some(number("1999999999")), true),
+            (Some(number("1999999999.9")), true),
+            (Some(number("2000000000")), false),
+            (Some(number("1842320000")), true),
+            (Some(number("1842319999")), false),
+            (Some(number("-5")), false),
+            (Some(number("1e60")), false),
+            (Some(AttributeValue::from("1999999999")), false),
+            (None, false),
+        ] {
+            assert_eq!(is_over(value.as_ref(), now), expected, "{value:?}");
+        }
+    }
+
+    #[test]
+    fn the_condition_compares_every_attribute() {
+        let (key, item) = (Item::new().with("k", "1"), Item::new());
+        let item = item.with("a", "x").with("b", Number::from(1u64));
+        let condition = is_still(&key, Some(&item), None).unwrap();
+        assert_eq!(condition.text, "#n0 = :v0 AND #n1 = :v1");
+        assert_eq!(condition.names["#n1"], "b");
+        assert_eq!(condition.values[":v1"], SdkValue::N("1".to_owned()));
+        // What the version has besides must not have come meanwhile.
+        let wanted = Item::new().with("a", "y").with("c", "z");
+        let condition = is_still(&key, Some(&item), Some(&wanted)).unwrap();
+        assert_eq!(condition.text, "#n0 = :v0 AND #n1 = :v1 AND attribute_not_exists(#n2)");
+        assert_eq!((condition.names["#n2"].as_str(), condition.values.len()), ("c", 2));
+        let condition = is_still(&key, None, Some(&wanted)).unwrap();
+        assert_eq!(condition.text, "attribute_not_exists(#n0)");
+        assert_eq!((condition.names["#n0"].as_str(), condition.values.len()), ("k", 0));
+    }
+
+    #[test]
+    fn an_item_that_no_condition_can_compare_is_refused() {
+        let key = Item::new().with("k", "1");
+        let item = |count: usize| -> Item {
+            (0..count).map(|number| (format!("a{number:03}"), "x".into())).collect()
+        };
+        let most = item(COMPARED_MAX);
+        assert!(is_still(&key, Some(&most), Some(&most)).is_ok());
+        let refused = is_still(&key, Some(&item(COMPARED_MAX + 1)), None).err().unwrap();
+        assert!(refused.contains("151 attributes"), "{refused}");
+        // The text is too long before there are too many operators.
+        assert!(is_still(&key, Some(&key), Some(&most)).is_err());
+        assert!(is_still(&key, None, Some(&item(1000))).is_ok());
+    }
+}

@@ -1,0 +1,290 @@
+//! Local workers: the function `migration` as real processes, with the event source mappings that
+//! AWS would have: the control table's stream, and the stream of each source table.
+//!
+//! Nothing is decided here; stopping and starting again goes on from the checkpoints.
+
+mod store_clock;
+
+use std::sync::{Arc, OnceLock};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use server::gate::{Allowed, Bound};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
+
+use self::store_clock::StoreClock;
+use client::endpoint;
+use client::shards;
+use local::function::binaries::{self, Wanted};
+use local::function::{self, Event, Function};
+use local::object_store::{Endpoint, ObjectStore};
+use local::poller::{
+    CheckpointStore, Invoke, NoDestination, Observer, Poller, RunEnd, run_mapping,
+};
+use mapping::{FilterCriteria, InvokeOutcome, Pace, Settings, ShardId, Status};
+use operations::migrate::local_workers::{LocalWorkers, Problem, StartWorkers, WorkerOptions};
+
+/// The bucket of what no retry can help.
+const BUCKET: &str = "migration-failures";
+/// Records of a batch of a source table. A batch has one invocation, and what it says about one
+/// target is one write.
+const BATCH_SIZE: usize = 1_000;
+/// Lambda's largest parallelization factor.
+const FACTOR_MAX: usize = 10;
+/// Tasks and nothing else: leases, notes, states and routes are no work.
+const TASKS: &str = r#"{"eventName":["INSERT","MODIFY"],"dynamodb":{"Keys":{"entry":{"S":[{"prefix":"TASK#"}]}},"NewImage":{"done":{"BOOL":[false]},"owner":{"S":[{"exists":false}]},"aside":{"BOOL":[{"exists":false}]}}}}"#;
+
+/// Local workers that run.
+pub(crate) struct Host {
+    function: Arc<Function>,
+    objects: Endpoint,
+    mappings: Vec<Following>,
+    control_table: String,
+    clock: Arc<StoreClock>,
+}
+
+/// A mapping that runs.
+struct Following {
+    table: String,
+    shutdown: watch::Sender<bool>,
+    status: watch::Receiver<Status>,
+    /// Takes shards that may go on after a gap.
+    accept: mpsc::Sender<ShardId>,
+    /// Why it has ended by itself.
+    ended: Arc<OnceLock<String>>,
+    task: JoinHandle<()>,
+}
+
+impl Host {
+    /// Starts them.
+    ///
+    /// # Errors
+    /// When the function cannot be built, or a table has no stream.
+    pub(crate) async fn start(options: WorkerOptions<'_>) -> Result<Self, String> {
+        let wanted = Wanted {
+            package_folder: options.package_folder.clone(),
+            binary: "migration".to_owned(),
+        };
+        let mut progress = |line: &str| tracing::debug!("{line}");
+        let built = binaries::build(std::slice::from_ref(&wanted), &mut progress).await;
+        let built = built.map_err(|error| error.to_string())?;
+        let binary = built.get(&wanted).ok_or("the function `migration` was not built")?;
+        let store = ObjectStore::open(&options.directory.join("s3"));
+        let store = store.map_err(|error| error.to_string())?;
+        store.create_bucket(BUCKET).map_err(|error| error.to_string())?;
+        let bound = Bound::new("S3 endpoint", ([127, 0, 0, 1], 0).into()).await;
+        let bound = bound.map_err(|error| error.to_string())?;
+        let objects = Endpoint::start(store, bound, Allowed::default(), "us-east-1");
+        let settings = function::Settings {
+            environment: [
+                ("CONTROL_TABLE".to_owned(), options.control_table.to_owned()),
+                // As in the template.
+                ("MIMALLOC_ALLOW_THP".to_owned(), "0".to_owned()),
+                ("QUARANTINE_BUCKET".to_owned(), BUCKET.to_owned()),
+            ]
+            .into(),
+            memory_mb: 256,
+            timeout: options.timeout,
+            // Tasks, and a shard of each source table at the same time.
+            concurrency: options.workers + options.tables.len() * 4,
+            dynamodb_endpoint: Some(options.endpoint.to_owned()),
+            s3_endpoint: Some(objects.url()),
+            credentials: function::Credentials::for_endpoint(options.endpoint).await?,
+            region: endpoint::region(options.endpoint),
+            ..function::Settings::new("migration", binary.clone(), options.directory.join("logs"))
+        };
+        let observer = Arc::new(|event: &Event<'_>| tracing::debug!("{event:?}"));
+        let function = Function::new(settings, observer).map_err(|error| error.to_string())?;
+        let clock = StoreClock::follow(options.endpoint).await;
+        let mut host = Self {
+            function: Arc::new(function),
+            objects,
+            mappings: Vec::new(),
+            control_table: options.control_table.to_owned(),
+            clock,
+        };
+        let filter = FilterCriteria::compile(&[TASKS]).map_err(|error| error.to_string())?;
+        let follow = host.settings(options.control_table, &options).await?;
+        host.follow(
+            options.control_table,
+            Settings {
+                batch_size: 1,
+                parallelization_factor: options.workers.clamp(1, FACTOR_MAX),
+                filter,
+                ..follow
+            },
+            &options,
+        );
+        for table in &options.tables {
+            let settings = host.settings(table, &options).await?;
+            host.follow(table, Settings { batch_size: BATCH_SIZE, ..settings }, &options);
+        }
+        Ok(host)
+    }
+
+    async fn settings(&self, table: &str, options: &WorkerOptions<'_>) -> Result<Settings, String> {
+        let stream = shards::stream_of(options.endpoint, table).await?;
+        let arn = self.function.settings().arn();
+        let mut settings = Settings::new(&format!("migration-{table}"), &arn, &stream.arn);
+        settings.pace = match self.clock.is_local() {
+            true => Pace::of_local_store(),
+            false => Pace::of_dynamodb(),
+        };
+        settings.report_batch_item_failures = true;
+        settings.bisect_on_function_error = true;
+        settings.faults.duplicate_delivery = options.duplicate_deliveries;
+        Ok(settings)
+    }
+
+    fn follow(&mut self, table: &str, settings: Settings, options: &WorkerOptions<'_>) {
+        let (status_sender, status) = watch::channel(Status::default());
+        let (shutdown, stopped) = watch::channel(false);
+        let (accept, accepted_gaps) = mpsc::channel(1);
+        let clock = Arc::clone(&self.clock);
+        let poller = Poller {
+            settings,
+            streams: endpoint::streams_client(options.endpoint),
+            invoker: Invoker(Arc::clone(&self.function)),
+            checkpoints: CheckpointStore::new(options.directory.join("checkpoints")),
+            failures: Arc::new(NoDestination),
+            clock: move || clock.now_ms(),
+            observer: Observer { status: status_sender, events: None, pages: None },
+            arrivals: None,
+            chaos: None,
+            accepted_gaps,
+            shutdown: stopped,
+        };
+        let ended = Arc::new(OnceLock::new());
+        let end = Arc::clone(&ended);
+        let task = tokio::spawn(async move {
+            let why = match run_mapping(poller).await {
+                Ok(RunEnd::Stopped) => return,
+                Ok(RunEnd::StreamEnded) => "its stream was disabled".to_owned(),
+                Err(error) => error.to_string(),
+            };
+            // Nobody else sets it.
+            let _ = end.set(why);
+        });
+        let table = table.to_owned();
+        self.mappings.push(Following { table, shutdown, status, accept, ended, task });
+    }
+
+    /// Kills a function's process that is at work, as `kill -9` does. Returns false if none was at work.
+    pub(crate) fn kill_working_instance(&self) -> bool {
+        let is_invoking = |mapping: &Following| {
+            mapping.status.borrow().shards.iter().any(|shard| shard.in_flight > 0)
+        };
+        self.mappings.iter().any(is_invoking) && self.function.kill_instance().is_some()
+    }
+}
+
+/// Starts workers on the local Lambda runtime.
+pub(crate) struct OnLocalRuntime;
+
+#[async_trait]
+impl StartWorkers for OnLocalRuntime {
+    async fn start(&self, options: WorkerOptions<'_>) -> Result<Box<dyn LocalWorkers>, String> {
+        Ok(Box::new(Host::start(options).await?))
+    }
+}
+
+#[async_trait]
+impl LocalWorkers for Host {
+    fn problem(&self) -> Option<Problem> {
+        self.mappings.iter().find_map(|mapping| {
+            let Following { table, ended, task, status, .. } = mapping;
+            if let Some(why) = ended.get() {
+                return Some(Problem::NotFollowed(format!(
+                    "`{table}` is no longer followed: {why}"
+                )));
+            }
+            if task.is_finished() {
+                return Some(Problem::NotFollowed(format!(
+                    "`{table}` is no longer followed: its mapping failed; report this as a defect"
+                )));
+            }
+            if *table == self.control_table {
+                return None;
+            }
+            let status = status.borrow();
+            let shard = status.gaps().next().map(|shard| shard.id.to_string())?;
+            Some(Problem::Trimmed { table: table.clone(), shard })
+        })
+    }
+
+    fn trimmed_tasks(&self) -> Option<ShardId> {
+        let of_tasks = self.mappings.iter().filter(|mapping| mapping.table == self.control_table);
+        of_tasks.into_iter().find_map(|mapping| {
+            let status = mapping.status.borrow();
+            status.gaps().next().map(|shard| shard.id.clone())
+        })
+    }
+
+    fn resume_after_trim(&self, shard: &ShardId) {
+        for mapping in self.mappings.iter().filter(|mapping| mapping.table == self.control_table) {
+            // If the channel is full, the shard is found again at the next look.
+            let _sent = mapping.accept.try_send(shard.clone());
+        }
+    }
+
+    async fn stop(self: Box<Self>) {
+        for mapping in &self.mappings {
+            // A mapping that has ended by itself no longer listens.
+            let _ = mapping.shutdown.send(true);
+        }
+        for mapping in self.mappings {
+            if mapping.task.await.is_err() {
+                tracing::warn!("a mapping did not end in order");
+            }
+        }
+        self.function.shutdown().await;
+        self.objects.shutdown().await;
+    }
+}
+
+/// The function, as a mapping invokes it.
+struct Invoker(Arc<Function>);
+
+#[async_trait]
+impl Invoke for Invoker {
+    async fn invoke(&self, payload: Bytes) -> InvokeOutcome {
+        self.0.invoke(payload).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_worker_hears_of_tasks_that_it_may_take_and_of_no_others() {
+        let filter = FilterCriteria::compile(&[TASKS]).unwrap();
+        let is_heard = |entry: &str, member: Option<(&str, serde_json::Value)>| {
+            let mut image = json!({ "done": { "BOOL": false } });
+            if let Some((name, value)) = member {
+                image[name] = value;
+            }
+            let record = json!({
+                "eventName": "MODIFY",
+                "dynamodb": { "Keys": { "entry": { "S": entry } }, "NewImage": image },
+            });
+            filter.verdict(&record).matched
+        };
+        let task = "TASK#0#backfill#cats#0000";
+        assert!(is_heard(task, None));
+        assert!(is_heard(task, Some(("failing", json!({ "S": "out of time" })))));
+        assert!(!is_heard("STATE", None));
+        for (name, value) in [
+            ("done", json!({ "BOOL": true })),
+            ("owner", json!({ "S": "w" })),
+            ("aside", json!({ "BOOL": true })),
+        ] {
+            assert!(!is_heard(task, Some((name, value))), "{name}");
+        }
+        // On Lambda the same is heard.
+        assert!(include_str!("../../../template.yaml").contains(TASKS));
+    }
+}

@@ -1,0 +1,92 @@
+//! The time of a store, as the mappings of local workers see it: the local store's clock, which may
+//! be frozen and advanced, or the time that DynamoDB's answers told first, and what has passed since.
+
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use client::endpoint::{self, ClockReading};
+
+/// How often the store is asked. A leap of its clock is seen so late, which is far less than what
+/// hangs on it: ages of records, in hours.
+const ASK_EVERY: Duration = Duration::from_millis(500);
+
+/// A store's clock.
+pub(super) struct StoreClock {
+    last: Mutex<Reading>,
+    is_local: bool,
+}
+
+/// What a clock showed, and when that was seen.
+#[derive(Clone, Copy)]
+struct Reading {
+    now_ms: i64,
+    is_frozen: bool,
+    at: Instant,
+}
+
+impl StoreClock {
+    /// Follows a store's clock as long as anybody has it.
+    pub(super) async fn follow(endpoint: &str) -> Arc<Self> {
+        let asked = endpoint::read_clock(endpoint).await;
+        let is_local = asked.is_some();
+        let shown = match asked {
+            Some(asked) => asked,
+            None => {
+                let seconds = endpoint::store_seconds(endpoint, &endpoint::client(endpoint)).await;
+                let now_ms = seconds.saturating_mul(1_000);
+                ClockReading { now_ms, is_frozen: false, is_only_one: false }
+            }
+        };
+        let clock = Arc::new(Self { last: Mutex::new(reading(shown)), is_local });
+        if is_local {
+            tokio::spawn(keep(endpoint.to_owned(), Arc::downgrade(&clock)));
+        }
+        clock
+    }
+
+    /// Whether it is that of a local store.
+    pub(super) fn is_local(&self) -> bool {
+        self.is_local
+    }
+
+    /// Milliseconds since 1970.
+    pub(super) fn now_ms(&self) -> i64 {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner).now_ms()
+    }
+}
+
+impl Reading {
+    fn now_ms(&self) -> i64 {
+        let passed = if self.is_frozen { Duration::ZERO } else { self.at.elapsed() };
+        self.now_ms.saturating_add(i64::try_from(passed.as_millis()).unwrap_or(i64::MAX))
+    }
+}
+
+fn reading(clock: ClockReading) -> Reading {
+    Reading { now_ms: clock.now_ms, is_frozen: clock.is_frozen, at: Instant::now() }
+}
+
+async fn keep(endpoint: String, clock: Weak<StoreClock>) {
+    loop {
+        tokio::time::sleep(ASK_EVERY).await;
+        let asked = endpoint::read_clock(&endpoint).await;
+        let Some(clock) = clock.upgrade() else { return };
+        // A store that does not answer is on its way down or up; its clock goes on meanwhile.
+        if let Some(asked) = asked {
+            *clock.last.lock().unwrap_or_else(PoisonError::into_inner) = reading(asked);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_frozen_clock_stands_still() {
+        let at = Instant::now().checked_sub(Duration::from_secs(1)).unwrap();
+        let frozen = Reading { now_ms: 5, is_frozen: true, at };
+        assert_eq!(frozen.now_ms(), 5);
+        assert!(Reading { is_frozen: false, ..frozen }.now_ms() >= 1005);
+    }
+}

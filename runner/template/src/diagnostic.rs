@@ -1,0 +1,415 @@
+//! What is wrong in a template, said so that it can be put right: file, line, the line itself, what
+//! to write instead.
+//! It does not decide what is wrong; it only collects and shows.
+
+use std::{
+    cell::{Cell, RefCell},
+    collections::BTreeSet,
+    fmt,
+};
+
+use crate::stack::NotEmulated;
+
+/// After this many errors the rest is only counted: a reader mends the first ones and tries again.
+const ERRORS_SHOWN_MAX: usize = 50;
+
+/// Findings kept at all, so that a hostile text of a million mistakes costs no more than a
+/// thousand.
+const FINDINGS_MAX: usize = 1_000;
+
+/// A source line longer than this is shown as a piece around the place meant, so that it fits a
+/// terminal.
+const SOURCE_LINE_CHARS_MAX: usize = 120;
+
+/// A name is offered in place of another one when at most this many letters differ.
+const SIMILAR_DISTANCE_MAX: usize = 2;
+
+/// A place in the template's text: `line` and `column` count characters from 1, `width` is in
+/// characters.
+///
+/// A place on several lines has the width of its part on the first one. Width 1 stands for "here".
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Span {
+    /// The line, from 1.
+    pub line: usize,
+    /// The column in characters, from 1.
+    pub column: usize,
+    /// How many characters are meant, at least 1.
+    pub width: usize,
+}
+
+/// Written as `line:column`, so that a dump of a stack stays readable.
+impl fmt::Debug for Span {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{}:{}", self.line, self.column)
+    }
+}
+
+/// How bad a finding is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Severity {
+    /// The template cannot be run as it stands.
+    Error,
+    /// The template runs, but probably not as its author means.
+    Warning,
+}
+
+/// One finding in a template, shown in the way of cargo and rustc.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Diagnostic {
+    /// How bad it is.
+    pub severity: Severity,
+    /// The name of the check that fired, which `Metadata.Weir.Accept` takes; `None` when it cannot be
+    /// switched off.
+    pub check: Option<&'static str>,
+    /// The template's name as the caller gave it.
+    pub file: String,
+    /// The line, from 1.
+    pub line: usize,
+    /// The column in characters, from 1.
+    pub column: usize,
+    /// How many characters the marks below the line cover, at least 1.
+    pub width: usize,
+    /// The line itself, without its end.
+    pub source_line: String,
+    /// What is wrong.
+    pub message: String,
+    /// What to write instead.
+    pub help: String,
+}
+
+/// The piece of a source line that is shown, and where the marks go below it.
+fn visible_part(line: &str, column: usize, width: usize) -> (String, usize, usize) {
+    let before = column.saturating_sub(1);
+    let length = line.chars().count();
+    let start = if length <= SOURCE_LINE_CHARS_MAX {
+        0
+    } else {
+        // A little of what stands before the place is kept as its context.
+        before.saturating_sub(SOURCE_LINE_CHARS_MAX / 3)
+    };
+    let mut shown: String = line.chars().skip(start).take(SOURCE_LINE_CHARS_MAX).collect();
+    // A tab has no fixed width; a space keeps the marks below their place.
+    shown = shown.replace('\t', " ");
+    let indent = before - start.min(before);
+    let marks = width.clamp(1, SOURCE_LINE_CHARS_MAX.saturating_sub(indent).max(1));
+    (shown.trim_end().to_owned(), indent, marks)
+}
+
+impl fmt::Display for Diagnostic {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let severity = match self.severity {
+            Severity::Error => "error",
+            Severity::Warning => "warning",
+        };
+        let number = self.line.to_string();
+        let margin = " ".repeat(number.len());
+        let (shown, indent, marks) = visible_part(&self.source_line, self.column, self.width);
+        match self.check {
+            Some(check) => writeln!(out, "{severity}[{check}]: {}", self.message)?,
+            None => writeln!(out, "{severity}: {}", self.message)?,
+        }
+        writeln!(out, "{margin}--> {}:{}:{}", self.file, self.line, self.column)?;
+        writeln!(out, "{margin} |")?;
+        writeln!(out, "{number} | {shown}")?;
+        writeln!(out, "{margin} | {}{}", " ".repeat(indent), "^".repeat(marks))?;
+        write!(out, "{margin} = help: {}", self.help)
+    }
+}
+
+/// Every error of a template that cannot be run, in the order of its lines.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Diagnostics {
+    /// The findings to show, errors and warnings, at most 50.
+    pub shown: Vec<Diagnostic>,
+    /// How many more there are.
+    pub more: usize,
+}
+
+impl Diagnostics {
+    /// What keeps a template from being run: its errors alone, and how many findings there are, as a
+    /// reader sees the end of it first.
+    #[must_use]
+    pub fn why_not_run(&self) -> String {
+        let is_error = |found: &&Diagnostic| found.severity == Severity::Error;
+        let errors: Vec<String> =
+            self.shown.iter().filter(is_error).map(ToString::to_string).collect();
+        let warnings = self.shown.len() - errors.len();
+        let mut counts = vec![counted(errors.len(), "error", "errors")];
+        if warnings > 0 {
+            counts.push(counted(warnings, "warning", "warnings"));
+        }
+        if self.more > 0 {
+            counts.push(format!("{} more", self.more));
+        }
+        let mut text = errors.join("\n\n");
+        if counts.len() > 1 || errors.len() > 1 {
+            text.push_str(&format!("\n\n{}", counts.join(", ")));
+        }
+        if warnings > 0 {
+            text.push_str("; `weir check` shows the warnings too");
+        }
+        text
+    }
+}
+
+impl fmt::Display for Diagnostics {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, diagnostic) in self.shown.iter().enumerate() {
+            if index > 0 {
+                write!(out, "\n\n")?;
+            }
+            write!(out, "{diagnostic}")?;
+        }
+        if self.more > 0 {
+            write!(out, "\n\nand {} more", self.more)?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Diagnostics {}
+
+/// The template's text, and all that was found in it so far.
+pub struct Findings<'t> {
+    file: &'t str,
+    text: &'t str,
+    diagnostics: RefCell<Vec<Diagnostic>>,
+    not_emulated: RefCell<Vec<NotEmulated>>,
+    runs_on_aws: Cell<bool>,
+    stops_nothing: Cell<bool>,
+    is_open: Cell<bool>,
+}
+
+impl<'t> Findings<'t> {
+    /// Returns an empty collection for the text of `file`.
+    pub fn new(file: &'t str, text: &'t str) -> Findings<'t> {
+        Findings {
+            file,
+            text,
+            diagnostics: RefCell::new(Vec::new()),
+            not_emulated: RefCell::new(Vec::new()),
+            runs_on_aws: Cell::new(false),
+            stops_nothing: Cell::new(false),
+            is_open: Cell::new(false),
+        }
+    }
+
+    /// The name of the file.
+    pub(super) fn file(&self) -> &'t str {
+        self.file
+    }
+
+    /// Adds an error.
+    pub fn error(&self, at: Span, message: impl Into<String>, help: impl Into<String>) {
+        let severity = match self.stops_nothing.get() {
+            true => Severity::Warning,
+            false => Severity::Error,
+        };
+        self.add(severity, None, at, message.into(), help.into());
+    }
+
+    /// Reads something that nothing here carries out: its errors become warnings.
+    pub(super) fn of_what_stops_nothing<T>(&self, read: impl FnOnce() -> T) -> T {
+        let before = self.stops_nothing.replace(true);
+        let read = read();
+        self.stops_nothing.set(before);
+        read
+    }
+
+    /// Notes that AWS may add names to the template that are not known here.
+    pub(super) fn opens(&self) {
+        self.is_open.set(true);
+    }
+
+    /// Returns true if AWS may add names to the template that are not known here.
+    pub(super) fn is_open(&self) -> bool {
+        self.is_open.get()
+    }
+
+    /// Adds a warning.
+    pub(super) fn warning(&self, at: Span, message: impl Into<String>, help: impl Into<String>) {
+        self.add(Severity::Warning, None, at, message.into(), help.into());
+    }
+
+    /// Adds a warning of a check that has a name.
+    pub(super) fn lint(
+        &self,
+        check: &'static str,
+        at: Span,
+        message: impl Into<String>,
+        help: impl Into<String>,
+    ) {
+        self.add(Severity::Warning, Some(check), at, message.into(), help.into());
+    }
+
+    fn add(
+        &self,
+        severity: Severity,
+        check: Option<&'static str>,
+        at: Span,
+        message: String,
+        help: String,
+    ) {
+        if self.is_full() {
+            return;
+        }
+        let source_line = self.source_line(at.line).to_owned();
+        let rest = source_line.trim_end().chars().count().saturating_sub(at.column - 1);
+        let diagnostic = Diagnostic {
+            severity,
+            check,
+            file: self.file.to_owned(),
+            line: at.line,
+            column: at.column,
+            width: at.width.clamp(1, rest.max(1)),
+            source_line,
+            message,
+            help,
+        };
+        // One mistake may be met on two ways, for example in Globals by each function.
+        let mut diagnostics = self.diagnostics.borrow_mut();
+        if !diagnostics.contains(&diagnostic) {
+            diagnostics.push(diagnostic);
+        }
+    }
+
+    /// Adds something that the local runner does not do.
+    pub(super) fn not_emulated(&self, entry: NotEmulated) {
+        let mut entries = self.not_emulated.borrow_mut();
+        if !entries.contains(&entry) {
+            entries.push(entry);
+        }
+    }
+
+    /// Reads something that does not run here, for its errors and warnings alone: that it does not run
+    /// says all of what is not carried out of it, and what only AWS knows is no error in it.
+    pub(super) fn of_what_does_not_run<T>(&self, read: impl FnOnce() -> T) -> T {
+        let listed = self.not_emulated.borrow().len();
+        let before = self.runs_on_aws.replace(true);
+        let read = read();
+        self.runs_on_aws.set(before);
+        self.not_emulated.borrow_mut().truncate(listed);
+        read
+    }
+
+    /// Whether what is read now runs on AWS alone.
+    pub(super) fn runs_on_aws(&self) -> bool {
+        self.runs_on_aws.get()
+    }
+
+    /// The text of a line counted from 1, without its end; empty when there is no such line.
+    pub fn source_line(&self, line: usize) -> &'t str {
+        self.text.lines().nth(line.saturating_sub(1)).unwrap_or_default()
+    }
+
+    /// How many lines the text has.
+    pub(super) fn lines(&self) -> usize {
+        self.text.lines().count()
+    }
+
+    /// Whether the text of a scalar is written at this place as it is: a quoted one begins with its
+    /// quotes, a block with its mark, an alias with its name.
+    pub(super) fn is_plain(&self, at: Span, text: &str) -> bool {
+        let line = self.source_line(at.line);
+        let before = at.column.saturating_sub(1);
+        let is_text = line.chars().take(before).collect::<String>().trim_end().ends_with("!!str");
+        !is_text && line.chars().skip(before).collect::<String>().starts_with(text)
+    }
+
+    /// Whether a scalar at this place is written in quotes.
+    pub(super) fn is_quoted(&self, at: Span) -> bool {
+        let first = self.source_line(at.line).chars().nth(at.column.saturating_sub(1));
+        matches!(first, Some('"' | '\''))
+    }
+
+    /// True when no more findings are kept.
+    pub(super) fn is_full(&self) -> bool {
+        self.diagnostics.borrow().len() >= FINDINGS_MAX
+    }
+
+    /// True when an error was added.
+    pub fn has_errors(&self) -> bool {
+        self.diagnostics.borrow().iter().any(|found| found.severity == Severity::Error)
+    }
+
+    /// All findings in the order of their lines; errors first limited to what a reader can take in.
+    pub fn into_parts(self) -> (Diagnostics, Vec<NotEmulated>) {
+        let mut shown = self.diagnostics.into_inner();
+        shown.sort_by_key(|found| (found.line, found.column));
+        let more = shown.len().saturating_sub(ERRORS_SHOWN_MAX);
+        if more > 0 {
+            // Errors matter more than warnings when not all can be shown.
+            shown.sort_by_key(|found| found.severity == Severity::Warning);
+            shown.truncate(ERRORS_SHOWN_MAX);
+            shown.sort_by_key(|found| (found.line, found.column));
+        }
+        let mut not_emulated = self.not_emulated.into_inner();
+        not_emulated.sort_by(|left, right| {
+            let key = |entry: &NotEmulated| (entry.at, entry.property.clone());
+            key(left).cmp(&key(right))
+        });
+        not_emulated.dedup_by(same_in_globals);
+        (Diagnostics { shown, more }, not_emulated)
+    }
+}
+
+/// Two resources that say the same at one place have it from SAM's globals; it is listed there,
+/// once.
+fn same_in_globals(later: &mut NotEmulated, first: &mut NotEmulated) -> bool {
+    let Some(section) = first.kind.strip_prefix("AWS::Serverless::") else { return false };
+    let is_same = (later.at, &later.property, &later.kind, &later.instead)
+        == (first.at, &first.property, &first.kind, &first.instead);
+    if is_same {
+        first.resource = format!("Globals.{section}");
+    }
+    is_same
+}
+
+/// The known name that was probably meant by `name`, if one is near enough.
+pub fn similar<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let lower = name.to_lowercase();
+    known
+        .into_iter()
+        .map(|candidate| (strsim::osa_distance(&lower, &candidate.to_lowercase()), candidate))
+        // In a short name fewer letters may differ, or everything would be near.
+        .filter(|(distance, _)| *distance <= SIMILAR_DISTANCE_MAX.min(name.chars().count() / 3))
+        .min()
+        .map(|(_, candidate)| candidate)
+}
+
+/// `a`, `b` and `c`: names for a message, each once and in order.
+pub fn listed<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
+    let quoted: BTreeSet<String> = names.into_iter().map(|name| format!("`{name}`")).collect();
+    let quoted: Vec<String> = quoted.into_iter().collect();
+    match quoted.split_last() {
+        None => "none".to_owned(),
+        Some((only, [])) => only.clone(),
+        Some((last, rest)) => format!("{} or {last}", rest.join(", ")),
+    }
+}
+
+/// Returns a number, of any type of integers, with what is counted: `one` if it is one, else `many`.
+#[must_use]
+pub fn counted(number: impl fmt::Display, one: &str, many: &str) -> String {
+    let number = number.to_string();
+    let what = if number == "1" { one } else { many };
+    format!("{number} {what}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_is_told_from_many() {
+        for (text, expected) in [
+            (counted(0_u64, "item", "items"), "0 items"),
+            (counted(1_usize, "item", "items"), "1 item"),
+            (counted(1_i64, "item is", "items are"), "1 item is"),
+            (counted(11_u32, "item", "items"), "11 items"),
+        ] {
+            assert_eq!(text, expected);
+        }
+    }
+}

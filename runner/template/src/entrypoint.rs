@@ -1,0 +1,81 @@
+//! What a file that is to be started as a function's program begins with, as the operating system
+//! looks at it.
+//!
+//! It starts nothing, and looks at the first bytes alone.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+/// The longest first line that Linux reads (`BINPRM_BUF_SIZE`).
+const LINE_BYTES_MAX: usize = 256;
+
+/// What a file that is no program lacks.
+pub const NO_PROGRAM: &str =
+    "it is no program for Linux, and does not begin with `#!` and the path of an interpreter";
+
+/// What a file begins with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Entrypoint {
+    /// A program, or a script whose interpreter is on this machine; or it cannot be read.
+    Fine,
+    /// A script whose interpreter, which is named, is not on this machine.
+    NoInterpreter(String),
+    /// Neither a program nor a script.
+    NoProgram,
+}
+
+/// Reads the first bytes of a file and says what they are.
+#[must_use]
+pub fn look(path: &Path) -> Entrypoint {
+    let mut begin = Vec::new();
+    let read =
+        File::open(path).and_then(|file| file.take(LINE_BYTES_MAX as u64).read_to_end(&mut begin));
+    if read.is_err() {
+        return Entrypoint::Fine;
+    }
+    of_bytes(&begin, |interpreter| Path::new(interpreter).exists())
+}
+
+fn of_bytes(begin: &[u8], is_there: impl Fn(&str) -> bool) -> Entrypoint {
+    // Programs of other systems are refused when they are started, with their own words.
+    if begin.starts_with(b"\x7fELF") || !cfg!(target_os = "linux") {
+        return Entrypoint::Fine;
+    }
+    let Some(line) = begin.strip_prefix(b"#!") else { return Entrypoint::NoProgram };
+    let line = line.split(|byte| *byte == b'\n').next().unwrap_or_default();
+    // An editor of Windows leaves a carriage return, which is a part of the name to Linux.
+    let line = String::from_utf8_lossy(line);
+    let name = line.trim_matches([' ', '\t']).split([' ', '\t']).next().unwrap_or_default();
+    match name {
+        "" => Entrypoint::NoProgram,
+        name if is_there(name) => Entrypoint::Fine,
+        name => Entrypoint::NoInterpreter(name.escape_debug().to_string()),
+    }
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_begins_with_its_kind_or_its_interpreter() {
+        let missing = |name: &str| Entrypoint::NoInterpreter(name.to_owned());
+        let cases: [(&[u8], Entrypoint); 10] = [
+            (b"\x7fELF\x02\x01", Entrypoint::Fine),
+            (b"#!/bin/sh\necho", Entrypoint::Fine),
+            (b"#! /bin/sh -e\n", Entrypoint::Fine),
+            (b"#!/bin/sh", Entrypoint::Fine),
+            (b"#!/no/python3\n", missing("/no/python3")),
+            (b"#!/no/python3 -u\n", missing("/no/python3")),
+            (b"#!/bin/sh\r\n", missing("/bin/sh\\r")),
+            (b"#!\n", Entrypoint::NoProgram),
+            (b"echo hello\n", Entrypoint::NoProgram),
+            (b"", Entrypoint::NoProgram),
+        ];
+        for (begin, expected) in cases {
+            let found = of_bytes(begin, |name| name == "/bin/sh");
+            assert_eq!(found, expected, "{}", String::from_utf8_lossy(begin));
+        }
+    }
+}

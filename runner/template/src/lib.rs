@@ -1,0 +1,380 @@
+//! Reads a SAM or CloudFormation template and gives what the local runner needs of it, resolved:
+//! [`Stack`].
+//! It runs nothing, and the text comes from the caller; of other files it opens those that say how a
+//! function is built, below the folder that the caller names.
+//!
+//! Three passes, each only when the one before found no error:
+//!
+//! 1. `document`: the text as a tree whose nodes know their place.
+//! 2. `parameters`, `resource`, `references`: whatever is referred to must be there, also in
+//!    resources that are not emulated and in branches that are not taken.
+//! 3. `table`, `bucket`, `function`, `mapping`, `schedule`: the properties that the runner carries
+//!    out are evaluated (`resolver`, `condition`) and checked. Every other resource and property is
+//!    listed with what happens instead.
+
+pub mod binary;
+mod bucket;
+mod code;
+mod condition;
+mod destination;
+pub mod diagnostic;
+pub mod document;
+mod elsewhere;
+pub mod entrypoint;
+mod event;
+mod extensions;
+mod function;
+mod generated;
+mod global_table;
+mod globals;
+mod grants;
+mod index;
+mod intrinsic;
+mod lint;
+mod macros;
+mod mapping;
+mod package;
+mod parameters;
+mod plain_scalar;
+mod policies;
+mod properties;
+mod references;
+mod resolver;
+mod resource;
+mod runtimes;
+mod schedule;
+pub mod schedule_expression;
+mod stack;
+mod syntax;
+mod table;
+mod value;
+
+#[cfg(test)]
+mod tests;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
+};
+
+pub use crate::{
+    binary::Wanted,
+    diagnostic::{Diagnostic, Diagnostics, Severity, Span},
+    stack::{
+        Absent, AttributeDefinition, BOOTSTRAP, Billing, Bucket, Code, Destination,
+        EventSourceMapping, FilterPattern, Function, Index, IndexKind, KeyType, LogFormat, Logging,
+        NotEmulated, NotRun, Projection, Schedule, Stack, StartingPosition, StreamSource,
+        StreamViewType, Table,
+    },
+};
+use crate::{
+    code::{Found, NotHere},
+    diagnostic::Findings,
+    properties::Properties,
+    resolver::Resolver,
+    resource::{Resource, ResourceKind},
+};
+
+/// What a template does not say itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Context {
+    /// `AWS::Region`, the region in ARNs.
+    pub region: String,
+    /// `AWS::AccountId`, 12 digits.
+    pub account_id: String,
+    /// `AWS::StackName`.
+    pub stack_name: String,
+    /// Values for the template's parameters, in place of their defaults.
+    pub parameters: BTreeMap<String, String>,
+    /// The template's folder, to look at what lies in `CodeUri`. Without one nothing is looked at,
+    /// and every function for `provided` counts as a Cargo package.
+    pub folder: Option<PathBuf>,
+    /// Whether something else runs the functions, whatever they are written in.
+    pub invoked_elsewhere: bool,
+}
+
+impl Default for Context {
+    /// The region `us-east-1`, the account `000000000000`, the stack `weir`, every parameter as by
+    /// default, no folder.
+    fn default() -> Context {
+        Context {
+            region: "us-east-1".to_owned(),
+            account_id: "000000000000".to_owned(),
+            stack_name: "weir".to_owned(),
+            parameters: BTreeMap::new(),
+            folder: None,
+            invoked_elsewhere: false,
+        }
+    }
+}
+
+impl Context {
+    /// The ARN of a table.
+    fn table_arn(&self, name: &str) -> String {
+        format!("arn:aws:dynamodb:{}:{}:table/{name}", self.region, self.account_id)
+    }
+
+    /// The ARN of a function.
+    fn function_arn(&self, name: &str) -> String {
+        format!("arn:aws:lambda:{}:{}:function:{name}", self.region, self.account_id)
+    }
+}
+
+/// Reads a template of at most 1,000,000 bytes; `file` is its name in diagnostics.
+///
+/// # Errors
+///
+/// Every error that was found, and the warnings beside them, in the order of the lines.
+pub fn read_bytes(file: &str, bytes: &[u8], context: &Context) -> Result<Stack, Diagnostics> {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => read(file, text, context),
+        Err(error) => Err(syntax::not_utf8(file, bytes, error.valid_up_to())),
+    }
+}
+
+/// The same of its text.
+///
+/// # Errors
+/// Everything that is wrong in it.
+pub fn read(file: &str, text: &str, context: &Context) -> Result<Stack, Diagnostics> {
+    // Editors on Windows put a byte order mark before the text.
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let findings = Findings::new(file, text);
+    let stack = read_stack(text, context, &findings);
+    let failed = findings.has_errors();
+    let (diagnostics, not_emulated) = findings.into_parts();
+    match stack {
+        Some(stack) if !failed => Ok(Stack { not_emulated, warnings: diagnostics.shown, ..stack }),
+        _ => Err(diagnostics),
+    }
+}
+
+/// The three passes; `None` when an error was reported.
+fn read_stack(text: &str, context: &Context, findings: &Findings<'_>) -> Option<Stack> {
+    let root = document::parse(text, findings)?;
+    if findings.has_errors() {
+        return None;
+    }
+    let with_globals = globals::check(root.get("Globals"), findings);
+    let parameters = parameters::read(root.get("Parameters"), &context.parameters, findings);
+    let resources = resource::read(&root, with_globals, findings);
+    references::check(&root, &resources, findings);
+    if findings.has_errors() {
+        return None;
+    }
+    let resolver = Resolver::new(findings, context, parameters, &root, &resources);
+    Some(Reading { resolver: &resolver, existing: existing(&resolver, &resources) }.stack())
+}
+
+/// The resources whose condition is true.
+fn existing<'a>(resolver: &Resolver<'_>, resources: &'a [Resource<'a>]) -> Vec<&'a Resource<'a>> {
+    resources.iter().filter(|resource| resolver.exists(resource) == Some(true)).collect()
+}
+
+/// What does not run here was read for its findings; the stack is of what runs.
+fn take_out_what_does_not_run(stack: &mut Stack) {
+    let mut not_run = std::mem::take(&mut stack.not_run);
+    for entry in not_run.iter_mut().filter(|entry| entry.what == Absent::Mapping) {
+        let read = stack.mappings.iter().find(|found| found.logical_id == entry.resource);
+        entry.stream = read.map(|found| found.stream.clone());
+    }
+    let runs = |what: Absent, id: &str| {
+        !not_run.iter().any(|entry| entry.what == what && entry.resource == id)
+    };
+    stack.functions.retain(|found| runs(Absent::Function, &found.logical_id));
+    stack.mappings.retain(|found| runs(Absent::Mapping, &found.logical_id));
+    stack.schedules.retain(|found| runs(Absent::Schedule, &found.logical_id));
+    stack.not_run = not_run;
+}
+
+/// The third pass.
+struct Reading<'a, 't> {
+    resolver: &'a Resolver<'t>,
+    existing: Vec<&'a Resource<'a>>,
+}
+
+impl<'a> Reading<'a, '_> {
+    fn stack(&self) -> Stack {
+        let context = self.resolver.context;
+        let findings = self.resolver.findings;
+        for resource in &self.existing {
+            lint::check_accepted(resource, findings);
+            elsewhere::list_attributes(resource, findings);
+            runtimes::check(self.resolver, resource);
+            if resource.kind == ResourceKind::Other {
+                elsewhere::list_resource(resource, findings);
+            }
+        }
+        let mut stack = Stack {
+            name: context.stack_name.clone(),
+            region: context.region.clone(),
+            account_id: context.account_id.clone(),
+            tables: Vec::new(),
+            buckets: Vec::new(),
+            functions: Vec::new(),
+            mappings: Vec::new(),
+            schedules: Vec::new(),
+            not_emulated: Vec::new(),
+            not_run: Vec::new(),
+            warnings: Vec::new(),
+        };
+        for resource in self.of_kind(ResourceKind::is_table) {
+            let read = table::read(&self.properties(resource), resource);
+            if read.is_none() && !findings.has_errors() {
+                let reason = "its key is known only on AWS, so the table is not created";
+                elsewhere::list(resource, String::new(), resource.at, reason, findings);
+            }
+            stack.tables.extend(read);
+        }
+        for resource in self.of_kind(|kind| kind == ResourceKind::Bucket) {
+            stack.buckets.extend(bucket::read(&self.properties(resource), resource));
+        }
+        self.functions(&mut stack);
+        for resource in self.of_kind(|kind| kind == ResourceKind::Mapping) {
+            event::read_mapping_resource(&self.properties(resource), resource, &mut stack);
+        }
+        self.check_names(&stack);
+        self.check_mapped_once(&stack);
+        self.check_destinations(&stack);
+        lint::check_stack(self.resolver, &stack);
+        take_out_what_does_not_run(&mut stack);
+        stack
+    }
+
+    /// Reads the functions with their events. One that does not run here is read as well, because
+    /// AWS would refuse the same in it.
+    fn functions(&self, stack: &mut Stack) {
+        let findings = self.resolver.findings;
+        for resource in self.of_kind(|kind| kind == ResourceKind::Function) {
+            let properties = self.properties(resource);
+            let (code, is_absent) = match code::find(&properties, resource) {
+                Some(Found::Here(code)) => (code, false),
+                // What else is wrong with it is told together with what was reported.
+                None => (Code::Elsewhere, false),
+                Some(Found::NotHere(NotHere { at, reason, help })) => {
+                    elsewhere::list(resource, String::new(), resource.at, &reason, findings);
+                    self.not_run(resource, at, reason, help, stack);
+                    (Code::Elsewhere, true)
+                }
+            };
+            let read = || {
+                stack.functions.extend(function::read(&properties, resource, code));
+                event::read(&properties, resource, stack);
+            };
+            if is_absent { findings.of_what_does_not_run(read) } else { read() }
+        }
+        for resource in &self.existing {
+            // The other way to describe a function; only SAM's says how it is built.
+            if resource.type_name == "AWS::Lambda::Function" {
+                let reason = "only `AWS::Serverless::Function` is built and run here".to_owned();
+                let help = "write it as `AWS::Serverless::Function`; accept `not-run-here` on it if it \
+                            is to run on AWS alone";
+                self.not_run(resource, resource.at, reason, Some(help.to_owned()), stack);
+            }
+        }
+    }
+
+    /// Warns of a function that does not run here, and notes it with what would invoke it.
+    fn not_run(
+        &self,
+        resource: &'a Resource<'a>,
+        at: Span,
+        reason: String,
+        help: Option<String>,
+        stack: &mut Stack,
+    ) {
+        let (properties, id) = (self.properties(resource), resource.id);
+        let message = format!("`{id}` does not run here: {reason}");
+        let help = help.unwrap_or_else(|| {
+            "it can be run by somebody else, such as `sam local start-lambda`, with `weir up \
+             --invoke-url http://127.0.0.1:3001`; accept `not-run-here` on it if it is to run on AWS \
+             alone"
+                .to_owned()
+        });
+        lint::warn(&properties, lint::NOT_RUN_HERE, at, message, help);
+        let accepted = lint::accepts(resource.node, lint::NOT_RUN_HERE);
+        let (resource, function) = (id.to_owned(), id.to_owned());
+        let what = Absent::Function;
+        let not_run = NotRun { what, resource, function, stream: None, reason, accepted, at };
+        event::note_not_run(&properties, &not_run, stack);
+        stack.not_run.push(not_run);
+    }
+
+    fn of_kind(
+        &self,
+        is_kind: impl Fn(ResourceKind) -> bool,
+    ) -> impl Iterator<Item = &'a Resource<'a>> {
+        self.existing.iter().copied().filter(move |resource| is_kind(resource.kind))
+    }
+
+    fn properties(&self, resource: &'a Resource<'a>) -> Properties<'a, '_> {
+        let Resource { id, at, type_name, properties, .. } = resource;
+        Properties::new(self.resolver, id, type_name, *at, properties)
+    }
+
+    /// Two resources of a kind cannot have one name.
+    fn check_names(&self, stack: &Stack) {
+        let named = |kind: &'static str, names: Vec<(&str, Span)>| {
+            let mut seen = BTreeSet::new();
+            for (name, at) in names {
+                if !seen.insert(name) {
+                    self.resolver.findings.error(
+                        at,
+                        format!("there are two {kind} with the name `{name}`"),
+                        "give one of them another name",
+                    );
+                }
+            }
+        };
+        let tables = stack.tables.iter().map(|table| (table.name.as_str(), table.at));
+        let buckets = stack.buckets.iter().map(|bucket| (bucket.name.as_str(), bucket.at));
+        let functions = stack.functions.iter().map(|found| (found.name.as_str(), found.at));
+        named("tables", tables.collect());
+        named("buckets", buckets.collect());
+        named("functions", functions.collect());
+    }
+
+    /// Lambda has one mapping of a function on a stream (`CreateEventSourceMapping` of the second
+    /// one is 409 `ResourceConflictException`), also of one that is disabled.
+    fn check_mapped_once(&self, stack: &Stack) {
+        for (at, mapping) in stack.mappings.iter().enumerate() {
+            let EventSourceMapping { function, qualifier, stream, .. } = mapping;
+            let link = (function, qualifier, stream);
+            let earlier = stack.mappings.iter().take(at);
+            let first = earlier
+                .map(|other| (other, (&other.function, &other.qualifier, &other.stream)))
+                .find(|(_, other)| *other == link);
+            let Some((first, _)) = first else { continue };
+            let stream = match stream {
+                StreamSource::StreamOf(table) => format!("the stream of `{table}`"),
+                StreamSource::Arn(arn) => format!("`{arn}`"),
+            };
+            self.resolver.findings.error(
+                mapping.at,
+                format!(
+                    "`{function}` reads {stream} already, by the mapping `{}` in line {}: Lambda \
+                     refuses a second one (409 ResourceConflictException)",
+                    first.logical_id, first.at.line
+                ),
+                "write the filters of both in one FilterCriteria, which takes a record that any of \
+                 them matches; or map another function",
+            );
+        }
+    }
+
+    /// A destination outside of this template does not exist on this machine.
+    fn check_destinations(&self, stack: &Stack) {
+        for mapping in &stack.mappings {
+            if let Some(Destination::Bucket(name)) = &mapping.on_failure
+                && !stack.buckets.iter().any(|bucket| bucket.name == *name)
+            {
+                self.resolver.findings.warning(
+                    mapping.at,
+                    format!("the destination bucket `{name}` is not in this template"),
+                    "add an AWS::S3::Bucket and write `!GetAtt Bucket.Arn`; until then a batch \
+                    that is given up is only logged",
+                );
+            }
+        }
+    }
+}

@@ -1,0 +1,463 @@
+//! What a template describes, resolved: plain typed values that the runner carries out.
+//! Nothing here reads a template or runs anything.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use crate::diagnostic::{Diagnostic, Span};
+
+/// Everything that the local runner takes from one template, in the order of the template.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stack {
+    /// The stack's name (`AWS::StackName`).
+    pub name: String,
+    /// The region in ARNs (`AWS::Region`).
+    pub region: String,
+    /// The account in ARNs (`AWS::AccountId`), 12 digits.
+    pub account_id: String,
+    /// DynamoDB tables.
+    pub tables: Vec<Table>,
+    /// S3 buckets.
+    pub buckets: Vec<Bucket>,
+    /// Lambda functions that are built from Rust.
+    pub functions: Vec<Function>,
+    /// Links from a table's stream to a function.
+    pub mappings: Vec<EventSourceMapping>,
+    /// Invocations by the clock.
+    pub schedules: Vec<Schedule>,
+    /// What the template says and the local runner does not do, in the order of the lines.
+    pub not_emulated: Vec<NotEmulated>,
+    /// Functions that do not run here, and what would invoke them, in the order of the template.
+    pub not_run: Vec<NotRun>,
+    /// What is allowed but probably not meant, in the order of the lines.
+    pub warnings: Vec<Diagnostic>,
+}
+
+/// A function of the template that does not run here, or what would invoke it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NotRun {
+    /// Which of them.
+    pub what: Absent,
+    /// The logical id; of an event, the function's with the event's behind it.
+    pub resource: String,
+    /// The logical id of the function.
+    pub function: String,
+    /// Of a mapping, the stream that it would read, as far as that is known.
+    pub stream: Option<StreamSource>,
+    /// Why.
+    pub reason: String,
+    /// Whether the template accepts it.
+    pub accepted: bool,
+    /// Where it stands.
+    pub at: Span,
+}
+
+/// The kinds of what does not run here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Absent {
+    /// A function.
+    Function,
+    /// A link from a stream to such a function.
+    Mapping,
+    /// A schedule of such a function.
+    Schedule,
+}
+
+impl Stack {
+    /// Notes what does not run, once: of two reasons the first.
+    pub(super) fn note_not_run(&mut self, note: NotRun) {
+        let is_it = |other: &NotRun| other.what == note.what && other.resource == note.resource;
+        if !self.not_run.iter().any(is_it) {
+            self.not_run.push(note);
+        }
+    }
+
+    /// The table with this logical id.
+    #[must_use]
+    pub fn table(&self, logical_id: &str) -> Option<&Table> {
+        self.tables.iter().find(|table| table.logical_id == logical_id)
+    }
+
+    /// The name of the table whose stream this is, if it is one of this template.
+    #[must_use]
+    pub fn table_of(&self, stream: &StreamSource) -> Option<&str> {
+        match stream {
+            StreamSource::StreamOf(id) => self.table(id).map(|table| table.name.as_str()),
+            StreamSource::Arn(_) => None,
+        }
+    }
+
+    /// The bucket with this logical id.
+    #[must_use]
+    pub fn bucket(&self, logical_id: &str) -> Option<&Bucket> {
+        self.buckets.iter().find(|bucket| bucket.logical_id == logical_id)
+    }
+
+    /// The function with this logical id.
+    #[must_use]
+    pub fn function(&self, logical_id: &str) -> Option<&Function> {
+        self.functions.iter().find(|function| function.logical_id == logical_id)
+    }
+
+    /// What this machine does not carry out: by what happens instead, the places with their lines.
+    #[must_use]
+    pub fn not_emulated_by_reason(&self) -> BTreeMap<&str, Vec<String>> {
+        let mut reasons: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+        for entry in &self.not_emulated {
+            let place = match entry.property.as_str() {
+                "" => entry.resource.clone(),
+                property => format!("{}.{property}", entry.resource),
+            };
+            let line = entry.at.line;
+            reasons.entry(&entry.instead).or_default().push(format!("{place} (line {line})"));
+        }
+        reasons
+    }
+}
+
+/// A resource, or one property of it, that the local runner does not carry out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NotEmulated {
+    /// The logical id, or the section when it is not about one resource (`Globals.Function`,
+    /// `Rules`).
+    pub resource: String,
+    /// The resource's type, empty for a section.
+    pub kind: String,
+    /// The path of the property below the resource; empty when the whole resource is meant.
+    pub property: String,
+    /// Where it stands; in SAM's globals when several resources have it from there.
+    pub at: Span,
+    /// What happens on this machine instead.
+    pub instead: String,
+}
+
+/// A DynamoDB table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Table {
+    /// The name in the template.
+    pub logical_id: String,
+    /// `TableName`, or the logical id.
+    pub name: String,
+    /// `arn:aws:dynamodb:<region>:<account>:table/<name>`.
+    pub arn: String,
+    /// The key attributes of the table and of its indexes, with their types.
+    pub attributes: Vec<AttributeDefinition>,
+    /// The partition key's name.
+    pub partition_key: String,
+    /// The sort key's name.
+    pub sort_key: Option<String>,
+    /// The global indexes, then the local ones, in the order of the template.
+    pub indexes: Vec<Index>,
+    /// How throughput is paid.
+    pub billing: Billing,
+    /// The stream, if it is on.
+    pub stream: Option<StreamViewType>,
+    /// Where the stream's view type stands.
+    pub stream_at: Option<Span>,
+    /// The TTL attribute, if TTL is on.
+    pub ttl_attribute: Option<String>,
+    /// Where the logical id stands.
+    pub at: Span,
+}
+
+/// A secondary index.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Index {
+    /// The index's name, one of its own in the table.
+    pub name: String,
+    /// Global or local.
+    pub kind: IndexKind,
+    /// The HASH attributes, 1 to 4; a local index has one, that of the table.
+    pub partition_keys: Vec<String>,
+    /// The RANGE attributes, 0 to 4; a local index has one.
+    pub sort_keys: Vec<String>,
+    /// Which attributes the index carries.
+    pub projection: Projection,
+    /// How its throughput is paid; a local index has none of its own.
+    pub billing: Option<Billing>,
+}
+
+/// The two kinds of secondary index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IndexKind {
+    /// With a partition key of its own.
+    Global,
+    /// Another order of the items of one partition key.
+    Local,
+}
+
+/// Which attributes an index carries beside the keys of table and index.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Projection {
+    /// `ALL`
+    All,
+    /// `KEYS_ONLY`
+    KeysOnly,
+    /// `INCLUDE` with these `NonKeyAttributes`, 1 to 20.
+    Include(Vec<String>),
+}
+
+/// A key attribute and its type.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AttributeDefinition {
+    /// The attribute's name.
+    pub name: String,
+    /// Its type.
+    pub kind: KeyType,
+}
+
+/// The types that a key attribute can have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeyType {
+    /// `S`
+    String,
+    /// `N`
+    Number,
+    /// `B`
+    Binary,
+}
+
+impl KeyType {
+    /// As DynamoDB writes it: `S`, `N` or `B`.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            KeyType::String => "S",
+            KeyType::Number => "N",
+            KeyType::Binary => "B",
+        }
+    }
+}
+
+/// How a table's throughput is paid.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Billing {
+    /// `PAY_PER_REQUEST`
+    OnDemand,
+    /// `PROVISIONED`
+    Provisioned {
+        /// Read capacity units per second, at least 1.
+        read_units: u64,
+        /// Write capacity units per second, at least 1.
+        write_units: u64,
+    },
+}
+
+/// Which images of an item a stream record carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StreamViewType {
+    /// `KEYS_ONLY`
+    KeysOnly,
+    /// `NEW_IMAGE`
+    NewImage,
+    /// `OLD_IMAGE`
+    OldImage,
+    /// `NEW_AND_OLD_IMAGES`
+    NewAndOldImages,
+}
+
+impl StreamViewType {
+    /// As DynamoDB writes it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            StreamViewType::KeysOnly => "KEYS_ONLY",
+            StreamViewType::NewImage => "NEW_IMAGE",
+            StreamViewType::OldImage => "OLD_IMAGE",
+            StreamViewType::NewAndOldImages => "NEW_AND_OLD_IMAGES",
+        }
+    }
+}
+
+/// An S3 bucket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bucket {
+    /// The name in the template.
+    pub logical_id: String,
+    /// `BucketName`, or the logical id in small letters with hyphens: `ArchiveBucket` is
+    /// `archive-bucket`.
+    pub name: String,
+    /// Where the logical id stands.
+    pub at: Span,
+}
+
+/// The program that Lambda starts for a runtime that a function brings along.
+pub const BOOTSTRAP: &str = "bootstrap";
+
+/// What a function is run from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Code {
+    /// The cargo binary with this name: `Metadata.BuildProperties.Binary`, the only one of the
+    /// package, or the logical id without the ending `Function`, in small letters with hyphens
+    /// (`FanOutFunction` is `fan-out`).
+    Binary(String),
+    /// `bootstrap` in `CodeUri`, which something else has built.
+    Bootstrap,
+    /// Nothing of this machine: who runs the functions instead has it.
+    Elsewhere,
+}
+
+/// A Lambda function.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Function {
+    /// The name in the template.
+    pub logical_id: String,
+    /// `FunctionName`, or the logical id.
+    pub name: String,
+    /// `arn:aws:lambda:<region>:<account>:function:<name>`.
+    pub arn: String,
+    /// `CodeUri`: a folder relative to the template's folder; empty when that is not read.
+    pub code_uri: String,
+    /// What it is run from.
+    pub code: Code,
+    /// `Handler`, `bootstrap` when it is not given.
+    pub handler: String,
+    /// How long one invocation may take: 1 to 900 s, both inclusive; 3 s when it is not given.
+    pub timeout: Duration,
+    /// Memory in MB: 128 to 10,240, both inclusive; 128 when it is not given.
+    pub memory_mb: u32,
+    /// The environment variables of the template; the runner adds those that Lambda sets itself.
+    pub environment: BTreeMap<String, String>,
+    /// `ReservedConcurrentExecutions`: how many invocations may run at once; 0 stops the function.
+    pub reserved_concurrency: Option<u32>,
+    /// `LoggingConfig`: what Lambda hands the function as `AWS_LAMBDA_LOG_FORMAT` and
+    /// `AWS_LAMBDA_LOG_LEVEL`.
+    pub logging: Logging,
+    /// Where the logical id stands.
+    pub at: Span,
+}
+
+impl Function {
+    /// Its name for whoever runs the functions instead of this process: the cargo binary's, or the
+    /// function's own.
+    #[must_use]
+    pub fn invoked_as(&self) -> &str {
+        match &self.code {
+            Code::Binary(name) => name,
+            Code::Bootstrap | Code::Elsewhere => &self.name,
+        }
+    }
+}
+
+/// How a function shall write its logs.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Logging {
+    /// Which format.
+    pub format: LogFormat,
+    /// `ApplicationLogLevel`: TRACE, DEBUG, INFO, WARN, ERROR or FATAL; only with JSON.
+    pub application_level: Option<String>,
+}
+
+/// The formats of a function's logs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum LogFormat {
+    /// Plain lines.
+    #[default]
+    Text,
+    /// One JSON object in a line.
+    Json,
+}
+
+/// A link from a table's stream to a function, with every setting of a SAM `DynamoDB` event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EventSourceMapping {
+    /// The mapping's logical id: the resource's own, or the function's and the event's name joined,
+    /// as SAM does.
+    pub logical_id: String,
+    /// The logical id of the function.
+    pub function: String,
+    /// The version or alias of the function that it is made for: another function to Lambda, and
+    /// the same process here.
+    pub qualifier: Option<String>,
+    /// Which stream.
+    pub stream: StreamSource,
+    /// Where reading starts when there is no checkpoint.
+    pub starting_position: StartingPosition,
+    /// Records in one invocation at most: 1 to 10,000, both inclusive; 100 when it is not given.
+    pub batch_size: u32,
+    /// How long to gather a batch: 0 to 300 s, both inclusive.
+    pub batching_window: Duration,
+    /// How often a failing batch is tried again, 0 to 10,000; `None` (-1) is until the records
+    /// expire.
+    pub retry_attempts_max: Option<u32>,
+    /// Records older than this are given up: 60 to 604,800 s, both inclusive; `None` (-1) is never.
+    pub record_age_max: Option<Duration>,
+    /// Whether a failing batch is halved.
+    pub bisect_batch_on_function_error: bool,
+    /// Batches of one shard at once: 1 to 10, both inclusive.
+    pub parallelization_factor: u32,
+    /// The tumbling window: 1 to 900 s, both inclusive.
+    pub tumbling_window: Option<Duration>,
+    /// `ReportBatchItemFailures`: whether the function's answer names the records to retry.
+    pub report_batch_item_failures: bool,
+    /// A record is delivered when at least one matches, or when there is none.
+    pub filters: Vec<FilterPattern>,
+    /// Where a batch goes that was given up.
+    pub on_failure: Option<Destination>,
+    /// Whether the mapping runs.
+    pub enabled: bool,
+    /// Where the event's name or the logical id stands.
+    pub at: Span,
+}
+
+/// The stream that a mapping reads.
+///
+/// A stream's ARN ends in the time when it was enabled, which is not known before the table exists.
+/// Therefore `!GetAtt Table.StreamArn` is this reference and never a text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StreamSource {
+    /// The stream of the table with this logical id, whatever label it will have.
+    StreamOf(String),
+    /// A stream outside of this template, by its ARN.
+    Arn(String),
+}
+
+/// Where a mapping starts to read a shard that it has no checkpoint for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StartingPosition {
+    /// The oldest record.
+    TrimHorizon,
+    /// Only what comes after the mapping was made.
+    Latest,
+}
+
+/// One filter of a mapping, as text that `mapping::FilterCriteria` compiles.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FilterPattern {
+    /// The pattern.
+    pub text: String,
+    /// Where it stands.
+    pub at: Span,
+}
+
+/// Where a batch goes that was given up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Destination {
+    /// An S3 bucket, by name.
+    Bucket(String),
+    /// A queue of SQS, by name: its messages are files here.
+    Queue(String),
+    /// A topic of SNS, by name: what is published is files here.
+    Topic(String),
+    /// Anything else (Kafka), by its ARN; listed as not emulated.
+    Arn(String),
+}
+
+/// An invocation by the clock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Schedule {
+    /// The function's logical id and the event's name joined, as SAM does.
+    pub logical_id: String,
+    /// The logical id of the function.
+    pub function: String,
+    /// When: `rate(...)` or `cron(...)`, in UTC.
+    pub expression: crate::schedule_expression::Schedule,
+    /// The event that the function gets, as JSON text; `None` is EventBridge's own event.
+    pub input: Option<String>,
+    /// How often an invocation that fails is tried again: 0 to 2, both inclusive; 2 when
+    /// `EventInvokeConfig` does not say it.
+    pub retries: u32,
+    /// Whether it runs.
+    pub enabled: bool,
+    /// Where the event's name stands.
+    pub at: Span,
+}

@@ -1,0 +1,80 @@
+//! A store in this process, for tests of what talks to one.
+
+use std::net::{Ipv4Addr, SocketAddr};
+
+use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::types::{
+    AttributeDefinition, BillingMode, KeySchemaElement, KeyType, ScalarAttributeType,
+    StreamSpecification, StreamViewType,
+};
+use server::store::{Config, Store};
+use tempfile::TempDir;
+
+use client::endpoint;
+
+/// A store on a folder of its own, for as long as this value lives.
+pub struct TestStore {
+    /// Its endpoint.
+    pub url: String,
+    /// A client of it.
+    pub client: Client,
+    /// The store itself.
+    pub store: Store,
+    _folder: TempDir,
+}
+
+impl TestStore {
+    /// Opens a store with one replica.
+    ///
+    /// # Panics
+    /// When it cannot be opened.
+    pub async fn open() -> Self {
+        Self::with_replicas(1).await
+    }
+
+    /// Opens a store with so many replicas.
+    ///
+    /// # Panics
+    /// When it cannot be opened.
+    pub async fn with_replicas(replicas: u64) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let config = Config {
+            directory: folder.path().to_owned(),
+            region: "us-east-1".to_owned(),
+            account: "000000000000".to_owned(),
+            replicas,
+            arcs: 1,
+        };
+        let store = Store::open(config, Box::new(|_| ())).await.unwrap();
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let bound = server::gate::Bound::new("store", address).await.unwrap();
+        let url = format!("http://{}", bound.address());
+        tokio::spawn(server::http::serve(bound, store.clone(), std::future::pending()));
+        Self { client: endpoint::client(&url), url, store, _folder: folder }
+    }
+
+    /// Makes a table with a stream and the partition key `p`, a text.
+    pub async fn table(&self, name: &str) {
+        let attribute = AttributeDefinition::builder().attribute_name("p");
+        let attribute = attribute.attribute_type(ScalarAttributeType::S).build().unwrap();
+        let key = KeySchemaElement::builder().attribute_name("p").key_type(KeyType::Hash);
+        let stream = StreamSpecification::builder().stream_enabled(true);
+        let stream = stream.stream_view_type(StreamViewType::NewAndOldImages).build().unwrap();
+        let request = self.client.create_table().table_name(name);
+        let request = request.attribute_definitions(attribute).key_schema(key.build().unwrap());
+        let request = request.billing_mode(BillingMode::PayPerRequest).stream_specification(stream);
+        request.send().await.unwrap();
+    }
+
+    /// Makes a table without a stream, with a partition key and a sort key, both texts.
+    pub async fn table_of(&self, name: &str, partition: &str, sort: &str) {
+        let mut request = self.client.create_table().table_name(name);
+        for (key, key_type) in [(partition, KeyType::Hash), (sort, KeyType::Range)] {
+            let attribute = AttributeDefinition::builder().attribute_name(key);
+            let attribute = attribute.attribute_type(ScalarAttributeType::S).build().unwrap();
+            let schema = KeySchemaElement::builder().attribute_name(key).key_type(key_type);
+            request = request.attribute_definitions(attribute).key_schema(schema.build().unwrap());
+        }
+        request.billing_mode(BillingMode::PayPerRequest).send().await.unwrap();
+    }
+}
