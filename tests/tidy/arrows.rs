@@ -34,7 +34,7 @@ const SHELL_ONLY: [&str; 9] = [
 ];
 const PURE: [&str; 4] = ["model", "rules", "expression", "partition"];
 
-fn metadata() -> Value {
+pub(crate) fn metadata() -> Value {
     // Only the crates for this machine are on this machine.
     let rustc = Command::new("rustc").arg("-vV").output().expect("rustc runs");
     let version = String::from_utf8_lossy(&rustc.stdout).into_owned();
@@ -50,7 +50,7 @@ fn metadata() -> Value {
 }
 
 /// The packages of the workspace and the names of their direct dependencies, tests excluded.
-fn members(metadata: &Value) -> BTreeMap<String, BTreeSet<String>> {
+pub(crate) fn members(metadata: &Value) -> BTreeMap<String, BTreeSet<String>> {
     let ids: BTreeSet<_> = metadata["workspace_members"]
         .as_array()
         .unwrap()

@@ -11,6 +11,8 @@
 )]
 
 mod arrows;
+mod circles;
+mod imports;
 mod links;
 mod listeners;
 mod names;
