@@ -7,6 +7,7 @@
 mod adoption;
 mod catalogue;
 mod command;
+mod command_encoding;
 #[cfg(test)]
 mod command_tests;
 mod deletion;
@@ -35,7 +36,6 @@ mod reply;
 #[cfg(test)]
 mod ring_tests;
 mod routing;
-mod said;
 mod sequence;
 mod split;
 #[cfg(test)]
