@@ -65,7 +65,7 @@ fn shortest_loop(graph: &Graph, circle: &Circle, start: &Module) -> Vec<Module> 
         let mut longer = Vec::new();
         for way in ways {
             for next in graph[&way[way.len() - 1]].intersection(circle) {
-                let way = [way.as_slice(), &[next.clone()]].concat();
+                let way = [way.as_slice(), std::slice::from_ref(next)].concat();
                 if next == start {
                     return way;
                 }

@@ -41,7 +41,7 @@ pub(crate) fn graph_of(read: &ReadFile<'_>, root: &Path) -> Graph {
             let candidates = child_files(&file, module.is_empty(), child);
             let found = candidates.into_iter().find(|path| read(path).is_some());
             let found = found.unwrap_or_else(|| panic!("{}: no file of {child}", file.display()));
-            open.push(([module.as_slice(), &[child.clone()]].concat(), found));
+            open.push(([module.as_slice(), std::slice::from_ref(child)].concat(), found));
         }
         sources.insert(module, source);
     }
