@@ -16,6 +16,5 @@ pub mod private_files;
 pub mod ring;
 pub mod storage;
 pub mod store;
-pub mod ticks;
 pub mod token_key;
 pub mod traffic;

@@ -23,8 +23,7 @@ use model::json::{self, Json};
 use partition::{ReadError, Table, read_last_sequence};
 
 use super::{partitions, status};
-use crate::store::Store;
-use crate::ticks::Swept;
+use crate::store::{Store, Swept};
 
 /// Where the paths of the admin endpoint begin.
 pub(super) const PREFIX: &str = "/_weir/";
