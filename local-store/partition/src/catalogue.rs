@@ -19,7 +19,8 @@ pub struct Catalogue {
 }
 
 impl Catalogue {
-    /// The table with a name, which stands behind its owner: see [`crate::table::name::TableName::whole`].
+    /// Returns the table with a whole name, its owner's name before its own: see
+    /// [`crate::table::name::TableName::whole`].
     #[must_use]
     pub fn find(&self, whole_name: &str) -> Option<&Arc<Table>> {
         self.names.get(whole_name).and_then(|id| self.tables.get(id))
