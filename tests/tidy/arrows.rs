@@ -32,7 +32,7 @@ const SHELL_ONLY: [&str; 9] = [
     "lambda_runtime",
     "mio",
 ];
-const PURE: [&str; 4] = ["model", "rules", "expression", "partition"];
+pub(crate) const PURE: [&str; 4] = ["model", "rules", "expression", "partition"];
 
 pub(crate) fn metadata() -> Value {
     // Only the crates for this machine are on this machine.

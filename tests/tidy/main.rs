@@ -17,6 +17,7 @@ mod links;
 mod listeners;
 mod names;
 mod sources;
+mod walls;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
