@@ -52,9 +52,12 @@ const SHELL_ONLY: [&str; 9] = [
     "lambda_runtime",
     "mio",
 ];
-const PURE: [&str; 6] = ["model", "rules", "expression", "partition", "mapping", "template"];
+/// Crates without a clock, a disk, a socket, randomness or async, each with a `clippy.toml` that says so.
+pub(crate) const PURE: [&str; 5] = ["model", "rules", "expression", "partition", "mapping"];
+/// The same but for files of packages, which it opens to see how a function is built.
+const ALMOST_PURE: &str = "template";
 
-fn metadata() -> Value {
+pub(crate) fn metadata() -> Value {
     // Only the crates for this machine are on this machine.
     let rustc = Command::new("rustc").arg("-vV").output().expect("rustc runs");
     let version = String::from_utf8_lossy(&rustc.stdout).into_owned();
@@ -70,7 +73,7 @@ fn metadata() -> Value {
 }
 
 /// The packages of the workspace and the names of their direct dependencies, tests excluded.
-fn members(metadata: &Value) -> BTreeMap<String, BTreeSet<String>> {
+pub(crate) fn members(metadata: &Value) -> BTreeMap<String, BTreeSet<String>> {
     let ids: BTreeSet<_> = metadata["workspace_members"]
         .as_array()
         .unwrap()
@@ -137,7 +140,9 @@ fn pure_crates_reach_nothing_of_the_shell() {
         );
     }
     let mut complaints = Vec::new();
-    for (start, name) in names.iter().filter(|(_, name)| PURE.contains(name)) {
+    for (start, name) in
+        names.iter().filter(|(_, name)| PURE.contains(name) || **name == ALMOST_PURE)
+    {
         let (mut seen, mut open) = (BTreeSet::new(), vec![*start]);
         while let Some(id) = open.pop() {
             if seen.insert(id) {

@@ -11,10 +11,13 @@
 )]
 
 mod arrows;
+mod circles;
+mod imports;
 mod links;
 mod listeners;
 mod names;
 mod sources;
+mod walls;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,82 +1,26 @@
-//! Conditions: the tree that a condition or filter expression becomes, and its truth for an item.
+//! Conditions: what a condition or filter expression becomes, and its truth for an item.
 //!
 //! Evaluation is total: an attribute that is missing or has another type makes a comparison
 //! false (`<>` true), never an error. Key attributes in filters are refused by the server.
 
 use std::borrow::Cow;
-use std::cmp::Ordering;
 use std::sync::Arc;
 
 use model::{AttributeValue, Item, Number};
 use serde::{Deserialize, Serialize};
 
 use crate::check::check_condition;
+use crate::comparator::Comparator;
+use crate::condition_tree::{Operand, Test, size_of};
 use crate::error::{ExpressionError, ExpressionKind};
 use crate::parser;
 use crate::path::Path;
 use crate::placeholders::Placeholders;
-use crate::resolve::{Resolver, SharedValue, ValueIndex, shared};
+use crate::resolve::Resolver;
+use crate::value_table::{SharedValue, ValueIndex, shared};
 
 /// Paths that most conditions read, at most: room for them is asked for once.
 const PATHS_EXPECTED: usize = 8;
-
-/// A comparison operator.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Comparator {
-    /// `=`
-    Equal,
-    /// `<>`
-    NotEqual,
-    /// `<`
-    Less,
-    /// `<=`
-    LessOrEqual,
-    /// `>`
-    Greater,
-    /// `>=`
-    GreaterOrEqual,
-}
-
-impl Comparator {
-    pub(crate) fn text(self) -> &'static str {
-        match self {
-            Self::Equal => "=",
-            Self::NotEqual => "<>",
-            Self::Less => "<",
-            Self::LessOrEqual => "<=",
-            Self::Greater => ">",
-            Self::GreaterOrEqual => ">=",
-        }
-    }
-
-    /// Whether it asks for an order, which only strings, numbers and binaries have.
-    pub(crate) fn is_ordering(self) -> bool {
-        !matches!(self, Self::Equal | Self::NotEqual)
-    }
-
-    /// The comparator that says the same with its operands exchanged.
-    pub(crate) fn mirrored(self) -> Self {
-        match self {
-            Self::Equal => Self::Equal,
-            Self::NotEqual => Self::NotEqual,
-            Self::Less => Self::Greater,
-            Self::LessOrEqual => Self::GreaterOrEqual,
-            Self::Greater => Self::Less,
-            Self::GreaterOrEqual => Self::LessOrEqual,
-        }
-    }
-
-    fn holds(self, order: Ordering) -> bool {
-        match self {
-            Self::Equal => order.is_eq(),
-            Self::NotEqual => order.is_ne(),
-            Self::Less => order.is_lt(),
-            Self::LessOrEqual => order.is_le(),
-            Self::Greater => order.is_gt(),
-            Self::GreaterOrEqual => order.is_ge(),
-        }
-    }
-}
 
 /// A condition or filter with its names and values in it, ready to be stored and evaluated.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -89,30 +33,6 @@ pub struct Condition {
 /// Values of a condition, by their places in it: see [`Condition::values_beside`]. The default is none.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct OtherValues(Vec<(ValueIndex, SharedValue)>);
-
-/// A node of a condition. The parser bounds its depth.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) enum Test {
-    And(Vec<Test>),
-    Or(Vec<Test>),
-    Not(Box<Test>),
-    Compare { comparator: Comparator, left: Operand, right: Operand },
-    Between { operand: Operand, lower: Operand, upper: Operand },
-    In { operand: Operand, candidates: Vec<Operand> },
-    AttributeExists(Path),
-    AttributeNotExists(Path),
-    AttributeType { operand: Operand, descriptor: String },
-    BeginsWith { operand: Operand, prefix: Operand },
-    Contains { operand: Operand, part: Operand },
-}
-
-/// Where an operand's value comes from.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) enum Operand {
-    Path(Path),
-    Value(ValueIndex),
-    SizeOf(Path),
-}
 
 /// Reads a condition or filter expression.
 ///
@@ -181,42 +101,6 @@ impl Condition {
     }
 }
 
-impl Test {
-    pub(crate) fn collect_paths<'a>(&'a self, paths: &mut Vec<&'a Path>) {
-        match self {
-            Self::And(members) | Self::Or(members) => {
-                members.iter().for_each(|member| member.collect_paths(paths));
-            }
-            Self::Not(inner) => inner.collect_paths(paths),
-            Self::Compare { left, right, .. } => {
-                paths.extend([left, right].into_iter().filter_map(Operand::path));
-            }
-            Self::Between { operand, lower, upper } => {
-                paths.extend([operand, lower, upper].into_iter().filter_map(Operand::path));
-            }
-            Self::In { operand, candidates } => {
-                paths.extend(operand.path());
-                paths.extend(candidates.iter().filter_map(Operand::path));
-            }
-            Self::AttributeExists(path) | Self::AttributeNotExists(path) => paths.push(path),
-            Self::AttributeType { operand, .. } => paths.extend(operand.path()),
-            Self::BeginsWith { operand, prefix: other }
-            | Self::Contains { operand, part: other } => {
-                paths.extend([operand, other].into_iter().filter_map(Operand::path));
-            }
-        }
-    }
-}
-
-impl Operand {
-    fn path(&self) -> Option<&Path> {
-        match self {
-            Self::Path(path) | Self::SizeOf(path) => Some(path),
-            Self::Value(_) => None,
-        }
-    }
-}
-
 struct Evaluation<'a> {
     values: &'a [SharedValue],
     item: &'a Item,
@@ -279,25 +163,6 @@ impl<'a> Evaluation<'a> {
             }
         }
     }
-}
-
-/// What the `size` function answers; `None` for types without a size.
-///
-/// A string's size is its length in UTF-16 code units: AWS says "the length of the string", and
-/// the service's own implementation is in Java. A binary has bytes; a set, a list and a map have
-/// members.
-pub(crate) fn size_of(value: &AttributeValue) -> Option<u64> {
-    let size = match value {
-        AttributeValue::S(text) => text.encode_utf16().count(),
-        AttributeValue::B(bytes) => bytes.len(),
-        AttributeValue::Ss(members) => members.len(),
-        AttributeValue::Ns(members) => members.len(),
-        AttributeValue::Bs(members) => members.len(),
-        AttributeValue::L(elements) => elements.len(),
-        AttributeValue::M(members) => members.len(),
-        AttributeValue::N(_) | AttributeValue::Bool(_) | AttributeValue::Null => return None,
-    };
-    u64::try_from(size).ok()
 }
 
 fn begins_with(value: &AttributeValue, prefix: &AttributeValue) -> bool {

@@ -9,7 +9,7 @@ use model::{AttributeValue, IndexKeySchema, KeyAttribute, KeySchema, KeyValue};
 use serde::{Deserialize, Serialize};
 
 use crate::check::check_condition;
-use crate::condition::Comparator;
+use crate::comparator::Comparator;
 use crate::error::{ExpressionError, ExpressionKind};
 use crate::parser;
 use crate::placeholders::Placeholders;

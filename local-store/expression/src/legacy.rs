@@ -8,12 +8,14 @@ use std::sync::Arc;
 
 use model::AttributeValue;
 
-use crate::condition::{Comparator, Condition, Operand, Test};
+use crate::comparator::Comparator;
+use crate::condition::Condition;
+use crate::condition_tree::{Operand, Test};
 use crate::key_condition::{Clause, KeyExpression, Range};
 use crate::path::Path;
 use crate::projection::Projection;
-use crate::resolve::{ValueIndex, shared};
 use crate::update::{Action, SetOperand, SetValue, Update};
+use crate::value_table::{ValueIndex, shared};
 
 /// Values that the conditions of one request may have together; a table of them is indexed by 16
 /// bits.

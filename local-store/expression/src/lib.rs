@@ -13,7 +13,9 @@
 //! order of checks follow what the service answers, as public conformance suites recorded it.
 
 mod check;
+mod comparator;
 mod condition;
+mod condition_tree;
 mod error;
 mod key_condition;
 mod legacy;
@@ -30,6 +32,7 @@ mod token;
 mod update;
 mod update_charge;
 mod update_resolve;
+mod value_table;
 
 pub use condition::{Condition, OtherValues, parse_condition};
 pub use error::{ExpressionError, ExpressionKind, UpdateError};

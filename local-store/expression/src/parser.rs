@@ -6,7 +6,7 @@
 use model::limits::{EXPRESSION_BYTES_MAX, EXPRESSION_OPERATORS_MAX};
 
 use crate::check::{is_known_function, too_many_operators, unknown_function};
-use crate::condition::Comparator;
+use crate::comparator::Comparator;
 use crate::error::{ExpressionError, ExpressionKind};
 use crate::syntax::{Action, Call, Node, Section, Step, Steps, UpdateSyntax};
 use crate::token::{Token, TokenKind, tokenize};

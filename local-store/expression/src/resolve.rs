@@ -4,58 +4,25 @@
 //! Values are kept once per expression, however often it names them, so that a short text cannot
 //! grow into a large tree.
 
-use std::borrow::Borrow;
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use model::limits::SUBSTITUTIONS_BYTES_MAX;
 use model::{AttributeType, AttributeValue, Number};
-use serde::{Deserialize, Serialize};
 
 use crate::check::{check_operand_count, list_index};
-use crate::condition::{Comparator, Operand, Test, size_of};
+use crate::comparator::Comparator;
+use crate::condition_tree::{Operand, Test, size_of};
 use crate::error::{ExpressionError, ExpressionKind};
 use crate::path::{Path, PathElement};
 use crate::placeholders::Placeholders;
 use crate::syntax::{Call, Node, Step, Steps};
+use crate::value_table::ValueIndex;
 
 /// Elements of one path with the top-level attribute, inclusive. Source: AWS, "Quotas: item
 /// attributes and expression parameters".
 const PATH_ELEMENTS_MAX: usize = 32;
 /// Candidates of one `IN`, inclusive.
 const IN_CANDIDATES_MAX: usize = model::limits::IN_OPERANDS_MAX;
-
-/// The place of a value in the table of an expression; a text of 4 KB names far fewer than 2^16.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct ValueIndex(u16);
-
-impl ValueIndex {
-    /// The index of the value that stands behind so many others.
-    pub(crate) fn at(position: usize) -> Self {
-        Self(u16::try_from(position).unwrap_or(u16::MAX))
-    }
-
-    /// The value. A table that lacks it can only come from a damaged log entry; reading null
-    /// there keeps evaluation total.
-    pub(crate) fn of<V: Borrow<AttributeValue>>(self, values: &[V]) -> &AttributeValue {
-        values.get(usize::from(self.0)).map_or(&AttributeValue::Null, Borrow::borrow)
-    }
-
-    /// Puts another value in its place.
-    pub(crate) fn set(self, values: &mut [SharedValue], value: SharedValue) {
-        if let Some(place) = values.get_mut(usize::from(self.0)) {
-            *place = value;
-        }
-    }
-}
-
-/// A value that the conditions of one statement which is said of many items have in common.
-pub(crate) type SharedValue = Arc<AttributeValue>;
-
-/// Values to be shared.
-pub(crate) fn shared(values: Vec<AttributeValue>) -> Vec<SharedValue> {
-    values.into_iter().map(Arc::new).collect()
-}
 
 type Resolved<T> = Result<T, ExpressionError>;
 

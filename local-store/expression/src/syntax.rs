@@ -3,7 +3,7 @@
 //!
 //! Its depth is bounded by the parser (`NESTING_MAX`), so it may be walked recursively.
 
-use crate::condition::Comparator;
+use crate::comparator::Comparator;
 
 /// One step of a path; the first one is never an index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::UpdateError;
 use crate::path::{Path, PathElement};
 use crate::projection::Projection;
-use crate::resolve::ValueIndex;
+use crate::value_table::ValueIndex;
 
 /// An update with its names and values in it, ready to be stored and applied. The default is the
 /// update of a request without an update expression: it changes nothing. Copies share it, so many

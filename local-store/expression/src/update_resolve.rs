@@ -9,9 +9,10 @@ use crate::error::{ExpressionError, ExpressionKind};
 use crate::parser;
 use crate::path::{Path, check_distinct};
 use crate::placeholders::Placeholders;
-use crate::resolve::{Resolver, ValueIndex};
+use crate::resolve::Resolver;
 use crate::syntax::{self, Call, Node, Section};
 use crate::update::{Action, SetOperand, SetValue, Update};
+use crate::value_table::ValueIndex;
 
 /// Names the parameter in the error texts.
 const KIND: ExpressionKind = ExpressionKind::Update;

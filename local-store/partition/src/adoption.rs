@@ -7,11 +7,13 @@
 
 use model::EpochMillis;
 
-use crate::index::{IndexStatus, SecondaryIndex};
-use crate::placement::ArcId;
-use crate::stream::{self, Sequence};
-use crate::table::{Table, even_partitions, partitions_in};
-use crate::time_to_live::TimeToLive;
+use crate::sequence::Sequence;
+use crate::stream;
+use crate::table::Table;
+use crate::table::index::{IndexStatus, SecondaryIndex};
+use crate::table::partition::{even_partitions, partitions_in};
+use crate::table::placement::ArcId;
+use crate::table::time_to_live::TimeToLive;
 
 /// A new table as an arc has it: with its own partitions, and nothing in them.
 pub(crate) fn found(definition: &Table, arc: ArcId, sequence: Sequence, now: EpochMillis) -> Table {

@@ -6,9 +6,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::adoption::has_followed;
-use crate::index::{IndexStatus, SecondaryIndex};
-use crate::table::{Table, TableId};
-use crate::time_to_live::TimeToLive;
+use crate::table::Table;
+use crate::table::identifiers::TableId;
+use crate::table::index::{IndexStatus, SecondaryIndex};
+use crate::table::time_to_live::TimeToLive;
 
 /// All tables, by id and by name. A shared copy never changes.
 #[derive(Clone, Debug, Default)]
@@ -18,7 +19,8 @@ pub struct Catalogue {
 }
 
 impl Catalogue {
-    /// The table with a name, which stands behind its owner: see [`crate::TableName::whole`].
+    /// Returns the table with a whole name, its owner's name before its own: see
+    /// [`crate::table::name::TableName::whole`].
     #[must_use]
     pub fn find(&self, whole_name: &str) -> Option<&Arc<Table>> {
         self.names.get(whole_name).and_then(|id| self.tables.get(id))

@@ -8,15 +8,16 @@ use expression::{Condition, Update};
 use model::{EncodedItem, EpochMillis, Item, KeySchema, PrimaryKey, StreamViewType};
 use serde::{Deserialize, Serialize};
 
-use crate::TableId;
-use crate::index::{IndexChange, IndexDefinition};
-use crate::options::OptionChange;
-use crate::outbox::Parcel;
-use crate::placement::{ArcId, Placement};
-use crate::split::SplitPoint;
-use crate::table::{Billing, PartitionNumber, Table};
-use crate::table_name::TableName;
-use crate::two_phase_commit::{Decide, Finish, Prepare, TransactionId};
+use crate::delivery::Parcel;
+use crate::table::Table;
+use crate::table::billing::Billing;
+use crate::table::identifiers::{PartitionNumber, TableId};
+use crate::table::index::{IndexChange, IndexDefinition};
+use crate::table::name::TableName;
+use crate::table::options::OptionChange;
+use crate::table::partition::SplitPoint;
+use crate::table::placement::{ArcId, Placement};
+use crate::transaction_state::TransactionId;
 
 /// One thing to do.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -162,6 +163,51 @@ pub struct Transaction {
     /// The operations; the requester has made sure that no two are on one item. What they return
     /// of items when they succeed is not asked for.
     pub operations: Vec<Write>,
+}
+
+/// The operations of a transaction in one arc.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Prepare {
+    /// Of which transaction.
+    pub id: TransactionId,
+    /// The arc that decides.
+    pub home: ArcId,
+    /// When the transaction began, by its coordinator's clock.
+    pub began: EpochMillis,
+    /// What is to be done in this arc.
+    pub operations: Vec<Write>,
+    /// Whether the reply carries the items as they are.
+    pub return_items: bool,
+}
+
+/// What is to be decided.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Decide {
+    /// About which transaction.
+    pub id: TransactionId,
+    /// When it began.
+    pub began: EpochMillis,
+    /// To make it, or not to.
+    pub commit: bool,
+    /// The client's token and the fingerprint of all operations, if it sent one.
+    pub token: Option<(String, u128)>,
+    /// For each operation of the transaction: bytes of the item before and after.
+    pub sizes: Vec<(usize, usize)>,
+    /// The arcs that have prepared, each with the number of its operations.
+    pub participants: Vec<(ArcId, u32)>,
+}
+
+/// The end of a transaction in one arc.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Finish {
+    /// Of which transaction.
+    pub id: TransactionId,
+    /// When it began.
+    pub began: EpochMillis,
+    /// Whether it is made.
+    pub commit: bool,
+    /// How many operations it has in this arc.
+    pub operations: u32,
 }
 
 /// Make a table.

@@ -1,9 +1,10 @@
 //! Removing what a deleted table leaves behind, a bounded piece at a time.
 
-use crate::TableId;
 use crate::keys::{Family, table};
+use crate::overlay::Overlay;
 use crate::step::{Allowance, remove_under};
-use crate::storage::{Overlay, ReadError, View};
+use crate::storage::{ReadError, View};
+use crate::table::identifiers::TableId;
 
 /// Entries that one command removes at most; large ones are fewer.
 const PURGE_ENTRIES_MAX: usize = 2000;

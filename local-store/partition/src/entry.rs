@@ -7,7 +7,7 @@ use postcard::ser_flavors::Flavor;
 use thiserror::Error;
 
 use crate::command::{Command, Write};
-use crate::said::{Said, commands_of, count_alike};
+use crate::command_encoding::{CommandEncoding, count_delta, decode_commands};
 
 /// One entry of the log: commands that were ready at the same time.
 #[derive(Clone, Debug)]
@@ -59,8 +59,8 @@ pub const ENTRY_HEAD_BYTES_MAX: usize = 1 + 10 + 10 + 10;
 
 /// Builds a payload command by command, so that its size is known while commands are gathered.
 ///
-/// A command that is said by what it has beside another one counts what it would take, were it said as
-/// it is: what an entry's commands take in memory has the bounds that its bytes had then.
+/// A delta counts as many bytes as the whole command would take, so the bound also holds for what the
+/// commands of an entry take in memory.
 #[derive(Debug)]
 pub struct EntryEncoder {
     /// Room for the head, and the commands.
@@ -100,22 +100,22 @@ impl EntryEncoder {
         bytes_max: usize,
     ) -> Result<Option<usize>, EntryError> {
         let (begin, mut counted) = (self.bytes.len(), 0);
-        // The last write that was said as it is, and its size.
+        // The last write that is stored whole, and its size.
         let mut model: Option<(&Write, usize)> = None;
         for command in commands {
             let before = self.bytes.len();
             let end = before.saturating_add(bytes_max - counted);
-            let said = Said::beside(command, model.map(|(write, _)| write));
+            let encoding = CommandEncoding::relative_to(command, model.map(|(write, _)| write));
             let room = Room { bytes: &mut self.bytes, end };
-            let is_said = match postcard::serialize_with_flavor(&said, room) {
+            let fits = match postcard::serialize_with_flavor(&encoding, room) {
                 Ok(()) => true,
                 Err(postcard::Error::SerializeBufferFull) => false,
                 Err(error) => return Err(EntryError::encoding(error)),
             };
             let size = self.bytes.len() - before;
-            counted += match (&said, command, model) {
-                (Said::Alike { values, .. }, _, Some((write, of_model))) => {
-                    count_alike(write, of_model, values, size)
+            counted += match (&encoding, command, model) {
+                (CommandEncoding::Delta { values, .. }, _, Some((write, of_model))) => {
+                    count_delta(write, of_model, values, size)
                 }
                 (_, Command::Write(write), _) => {
                     model = Some((&**write, size));
@@ -123,7 +123,7 @@ impl EntryEncoder {
                 }
                 _ => size,
             };
-            if !is_said || counted > bytes_max {
+            if !fits || counted > bytes_max {
                 self.bytes.truncate(begin);
                 return Ok(None);
             }
@@ -195,10 +195,10 @@ pub fn entry_counts(payload: &[u8]) -> Option<usize> {
 pub fn decode_entry(payload: &[u8]) -> Result<Entry, EntryError> {
     match payload.split_first() {
         Some((&ENTRY_VERSION, rest)) => {
-            let (_, now, said): (usize, _, _) =
+            let (_, now, encodings): (usize, _, _) =
                 postcard::from_bytes(rest).map_err(EntryError::encoding)?;
             let nothing = || EntryError("a command is like a write that is not there".to_owned());
-            Ok(Entry { now, commands: commands_of(said).ok_or_else(nothing)? })
+            Ok(Entry { now, commands: decode_commands(encodings).ok_or_else(nothing)? })
         }
         first => Err(EntryError(format!("unknown version: {:?}", first.map(|(byte, _)| byte)))),
     }

@@ -105,7 +105,7 @@ fn any_command() -> impl Strategy<Value = Command> {
 
 proptest! {
     #[test]
-    fn an_entry_says_what_was_said(
+    fn an_entry_decodes_to_its_commands(
         requests in prop::collection::vec(prop::collection::vec(any_command(), 0..12), 0..6),
     ) {
         let mut encoder = EntryEncoder::with_room(0);
@@ -118,7 +118,7 @@ proptest! {
             if let Some(least) = least {
                 prop_assert_eq!(encoder.push(commands, least), Ok(None));
             }
-            // A number of the length, and how many values are others, are said beside.
+            // The length and the number of differing values are stored as well.
             let whole: usize = commands.iter().map(alone).sum();
             let more = counted - before - whole;
             prop_assert!(more <= 24 * commands.len(), "{more}");
@@ -341,7 +341,7 @@ fn an_update_is_refused_for_the_size_of_local_entries_that_it_does_not_look_at()
     assert_eq!(outcomes, [true, false, true, true, true]);
 }
 
-/// Puts of one request are said as they are, and none of them as another one's.
+/// Puts of one request are stored whole, none of them as a delta.
 #[test]
 fn puts_stay_what_they_are() {
     let commands = vec![put(1, 1, None), put(1, 1, None), put(2, 1, None)];

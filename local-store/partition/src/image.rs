@@ -1,12 +1,14 @@
-//! An item before or after a change: its stored bytes and its size. Its attributes are decoded by whoever
-//! looks at them, and those alone.
+//! Item images, and the change from one to another.
+//!
+//! An image is an item's stored bytes and its size. Its attributes are decoded by the code that reads
+//! them, and only those.
 
 use model::encoding::EncodingError;
-use model::{EncodedItem, Item};
+use model::{EncodedItem, Item, PrimaryKey};
 
 use crate::storage::ReadError;
 
-/// What stands in an item's place, or will.
+/// An item image before or after a change.
 #[derive(Clone, Debug)]
 pub(crate) struct Image {
     encoded: EncodedItem,
@@ -57,6 +59,15 @@ impl Image {
 pub(crate) fn stored_size(bytes: &[u8]) -> Result<u64, ReadError> {
     let size = EncodedItem::from_stored(bytes).size().map_err(damaged)?;
     Ok(u64::try_from(size).unwrap_or(u64::MAX))
+}
+
+/// A change of an item, from which its index entries, its item collection and its stream record
+/// follow.
+pub(crate) struct ItemChange<'a> {
+    pub(crate) key: &'a PrimaryKey,
+    pub(crate) old: Option<&'a Image>,
+    pub(crate) new: Option<&'a Image>,
+    pub(crate) time_to_live: bool,
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "errors are mapped by value")]

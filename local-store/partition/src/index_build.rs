@@ -6,14 +6,16 @@
 
 use model::EncodedItem;
 
-use crate::index::{IndexNumber, IndexStatus, SecondaryIndex};
 use crate::index_upkeep::{IndexEntry, replace_entry};
 use crate::keys::{index_entry, index_statistics, item, removal};
 use crate::outbox;
-use crate::placement::{ArcId, Seat};
+use crate::overlay::Overlay;
 use crate::step::{Allowance, remove_under, visit_items};
-use crate::storage::{Overlay, ReadError, View};
+use crate::storage::{ReadError, View};
 use crate::table::Table;
+use crate::table::identifiers::{IndexNumber, TableId};
+use crate::table::index::{IndexStatus, SecondaryIndex};
+use crate::table::placement::{ArcId, Seat};
 
 /// Items that one step examines at most. Few in tests, so that histories have much between steps.
 const STEP_ITEMS_MAX: usize = if cfg!(test) { 2 } else { 1000 };
@@ -22,7 +24,7 @@ const STEP_ENTRIES_MAX: usize = if cfg!(test) { 2 } else { 2000 };
 
 /// Tables with an index that is being built or removed.
 #[must_use]
-pub fn find_index_work<'a>(tables: impl Iterator<Item = &'a Table>) -> Vec<crate::TableId> {
+pub fn find_index_work<'a>(tables: impl Iterator<Item = &'a Table>) -> Vec<TableId> {
     let working = |table: &&Table| table.indexes.iter().any(|i| i.status != IndexStatus::Active);
     tables.filter(working).map(|table| table.id).collect()
 }

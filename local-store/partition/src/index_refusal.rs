@@ -7,8 +7,8 @@ use model::encoding::EncodingError;
 use model::limits::{ITEM_BYTES_MAX, PARTITION_KEY_BYTES_MAX, SORT_KEY_BYTES_MAX};
 use model::{AttributeValue, EncodedItem, IndexKeySchema, Item, KeyAttribute};
 
-use crate::index::{IndexDefinition, IndexKind, SecondaryIndex};
 use crate::table::Table;
+use crate::table::index::{IndexDefinition, IndexKind, SecondaryIndex};
 
 /// Why an item cannot be written to a table with these indexes.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -9,17 +9,17 @@ use std::borrow::Cow;
 use model::encoded_item::StoredValue;
 use model::{EncodedItem, PrimaryKey};
 
-use crate::image::{Image, damaged};
-use crate::index::{IndexProjection, IndexStatus, IndexWrite, SecondaryIndex};
-use crate::keys::index_entry;
-use crate::keys::index_statistics;
+use crate::delivery::Delivery;
+use crate::image::{Image, ItemChange, damaged};
 use crate::keys::statistics::Statistics;
+use crate::keys::{index_entry, index_statistics};
 use crate::mutation::{self, Mutation};
-use crate::outbox::{self, Delivery};
-use crate::placement::ArcId;
-use crate::storage::{Overlay, ReadError, View};
-use crate::stream::ItemChange;
+use crate::outbox;
+use crate::overlay::Overlay;
+use crate::storage::{ReadError, View};
 use crate::table::Table;
+use crate::table::index::{IndexProjection, IndexStatus, IndexWrite, SecondaryIndex};
+use crate::table::placement::ArcId;
 
 /// An entry: where it is and what it holds, which mostly is what its item does.
 #[derive(Clone, Debug, PartialEq)]

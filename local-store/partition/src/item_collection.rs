@@ -4,13 +4,13 @@
 //! Only such tables have them, in DynamoDB as here: a local index is what ties the items together.
 //! Source: AWS, "Local secondary indexes", item collections and their size limit.
 
-use crate::image::Image;
-use crate::index::IndexKind;
+use crate::image::{Image, ItemChange};
 use crate::index_upkeep::{EntryChange, IndexEntry};
 use crate::keys::item_collection;
-use crate::storage::{Overlay, ReadError};
-use crate::stream::ItemChange;
+use crate::overlay::Overlay;
+use crate::storage::ReadError;
 use crate::table::Table;
+use crate::table::index::IndexKind;
 
 /// What a write made of an item collection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,26 +12,31 @@ use crate::catalogue::Catalogue;
 use crate::command::{Command, CreateTable, TimeToLiveChange, UpdateTable, Write};
 use crate::deletion;
 use crate::entry::Entry;
-use crate::index::{self, IndexNumber, IndexStatus, SecondaryIndex};
 use crate::index_build;
+use crate::index_change;
 use crate::keys::machine_state::{self, MachineState};
-use crate::keys::table as table_key;
-use crate::keys::{item, item_collection};
+use crate::keys::{item, item_collection, table as table_key};
+use crate::locks::Locks;
 use crate::mutation::{self, Mutation};
-use crate::options::TableOptions;
 use crate::outbox;
-use crate::placement::{Placement, Seat};
+use crate::overlay::Overlay;
 use crate::read::read_statistics;
 use crate::reply::Reply;
-use crate::split::{self, SplitPoint};
-use crate::storage::{Batch, Overlay, ReadError, View};
-use crate::stream::{self, Sequence};
-use crate::table::{
-    PartitionNumber, Table, TableId, even_partitions, partition_count, partitions_in,
-};
-use crate::time_to_live::{self, TimeToLive};
+use crate::sequence::Sequence;
+use crate::split;
+use crate::storage::{Batch, ReadError, View};
+use crate::stream;
+use crate::table::Table;
+use crate::table::billing::partition_count;
+use crate::table::identifiers::{IndexNumber, PartitionNumber, TableId};
+use crate::table::index::{IndexStatus, SecondaryIndex};
+use crate::table::options::TableOptions;
+use crate::table::partition::{SplitPoint, even_partitions, partitions_in};
+use crate::table::placement::{Placement, Seat};
+use crate::table::time_to_live::TimeToLive;
+use crate::time_to_live;
 use crate::transaction;
-use crate::two_phase_commit::{self, Locks};
+use crate::two_phase_commit;
 use crate::write;
 
 /// A table that must not be deleted, in DynamoDB's words.
@@ -406,7 +411,7 @@ impl Machine {
                 (Some(None), true) => stream::disable(table, sequence, now),
                 (None, _) => {}
             }
-            index::change_indexes(table, &update.indexes)?;
+            index_change::change_indexes(table, &update.indexes)?;
             let mut options = update.options.iter().cloned();
             options.try_for_each(|change| table.options.apply(change, now))?;
             let billing = update.billing.unwrap_or(table.billing);

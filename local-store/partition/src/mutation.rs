@@ -65,7 +65,7 @@ pub enum Mutation {
     ForgetDecision,
     /// A transaction over several arcs is answered before its decision is durable.
     AnswerBeforeDecision,
-    /// A write that is said by what it has beside another one gets that one's condition whole.
+    /// A write that is stored as a delta to another one gets that one's condition whole.
     ConditionOfModel,
 }
 

@@ -5,55 +5,23 @@
 //! was acknowledged. The receiving machine takes number *n + 1* after *n* and nothing else, so a
 //! delivery that is repeated, late or out of order changes nothing and loses nothing.
 
-use serde::{Deserialize, Serialize};
-
 use crate::catalogue::Catalogue;
+use crate::delivery::{Delivery, Parcel};
 use crate::image::stored_size;
-use crate::index::{IndexKind, IndexNumber, IndexStatus, SecondaryIndex};
 use crate::keys::index_statistics;
 use crate::keys::outbox::{self, Progress};
 use crate::keys::statistics::Statistics;
 use crate::mutation::{self, Mutation};
-use crate::placement::{ARCS_MAX, ArcId};
+use crate::overlay::Overlay;
 use crate::reply::Reply;
-use crate::storage::{Overlay, ReadError, View};
-use crate::table::{Table, TableId};
+use crate::storage::{ReadError, View};
+use crate::table::Table;
+use crate::table::index::{IndexKind, IndexStatus, SecondaryIndex};
+use crate::table::placement::{ARCS_MAX, ArcId};
 
 /// Changes that one delivery has at most, and about how many bytes.
 const DELIVERIES_MAX: usize = 500;
 const DELIVERY_BYTES_MAX: usize = 1024 * 1024;
-
-/// What becomes of one entry of an index.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Delivery {
-    /// Of which table.
-    pub table: TableId,
-    /// Of which index.
-    pub index: IndexNumber,
-    /// Where the entry is: its key in the storage.
-    pub key: Vec<u8>,
-    /// What it holds now; `None` when it is gone.
-    pub entry: Option<Vec<u8>>,
-}
-
-/// Changes from one arc for another.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Parcel {
-    /// Where they come from.
-    pub from: ArcId,
-    /// The number of the first of them; the others follow it without gaps.
-    pub first: u64,
-    /// In their order.
-    pub deliveries: Vec<Delivery>,
-}
-
-impl Parcel {
-    /// The number of the last change in it.
-    #[must_use]
-    pub fn last(&self) -> u64 {
-        self.first.saturating_add(self.deliveries.len() as u64).saturating_sub(1)
-    }
-}
 
 /// Leaves a change for another arc.
 pub(crate) fn push(

@@ -7,48 +7,16 @@ use std::ops::ControlFlow;
 use expression::{IndexCondition, SortCondition};
 use model::{Item, KeyValue, PrimaryKey, Token};
 
-use crate::index::{IndexKey, IndexNumber};
 use crate::keys::statistics::{self, Statistics};
 use crate::keys::{Family, index_entry, index_statistics, item};
 use crate::storage::{ReadError, Value, View, behind, end_of_prefix};
-use crate::table::{PartitionNumber, Table};
+use crate::table::Table;
+use crate::table::identifiers::{IndexNumber, PartitionNumber};
+use crate::table::index::IndexKey;
+use crate::table::token_range::TokenRange;
 
 /// The sort keys that a Query asks for, as a key condition states them.
 pub type SortRange = Option<SortCondition>;
-
-/// Tokens from `first` (inclusive) to `last` (inclusive).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TokenRange {
-    /// Inclusive.
-    pub first: Token,
-    /// Inclusive.
-    pub last: Token,
-}
-
-impl TokenRange {
-    /// The token in the middle, from which on the upper half begins; `None` when there is only one
-    /// token.
-    #[must_use]
-    pub fn middle(self) -> Option<Token> {
-        let below = self.last.0.checked_sub(self.first.0)?.checked_sub(1)? / 2;
-        Some(Token(self.first.0 + below + 1))
-    }
-
-    /// The whole ring.
-    pub const ALL: Self = Self { first: Token(0), last: Token(u64::MAX) };
-
-    /// Segment `segment` of `total` of a parallel scan. The segments of one total cover the ring
-    /// without gaps or overlaps. `segment` is below `total`.
-    #[must_use]
-    pub fn segment(segment: u32, total: u32) -> Self {
-        let bound = |position: u64| (u128::from(position) << 64) / u128::from(total.max(1));
-        let token = |bound: u128| Token(u64::try_from(bound).unwrap_or(u64::MAX));
-        Self {
-            first: token(bound(segment.into())),
-            last: token(bound(u64::from(segment) + 1).saturating_sub(1)),
-        }
-    }
-}
 
 /// Which items to read.
 #[derive(Clone, Debug)]

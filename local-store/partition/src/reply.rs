@@ -3,8 +3,8 @@
 use model::{Item, KeyValue};
 use serde::{Deserialize, Serialize};
 
-use crate::index::IndexWrite;
 use crate::table::Table;
+use crate::table::index::IndexWrite;
 
 /// What became of a command.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

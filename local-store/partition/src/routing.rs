@@ -6,9 +6,10 @@ use crate::catalogue::Catalogue;
 use crate::command::Command;
 use crate::keys::statistics::Statistics;
 use crate::keys::{Family, decode_value, encode_value, take};
-use crate::placement::{ArcId, Placement};
 use crate::storage::{ReadError, Value, end_of_prefix};
-use crate::table::{Table, TableId};
+use crate::table::Table;
+use crate::table::identifiers::TableId;
+use crate::table::placement::{ArcId, Placement};
 use model::{PrimaryKey, Token};
 
 /// Where the value of a key is.
@@ -210,7 +211,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::table::even_partitions;
+    use crate::table::partition::even_partitions;
 
     fn placement() -> Placement {
         let firsts = even_partitions(5).into_iter().map(|partition| partition.first_token);

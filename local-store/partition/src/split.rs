@@ -8,51 +8,24 @@
 use std::ops::ControlFlow;
 
 use model::{EpochMillis, Token};
-use serde::{Deserialize, Serialize};
 
 use crate::image::stored_size;
 use crate::keys::statistics::Statistics;
 use crate::keys::{Family, item, statistics};
-use crate::placement::Seat;
-use crate::read::TokenRange;
+use crate::overlay::Overlay;
+use crate::sequence::Sequence;
 use crate::step::STEP_BYTES_MAX;
-use crate::storage::{Overlay, ReadError, View, behind, end_of_prefix};
-use crate::stream::{self, Sequence};
-use crate::table::{Partition, PartitionNumber, Table, TableId, partition_count};
+use crate::storage::{ReadError, View, behind, end_of_prefix};
+use crate::stream;
+use crate::table::Table;
+use crate::table::billing::partition_count;
+use crate::table::identifiers::{PartitionNumber, TableId};
+use crate::table::partition::{PARTITIONS_MAX, Partition, Split, SplitPoint};
+use crate::table::placement::Seat;
+use crate::table::token_range::TokenRange;
 
 /// Items that one step counts at most, so that no entry takes long to apply.
 const STEP_ITEMS_MAX: u64 = 2000;
-/// Partitions of one table in one arc at most: each is a part of the table's description, which is written
-/// whole whenever the table changes, and each is an open shard of its stream.
-pub const PARTITIONS_MAX: usize = 1024;
-
-/// Where a partition is to be split.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum SplitPoint {
-    /// Where about half of its bytes are on either side; in the middle when it is empty.
-    Half,
-    /// The upper part begins at this token.
-    Token(Token),
-}
-
-/// A split under way.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Split {
-    /// Where the upper part begins, when that is known.
-    pub at: Option<Token>,
-    /// The number of the partition that the lower part becomes; what was counted so far stands
-    /// under it.
-    pub lower: PartitionNumber,
-    /// The key of the last item that was counted; `None` before the first one.
-    cursor: Option<Vec<u8>>,
-}
-
-impl Split {
-    /// Whether an item with this key, if it is there, is among those that were counted.
-    pub(crate) fn has_counted(&self, stored: &[u8]) -> bool {
-        self.cursor.as_deref().is_some_and(|cursor| stored <= cursor)
-    }
-}
 
 /// What a step of counting has found.
 enum Counted {

@@ -3,9 +3,10 @@
 
 use std::ops::ControlFlow;
 
-use crate::TableId;
 use crate::keys::{Family, removal};
-use crate::storage::{Overlay, ReadError, View, behind, end_of_prefix};
+use crate::overlay::Overlay;
+use crate::storage::{ReadError, View, behind, end_of_prefix};
+use crate::table::identifiers::TableId;
 
 /// Bytes that a step reads at most, and some more for the last thing that it reads: about ten items of
 /// the largest size.

@@ -4,68 +4,25 @@
 //! command in the log. Iterators and their life time are the server's.
 //! Source: AWS, "Change data capture for DynamoDB Streams"; research on shard ids and lineage.
 
-use std::fmt;
 use std::ops::ControlFlow;
-use std::str::FromStr;
 
 use model::limits::{SHARD_ROTATION_MS, STREAM_RETENTION_MS};
 use model::{
-    EncodedItem, EpochMillis, EventName, PrimaryKey, SequenceNumber, StreamRecord, StreamViewType,
-    UserIdentity,
+    EncodedItem, EpochMillis, EventName, SequenceNumber, StreamRecord, StreamViewType, UserIdentity,
 };
 use serde::{Deserialize, Serialize};
 
-use crate::image::{Image, damaged};
+use crate::image::{Image, ItemChange, damaged};
 use crate::keys::stream_record::{self, NewRecord, StoredRecord};
+use crate::keys::stream_row;
 use crate::mutation::{self, Mutation};
+use crate::overlay::Overlay;
+use crate::sequence::Sequence;
 use crate::step::Allowance;
-use crate::storage::{Overlay, ReadError, View, behind, end_of_prefix};
-use crate::table::{Table, TableId};
-
-/// A shard's number among all shards that its table ever had.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct ShardNumber(pub u32);
-
-/// The place of a command in the log: the index of its entry and its position within the entry.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
-)]
-pub struct Sequence {
-    /// Log index.
-    pub index: u64,
-    /// Position in the entry, below 100,000.
-    pub position: u32,
-}
-
-/// Digits of the log index in a sequence number: enough for a million entries a second over three centuries.
-const INDEX_DIGITS: usize = 16;
-/// Digits of the position in a sequence number.
-const POSITION_DIGITS: usize = 5;
-
-impl fmt::Display for Sequence {
-    /// A sequence number as the API shows it: 1, the log index (16 digits), the position (5).
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut digits = [b'1'; 1 + INDEX_DIGITS + POSITION_DIGITS];
-        let (start, position) = digits.split_at_mut(1 + INDEX_DIGITS);
-        let fits = put_digits(start.iter_mut().skip(1), self.index)
-            && put_digits(position.iter_mut(), u64::from(self.position));
-        match std::str::from_utf8(&digits) {
-            Ok(text) if fits => f.write_str(text),
-            // Nobody lives to see such an index, but it would be written out.
-            _ => write!(f, "1{:0INDEX_DIGITS$}{:0POSITION_DIGITS$}", self.index, self.position),
-        }
-    }
-}
-
-/// Writes the last digits of a number, with zeros before them; whether those are all it has. A page of
-/// a thousand records has as many sequence numbers, and what formats takes several times as long.
-fn put_digits<'d>(digits: impl DoubleEndedIterator<Item = &'d mut u8>, mut number: u64) -> bool {
-    for digit in digits.rev() {
-        *digit = u8::try_from(number % 10).map_or(b'0', |rest| b'0' + rest);
-        number /= 10;
-    }
-    number == 0
-}
+use crate::storage::{ReadError, View, behind, end_of_prefix};
+use crate::table::Table;
+use crate::table::identifiers::{ShardNumber, TableId};
+use crate::table::stream::{Shard, Stream};
 
 /// The hexadecimal digits of a number, all 32 of them.
 fn hexadecimal(number: u128) -> String {
@@ -75,58 +32,6 @@ fn hexadecimal(number: u128) -> String {
         text.extend([digit(byte >> 4), digit(byte & 15)]);
     }
     text
-}
-
-impl FromStr for Sequence {
-    type Err = ();
-
-    fn from_str(text: &str) -> Result<Self, ()> {
-        let digits = text.strip_prefix('1').ok_or(())?;
-        let whole = digits.len() == INDEX_DIGITS + POSITION_DIGITS
-            && digits.bytes().all(|b| b.is_ascii_digit());
-        let (index, position) = digits.split_at_checked(INDEX_DIGITS).filter(|_| whole).ok_or(())?;
-        Ok(Self {
-            index: index.parse().map_err(|_| ())?,
-            position: position.parse().map_err(|_| ())?,
-        })
-    }
-}
-
-/// A table's stream: from the moment at which it was enabled to the moment at which it was disabled.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Stream {
-    /// The time of enabling as text; part of the ARN. Grows from stream to stream of one table.
-    pub label: String,
-    /// What the records carry.
-    pub view_type: StreamViewType,
-    /// When it was enabled.
-    pub created_at: EpochMillis,
-    /// When it was disabled.
-    pub disabled_at: Option<EpochMillis>,
-    /// Its shards, parents before children.
-    pub shards: Vec<Shard>,
-}
-
-/// A part of a stream: the records of one partition over some hours.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Shard {
-    /// Its number.
-    pub number: ShardNumber,
-    /// `shardId-<20 digits of milliseconds>-<8 hexadecimal digits>`.
-    pub id: String,
-    /// The shard whose records come before its own.
-    pub parent: Option<String>,
-    /// The place from which it takes records, inclusive.
-    pub first: Sequence,
-    /// The place at which it was closed, inclusive; `None` while it is open.
-    pub last: Option<Sequence>,
-    /// When it was opened.
-    pub opened_at: EpochMillis,
-    /// When it was closed.
-    pub closed_at: Option<EpochMillis>,
-    /// The last record that was removed because of its age; a reader that has not come so far has
-    /// missed something.
-    pub trimmed: Option<Sequence>,
 }
 
 /// Where to begin to read a shard.
@@ -149,14 +54,6 @@ impl Position {
             },
         }
     }
-}
-
-/// One change that a stream has to tell about.
-pub(crate) struct ItemChange<'a> {
-    pub(crate) key: &'a PrimaryKey,
-    pub(crate) old: Option<&'a Image>,
-    pub(crate) new: Option<&'a Image>,
-    pub(crate) time_to_live: bool,
 }
 
 /// Writes the record of a change into the shard of its partition, if the table has a stream.
@@ -364,7 +261,7 @@ pub(crate) fn trim(
     for shard in table.streams.iter_mut().flat_map(|stream| &mut stream.shards) {
         let removed = old_rows(overlay, id, shard, now, &mut left)?;
         if let Some(last) = removed.last() {
-            shard.trimmed = Some(stream_record::decode_sequence(last)?);
+            shard.trimmed = Some(stream_row::decode_sequence(last)?);
         }
         removed.into_iter().for_each(|key| overlay.delete(key));
     }
@@ -396,7 +293,7 @@ fn old_rows(
         return found;
     }
     let from = behind_trimmed(table, shard);
-    let to = end_of_prefix(&stream_record::shard_prefix(table, shard.number));
+    let to = end_of_prefix(&stream_row::shard_prefix(table, shard.number));
     view.scan(&from, &to, false, &mut |key, value| {
         let Ok(keys) = &mut found else { return ControlFlow::Break(()) };
         match stream_record::decode_created_seconds(value) {
@@ -416,8 +313,8 @@ fn old_rows(
 /// marks in the storage, and to pass over all of them again and again takes longer each time.
 pub(crate) fn behind_trimmed(table: TableId, shard: &Shard) -> Vec<u8> {
     match shard.trimmed {
-        Some(trimmed) => behind(stream_record::encode(table, shard.number, trimmed)),
-        None => stream_record::shard_prefix(table, shard.number),
+        Some(trimmed) => behind(stream_row::encode(table, shard.number, trimmed)),
+        None => stream_row::shard_prefix(table, shard.number),
     }
 }
 
@@ -474,9 +371,9 @@ pub fn read_shard_records(
     visit: &mut dyn FnMut(Sequence, StreamRecord<EncodedItem>) -> ControlFlow<()>,
 ) -> Result<(), ReadError> {
     // The row that holds a record has the key of the last one in it.
-    let start = stream_record::encode(table.id, shard.number, from.first());
+    let start = stream_row::encode(table.id, shard.number, from.first());
     let start = start.max(behind_trimmed(table.id, shard));
-    let to = end_of_prefix(&stream_record::shard_prefix(table.id, shard.number));
+    let to = end_of_prefix(&stream_row::shard_prefix(table.id, shard.number));
     let mut result = Ok(());
     view.scan(&start, &to, false, &mut |key, row| {
         let visit = &mut |sequence, stored| {
@@ -501,10 +398,10 @@ pub fn read_last_sequence(
     shard: &Shard,
 ) -> Result<Option<Sequence>, ReadError> {
     let from = behind_trimmed(table.id, shard);
-    let to = end_of_prefix(&stream_record::shard_prefix(table.id, shard.number));
+    let to = end_of_prefix(&stream_row::shard_prefix(table.id, shard.number));
     let mut last = Ok(None);
     view.scan(&from, &to, true, &mut |key, _| {
-        last = stream_record::decode_sequence(key).map(Some);
+        last = stream_row::decode_sequence(key).map(Some);
         ControlFlow::Break(())
     })?;
     Ok(last?.or(shard.trimmed))
@@ -558,23 +455,6 @@ mod tests {
     fn numbers_have_all_their_hexadecimal_digits() {
         for number in [0, 1, 0x0123_4567_89ab_cdef_0fed_cba9_8765_4321, u128::MAX] {
             assert_eq!(hexadecimal(number), format!("{number:032x}"));
-        }
-    }
-
-    #[test]
-    fn sequences_keep_their_order_as_text() {
-        let sequence = |index, position| Sequence { index, position };
-        for s in [sequence(0, 0), sequence(1, 99_999), sequence(9_999_999_999_999_999, 5)] {
-            assert_eq!(s.to_string().parse(), Ok(s));
-            assert_eq!(s.to_string().len(), 22);
-            assert_eq!(s.to_string(), format!("1{:016}{:05}", s.index, s.position));
-        }
-        assert_eq!(sequence(u64::MAX, u32::MAX).to_string(), "1184467440737095516154294967295");
-        assert!(sequence(9, 99_999).to_string() < sequence(10, 0).to_string());
-        for wrong in
-            ["", "1", "200000000000000000000", "1000000000000000000000x", "10000000000000000000000"]
-        {
-            assert_eq!(wrong.parse::<Sequence>(), Err(()), "{wrong}");
         }
     }
 }

@@ -7,10 +7,12 @@ use std::ops::ControlFlow;
 
 use model::EpochMillis;
 
-use crate::keys::stream_record;
+use crate::keys::{stream_record, stream_row};
+use crate::sequence::Sequence;
 use crate::storage::{ReadError, View, end_of_prefix};
-use crate::stream::{Sequence, Shard, behind_trimmed};
+use crate::stream::behind_trimmed;
 use crate::table::Table;
+use crate::table::stream::Shard;
 
 /// Returns the place of the first record of a shard that was made at `time` or later; `None` if there
 /// is none. Records carry their time in whole seconds.
@@ -28,9 +30,9 @@ pub fn find_first_since(
     let rows = Rows {
         view,
         start: behind_trimmed(table.id, shard),
-        end: end_of_prefix(&stream_record::shard_prefix(table.id, shard.number)),
+        end: end_of_prefix(&stream_row::shard_prefix(table.id, shard.number)),
         key_of: &|index| {
-            stream_record::encode(table.id, shard.number, Sequence { index, position: 0 })
+            stream_row::encode(table.id, shard.number, Sequence { index, position: 0 })
         },
     };
     let seconds = time.0.div_ceil(1000);
@@ -72,7 +74,7 @@ impl Rows<'_> {
     fn first_of(&self, from: &[u8], reverse: bool) -> Result<Option<Row>, ReadError> {
         let mut found = Ok(None);
         self.view.scan(from, &self.end, reverse, &mut |key, row| {
-            let sequence = stream_record::decode_sequence(key);
+            let sequence = stream_row::decode_sequence(key);
             let created = stream_record::decode_created_seconds(row);
             found = sequence.and_then(|sequence| Ok(Some((sequence, created?))));
             ControlFlow::Break(())

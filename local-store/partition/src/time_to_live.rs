@@ -10,66 +10,21 @@ use std::ops::ControlFlow;
 use model::encoded_item::{StoredKeyValue, StoredValue};
 use model::limits::TTL_PAST_SECONDS_MAX;
 use model::{EncodedItem, EpochMillis, KeyAttributeType, Number, PrimaryKey};
-use serde::{Deserialize, Serialize};
 
 use crate::command::Command;
 use crate::image::{Image, damaged};
 use crate::keys::{Family, expiry, item, removal};
+use crate::overlay::Overlay;
 use crate::step::{Allowance, remove_under, visit_items};
-use crate::storage::{Overlay, ReadError, View};
+use crate::storage::{ReadError, View};
 use crate::table::Table;
-
-/// A table's TTL setting. Enabling indexes the items that are already there, step by step.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum TimeToLive {
-    /// Nothing expires.
-    #[default]
-    Disabled,
-    /// New writes are indexed; older items up to the cursor are too.
-    Enabling {
-        /// The attribute that holds the time.
-        attribute: String,
-        /// The item key after which indexing goes on; `None` at the start.
-        cursor: Option<Vec<u8>>,
-    },
-    /// Items expire.
-    Enabled {
-        /// The attribute that holds the time.
-        attribute: String,
-    },
-    /// Nothing expires any more, and the index is being removed.
-    Disabling {
-        /// The attribute that held the time.
-        attribute: String,
-    },
-}
+use crate::table::identifiers::TableId;
+use crate::table::time_to_live::TimeToLive;
 
 /// Index entries that one step adds or removes, so that no log entry becomes too large.
 const STEP_ENTRIES_MAX: usize = 1000;
 /// Items examined in one step of indexing; large ones are fewer.
 const STEP_ITEMS_MAX: usize = 4000;
-
-impl TimeToLive {
-    /// The attribute whose value is kept in the expiry index.
-    #[must_use]
-    pub fn indexed_attribute(&self) -> Option<&str> {
-        match self {
-            Self::Enabling { attribute, .. } | Self::Enabled { attribute } => Some(attribute),
-            Self::Disabled | Self::Disabling { .. } => None,
-        }
-    }
-
-    /// `ENABLING`, `ENABLED`, `DISABLING` or `DISABLED`.
-    #[must_use]
-    pub fn status(&self) -> &'static str {
-        match self {
-            Self::Disabled => "DISABLED",
-            Self::Enabling { .. } => "ENABLING",
-            Self::Enabled { .. } => "ENABLED",
-            Self::Disabling { .. } => "DISABLING",
-        }
-    }
-}
 
 /// When an item expires, in seconds; `None` when the attribute is missing, not a number, or negative.
 /// Nothing else of the item is decoded: it may have tens of thousands of values.
@@ -191,7 +146,7 @@ fn expiry_entry(
 
 /// Tables whose TTL setting is still being carried out.
 #[must_use]
-pub fn find_time_to_live_work<'a>(tables: impl Iterator<Item = &'a Table>) -> Vec<crate::TableId> {
+pub fn find_time_to_live_work<'a>(tables: impl Iterator<Item = &'a Table>) -> Vec<TableId> {
     let working = |table: &&Table| {
         matches!(table.time_to_live, TimeToLive::Enabling { .. } | TimeToLive::Disabling { .. })
     };

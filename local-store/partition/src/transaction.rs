@@ -13,11 +13,12 @@ use crate::catalogue::Catalogue;
 use crate::command::{Transaction, Write};
 use crate::keys::item;
 use crate::keys::request_token::{self, Remembered};
+use crate::locks::Locks;
 use crate::mutation::{self, Mutation};
+use crate::overlay::Overlay;
 use crate::reply::{CancellationReason, Reply, Written};
-use crate::storage::{Overlay, ReadError, View};
-use crate::stream::Sequence;
-use crate::two_phase_commit::Locks;
+use crate::sequence::Sequence;
+use crate::storage::{ReadError, View};
 use crate::write;
 
 /// Tokens that one command forgets at most, so that no batch becomes too large.

@@ -12,23 +12,20 @@
 //! what is not over yet, committed only what is young, and what is over is remembered for as long
 //! as a transaction is young. Each arc looks at its own time alone.
 
-use std::collections::BTreeMap;
-
-use model::{EncodedItem, EpochMillis, PrimaryKey};
-use serde::{Deserialize, Serialize};
+use model::{EncodedItem, EpochMillis};
 
 use crate::catalogue::Catalogue;
-use crate::command::{Write, WriteAction};
+use crate::command::{Decide, Finish, Prepare, WriteAction};
 use crate::image::damaged;
-use crate::keys::item;
-use crate::keys::two_phase_commit as keys;
+use crate::keys::{item, two_phase_commit as keys};
+use crate::locks::Locks;
 use crate::mutation::{self, Mutation};
-use crate::placement::ArcId;
-use crate::reply::{CancellationReason, Reply};
-use crate::storage::{Overlay, ReadError, View};
-use crate::stream::Sequence;
-use crate::table::TableId;
+use crate::overlay::Overlay;
+use crate::reply::Reply;
+use crate::sequence::Sequence;
+use crate::storage::{ReadError, View};
 use crate::transaction::{self, TRANSACTION_TOO_LARGE};
+use crate::transaction_state::{Decision, Fate, Locked, Prepared, PreparedHead, TransactionId};
 use crate::write;
 
 /// For how long a transaction may begin steps that change anything, in milliseconds of store time.
@@ -38,181 +35,6 @@ const FORGOTTEN_MAX: usize = 1000;
 /// Bytes that the items of a transaction may become in one arc: what it prepared is one value, and
 /// has to fit into a message between nodes when a snapshot is sent.
 const PREPARED_BYTES_MAX: usize = 32 * 1024 * 1024;
-
-/// Identifies one attempt at a transaction; never used again. Half of it is drawn at random by its
-/// coordinator, the other half follows from the client's token if there is one, so that a lock tells
-/// whether the same request holds it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct TransactionId(pub u128);
-
-impl TransactionId {
-    /// The id of an attempt, from two numbers that were drawn for it.
-    #[must_use]
-    pub fn new(drawn: [u64; 2], token: Option<&str>) -> Self {
-        let [high, low] = drawn;
-        let low = token.map_or(low, |token| xxhash_rust::xxh3::xxh3_64(token.as_bytes()));
-        Self(u128::from(high) << 64 | u128::from(low))
-    }
-
-    /// Whether both are attempts at the request with one token. Two without a token are so with the
-    /// probability of two equal random numbers of 64 bits.
-    fn has_token_of(self, other: Self) -> bool {
-        let low = |id: Self| id.0 & u128::from(u64::MAX);
-        low(self) == low(other)
-    }
-
-    /// Whether it is an attempt at the request with this token. Another one may be taken for it with
-    /// the probability of two equal hashes of 64 bits.
-    #[must_use]
-    pub fn is_attempt_at(self, token: &str) -> bool {
-        self.has_token_of(Self::new([0, 0], Some(token)))
-    }
-}
-
-/// The operations of a transaction in one arc.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Prepare {
-    /// Of which transaction.
-    pub id: TransactionId,
-    /// The arc that decides.
-    pub home: ArcId,
-    /// When the transaction began, by its coordinator's clock.
-    pub began: EpochMillis,
-    /// What is to be done in this arc.
-    pub operations: Vec<Write>,
-    /// Whether the reply carries the items as they are.
-    pub return_items: bool,
-}
-
-/// What is to be decided.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Decide {
-    /// About which transaction.
-    pub id: TransactionId,
-    /// When it began.
-    pub began: EpochMillis,
-    /// To make it, or not to.
-    pub commit: bool,
-    /// The client's token and the fingerprint of all operations, if it sent one.
-    pub token: Option<(String, u128)>,
-    /// For each operation of the transaction: bytes of the item before and after.
-    pub sizes: Vec<(usize, usize)>,
-    /// The arcs that have prepared, each with the number of its operations.
-    pub participants: Vec<(ArcId, u32)>,
-}
-
-/// What was decided.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Decision {
-    /// When the transaction began.
-    pub began: EpochMillis,
-    /// Whether it is made.
-    pub commit: bool,
-    /// The arcs that have to finish it, each with the number of its operations.
-    pub participants: Vec<(ArcId, u32)>,
-}
-
-/// An item that a transaction has locked.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Locked {
-    /// Of which table.
-    pub table: TableId,
-    /// Which.
-    pub key: PrimaryKey,
-    /// What becomes of it.
-    pub fate: Fate,
-}
-
-/// What becomes of a locked item.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub enum Fate {
-    /// Nothing: it was only looked at.
-    Stays,
-    /// It will be this, or not be there.
-    Becomes(Option<EncodedItem>),
-}
-
-/// What a transaction has prepared in an arc. In the storage it begins as [`PreparedHead`] does.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Prepared {
-    /// When it began.
-    pub began: EpochMillis,
-    /// The arc that decides.
-    pub home: ArcId,
-    /// Its items, in the order of its operations.
-    pub items: Vec<Locked>,
-}
-
-/// What has to be known of a transaction to end it, without its items.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PreparedHead {
-    /// When it began.
-    pub began: EpochMillis,
-    /// The arc that decides.
-    pub home: ArcId,
-    /// How many operations it has in this arc.
-    pub operations: u32,
-}
-
-/// The keys of the items, as the storage has them, that transactions have locked in this arc, and by
-/// which.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Locks(BTreeMap<Vec<u8>, TransactionId>);
-
-impl Locks {
-    /// Finds them in the state.
-    pub(crate) fn read(view: &dyn View) -> Result<Self, ReadError> {
-        let mut locks = Self::default();
-        for (id, prepared) in keys::read_all_prepared(view)? {
-            locks.add(id, &prepared);
-        }
-        Ok(locks)
-    }
-
-    fn add(&mut self, id: TransactionId, prepared: &Prepared) {
-        let locked =
-            prepared.items.iter().map(|locked| (item::encode(locked.table, &locked.key), id));
-        self.0.extend(locked);
-    }
-
-    fn remove(&mut self, id: TransactionId, prepared: &Prepared) {
-        for locked in &prepared.items {
-            let stored = item::encode(locked.table, &locked.key);
-            if self.0.get(&stored) == Some(&id) {
-                self.0.remove(&stored);
-            }
-        }
-    }
-
-    /// Whether the item is locked that stands under this key.
-    pub(crate) fn contains(&self, stored: &[u8]) -> bool {
-        self.0.contains_key(stored)
-    }
-
-    fn holder(&self, write: &Write) -> Option<&TransactionId> {
-        self.0.get(&item::encode(write.table, &write.key))
-    }
-
-    /// Whether another attempt at the same request, or this one, has locked one of the items.
-    fn are_of_the_same_request(&self, id: TransactionId, operations: &[Write]) -> bool {
-        let mut holders = operations.iter().filter_map(|write| self.holder(write));
-        holders.any(|holder| holder.has_token_of(id))
-    }
-
-    /// The reasons of operations of which one is on a locked item; `None` if none is.
-    pub(crate) fn conflicts(&self, operations: &[Write]) -> Option<Vec<CancellationReason>> {
-        // Almost always there is none, and then no key has to be made.
-        if self.0.is_empty() {
-            return None;
-        }
-        let reason = |write: &Write| match self.holder(write) {
-            Some(_) => CancellationReason::Conflict,
-            None => CancellationReason::None,
-        };
-        let reasons: Vec<_> = operations.iter().map(reason).collect();
-        reasons.contains(&CancellationReason::Conflict).then_some(reasons)
-    }
-}
 
 /// Whether a transaction that began then is too old for a step that changes anything.
 fn is_old(began: EpochMillis, now: EpochMillis) -> bool {
@@ -336,19 +158,6 @@ pub(crate) fn finish(
     keys::finish(overlay, id, prepared.began);
     keys::count_step(overlay)?;
     Ok(Reply::Transacted { writes, repeated: false })
-}
-
-/// The end of a transaction in one arc.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Finish {
-    /// Of which transaction.
-    pub id: TransactionId,
-    /// When it began.
-    pub began: EpochMillis,
-    /// Whether it is made.
-    pub commit: bool,
-    /// How many operations it has in this arc.
-    pub operations: u32,
 }
 
 /// Notes that every arc has finished a transaction.

@@ -8,19 +8,22 @@ use model::limits::{ITEM_BYTES_MAX, NESTING_LEVELS_MAX};
 use model::{EncodedItem, EpochMillis, Item, PrimaryKey};
 
 use crate::command::{Write, WriteAction};
-use crate::image::{Image, damaged};
-use crate::index::SecondaryIndex;
+use crate::image::{Image, ItemChange, damaged};
 use crate::index_refusal::{self, ItemRefusal};
 use crate::index_upkeep::{self, EntryChange};
 use crate::item_collection::{self, Collection};
 use crate::keys::item;
 use crate::keys::statistics::{self, Statistics};
 use crate::mutation::{self, Mutation};
+use crate::overlay::Overlay;
 use crate::reply::{ItemCollection, Reply, Written};
-use crate::storage::{Overlay, ReadError, View};
-use crate::stream::{self, ItemChange, Sequence};
+use crate::sequence::Sequence;
+use crate::storage::{ReadError, View};
+use crate::stream;
 use crate::table::Table;
-use crate::time_to_live::{self, TimeToLive};
+use crate::table::index::SecondaryIndex;
+use crate::table::time_to_live::TimeToLive;
+use crate::time_to_live;
 
 /// Attributes that most writes look at, at most: room for them is asked for once.
 const NAMES_EXPECTED: usize = 16;

@@ -15,6 +15,5 @@ pub mod peer;
 pub mod ring;
 pub mod storage;
 pub mod store;
-pub mod ticks;
 pub mod token_key;
 pub mod traffic;

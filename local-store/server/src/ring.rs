@@ -6,7 +6,9 @@
 
 pub use partition::ArcId;
 
-use crate::node::NodeId;
+/// A node: its slot in the lowest eight bits, and above them how often the slot was rebuilt. An id
+/// is never used again, so a node that lost its disk cannot vote in the name of the one it was.
+pub type NodeId = u64;
 
 /// Replicas of an arc, if there are as many nodes.
 pub const REPLICAS: usize = 3;

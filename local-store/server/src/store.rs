@@ -24,6 +24,7 @@ mod scrub;
 mod seats;
 #[cfg(test)]
 mod tests;
+pub mod ticks;
 pub(crate) mod transactions;
 
 use std::path::PathBuf;
@@ -44,13 +45,13 @@ pub use self::member::Member;
 use self::member::Membership;
 use self::owner::Owner;
 use self::seats::{Pinned, Seats, seats};
+pub use self::ticks::Swept;
 use crate::clock::Clock;
 use crate::disk::FileDisk;
 use crate::node::status::Status;
 use crate::node::{Node, SubmitError, slot_of};
 use crate::peer::ClockState;
 use crate::ring::ArcId;
-use crate::ticks::{self, Swept};
 use crate::token_key::TokenKey;
 use crate::traffic::Traffic;
 

@@ -4,6 +4,8 @@
 //! (1,000,000 records, 1 lane, batches of 100). It measures reading pages into the mapping, the
 //! filter, batches, the JSON of each event and the checkpoints; no network, disk or process.
 
+#![expect(clippy::disallowed_methods, reason = "a measurement reads the clock and its arguments")]
+
 use std::collections::VecDeque;
 use std::io::Write as _;
 use std::time::Instant;

@@ -38,8 +38,10 @@ mod work;
 #[cfg(test)]
 mod arrival_tests;
 #[cfg(test)]
+#[expect(clippy::disallowed_methods, reason = "the cases are in files")]
 mod cases;
 #[cfg(test)]
+#[expect(clippy::disallowed_methods, reason = "the cases are in files")]
 mod parity;
 #[cfg(test)]
 mod property_tests;

@@ -6,7 +6,7 @@
 //! what AWS answered to LocalStack's recorded tests (an identifier that is not in the batch, and
 //! the empty string as an answer, stand only there).
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use serde_json::Value;
 
@@ -60,7 +60,7 @@ pub(super) fn read_state(payload: &[u8]) -> Option<String> {
 }
 
 fn lowest_failure(failures: &[Value], batch: &[&SequenceNumber]) -> Answer {
-    let places: HashMap<&str, usize> =
+    let places: BTreeMap<&str, usize> =
         batch.iter().enumerate().map(|(place, sequence)| (sequence.as_str(), place)).collect();
     let mut lowest: Option<usize> = None;
     for failure in failures {

@@ -4,6 +4,7 @@
 //! Batches are applied to small tables in memory; how the processor applies them is tested there.
 
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may panic")]
+#![expect(clippy::disallowed_methods, reason = "the environment sets the number of histories")]
 
 mod copies;
 mod expiry;

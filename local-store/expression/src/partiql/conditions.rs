@@ -6,7 +6,8 @@ use super::keywords::type_name;
 use super::parser::{Parsed, Parser, incorrect_operand};
 use super::token::Token;
 use super::{PartiqlError, Where};
-use crate::condition::{Comparator, Operand, Test};
+use crate::comparator::Comparator;
+use crate::condition_tree::{Operand, Test};
 use crate::path::Path;
 
 /// Candidates of `IN`, inclusive.

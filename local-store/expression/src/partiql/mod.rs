@@ -23,12 +23,14 @@ use thiserror::Error;
 
 pub use self::reads::Reads;
 pub use self::statement_text::StatementText;
-use crate::condition::{Comparator, Condition, Operand, Test};
+use crate::comparator::Comparator;
+use crate::condition::Condition;
+use crate::condition_tree::{Operand, Test};
 use crate::key_condition::Range;
 use crate::path::Path;
 use crate::projection::Projection;
-use crate::resolve::{SharedValue, shared};
 use crate::update::Update;
+use crate::value_table::{SharedValue, shared};
 
 /// What is said of every statement that cannot be read.
 const MALFORMED: &str = "Statement wasn't well formed, can't be processed: ";

@@ -12,8 +12,8 @@ use super::literals::LiteralPlace;
 use super::token::{Placed, Token, place};
 use super::{PartiqlError, Returning, Select, Statement, Where};
 use crate::path::{Path, PathElement};
-use crate::resolve::ValueIndex;
 use crate::update::{Action, SetOperand, SetValue, Update};
+use crate::value_table::ValueIndex;
 
 /// Parentheses, literals and functions inside each other, inclusive: more than the 32 levels that a
 /// value can have, and few enough for a small stack.

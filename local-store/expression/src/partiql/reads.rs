@@ -11,7 +11,8 @@ use std::ops::Bound;
 use model::{AttributeValue, Number};
 
 use super::{PartiqlError, Where, is_whole};
-use crate::condition::{Comparator, Operand, Test};
+use crate::comparator::Comparator;
+use crate::condition_tree::{Operand, Test};
 use crate::key_condition::{Clause, KeyExpression, Range};
 use crate::path::Path;
 use crate::set_order::in_set_order;

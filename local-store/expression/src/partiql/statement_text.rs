@@ -10,7 +10,7 @@ use model::AttributeValue;
 use super::parser;
 use super::token::{self, Placed, Token};
 use super::{PartiqlError, Statement, Where};
-use crate::resolve::ValueIndex;
+use crate::value_table::ValueIndex;
 
 /// What statements that write an item under a condition begin with.
 const CONDITIONAL_WRITES: [&str; 3] = ["UPDATE", "DELETE", "FROM"];

@@ -4,8 +4,8 @@
 use model::{KeySchema, PrimaryKey};
 
 use super::{Family, item, take};
-use crate::TableId;
 use crate::storage::ReadError;
+use crate::table::identifiers::TableId;
 
 /// Where the items of a table that expire at or after a second begin.
 pub(crate) fn time_prefix(table: TableId, expires_at: u64) -> Vec<u8> {

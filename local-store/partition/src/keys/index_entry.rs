@@ -15,8 +15,8 @@ use model::encoded_item::StoredKeyValue;
 use model::{KeyAttributeType, KeyValue, PrimaryKey, StoredIndexKey, Token};
 
 use super::{Family, take};
-use crate::TableId;
-use crate::index::{IndexKey, IndexNumber};
+use crate::table::identifiers::{IndexNumber, TableId};
+use crate::table::index::IndexKey;
 
 /// What all entries of an index begin with.
 pub(crate) fn index_prefix(table: TableId, index: IndexNumber) -> Vec<u8> {

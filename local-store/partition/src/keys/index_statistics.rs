@@ -2,9 +2,9 @@
 
 use super::statistics::Statistics;
 use super::{Family, decode_value, encode_value};
-use crate::TableId;
-use crate::index::IndexNumber;
-use crate::storage::{Overlay, ReadError, View};
+use crate::overlay::Overlay;
+use crate::storage::{ReadError, View};
+use crate::table::identifiers::{IndexNumber, TableId};
 
 pub(crate) fn key(table: TableId, index: IndexNumber) -> Vec<u8> {
     let mut key = Family::IndexStatistics.of_table(table);

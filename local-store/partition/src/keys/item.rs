@@ -7,8 +7,8 @@ use model::encoding;
 use model::{Item, KeySchema, KeyValue, PrimaryKey, Token};
 
 use super::{Family, take};
-use crate::TableId;
 use crate::storage::ReadError;
+use crate::table::identifiers::TableId;
 
 /// What all items with one partition key begin with.
 pub(crate) fn prefix(table: TableId, partition: &KeyValue) -> Vec<u8> {

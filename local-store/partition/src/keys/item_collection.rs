@@ -6,8 +6,9 @@ use model::KeyValue;
 use model::limits::ITEM_COLLECTION_BYTES_MAX;
 
 use super::{Family, decode_value, encode_value, item};
-use crate::TableId;
-use crate::storage::{Overlay, ReadError, View};
+use crate::overlay::Overlay;
+use crate::storage::{ReadError, View};
+use crate::table::identifiers::TableId;
 
 fn key(table: TableId, partition: &KeyValue) -> Vec<u8> {
     let mut key = Family::ItemCollection.of_table(table);

@@ -6,7 +6,8 @@ use model::EpochMillis;
 use serde::{Deserialize, Serialize};
 
 use super::{Family, decode_value, encode_value};
-use crate::storage::{Overlay, ReadError, View};
+use crate::overlay::Overlay;
+use crate::storage::{ReadError, View};
 
 /// Where a replica stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

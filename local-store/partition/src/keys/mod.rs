@@ -14,10 +14,12 @@ pub(crate) mod removal;
 pub(crate) mod request_token;
 pub(crate) mod statistics;
 pub(crate) mod stream_record;
+pub(crate) mod stream_row;
 pub(crate) mod table;
 pub(crate) mod two_phase_commit;
 
 use crate::storage::ReadError;
+use crate::table::identifiers::TableId;
 
 /// The first byte of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,7 +31,7 @@ pub(crate) enum Family {
     /// Items by table, token and key. See [`item`].
     Item = 3,
     /// Rows of stream records, by table, shard and the sequence of their last record. See
-    /// [`stream_record`].
+    /// [`stream_row`].
     StreamRecord = 4,
     /// Items that expire, by table and time. See [`expiry`].
     Expiry = 5,
@@ -78,14 +80,14 @@ pub const QUEUE_PREFIX_BYTES: usize = 13;
 
 impl Family {
     /// A key that begins with this family and a table's id.
-    pub(crate) fn of_table(self, table: crate::TableId) -> Vec<u8> {
+    pub(crate) fn of_table(self, table: TableId) -> Vec<u8> {
         let mut key = Vec::with_capacity(64);
         self.append_of_table(&mut key, table);
         key
     }
 
     /// Appends this family and a table's id to an empty key.
-    fn append_of_table(self, key: &mut Vec<u8>, table: crate::TableId) {
+    fn append_of_table(self, key: &mut Vec<u8>, table: TableId) {
         key.push(self as u8);
         key.extend_from_slice(&table.0.to_be_bytes());
     }

@@ -9,9 +9,10 @@ use std::ops::ControlFlow;
 use serde::{Deserialize, Serialize};
 
 use super::{Family, decode_value, encode_value};
-use crate::outbox::Delivery;
-use crate::placement::ArcId;
-use crate::storage::{Overlay, ReadError, View, end_of_prefix};
+use crate::delivery::Delivery;
+use crate::overlay::Overlay;
+use crate::storage::{ReadError, View, end_of_prefix};
+use crate::table::placement::ArcId;
 
 /// How far the changes for one arc have come.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -118,10 +119,9 @@ pub(crate) fn write_received(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::index::IndexNumber;
     use crate::outbox::read_parcel;
     use crate::storage::testing::MapStorage;
-    use crate::table::TableId;
+    use crate::table::identifiers::{IndexNumber, TableId};
 
     #[test]
     fn what_stands_behind_a_gap_is_not_taken_for_what_is_missing() {

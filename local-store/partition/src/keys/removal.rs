@@ -4,10 +4,12 @@
 //! The place of a deleted table, `[7] table-id`, has such a value too: see [`super::table`].
 
 use super::{Family, decode_value, encode_value};
-use crate::storage::{Overlay, ReadError, View};
+use crate::overlay::Overlay;
+use crate::storage::{ReadError, View};
+use crate::table::identifiers::TableId;
 
 /// The place of what is removed of a table under a prefix.
-pub(crate) fn place(table: crate::TableId, prefix: &[u8]) -> Vec<u8> {
+pub(crate) fn place(table: TableId, prefix: &[u8]) -> Vec<u8> {
     let of_table = Family::Removal.of_table(table);
     let (family, behind) = prefix.split_at_checked(1).unwrap_or_default();
     let rest = behind.get(of_table.len().saturating_sub(1)..).unwrap_or_default();

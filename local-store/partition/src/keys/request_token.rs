@@ -9,7 +9,8 @@ use model::EpochMillis;
 use serde::{Deserialize, Serialize};
 
 use super::{Family, decode_value, encode_value, take};
-use crate::storage::{Overlay, ReadError, View};
+use crate::overlay::Overlay;
+use crate::storage::{ReadError, View};
 
 /// A transaction that was carried out.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -3,9 +3,9 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Family, decode_value, encode_value};
-use crate::TableId;
-use crate::storage::{Overlay, ReadError, View};
-use crate::table::PartitionNumber;
+use crate::overlay::Overlay;
+use crate::storage::{ReadError, View};
+use crate::table::identifiers::{PartitionNumber, TableId};
 
 /// What a partition holds. Exact, unlike the service's, which is some hours old.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

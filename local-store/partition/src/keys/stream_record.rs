@@ -1,31 +1,21 @@
-//! Key: `[4] table-id:u64 shard:u32 log-index:u64 position:u32` of the last record. Value: a row, the
-//! records that an entry of the log has in a shard, or some of them, one behind the other.
+//! A record within a row of records of a stream: what is stored of a change, how it is written and
+//! read back.
 //!
-//! The sequence number of a record is its place in the log, so the order in the stream is the
-//! order in which the changes were committed. An entry may have thousands of records, which come
-//! together, are read together and go together: so they cost the engine what a few rows do.
+//! The key of a row, and rows that still take records, are in [`stream_row`](super::stream_row).
 
-use std::collections::BTreeMap;
-use std::mem;
 use std::ops::ControlFlow;
 
 use model::encoded_item::Difference;
 use model::{EncodedItem, EventName, Item, KeySchema};
 use serde::{Deserialize, Serialize};
 
-use super::{Family, QUEUE_PREFIX_BYTES, take};
-use crate::TableId;
+use super::stream_row::{ROW_VERSION, decode_sequence};
+use super::take;
 use crate::image::damaged;
-use crate::storage::{Overlay, ReadError};
-use crate::stream::{Sequence, ShardNumber};
-
-/// The version byte of rows of records.
-const ROW_VERSION: u8 = 3;
-
-/// A row takes no further records when it has so many bytes: who reads one record has to read its row,
-/// and a trim removes whole rows. What an entry of the log does depends on it, so it is what it is for
-/// ever.
-const ROW_BYTES_MAX: usize = 16 * 1024;
+use crate::overlay::Overlay;
+use crate::sequence::Sequence;
+use crate::storage::ReadError;
+use crate::table::identifiers::{ShardNumber, TableId};
 
 /// What stands in front of each record: its position in the entry and its length.
 const RECORD_HEAD_BYTES: usize = 4 + 4;
@@ -70,89 +60,6 @@ enum Content<'a> {
     Both(EncodedItem, #[serde(borrow)] Difference<'a>),
 }
 
-/// What the keys of a shard's rows begin with.
-pub(crate) fn shard_prefix(table: TableId, shard: ShardNumber) -> Vec<u8> {
-    let mut key = Family::StreamRecord.of_table(table);
-    key.extend_from_slice(&shard.0.to_be_bytes());
-    key
-}
-
-/// The table whose stream a key has records of; `None` if it has other things.
-#[must_use]
-pub fn table_of_record(key: &[u8]) -> Option<TableId> {
-    let (family, rest) = key.split_first()?;
-    let (table, _) = take::<8>(rest)?;
-    (*family == Family::StreamRecord as u8).then(|| TableId(u64::from_be_bytes(table)))
-}
-
-/// The key of the row whose last record has this place. No row whose key is before it has a record of
-/// this place or of a later one.
-pub(crate) fn encode(table: TableId, shard: ShardNumber, sequence: Sequence) -> Vec<u8> {
-    let mut key = shard_prefix(table, shard);
-    key.extend_from_slice(&sequence.index.to_be_bytes());
-    key.extend_from_slice(&sequence.position.to_be_bytes());
-    key
-}
-
-/// The place of the last record of the row with a key.
-pub(crate) fn decode_sequence(key: &[u8]) -> Result<Sequence, ReadError> {
-    let suffix = key.get(QUEUE_PREFIX_BYTES..).unwrap_or(&[]);
-    let parts = take::<8>(suffix).and_then(|(index, rest)| Some((index, take::<4>(rest)?.0)));
-    let (index, position) =
-        parts.ok_or_else(|| ReadError(format!("damaged stream record key: {key:02x?}")))?;
-    Ok(Sequence { index: u64::from_be_bytes(index), position: u32::from_be_bytes(position) })
-}
-
-/// A row that still takes records.
-struct OpenRow {
-    last: Sequence,
-    bytes: Vec<u8>,
-}
-
-impl OpenRow {
-    /// All records of an entry were made at one time.
-    fn new(created_seconds: u64) -> Self {
-        let mut bytes = vec![ROW_VERSION];
-        bytes.extend_from_slice(&created_seconds.to_be_bytes());
-        Self { last: Sequence::default(), bytes }
-    }
-
-    fn push(&mut self, sequence: Sequence, record: &TerseRecord<'_>) -> Result<(), ReadError> {
-        debug_assert!(self.last < sequence, "who reads finds a row by its last record");
-        self.last = sequence;
-        self.bytes.extend_from_slice(&sequence.position.to_be_bytes());
-        let head_end = self.bytes.len() + 4;
-        self.bytes.extend_from_slice(&[0; 4]);
-        self.bytes = postcard::to_extend(record, mem::take(&mut self.bytes)).map_err(unwritable)?;
-        let length = u32::try_from(self.bytes.len() - head_end).map_err(unwritable)?;
-        let room = self.bytes.get_mut(head_end - 4..head_end);
-        room.ok_or_else(|| unwritable("it has no length"))?.copy_from_slice(&length.to_be_bytes());
-        Ok(())
-    }
-}
-
-fn unwritable(error: impl std::fmt::Display) -> ReadError {
-    ReadError(format!("cannot encode a stream record: {error}"))
-}
-
-/// The rows of an entry that still take records. Who scans does not see them: they are closed before
-/// that.
-#[derive(Default)]
-pub(crate) struct OpenRows(BTreeMap<(TableId, ShardNumber), OpenRow>);
-
-impl OpenRows {
-    /// Whether there is none.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// Ends them: keys and values, in the order of the keys.
-    pub(crate) fn close(self) -> impl Iterator<Item = (Vec<u8>, Vec<u8>)> {
-        let key = |((table, shard), row): (_, OpenRow)| (encode(table, shard, row.last), row.bytes);
-        self.0.into_iter().map(key)
-    }
-}
-
 /// Writes a record behind those of its shard; `keys` are asked for when no image tells them.
 pub(crate) fn write(
     overlay: &mut Overlay<'_>,
@@ -172,13 +79,9 @@ pub(crate) fn write(
             }
         },
     };
-    let open = &mut overlay.open_rows().0;
-    let row = open.entry((table, shard)).or_insert_with(|| OpenRow::new(record.created_seconds));
-    row.push(sequence, &terse)?;
-    if row.bytes.len() >= ROW_BYTES_MAX
-        && let Some(row) = open.remove(&(table, shard))
-    {
-        overlay.insert_row(encode(table, shard, row.last), row.bytes);
+    let place = (table, shard, sequence);
+    if let Some((key, row)) = overlay.open_rows().push(place, record.created_seconds, &terse)? {
+        overlay.insert_row(key, row);
     }
     Ok(())
 }
@@ -279,6 +182,8 @@ impl TerseRecord<'_> {
 mod tests {
     use model::{KeyAttribute, KeyAttributeType};
 
+    use super::super::QUEUE_PREFIX_BYTES;
+    use super::super::stream_row::{ROW_BYTES_MAX, encode, shard_prefix};
     use super::*;
     use crate::storage::testing::MapStorage;
 

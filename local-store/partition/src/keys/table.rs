@@ -8,10 +8,11 @@
 use std::ops::ControlFlow;
 
 use super::{Family, PLACED_TABLE_VERSION, decode_value, encode_value, take};
-use crate::TableId;
-use crate::placement::Placement;
-use crate::storage::{Overlay, ReadError, View};
+use crate::overlay::Overlay;
+use crate::storage::{ReadError, View};
 use crate::table::Table;
+use crate::table::identifiers::TableId;
+use crate::table::placement::Placement;
 
 pub(crate) fn write(overlay: &mut Overlay<'_>, table: &Table) -> Result<(), ReadError> {
     let value = if table.placement == Placement::default() {

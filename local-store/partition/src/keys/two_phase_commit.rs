@@ -12,8 +12,9 @@ use model::EpochMillis;
 use serde::de::DeserializeOwned;
 
 use super::{Family, decode_value, encode_value};
-use crate::storage::{Overlay, ReadError, View};
-use crate::two_phase_commit::{Decision, Prepared, PreparedHead, TransactionId};
+use crate::overlay::Overlay;
+use crate::storage::{ReadError, View};
+use crate::transaction_state::{Decision, Prepared, PreparedHead, TransactionId};
 
 fn key(id: TransactionId) -> Vec<u8> {
     [&[Family::Prepared as u8][..], &id.0.to_be_bytes()].concat()

@@ -4,11 +4,10 @@
 //! at before any value, one inside of a value after all of them. Names that expressions substitute
 //! are checked with the placeholders, in the crate `expression`.
 
+use super::words::Checked;
 use model::json::Json;
 use model::limits::ATTRIBUTE_NAME_BYTES_MAX;
 use model::{AttributeValue, Item};
-
-use super::parameters::Checked;
 
 /// Checks the names of an item's attributes.
 pub(crate) fn check_attributes(json: &Json<'_>) -> Checked<()> {

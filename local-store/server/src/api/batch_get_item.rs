@@ -18,9 +18,9 @@ use super::error::ApiError;
 use super::expressions::{self, Substitutions, check_combination, mixed};
 use super::legacy::AttributesToGet;
 use super::metering;
-use super::parameters::{self, Checked, Parameters};
+use super::parameters::{self, Parameters};
 use super::tables;
-use super::words::Words;
+use super::words::{Checked, Words};
 use crate::store::Store;
 
 /// What the service's texts call what is asked of one table.

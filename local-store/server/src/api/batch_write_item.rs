@@ -21,9 +21,10 @@ use super::error::ApiError;
 use super::item_collections;
 use super::item_write::written;
 use super::metering::{self, Admitted};
-use super::parameters::{self, Checked, Parameters};
+use super::parameters::{self, Parameters};
 use super::put_item::{check_indexes, check_size, damaged};
 use super::tables;
+use super::words::Checked;
 use crate::store::Store;
 
 /// What the service's texts call one request of a batch.

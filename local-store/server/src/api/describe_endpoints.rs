@@ -3,10 +3,10 @@
 
 use model::json;
 
-use super::Response;
 use super::answer::{begin_member, number_member, text_member};
 use super::error::ApiError;
 use super::parameters::Parameters;
+use super::response::Response;
 
 /// The target of the operation.
 pub(crate) const TARGET: &str = "DynamoDB_20120810.DescribeEndpoints";

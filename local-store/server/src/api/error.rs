@@ -13,6 +13,7 @@ use super::cancellation::{
     COLLECTION_TOO_LARGE, DUPLICATE_ITEM, Reason, TABLE_NOT_FOUND, reason_code, write_reasons,
 };
 use super::error_type::ErrorType;
+use super::response::Response;
 use crate::store::Unavailable;
 use crate::traffic::{Access, Excess};
 
@@ -361,7 +362,7 @@ impl ApiError {
 
     /// What is sent: status and body.
     #[must_use]
-    pub fn to_response(&self) -> super::Response {
+    pub fn to_response(&self) -> Response {
         let mut body = String::with_capacity(160 + self.message.len());
         body.push_str("{\"__type\":");
         json::write_string(&mut body, self.error_type.name());
@@ -394,7 +395,7 @@ impl ApiError {
         }
         write_reasons(&mut body, &self.reasons);
         body.push('}');
-        super::Response { status: self.error_type.status(), body }
+        Response { status: self.error_type.status(), body }
     }
 }
 

@@ -12,7 +12,8 @@ use super::constraints::{Constraints, RETURN_CONSUMED_CAPACITY};
 use super::error::ApiError;
 use super::index_choice::Source;
 use super::item_write::submit_write;
-use super::page::{PageRequest, answer_statement_page};
+use super::page::answer_statement_page;
+use super::page_request::PageRequest;
 use super::parameters::Parameters;
 use super::shard_iterator::decode_hexadecimal;
 use super::statements::{

@@ -12,8 +12,8 @@ use partition::Table;
 
 use super::error::ApiError;
 use super::index_choice::Source;
-use super::parameters::{Checked, Parameters};
-use super::words::Words;
+use super::parameters::Parameters;
+use super::words::{Checked, Words};
 
 /// `Expected` and what belongs to it.
 pub(crate) const LEGACY_CONDITION: [&str; 2] = ["Expected", "ConditionalOperator"];

@@ -7,7 +7,6 @@ use model::encoding::{self, EncodingError};
 use model::json;
 use partition::{ReadError, read_encoded_item};
 
-use super::Operation;
 use super::answer::{begin_member, item_member};
 use super::capacity::{Capacity, CapacityDetail};
 use super::constraints::{Constraints, RETURN_CONSUMED_CAPACITY};
@@ -15,6 +14,7 @@ use super::error::ApiError;
 use super::expressions::{self, Substitutions, check_combination};
 use super::legacy::AttributesToGet;
 use super::metering;
+use super::operation::Operation;
 use super::parameters::Parameters;
 use super::tables;
 use super::words::Words;

@@ -15,8 +15,8 @@ use model::{AttributeType, AttributeValue};
 use super::attribute_names;
 use super::constraints::{Constraints, unnamed_enum};
 use super::error::ApiError;
-use super::parameters::{self, Checked, Parameters};
-use super::words::Words;
+use super::parameters::{self, Parameters};
+use super::words::{Checked, Words};
 
 /// What the values of `ConditionalOperator` are.
 const CONDITIONAL_OPERATORS: &[&str] = &["OR", "AND"];

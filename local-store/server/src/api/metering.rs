@@ -14,7 +14,7 @@ use super::cancellation::Reason;
 use super::capacity::Capacity;
 use super::error::ApiError;
 use super::index_choice::Source;
-use super::page::PageRequest;
+use super::page_request::PageRequest;
 use super::tables::table_arn;
 use crate::store::Store;
 use crate::traffic::{Access, Demand, Excess, Units};

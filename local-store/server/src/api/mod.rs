@@ -41,13 +41,16 @@ mod legacy;
 mod list_streams;
 mod list_tables;
 mod metering;
+mod operation;
 mod page;
+mod page_request;
 mod parameters;
 mod policy_document;
 mod put_item;
 mod query;
 mod resource_arn;
 mod resource_policies;
+mod response;
 mod scan;
 mod shard_iterator;
 mod statements;
@@ -70,17 +73,10 @@ mod tests;
 use model::json::{self, Json};
 
 use self::error::ApiError;
+use self::operation::Operation;
 use self::parameters::Parameters;
+pub use self::response::Response;
 use crate::store::Store;
-
-/// What a request is answered with.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Response {
-    /// The HTTP status: 200, or what the error's type asks for.
-    pub status: u16,
-    /// JSON.
-    pub body: String,
-}
 
 /// How often a read is tried again on another node because it met a damaged disk: a store has two others.
 const DAMAGE_MET_MAX: usize = 2;
@@ -227,116 +223,5 @@ async fn call(
         Operation::UpdateItem => update_item::update_item(store, parameters).await,
         Operation::UpdateTable => update_table::update_table(store, parameters).await,
         Operation::UpdateTimeToLive => time_to_live::update_time_to_live(store, parameters).await,
-    }
-}
-
-/// Everything that this store does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Operation {
-    BatchGetItem,
-    BatchExecuteStatement,
-    BatchWriteItem,
-    CreateTable,
-    DeleteItem,
-    DeleteResourcePolicy,
-    DeleteTable,
-    DescribeContinuousBackups,
-    DescribeLimits,
-    DescribeStream,
-    DescribeTable,
-    DescribeTimeToLive,
-    ExecuteStatement,
-    ExecuteTransaction,
-    GetItem,
-    GetRecords,
-    GetResourcePolicy,
-    GetShardIterator,
-    ListStreams,
-    ListTables,
-    ListTagsOfResource,
-    PutItem,
-    PutResourcePolicy,
-    Query,
-    Scan,
-    TagResource,
-    TransactGetItems,
-    TransactWriteItems,
-    UntagResource,
-    UpdateContinuousBackups,
-    UpdateItem,
-    UpdateTable,
-    UpdateTimeToLive,
-}
-
-impl Operation {
-    /// Whether it changes nothing, whatever it asks for. Statements can be writes.
-    fn is_read(self) -> bool {
-        matches!(
-            self,
-            Self::BatchGetItem
-                | Self::DescribeStream
-                | Self::DescribeTable
-                | Self::GetItem
-                | Self::GetRecords
-                | Self::GetShardIterator
-                | Self::Query
-                | Self::Scan
-                | Self::TransactGetItems
-        )
-    }
-
-    /// Under which names, one below the other, the items stand that are to be put.
-    fn items_at(self) -> &'static [&'static str] {
-        match self {
-            Self::PutItem => &["Item"],
-            Self::BatchWriteItem => &["RequestItems", json::ANY_NAME, "PutRequest", "Item"],
-            _ => &[],
-        }
-    }
-
-    fn from_target(target: &str) -> Option<Self> {
-        let operation = match target.split_once('.')? {
-            ("DynamoDB_20120810", operation) => match operation {
-                "BatchGetItem" => Self::BatchGetItem,
-                "BatchExecuteStatement" => Self::BatchExecuteStatement,
-                "BatchWriteItem" => Self::BatchWriteItem,
-                "CreateTable" => Self::CreateTable,
-                "DeleteItem" => Self::DeleteItem,
-                "DeleteResourcePolicy" => Self::DeleteResourcePolicy,
-                "DeleteTable" => Self::DeleteTable,
-                "DescribeContinuousBackups" => Self::DescribeContinuousBackups,
-                "DescribeLimits" => Self::DescribeLimits,
-                "DescribeTable" => Self::DescribeTable,
-                "DescribeTimeToLive" => Self::DescribeTimeToLive,
-                "ExecuteStatement" => Self::ExecuteStatement,
-                "ExecuteTransaction" => Self::ExecuteTransaction,
-                "GetItem" => Self::GetItem,
-                "GetResourcePolicy" => Self::GetResourcePolicy,
-                "ListTables" => Self::ListTables,
-                "ListTagsOfResource" => Self::ListTagsOfResource,
-                "PutItem" => Self::PutItem,
-                "PutResourcePolicy" => Self::PutResourcePolicy,
-                "Query" => Self::Query,
-                "Scan" => Self::Scan,
-                "TagResource" => Self::TagResource,
-                "TransactGetItems" => Self::TransactGetItems,
-                "TransactWriteItems" => Self::TransactWriteItems,
-                "UntagResource" => Self::UntagResource,
-                "UpdateContinuousBackups" => Self::UpdateContinuousBackups,
-                "UpdateItem" => Self::UpdateItem,
-                "UpdateTable" => Self::UpdateTable,
-                "UpdateTimeToLive" => Self::UpdateTimeToLive,
-                _ => return None,
-            },
-            ("DynamoDBStreams_20120810", operation) => match operation {
-                "DescribeStream" => Self::DescribeStream,
-                "GetRecords" => Self::GetRecords,
-                "GetShardIterator" => Self::GetShardIterator,
-                "ListStreams" => Self::ListStreams,
-                _ => return None,
-            },
-            _ => return None,
-        };
-        Some(operation)
     }
 }

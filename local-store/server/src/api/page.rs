@@ -4,7 +4,6 @@
 
 use std::ops::ControlFlow;
 
-use expression::{Condition, Projection};
 use model::limits::PAGE_BYTES_MAX;
 use model::{Item, encoding, json};
 use partition::{
@@ -16,11 +15,11 @@ use super::capacity::{Capacity, CapacityDetail, Consumption};
 use super::constraints::{Constraints, RETURN_CONSUMED_CAPACITY, SELECT};
 use super::error::ApiError;
 use super::expressions::Substitutions;
-use super::index_choice::Source;
 use super::legacy::AttributesToGet;
 use super::metering::{self, Admitted};
-use super::parameters::{Checked, Parameters};
-use super::words::Words;
+use super::page_request::PageRequest;
+use super::parameters::Parameters;
+use super::words::{Checked, Words};
 use crate::store::Store;
 
 /// Attributes that are to be chosen, and none that are.
@@ -149,38 +148,6 @@ pub(crate) const STARTING_KEY_INVALID: &str = "The provided starting key is inva
 /// A starting key that is no key of the table, in the service's words.
 pub(crate) fn starting_key_invalid(reason: &str) -> ApiError {
     ApiError::validation(format!("{STARTING_KEY_INVALID}: {reason}"))
-}
-
-/// What to read and what to keep of it.
-pub(crate) struct PageRequest<'r> {
-    pub(crate) source: Source<'r>,
-    /// The table's name, as it was sent.
-    pub(crate) name: &'r str,
-    /// Whether each item is fetched from the table, because the index does not hold all that is to
-    /// be shown of it.
-    pub(crate) is_fetched: bool,
-    pub(crate) range: ItemRange,
-    /// Those that are read behind it, as far as the page goes. For the traffic of partitions they
-    /// count as the first.
-    pub(crate) further: Vec<ItemRange>,
-    pub(crate) start_after: Option<IndexKey>,
-    pub(crate) forward: bool,
-    /// Items to read at most, at least 1.
-    pub(crate) limit: usize,
-    pub(crate) filter: Option<Condition>,
-    pub(crate) projection: Option<Projection>,
-    pub(crate) counts_only: bool,
-    pub(crate) is_consistent: bool,
-    pub(crate) capacity_detail: CapacityDetail,
-}
-
-impl PageRequest<'_> {
-    /// Returns true for a partition key of a table without sort key: one item at most, so there is
-    /// no next page.
-    fn reads_one_item(&self) -> bool {
-        let is_collection = matches!(self.range, ItemRange::Collection { .. });
-        is_collection && self.further.is_empty() && !self.source.can_continue_query()
-    }
 }
 
 /// How far a page has got.

@@ -11,10 +11,7 @@ use model::{AttributeValue, EncodedItem, Item};
 
 use super::attribute_names;
 use super::error::ApiError;
-use super::words::{Words, WrongValue};
-
-/// A value, or what is wrong with it, to be told when its turn has come.
-pub(crate) type Checked<T> = Result<T, WrongValue>;
+use super::words::{Checked, Words};
 
 /// The members of a JSON object. A member that is `null` is not there.
 #[derive(Clone, Copy, Debug)]

@@ -14,9 +14,9 @@ use super::expressions::{LEGACY_CONDITION, check_combination};
 use super::item_write::{
     WriteOperation, WriteParameters, detected, only_condition, submit_write, write_capacity,
 };
-use super::parameters::{Checked, Parameters};
+use super::parameters::Parameters;
 use super::tables;
-use super::words::Words;
+use super::words::{Checked, Words};
 use crate::store::Store;
 
 /// An item that is too large, in the service's words.

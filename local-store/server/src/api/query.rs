@@ -13,7 +13,8 @@ use super::expressions::{
 };
 use super::index_choice::Source;
 use super::legacy::{ConditionsParameters, OperatorWords, check_key_conditions};
-use super::page::{PageOperation, PageParameters, PageRequest, STARTING_KEY_INVALID, answer_page};
+use super::page::{PageOperation, PageParameters, STARTING_KEY_INVALID, answer_page};
+use super::page_request::PageRequest;
 use super::parameters::Parameters;
 use super::tables;
 use super::words::Words;

@@ -12,9 +12,9 @@ use super::expressions::{self, check_combination};
 use super::index_choice::Source;
 use super::legacy::{ConditionsParameters, OperatorWords};
 use super::page::{
-    PageOperation, PageParameters, PageRequest, STARTING_KEY_INVALID, answer_page,
-    starting_key_invalid,
+    PageOperation, PageParameters, STARTING_KEY_INVALID, answer_page, starting_key_invalid,
 };
+use super::page_request::PageRequest;
 use super::parameters::Parameters;
 use super::tables;
 use super::words::Words;

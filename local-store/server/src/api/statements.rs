@@ -15,10 +15,11 @@ use partition::{Table, TableId, Write, WriteAction, Written, check_put};
 
 use super::constraints::{Constraints, is_name};
 use super::error::ApiError;
-use super::parameters::{Checked, Parameters};
+use super::parameters::Parameters;
 use super::put_item::check_size;
 use super::tables;
 use super::update_item::check_leaves_key;
+use super::words::Checked;
 use crate::store::Store;
 
 /// Characters of a statement, inclusive.

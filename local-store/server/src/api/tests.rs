@@ -24,8 +24,8 @@ use serde_json::Value;
 
 use super::describe_endpoints::describe_endpoints;
 use super::{Response, handle};
+use crate::store::ticks;
 use crate::store::{Config, Store};
-use crate::ticks;
 
 fn config(directory: &Path) -> Config {
     Config {

@@ -18,11 +18,12 @@ use super::constraints::{Constraints, RETURN_CONSUMED_CAPACITY};
 use super::error::ApiError;
 use super::expressions::{self, Substitutions};
 use super::metering::{self, Admitted};
-use super::parameters::{Checked, Parameters};
+use super::parameters::Parameters;
 use super::tables;
 use super::transact_write_items::{
     DUPLICATES, KeyProblem, constrain_operations, constrain_table_name,
 };
+use super::words::Checked;
 use crate::store::Store;
 use crate::store::transactions::Wanted;
 

@@ -25,11 +25,11 @@ use super::error::ApiError;
 use super::expressions::Substitutions;
 use super::item_collections;
 use super::metering::{self, Admitted};
-use super::parameters::{Checked, Parameters};
+use super::parameters::Parameters;
 use super::put_item::check_size;
 use super::tables;
 use super::update_item::{check_leaves_key, read_expressions};
-use super::words::Words;
+use super::words::{Checked, Words};
 use crate::store::Store;
 
 /// Two operations on one item, in the service's words.

@@ -13,9 +13,9 @@ use super::error::ApiError;
 use super::expressions::{self, Substitutions, check_combination};
 use super::item_write::{WriteOperation, WriteParameters, detected, submit_write, write_capacity};
 use super::legacy::AttributeUpdates;
-use super::parameters::{Checked, Parameters};
+use super::parameters::Parameters;
 use super::tables;
-use super::words::Words;
+use super::words::{Checked, Words};
 use crate::store::Store;
 
 /// What a request asks for, as far as it can be known without its table.

@@ -26,6 +26,9 @@ impl Words {
     }
 }
 
+/// A value, or what is wrong with it, to be told when its turn has come.
+pub(crate) type Checked<T> = Result<T, WrongValue>;
+
 /// A value that is none, and where it stood if that is told.
 #[derive(Clone, Debug)]
 pub(crate) struct WrongValue {

@@ -12,7 +12,7 @@ mod allowed;
 mod arriving;
 mod bound;
 mod connection;
-mod connections;
+pub(crate) mod connections;
 mod cors;
 mod guard;
 mod listener;

@@ -14,17 +14,15 @@
 //! An error says what is wrong, where, and what to write instead. Pages in a browser are refused,
 //! so that no page can move the clock of a store on the machine that it is shown on.
 
-use std::sync::Arc;
-
 use http::header::ORIGIN;
 use http::request::Parts;
 use http::{Method, StatusCode};
 use model::json::{self, Json};
-use partition::{ReadError, Table, read_last_sequence};
+use partition::{ReadError, read_last_sequence};
 
+use super::admin_answer::{Answer, find_table, refusal, success};
 use super::{partitions, status};
-use crate::store::Store;
-use crate::ticks::Swept;
+use crate::store::{Store, Swept};
 
 /// Where the paths of the admin endpoint begin.
 pub(super) const PREFIX: &str = "/_weir/";
@@ -35,28 +33,6 @@ const PATHS: &str = "GET /_weir/clock, POST /_weir/clock, POST /_weir/ttl/sweep,
     GET /_weir/partitions/<table>, POST /_weir/partitions/<table>/split, \
     or GET /_weir/streams/<table>";
 const CLOCK_CHANGES: &str = "{\"freeze\":true}, {\"advance_ms\":N} or {\"resume\":true}";
-
-/// A status and JSON.
-pub(super) struct Answer {
-    pub(super) status: StatusCode,
-    pub(super) body: String,
-}
-
-pub(super) fn success(body: String) -> Answer {
-    Answer { status: StatusCode::OK, body }
-}
-
-pub(super) fn refusal(status: StatusCode, what: &str, place: &str, instead: &str) -> Answer {
-    let mut body = String::from("{");
-    for (name, text) in [("what", what), ("where", place), ("instead", instead)] {
-        body.push_str(if body.len() > 1 { "," } else { "" });
-        json::write_string(&mut body, name);
-        body.push(':');
-        json::write_string(&mut body, text);
-    }
-    body.push('}');
-    Answer { status, body }
-}
 
 /// A body that could not be read.
 pub(super) fn refuse_body(status: StatusCode) -> Answer {
@@ -172,17 +148,6 @@ async fn sweep(store: &Store) -> Answer {
             "the same again when the store runs",
         ),
     }
-}
-
-/// The table with a name, or an answer that names those that there are.
-pub(super) fn find_table(store: &Store, name: &str, place: &str) -> Result<Arc<Table>, Answer> {
-    let catalogue = store.catalogue();
-    store.find_table(name).ok_or_else(|| {
-        let own = catalogue.by_name().filter(|table| store.owns(table));
-        let names: Vec<&str> = own.map(|table| table.name.as_str()).collect();
-        let instead = format!("the name of a table: {}", names.join(", "));
-        refusal(StatusCode::NOT_FOUND, "there is no such table", place, &instead)
-    })
 }
 
 fn show_stream(store: &Store, name: &str) -> Answer {

@@ -4,6 +4,7 @@
 //! connections and who may send requests at all, in the module `gate`.
 
 mod admin;
+mod admin_answer;
 mod coding;
 mod partitions;
 mod request_id;

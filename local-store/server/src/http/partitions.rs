@@ -19,7 +19,7 @@ use partition::{
     read_partition_statistics,
 };
 
-use super::admin::{Answer, find_table, refusal, success};
+use super::admin_answer::{Answer, find_table, refusal, success};
 use crate::store::{Store, Unavailable};
 use crate::traffic::HotKey;
 

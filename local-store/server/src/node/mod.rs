@@ -17,6 +17,7 @@ mod forward;
 mod handler;
 mod home;
 mod leadership;
+mod log_id;
 mod members;
 mod network;
 mod node_log;

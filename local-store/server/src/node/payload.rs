@@ -14,7 +14,7 @@ use partition::{Batch, Entry, EntryError, Reply, decode_entry, entry_counts};
 use serde::de::{SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::types::LogId;
+use super::log_id::LogId;
 use crate::ring::ArcId;
 
 /// See the module.
@@ -223,7 +223,7 @@ mod tests {
     use partition::{Command, Op, TableId, Write, WriteAction, encode_entry};
 
     use super::*;
-    use crate::node::types::log_id;
+    use crate::node::log_id::log_id;
 
     #[test]
     fn payloads_round_trip() {

@@ -20,9 +20,10 @@ use tokio::sync::{Notify, watch};
 use super::arrivals::Arrivals;
 use super::home::{Begun, StorageHome};
 use super::leadership::Standing;
+use super::log_id::LogId;
 use super::payload::{Outcome, Payload};
 use super::recent::{Before, Recent};
-use super::types::{Entry, LogId, Replies, SnapshotMeta, StoredMembership, TypeConfig};
+use super::types::{Entry, Replies, SnapshotMeta, StoredMembership, TypeConfig};
 use super::worker::{Worker, run_on};
 use super::{Ending, NodeLog, bytes_of};
 use crate::ring::ArcId;
@@ -524,8 +525,8 @@ mod tests {
     use partition::{Command, TableId, Write, WriteAction, encode_entry};
 
     use super::*;
+    use crate::node::log_id::log_id;
     use crate::node::tests::TaskWorker;
-    use crate::node::types::log_id;
     use crate::node::{MemoryHome, OnFatal};
 
     #[tokio::test(start_paused = true)]

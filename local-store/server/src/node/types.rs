@@ -6,16 +6,12 @@ use openraft::RaftTypeConfig;
 use openraft::impls::leader_id_std::LeaderId;
 use openraft::impls::{BoxedErrorSource, EmptyNode, InlineBatch, TokioRuntime};
 use openraft::raft::responder::Responder;
-use openraft::vote::RaftLeaderId;
 use openraft_rt::deterministic_rng::DeterministicRng;
 use partition::Reply;
 use serde::{Deserialize, Serialize};
 
 pub use super::payload::Payload;
-
-/// A node: its slot in the lowest eight bits, and above them how often the slot was rebuilt. An id
-/// is never used again, so a node that lost its disk cannot vote in the name of the one it was.
-pub type NodeId = u64;
+pub use crate::ring::NodeId;
 
 /// The slot of a node: the number that its operator gave it.
 #[must_use]
@@ -72,15 +68,9 @@ impl RaftTypeConfig for TypeConfig {
 }
 
 pub(crate) type Entry = openraft::alias::EntryOf<TypeConfig>;
-pub(crate) type LogId = openraft::alias::LogIdOf<TypeConfig>;
 pub(crate) type Vote = openraft::alias::VoteOf<TypeConfig>;
 pub(crate) type StoredMembership = openraft::alias::StoredMembershipOf<TypeConfig>;
 pub(crate) type SnapshotMeta = openraft::alias::SnapshotMetaOf<TypeConfig>;
-
-/// The place of an entry, from its numbers.
-pub(crate) fn log_id(term: u64, index: u64) -> LogId {
-    openraft::LogId::new(LeaderId::new(term, 0).to_committed(), index)
-}
 
 /// What the commands of an entry are answered with, in their order.
 #[derive(Debug, Default, Serialize, Deserialize)]

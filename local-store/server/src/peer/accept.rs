@@ -16,7 +16,7 @@ use super::frame::{FrameReader, PAYLOAD_BYTES_MAX, Seal};
 use super::handshake::{self, Failure, Opened};
 use super::{Answer, Handler, Local, PeerIdentity, Question};
 use crate::descriptors::Descriptors;
-use crate::gate::Connections;
+use crate::gate::connections::Connections;
 use crate::node::transport::Response;
 use crate::ring::REPLICAS;
 

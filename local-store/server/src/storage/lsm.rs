@@ -20,12 +20,14 @@ mod key;
 mod memtable;
 mod memtables;
 mod queue;
+mod row;
 mod rows;
 mod stored;
 #[cfg(test)]
 mod tests;
 mod upkeep;
 mod verify;
+mod versions;
 mod view;
 
 use std::fmt;

@@ -9,11 +9,10 @@ use std::time::Duration;
 
 use partition::TransactionId;
 
-use super::{Shared, Store, courier, scrub};
+use super::{Shared, Store, courier, scrub, ticks};
 use crate::clock::Clock;
 use crate::disk::SplitMix64;
 use crate::node::{Node, random_seed};
-use crate::ticks;
 use crate::token_key::TokenKey;
 use crate::traffic::Traffic;
 

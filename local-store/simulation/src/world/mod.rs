@@ -3,17 +3,14 @@
 
 pub mod cluster;
 pub mod coverage;
-pub mod damage;
 pub mod endpoint;
 pub mod environment;
 pub mod faults;
 pub mod machinery;
-pub mod membership;
 pub mod network;
 pub mod panics;
 pub mod plan;
 pub mod replica;
-pub mod replicated;
 pub mod single;
 pub mod ticks;
 pub mod translation;

@@ -233,7 +233,7 @@ async fn hot_partitions_are_split_where_their_traffic_halves() {
     assert!(writes.iter().all(|key| key["error_per_second"] == 0.0), "{hot}");
     let tokens: Vec<u64> = writes.iter().map(|key| token(key, "token")).collect();
     for _ in 0..20 {
-        crate::ticks::tick(&server.store).await.unwrap();
+        crate::store::ticks::tick(&server.store).await.unwrap();
     }
     let within = |partition: &Value, of: &[u64]| {
         let range = token(partition, "first_token")..=token(partition, "last_token");
@@ -262,7 +262,7 @@ async fn large_partitions_are_split_by_size() {
         assert_eq!(server.call("PutItem", &body.to_string()).await.status, 200);
     }
     for _ in 0..20 {
-        crate::ticks::tick(&server.store).await.unwrap();
+        crate::store::ticks::tick(&server.store).await.unwrap();
     }
     let partitions = server.partitions().await;
     check_ring(&partitions);

@@ -7,7 +7,8 @@ use std::collections::VecDeque;
 use openraft::EntryPayload;
 
 use super::record::Record;
-use crate::node::types::{Entry, LogId, Payload, Vote, log_id};
+use crate::node::log_id::{LogId, log_id};
+use crate::node::types::{Entry, Payload, Vote};
 
 /// The newest entries, and what they count, whose commands are kept decoded with what came of them, so that
 /// all nodes of a process apply what one of them has worked out. They are a few entries apart, of up

@@ -187,7 +187,7 @@ impl NodeLog {
     /// behind it, if it is of another term. A later leader has replaced them; the state had that on
     /// disk, and the log had not, when the power went: an entry that others have synced is applied
     /// without waiting for the sync here.
-    pub(super) fn cut_replaced(&self, arc: ArcId, applied: super::types::LogId) -> io::Result<()> {
+    pub(super) fn cut_replaced(&self, arc: ArcId, applied: super::log_id::LogId) -> io::Result<()> {
         let there = self.shared.lock().groups.get(&arc).and_then(|g| g.term_of(applied.index));
         match there {
             Some(term) if term != applied.leader_id.term => {
@@ -227,7 +227,7 @@ impl NodeLog {
     }
 
     /// Lets go of a group's entries, and of as much of the files as no group needs.
-    fn purge(&self, arc: ArcId, upto: super::types::LogId) -> io::Result<()> {
+    fn purge(&self, arc: ArcId, upto: super::log_id::LogId) -> io::Result<()> {
         let mut state = self.shared.lock();
         state.check()?;
         state.push(arc, Record::Purged(upto))?;

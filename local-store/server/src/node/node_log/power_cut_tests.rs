@@ -16,8 +16,9 @@ use super::*;
 use crate::disk::{Disk, Fault, SimulatedDisk, SplitMix64};
 use crate::log::Options;
 use crate::node::OnFatal;
+use crate::node::log_id::{LogId, log_id};
 use crate::node::tests::TaskWorker;
-use crate::node::types::{LogId, Payload, Vote, log_id};
+use crate::node::types::{Payload, Vote};
 
 const ARCS: [ArcId; 2] = [ArcId(0), ArcId(7)];
 const SEEDS: u64 = 150;

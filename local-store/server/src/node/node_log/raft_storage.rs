@@ -10,7 +10,8 @@ use partition::mutation::{self, Mutation};
 
 use super::record::Record;
 use super::{Completion, NodeLog, WAITING_BYTES_MAX};
-use crate::node::types::{Entry, LogId, TypeConfig, Vote};
+use crate::node::log_id::LogId;
+use crate::node::types::{Entry, TypeConfig, Vote};
 use crate::ring::ArcId;
 
 /// What replication and applying read at a time: a few entries of the largest common size.

@@ -10,7 +10,8 @@ use openraft::entry::RaftEntry;
 use thiserror::Error;
 
 use crate::log;
-use crate::node::types::{Entry, LogId, Payload, Vote, log_id};
+use crate::node::log_id::{LogId, log_id};
+use crate::node::types::{Entry, Payload, Vote};
 use crate::ring::ArcId;
 
 /// The bytes before a record's body: kind, arc, index.

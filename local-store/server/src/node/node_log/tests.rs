@@ -19,9 +19,10 @@ use crate::disk::{Damage, Disk, SimulatedDisk};
 use crate::log::Options;
 use crate::node::OnFatal;
 use crate::node::home::MemoryHome;
+use crate::node::log_id::{LogId, log_id};
 use crate::node::replica::Replica;
 use crate::node::tests::TaskWorker;
-use crate::node::types::{LogId, Payload, Vote, log_id};
+use crate::node::types::{Payload, Vote};
 
 const ARC: ArcId = ArcId(0);
 

@@ -3,7 +3,7 @@
 //! How rows are found, and in which order they are, is in `rows`.
 
 use super::key::Beginning;
-use super::rows::Row;
+use super::row::Row;
 
 /// Rows of a block: a table in memory grows by one, and what stands in the others stays there.
 pub(super) const ROWS_IN_BLOCK: usize = 256;

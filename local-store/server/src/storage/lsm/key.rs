@@ -5,7 +5,8 @@ use std::sync::LazyLock;
 
 use foldhash::fast::RandomState;
 
-use super::rows::LINE_BYTES;
+/// A line of the processor's memory.
+pub(super) const LINE_BYTES: usize = 64;
 
 /// Bytes of a key that stand in the row itself: most keys have no more.
 const INLINE_BYTES: usize = 64;

@@ -6,7 +6,6 @@
 //! not written to disk at all. It does not decide when a table
 //! is full, and knows no tables but itself; how rows are found is in `rows`.
 
-use std::mem;
 use std::ops::Bound;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -16,108 +15,14 @@ use partition::{Op, Value, Visit};
 
 use super::blocks::Place;
 use super::key::Key;
-use super::rows::{Range, Row, Rows, VALUE_BYTES_TOGETHER};
+use super::row::{ROWS_TOGETHER, Row};
+use super::rows::{Range, Rows, VALUE_BYTES_TOGETHER};
+use super::versions::{Seen, Version, Versions};
 
-/// What another version of a row takes beside its value.
-const VERSION_BYTES: u64 = 48;
-/// Changes that are made while readers wait for them, and rows that are fetched together.
-pub(super) const ROWS_TOGETHER: usize = 32;
 /// Rows and bytes behind which no further rows are copied while a writer waits for them. The first copy
 /// is smaller, as most readers want little.
 const AT_A_TIME: CopySize = CopySize { rows: 128, bytes: 64 * 1024 };
 const FIRST: CopySize = CopySize { rows: 16, bytes: 4 * 1024 };
-
-/// A value, or none for a deletion, and the number of the batch that made it so.
-#[cfg_attr(test, derive(Default))]
-pub(super) struct Version {
-    number: u64,
-    value: Option<Value>,
-}
-
-impl Version {
-    fn bytes(&self) -> u64 {
-        let length = self.value.as_ref().map_or(0, |value| value.len());
-        u64::try_from(length).unwrap_or(u64::MAX)
-    }
-}
-
-/// What is known of a key.
-#[cfg_attr(test, derive(Default))]
-pub(super) struct Versions {
-    newest: Version,
-    /// What views still see, the newest last.
-    older: Box<[Version]>,
-}
-
-impl Versions {
-    fn new(newest: Version) -> Self {
-        Self { newest, older: Box::default() }
-    }
-
-    #[cfg(test)]
-    pub(super) fn of_something() -> Self {
-        Self::new(Version { number: 1, value: Some(Value::default()) })
-    }
-
-    pub(super) fn number(&self) -> u64 {
-        self.newest.number
-    }
-
-    /// Whether the key is not there, for every view.
-    pub(super) fn is_nothing(&self) -> bool {
-        self.newest.value.is_none() && self.older.is_empty()
-    }
-
-    /// The newest value.
-    pub(super) fn value(&self) -> Option<&[u8]> {
-        self.newest.value.as_deref()
-    }
-
-    /// What a view that sees the batches below a number finds.
-    fn version(&self, below: u64) -> Option<&Version> {
-        let mut versions = std::iter::once(&self.newest).chain(self.older.iter().rev());
-        versions.find(|version| version.number < below)
-    }
-
-    /// Puts a version on top, and lets go of those that nobody sees. Gives the bytes that came and
-    /// went.
-    fn change(&mut self, version: Version, seen: &Seen) -> (u64, u64) {
-        let (mut came, mut went) = (version.bytes(), 0);
-        let before = mem::replace(&mut self.newest, version);
-        let is_seen = seen.sees(before.number);
-        if self.older.is_empty() && !is_seen {
-            return (came, before.bytes());
-        }
-        let mut older = mem::take(&mut self.older).into_vec();
-        if is_seen {
-            came += VERSION_BYTES;
-            older.push(before);
-        } else {
-            went += before.bytes();
-        }
-        let bytes = |version: Version| version.bytes() + VERSION_BYTES;
-        let end = older.partition_point(|version| seen.sees(version.number));
-        went += older.drain(end..).map(bytes).sum::<u64>();
-        // The oldest view sees the newest of those below it, and none before that.
-        let below = older.partition_point(|version| version.number < seen.oldest);
-        went += older.drain(..below.saturating_sub(1)).map(bytes).sum::<u64>();
-        self.older = older.into_boxed_slice();
-        (came, went)
-    }
-}
-
-/// The numbers of the oldest and of the newest open view.
-pub(super) struct Seen {
-    pub(super) oldest: u64,
-    pub(super) newest: u64,
-}
-
-impl Seen {
-    /// Whether a view that is open may see what a batch did, if a later one has undone it.
-    fn sees(&self, number: u64) -> bool {
-        number < self.newest
-    }
-}
 
 /// See the module.
 #[derive(Default)]

@@ -14,25 +14,16 @@ use std::ops::Bound;
 use hashbrown::HashTable;
 
 use super::blocks::{Blocks, Place, Standing};
-use super::key::{Beginning, Key};
-use super::memtable::{ROWS_TOGETHER, Versions};
+use super::key::{Beginning, Key, LINE_BYTES};
+use super::row::{ROWS_TOGETHER, Row};
 
 /// What a row takes beside its value and the end of a long key: itself, and its places in the order
 /// and among the hashes, which are full to two thirds.
 pub(super) const ROW_BYTES: u64 = 275;
 
-/// A line of the processor's memory.
-pub(super) const LINE_BYTES: usize = 64;
 /// Bytes of each value that are fetched for who reads all of it; behind them the processor has seen
 /// by itself what comes next.
 pub(super) const VALUE_BYTES_TOGETHER: usize = 512;
-
-/// A key and what is known of it, which stand in two lines of the processor's memory.
-#[repr(align(64))]
-pub(super) struct Row {
-    pub(super) key: Key,
-    pub(super) versions: Versions,
-}
 
 /// Where a row is, by the hash of its key: most that have another key are told by that.
 struct Slot {
@@ -419,6 +410,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::super::blocks::ROWS_IN_BLOCK;
+    use super::super::versions::Versions;
     use super::*;
 
     /// Keys of few letters, many of which begin alike, and some of which are long.

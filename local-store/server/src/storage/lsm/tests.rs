@@ -1,6 +1,7 @@
 //! The tree and its thread, where only the inside shows what is tested.
 
-use super::memtable::{Cursor, Seen};
+use super::memtable::Cursor;
+use super::versions::Seen;
 use super::*;
 
 fn put(key: u64) -> Batch {

@@ -11,11 +11,13 @@ use partition::{QUEUE_KEYS, ReadError, Value, View, Visit};
 
 use super::super::{KEY_BYTES_MAX, OWN_KEYS};
 use super::key::Key;
-use super::memtable::{Cursor, ROWS_TOGETHER, Seen};
+use super::memtable::Cursor;
 use super::memtables::Memtables;
 use super::queue::Queues;
+use super::row::ROWS_TOGETHER;
 use super::stored::Stored;
 use super::upkeep::without_holding_up_tasks;
+use super::versions::Seen;
 use super::{READ, State, is_exhausted};
 use crate::disk::descriptors::Backoff;
 

@@ -10,7 +10,7 @@ use partition::{
 use super::*;
 use crate::api::{self, Response};
 use crate::store::courier;
-use crate::ticks::{self, Swept};
+use crate::store::ticks::{self, Swept};
 
 /// The arc whose entries wait.
 const AHEAD: ArcId = ArcId(1);

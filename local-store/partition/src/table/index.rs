@@ -7,12 +7,8 @@
 use model::{IndexKeySchema, IndexKeyValues, Item, KeyAttribute, KeySchema, PrimaryKey, Token};
 use serde::{Deserialize, Serialize};
 
-use crate::placement::ArcId;
-use crate::table::Table;
-
-/// An index's number among all indexes that its table ever had.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct IndexNumber(pub u32);
+use crate::table::identifiers::IndexNumber;
+use crate::table::placement::ArcId;
 
 /// Whether an index shares the table's partition key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -189,47 +185,4 @@ impl SecondaryIndex {
             IndexStatus::Deleting => "DELETING",
         }
     }
-}
-
-/// Where an item stands on the rings of the table's global indexes that it is in.
-#[must_use]
-pub fn global_index_tokens(table: &Table, item: &Item) -> Vec<(IndexNumber, Token)> {
-    let global = table.indexes_of(IndexKind::Global).filter(|index| index.is_maintained());
-    let token =
-        |index: &SecondaryIndex| Some((index.number, index.definition.key_of(item)?.token()));
-    global.filter_map(token).collect()
-}
-
-/// Makes the changes that an `UpdateTable` asks for, or refuses.
-pub(crate) fn change_indexes(table: &mut Table, changes: &[IndexChange]) -> Result<(), String> {
-    for change in changes {
-        match change {
-            IndexChange::Create(definition) => {
-                if table.index(&definition.name).is_some() {
-                    return Err(format!(
-                        "One or more parameter values were invalid: Duplicate index name: {}",
-                        definition.name
-                    ));
-                }
-                let number = IndexNumber(table.next_index);
-                table.next_index += 1;
-                let status = IndexStatus::Creating { cursor: None };
-                let definition = definition.clone();
-                table.indexes.push(SecondaryIndex { number, definition, status });
-            }
-            IndexChange::Delete(name) => {
-                index_mut(table, name)?.status = IndexStatus::Deleting;
-                table.options.indexes.remove(name);
-            }
-            IndexChange::Throughput(name, units) => {
-                index_mut(table, name)?.definition.throughput = Some(*units);
-            }
-        }
-    }
-    Ok(())
-}
-
-fn index_mut<'t>(table: &'t mut Table, name: &str) -> Result<&'t mut SecondaryIndex, String> {
-    let found = table.indexes.iter_mut().find(|index| index.definition.name == name);
-    found.ok_or_else(|| format!("The table does not have the specified index: {name}"))
 }

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use model::EpochMillis;
 use serde::{Deserialize, Serialize};
 
-use crate::table::Billing;
+use crate::table::billing::Billing;
 
 /// Reads and writes per second that a new on-demand table sustains at once.
 const ON_DEMAND_WARM: Units = Units { read: 12_000, write: 4_000 };

@@ -1,5 +1,9 @@
 //! The nodes of a world: which of them run, and how they die and come back.
 
+pub mod damage;
+pub mod membership;
+pub mod replicated;
+
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -8,14 +12,12 @@ use server::ring::ArcId;
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 
-use super::damage;
+use self::replicated::{Directory, ReplicatedNode};
 use super::environment::Environment;
 use super::machinery::{Machinery, OnFatal};
-use super::membership;
 use super::network::Network;
 use super::plan::Plan;
 use super::replica::Replica;
-use super::replicated::{Directory, ReplicatedNode};
 use super::single::SingleNode;
 use super::ticks;
 

@@ -11,7 +11,7 @@ use std::fmt;
 use model::Token;
 use serde::{Deserialize, Serialize};
 
-use crate::table::TableId;
+use crate::table::identifiers::TableId;
 
 /// Arcs of a ring at most: each costs every node a state of its own, and more than a machine has
 /// cores bring nothing.
@@ -135,7 +135,7 @@ impl Placement {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::table::even_partitions;
+    use crate::table::partition::even_partitions;
 
     fn deal(table: u64, partitions: u32, arcs: u32) -> Placement {
         let firsts = even_partitions(partitions).into_iter().map(|partition| partition.first_token);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use server::ring::ArcId;
 
-use super::cluster::Cluster;
+use super::Cluster;
 
 /// Time between two looks.
 const RETRY: Duration = Duration::from_millis(500);

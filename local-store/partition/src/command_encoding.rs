@@ -1,7 +1,8 @@
-//! How an entry says its commands. A request that writes many items mostly asks the same of each: what
-//! a write has in common with the one before it is said once.
+//! Delta encoding of a log entry's commands.
 //!
-//! What the bytes of all that look like is postcard's, and what commands do is in the machine.
+//! A request that writes many items mostly does the same to each of them. A write that repeats the one
+//! before it for another item is stored as the differences alone. The bytes are postcard's; what
+//! commands do is in the machine.
 
 use std::borrow::Cow;
 
@@ -12,35 +13,35 @@ use serde::{Deserialize, Serialize};
 use crate::command::{Command, Write, WriteAction};
 use crate::mutation::{self, Mutation};
 
-/// A command in an entry.
+/// A command as an entry stores it.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) enum Said<'c> {
-    /// As it is.
+pub(crate) enum CommandEncoding<'c> {
+    /// The command itself.
     Whole(Cow<'c, Command>),
-    /// The last write that was said as it is, but of another item, and with other values in its
-    /// condition.
-    Alike {
-        /// Which item.
+    /// The last write that is stored whole, for another item and with other values in its condition.
+    Delta {
+        /// The key of the item.
         key: Cow<'c, PrimaryKey>,
-        /// The values that are others.
+        /// The values that differ.
         values: OtherValues,
     },
 }
 
-impl<'c> Said<'c> {
-    /// A command, said by what it has beside the last write that was said as it is.
-    pub(crate) fn beside(command: &'c Command, model: Option<&Write>) -> Self {
-        let alike = match (command, model) {
-            (Command::Write(write), Some(model)) => alike(write, model),
+impl<'c> CommandEncoding<'c> {
+    /// Encodes a command as a delta to the last write that is stored whole, or whole if it differs in
+    /// more than a delta can hold.
+    pub(crate) fn relative_to(command: &'c Command, model: Option<&Write>) -> Self {
+        let delta = match (command, model) {
+            (Command::Write(write), Some(model)) => delta(write, model),
             _ => None,
         };
-        alike.unwrap_or(Self::Whole(Cow::Borrowed(command)))
+        delta.unwrap_or(Self::Whole(Cow::Borrowed(command)))
     }
 }
 
-/// A write that does to its item what another one does to another. Items that are put are mostly not
-/// the same.
-fn alike<'c>(write: &'c Write, model: &Write) -> Option<Said<'c>> {
+/// Returns a write as a delta to another one; `None` if it does something else to its item. Items that
+/// are put mostly differ, so puts are never deltas.
+fn delta<'c>(write: &'c Write, model: &Write) -> Option<CommandEncoding<'c>> {
     let is_same_action = match (&write.action, &model.action) {
         (WriteAction::Update(update), WriteAction::Update(other)) => update.is_same(other),
         (WriteAction::Delete, WriteAction::Delete) | (WriteAction::Check, WriteAction::Check) => {
@@ -57,23 +58,23 @@ fn alike<'c>(write: &'c Write, model: &Write) -> Option<Said<'c>> {
         (None, None) => OtherValues::default(),
         _ => return None,
     };
-    Some(Said::Alike { key: Cow::Borrowed(&write.key), values })
+    Some(CommandEncoding::Delta { key: Cow::Borrowed(&write.key), values })
 }
 
-/// The commands that an entry says. `None` if one is to be like a write that is not there.
-pub(crate) fn commands_of(said: Vec<Said<'_>>) -> Option<Vec<Command>> {
-    let mut commands = Vec::with_capacity(said.len());
+/// Decodes the commands of an entry; `None` if a delta has no write before it.
+pub(crate) fn decode_commands(encodings: Vec<CommandEncoding<'_>>) -> Option<Vec<Command>> {
+    let mut commands = Vec::with_capacity(encodings.len());
     let mut model = None;
-    for said in said {
-        let command = match said {
-            Said::Whole(command) => {
+    for encoding in encodings {
+        let command = match encoding {
+            CommandEncoding::Whole(command) => {
                 if matches!(*command, Command::Write(_)) {
                     model = Some(commands.len());
                 }
                 command.into_owned()
             }
-            Said::Alike { key, values } => match commands.get(model?)? {
-                Command::Write(model) => Command::Write(Box::new(like(model, key, values))),
+            CommandEncoding::Delta { key, values } => match commands.get(model?)? {
+                Command::Write(model) => Command::Write(Box::new(apply_delta(model, key, values))),
                 _ => return None,
             },
         };
@@ -82,9 +83,9 @@ pub(crate) fn commands_of(said: Vec<Said<'_>>) -> Option<Vec<Command>> {
     Some(commands)
 }
 
-/// What a command counts that is like a model: as many bytes as it would take, were it said as it is,
-/// about. The model counts `of_model`, and it takes `bytes` as it is said.
-pub(crate) fn count_alike(
+/// Returns about how many bytes a delta would take as a whole command. The write that it refers to
+/// counts `of_model` bytes, and the delta takes `bytes`.
+pub(crate) fn count_delta(
     model: &Write,
     of_model: usize,
     values: &OtherValues,
@@ -96,7 +97,7 @@ pub(crate) fn count_alike(
     of_model.saturating_sub(replaced + key) + bytes
 }
 
-fn like(model: &Write, key: Cow<'_, PrimaryKey>, values: OtherValues) -> Write {
+fn apply_delta(model: &Write, key: Cow<'_, PrimaryKey>, values: OtherValues) -> Write {
     let condition = model.condition.as_ref();
     let is_whole = mutation::is_active(Mutation::ConditionOfModel);
     let values = if is_whole { OtherValues::default() } else { values };

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use server::node::check_spare;
 
-use super::cluster::Cluster;
+use super::Cluster;
 
 /// Time between two looks.
 const LOOK: Duration = Duration::from_millis(200);

@@ -27,12 +27,12 @@ use server::store::{Assembly, Store, Unavailable};
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 
-use super::cluster::Cluster;
-use super::machinery::{Machinery, OnFatal};
-use super::network::Network;
-use super::replica::{Replica, Snapshot};
-use super::translation;
+use super::Cluster;
 use crate::request::{Failure, TABLE};
+use crate::world::machinery::{Machinery, OnFatal};
+use crate::world::network::Network;
+use crate::world::replica::{Replica, Snapshot};
+use crate::world::translation;
 
 /// Entries after which a state is made durable and the log is shortened: few, so that snapshots
 /// are sent and logs are cut in every run.

@@ -1,0 +1,21 @@
+//! The numbers that identify a table and what belongs to it.
+//!
+//! Nothing here gives a number out: the machine does.
+
+use serde::{Deserialize, Serialize};
+
+/// Identifies a table for ever: a table that is deleted and created again has another id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct TableId(pub u64);
+
+/// A partition's number among all partitions that its table ever had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct PartitionNumber(pub u32);
+
+/// A shard's number among all shards that its table ever had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct ShardNumber(pub u32);
+
+/// An index's number among all indexes that its table ever had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct IndexNumber(pub u32);

@@ -1,0 +1,151 @@
+//! A table: its schema, its partitions, its streams. Not its items.
+//!
+//! Types only, at the bottom of the crate: what changes a table, and what it leaves in the storage,
+//! is in the modules beside this one.
+
+pub(crate) mod billing;
+pub(crate) mod identifiers;
+pub(crate) mod index;
+pub(crate) mod name;
+pub(crate) mod options;
+pub(crate) mod partition;
+pub(crate) mod placement;
+pub(crate) mod stream;
+pub(crate) mod time_to_live;
+pub(crate) mod token_range;
+
+use model::{EpochMillis, KeySchema, Token};
+use serde::{Deserialize, Serialize};
+
+use crate::table::billing::Billing;
+use crate::table::identifiers::{PartitionNumber, TableId};
+use crate::table::index::{IndexKind, SecondaryIndex};
+use crate::table::name::TableName;
+use crate::table::options::TableOptions;
+use crate::table::partition::Partition;
+use crate::table::placement::Placement;
+use crate::table::stream::{Shard, Stream};
+use crate::table::time_to_live::TimeToLive;
+use crate::table::token_range::TokenRange;
+
+/// A table.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Table {
+    /// Its id.
+    pub id: TableId,
+    /// Its name.
+    pub name: TableName,
+    /// Its key.
+    pub key_schema: KeySchema,
+    /// Its billing mode.
+    pub billing: Billing,
+    /// When it was created.
+    pub created_at: EpochMillis,
+    /// Whether `DeleteTable` is refused.
+    pub deletion_protection: bool,
+    /// Its partitions, by first token. A table that was read from one arc of several has only those
+    /// that lie there.
+    pub partitions: Vec<Partition>,
+    /// The number that the next partition gets.
+    pub next_partition: u32,
+    /// Its streams, oldest first: at most one is enabled, and it is the last. A disabled stream
+    /// can be read until its records are trimmed.
+    pub streams: Vec<Stream>,
+    /// The number that the next shard gets.
+    pub next_shard: u32,
+    /// Its TTL setting.
+    pub time_to_live: TimeToLive,
+    /// Its secondary indexes, oldest first, also those that are being built or removed.
+    pub indexes: Vec<SecondaryIndex>,
+    /// The number that the next index gets.
+    pub next_index: u32,
+    /// What it is labelled, paid and watched with.
+    pub options: TableOptions,
+    /// Which arc holds which part of it. Stored beside the table, and never sent with it.
+    #[serde(skip)]
+    pub placement: Placement,
+    /// Whether some arc does not know the table as it is yet: it is being created or updated.
+    #[serde(skip)]
+    pub is_behind: bool,
+    /// Whether some arc does not know the table at all yet: it takes no items before every arc does.
+    #[serde(skip)]
+    pub is_partial: bool,
+}
+
+impl Table {
+    /// The index of the partition that a token belongs to.
+    #[must_use]
+    pub fn partition_of(&self, token: Token) -> usize {
+        self.partitions
+            .partition_point(|partition| partition.first_token <= token)
+            .saturating_sub(1)
+    }
+
+    /// The tokens of the partition at an index; `None` behind the last one.
+    #[must_use]
+    pub fn token_range(&self, partition: usize) -> Option<TokenRange> {
+        let first = self.partitions.get(partition)?.first_token;
+        let next = self.partitions.get(partition + 1).map(|next| next.first_token.0);
+        let last = Token(next.map_or(u64::MAX, |next| next.saturating_sub(1)));
+        Some(TokenRange { first, last: last.min(self.placement.end_of(first)) })
+    }
+
+    /// The index of the partition with a number; `None` when it is not there (any more).
+    #[must_use]
+    pub fn find_partition(&self, number: PartitionNumber) -> Option<usize> {
+        self.partitions.iter().position(|partition| partition.number == number)
+    }
+
+    /// The stream that takes records now.
+    #[must_use]
+    pub fn enabled_stream(&self) -> Option<&Stream> {
+        self.streams.last().filter(|stream| stream.disabled_at.is_none())
+    }
+
+    /// The table without what each arc has of its own: its partitions, and the shards of its streams.
+    /// Of those there may be so many that they are too much for one entry of the log.
+    #[must_use]
+    pub fn definition(&self) -> Self {
+        let stream = self.enabled_stream().map(|stream| Stream {
+            label: stream.label.clone(),
+            view_type: stream.view_type,
+            created_at: stream.created_at,
+            disabled_at: None,
+            shards: Vec::new(),
+        });
+        let streams = stream.into_iter().collect();
+        Self { partitions: Vec::new(), streams, ..self.clone() }
+    }
+
+    /// The stream with a label.
+    #[must_use]
+    pub fn stream(&self, label: &str) -> Option<&Stream> {
+        self.streams.iter().find(|stream| stream.label == label)
+    }
+
+    /// The index with a name.
+    #[must_use]
+    pub fn index(&self, name: &str) -> Option<&SecondaryIndex> {
+        self.indexes.iter().find(|index| index.definition.name == name)
+    }
+
+    /// `CREATING`, `UPDATING` or `ACTIVE`.
+    #[must_use]
+    pub fn status_text(&self) -> &'static str {
+        match (self.is_behind, self.is_partial) {
+            (_, true) => "CREATING",
+            (true, false) => "UPDATING",
+            (false, false) => "ACTIVE",
+        }
+    }
+
+    /// Its local or its global indexes.
+    pub fn indexes_of(&self, kind: IndexKind) -> impl Iterator<Item = &SecondaryIndex> {
+        self.indexes.iter().filter(move |index| index.definition.kind == kind)
+    }
+
+    /// Every shard of every stream.
+    pub fn shards(&self) -> impl Iterator<Item = &Shard> {
+        self.streams.iter().flat_map(|stream| &stream.shards)
+    }
+}

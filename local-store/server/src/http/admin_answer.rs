@@ -1,0 +1,44 @@
+//! Answers of the admin endpoint: a status and JSON.
+//!
+//! What is asked and what is answered is in `admin` and `partitions`.
+
+use std::sync::Arc;
+
+use http::StatusCode;
+use model::json;
+use partition::Table;
+
+use crate::store::Store;
+
+/// A status and JSON.
+pub(super) struct Answer {
+    pub(super) status: StatusCode,
+    pub(super) body: String,
+}
+
+pub(super) fn success(body: String) -> Answer {
+    Answer { status: StatusCode::OK, body }
+}
+
+pub(super) fn refusal(status: StatusCode, what: &str, place: &str, instead: &str) -> Answer {
+    let mut body = String::from("{");
+    for (name, text) in [("what", what), ("where", place), ("instead", instead)] {
+        body.push_str(if body.len() > 1 { "," } else { "" });
+        json::write_string(&mut body, name);
+        body.push(':');
+        json::write_string(&mut body, text);
+    }
+    body.push('}');
+    Answer { status, body }
+}
+
+/// The table with a name, or an answer that names those that there are.
+pub(super) fn find_table(store: &Store, name: &str, place: &str) -> Result<Arc<Table>, Answer> {
+    let catalogue = store.catalogue();
+    store.find_table(name).ok_or_else(|| {
+        let own = catalogue.by_name().filter(|table| store.owns(table));
+        let names: Vec<&str> = own.map(|table| table.name.as_str()).collect();
+        let instead = format!("the name of a table: {}", names.join(", "));
+        refusal(StatusCode::NOT_FOUND, "there is no such table", place, &instead)
+    })
+}

@@ -1,0 +1,13 @@
+//! The place of an entry in a log, as the consensus library has it.
+
+use openraft::impls::leader_id_std::LeaderId;
+use openraft::vote::RaftLeaderId;
+
+use crate::ring::NodeId;
+
+pub(crate) type LogId = openraft::LogId<<LeaderId<u64, NodeId> as RaftLeaderId>::Committed>;
+
+/// The place of an entry, from its numbers.
+pub(crate) fn log_id(term: u64, index: u64) -> LogId {
+    openraft::LogId::new(LeaderId::new(term, 0).to_committed(), index)
+}

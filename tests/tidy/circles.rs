@@ -1,0 +1,265 @@
+//! Circles of imports: which files of a crate import each other, directly or through others.
+//!
+//! A circle may consist of a file and its parts: `foo.rs` or `foo/mod.rs`, and files below `foo/`.
+//! Larger circles are recorded in `circles.txt`, and that list may only shrink. The crate's root
+//! counts as a file like any other: what it re-exports is below it, so a module imports an item
+//! from the file that defines it. Reading the files is in `imports`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+
+use crate::imports::{self, Graph, Module};
+use crate::{arrows, assert_none, read};
+
+/// The recorded circles, relative to the root of the repository.
+const RECORD: &str = "tests/tidy/circles.txt";
+
+/// Modules that all import each other, directly or through others.
+type Circle = BTreeSet<Module>;
+
+/// Returns every module that a module imports, directly or through others.
+fn reachable<'g>(graph: &'g Graph, start: &Module) -> BTreeSet<&'g Module> {
+    let (mut seen, mut open) = (BTreeSet::new(), vec![start]);
+    while let Some(module) = open.pop() {
+        for imported in &graph[module] {
+            if seen.insert(imported) {
+                open.push(imported);
+            }
+        }
+    }
+    seen
+}
+
+/// Returns the strongly connected components of more than one module.
+fn circles(graph: &Graph) -> Vec<Circle> {
+    let reach: BTreeMap<_, _> =
+        graph.keys().map(|module| (module, reachable(graph, module))).collect();
+    let mut found: Vec<Circle> = Vec::new();
+    for (module, reached) in &reach {
+        if found.iter().any(|circle| circle.contains(*module)) {
+            continue;
+        }
+        let circle: Circle = reached
+            .iter()
+            .filter(|other| reach[**other].contains(module))
+            .map(|m| (*m).clone())
+            .collect();
+        if circle.len() > 1 {
+            found.push(circle);
+        }
+    }
+    found
+}
+
+/// Returns whether one module of the circle contains all others, and is not the crate's root.
+fn is_a_file_and_its_parts(circle: &Circle) -> bool {
+    let shortest = circle.iter().min_by_key(|module| module.len());
+    shortest.is_some_and(|top| !top.is_empty() && circle.iter().all(|part| part.starts_with(top)))
+}
+
+/// Returns a shortest way from a module through its circle back to itself.
+fn shortest_loop(graph: &Graph, circle: &Circle, start: &Module) -> Vec<Module> {
+    let mut ways = vec![vec![start.clone()]];
+    let mut seen = BTreeSet::new();
+    while !ways.is_empty() {
+        let mut longer = Vec::new();
+        for way in ways {
+            for next in graph[&way[way.len() - 1]].intersection(circle) {
+                let way = [way.as_slice(), std::slice::from_ref(next)].concat();
+                if next == start {
+                    return way;
+                }
+                if seen.insert(next.clone()) {
+                    longer.push(way);
+                }
+            }
+        }
+        ways = longer;
+    }
+    Vec::new()
+}
+
+fn show(module: &Module) -> String {
+    if module.is_empty() { "the crate's root".to_owned() } else { module.join("::") }
+}
+
+/// Returns the files of a circle, and one loop through it.
+fn describe(graph: &Graph, circle: &Circle) -> String {
+    let files: Vec<_> = circle.iter().map(show).collect();
+    let loops = circle.iter().map(|start| shortest_loop(graph, circle, start));
+    let shortest = loops.min_by_key(Vec::len).unwrap_or_default();
+    let way: Vec<_> = shortest.iter().map(show).collect();
+    format!("{} files: {}; a loop: {}", files.len(), files.join(", "), way.join(" -> "))
+}
+
+/// What is recorded of a crate: files in its largest circle, and in all its circles together.
+type Counts = (usize, usize);
+
+fn counts(circles: &[Circle]) -> Counts {
+    let sizes = circles.iter().map(Circle::len);
+    (sizes.clone().max().unwrap_or(0), sizes.sum())
+}
+
+/// Reads lines of `crate largest all`; `#` begins a comment.
+fn parse_record(text: &str) -> BTreeMap<String, Counts> {
+    let lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
+    lines
+        .map(|line| {
+            let words: Vec<_> = line.split_whitespace().collect();
+            let number = |place: usize| words[place].parse().expect("a number of files");
+            (words[0].to_owned(), (number(1), number(2)))
+        })
+        .collect()
+}
+
+/// Compares a crate's circles with what is recorded; `None` if they are equal.
+fn complaint(name: &str, graph: &Graph, recorded: Counts) -> Option<String> {
+    let mut circles = circles(graph);
+    circles.retain(|circle| !is_a_file_and_its_parts(circle));
+    let found = counts(&circles);
+    if found == recorded {
+        return None;
+    }
+    let line = format!("`{name} {} {}`", found.0, found.1);
+    if found.0 <= recorded.0 && found.1 <= recorded.1 {
+        let rest =
+            if found == (0, 0) { "remove its line".to_owned() } else { format!("write {line}") };
+        return Some(format!("{name}: its circles shrank from {recorded:?}; {rest} in {RECORD}"));
+    }
+    let shown: Vec<_> = circles.iter().map(|circle| describe(graph, circle)).collect();
+    let shown = shown.join("\n    ");
+    Some(format!("{name}: its circles grew from {recorded:?} to {found:?}:\n    {shown}"))
+}
+
+/// Returns the root files of each crate's library and binaries.
+fn roots() -> Vec<(String, PathBuf)> {
+    let metadata = arrows::metadata();
+    let members = arrows::members(&metadata);
+    let mut roots = Vec::new();
+    for package in metadata["packages"].as_array().unwrap() {
+        let name = package["name"].as_str().unwrap();
+        if !members.contains_key(name) || package["source"].is_string() {
+            continue;
+        }
+        for target in package["targets"].as_array().unwrap() {
+            let is = |kind: &str| target["kind"].as_array().unwrap().iter().any(|k| k == kind);
+            if is("lib") || is("bin") {
+                roots.push((name.to_owned(), target["src_path"].as_str().unwrap().into()));
+            }
+        }
+    }
+    roots
+}
+
+#[test]
+fn circles_of_imports_only_shrink() {
+    let mut recorded = parse_record(&read(RECORD));
+    let mut complaints = Vec::new();
+    for (name, file) in roots() {
+        let graph = imports::graph_of(&|path| std::fs::read_to_string(path).ok(), &file);
+        // The binaries of a crate are thin and have no circles.
+        let is_library = file.ends_with("lib.rs");
+        let counts = if is_library { recorded.remove(&name).unwrap_or((0, 0)) } else { (0, 0) };
+        complaints.extend(complaint(&name, &graph, counts));
+    }
+    complaints
+        .extend(recorded.keys().map(|name| format!("{RECORD} lists {name}, which has no library")));
+    assert_none("circles of imports", &complaints);
+}
+
+/// Reads a crate of these files, each a path below `src/` and its text.
+fn graph(files: &[(&str, &str)]) -> Graph {
+    let read = |path: &std::path::Path| {
+        let found = files.iter().find(|(name, _)| path == PathBuf::from("src").join(name));
+        found.map(|(_, text)| (*text).to_owned())
+    };
+    imports::graph_of(&read, &PathBuf::from("src/lib.rs"))
+}
+
+/// The circles of such a crate that are not a file and its parts.
+fn large_circles(files: &[(&str, &str)]) -> Vec<Vec<String>> {
+    let circles = circles(&graph(files)).into_iter();
+    let large = circles.filter(|circle| !is_a_file_and_its_parts(circle));
+    large.map(|circle| circle.iter().map(|module| module.join("::")).collect()).collect()
+}
+
+#[test]
+fn two_files_that_import_each_other_are_a_circle() {
+    let root = ("lib.rs", "mod a;\nmod b;\nmod c;");
+    let b = ("b.rs", "fn f() -> u8 { crate::a::f() }");
+    let c = ("c/mod.rs", "use crate::{a::{self, f as g}, b};");
+    for (text, expected) in [
+        ("use crate::b::f;", vec![vec!["a", "b"]]),
+        ("use super::b;", vec![vec!["a", "b"]]),
+        ("use std::b; // crate::b::f", vec![]),
+        ("/* /* */ use crate::b; */ const A: &str = \"crate::b\";", vec![]),
+        (
+            "const A: &str = r#\"\"crate::b\"#; const B: char = '\"'; use crate::c;",
+            vec![vec!["a", "b", "c"]],
+        ),
+        ("fn f<'a>(b: &'a str) { crate::b::f(b) }", vec![vec!["a", "b"]]),
+        ("mod inner { use super::super::b; }", vec![vec!["a", "b"]]),
+        ("mod inner { use super::b; }", vec![]),
+        ("pub(in crate::b) fn f() {}", vec![]),
+    ] {
+        assert_eq!(large_circles(&[root, ("a.rs", text), b, c]), expected, "{text}");
+    }
+}
+
+#[test]
+fn a_reexport_counts_for_the_file_that_reexports() {
+    let files = |text| {
+        [("lib.rs", "mod a;\nmod b;\npub use b::B;"), ("a.rs", "pub fn f() {}"), ("b.rs", text)]
+    };
+    assert!(large_circles(&files("use crate::a::f;")).is_empty());
+    assert_eq!(
+        large_circles(&files("use crate::B;")),
+        [["", "b"]],
+        "the root is no file with parts"
+    );
+    let through_module = [
+        ("lib.rs", "mod a;\nmod b;"),
+        ("a.rs", "use crate::b; fn f() { b::c::f() }"),
+        ("b/mod.rs", "mod c;\npub use c::f;"),
+        ("b/c.rs", "use crate::a::f;"),
+    ];
+    assert_eq!(large_circles(&through_module), [["a", "b", "b::c"]]);
+}
+
+#[test]
+fn a_file_and_its_parts_may_be_a_circle() {
+    let root = ("lib.rs", "mod a;");
+    let (a, b) = (("a.rs", "mod b;\nmod c;\nuse b::f;"), ("a/b.rs", "use super::c;"));
+    assert!(large_circles(&[root, a, b, ("a/c.rs", "use crate::a::g;")]).is_empty());
+    assert!(large_circles(&[root, a, b, ("a/c.rs", "")]).is_empty());
+    let parts_alone = large_circles(&[root, a, b, ("a/c.rs", "use super::b;")]);
+    assert_eq!(parts_alone, [["a::b", "a::c"]]);
+}
+
+#[test]
+fn test_modules_do_not_count() {
+    let files = |a| [("lib.rs", "mod a;\nmod b;"), ("a.rs", a), ("b.rs", "use crate::a::f;")];
+    for a in [
+        "#[cfg(test)]\nmod tests { use crate::b; }",
+        "#[cfg(test)]\nmod tests;",
+        "#[cfg(all(test, unix))]\n#[expect(dead_code)]\nfn f(a: [u8; 2]) { crate::b::f() }",
+        "#[cfg(test)]\nuse crate::b;",
+    ] {
+        assert!(large_circles(&files(a)).is_empty(), "{a}");
+    }
+    assert!(!large_circles(&files("#[cfg(unix)]\nuse crate::b;")).is_empty());
+}
+
+#[test]
+fn a_crate_is_compared_with_its_record() {
+    let files =
+        [("lib.rs", "mod a;\nmod b;"), ("a.rs", "use crate::b;"), ("b.rs", "use crate::a;")];
+    let graph = graph(&files);
+    assert_eq!(complaint("c", &graph, (2, 2)), None);
+    let grown = complaint("c", &graph, (0, 0)).unwrap();
+    assert!(grown.contains("grew") && grown.contains("a loop: a -> b -> a"), "{grown}");
+    let shrunk = complaint("c", &graph, (3, 5)).unwrap();
+    assert!(shrunk.contains("shrank") && shrunk.contains("`c 2 2`"), "{shrunk}");
+    let record = parse_record("# crate, largest, all\n\nc 2 2\n");
+    assert_eq!(record, BTreeMap::from([("c".to_owned(), (2, 2))]));
+}

@@ -1,0 +1,61 @@
+//! The walls around the pure and deterministic crates: what their code must not call.
+//!
+//! Clippy holds them, by the `clippy.toml` of each such crate. Here is checked only that the files
+//! are there and complete; which crates they may depend on is in `arrows`.
+
+use std::path::Path;
+
+use crate::arrows::{self, PURE};
+use crate::{assert_none, read};
+
+/// What a wall has to name, whatever else it names.
+const WALLS: [&str; 9] = [
+    "std::time::SystemTime::now",
+    "std::time::Instant::now",
+    "std::fs::read",
+    "std::fs::File",
+    "std::net::TcpStream",
+    "std::env::var",
+    "std::thread::spawn",
+    "std::collections::HashMap",
+    "std::collections::HashSet",
+];
+
+/// Returns what a `clippy.toml` lacks.
+fn missing(text: &str, root: &str) -> Vec<String> {
+    let settings = root.lines().filter(|line| !text.lines().any(|own| own == *line));
+    let settings = settings.map(|line| format!("the root's setting `{line}`"));
+    let walls =
+        WALLS.iter().filter(|wall| !text.contains(&format!("{{ path = \"{wall}\", reason")));
+    settings.chain(walls.map(|wall| format!("`{wall}` with a reason"))).collect()
+}
+
+#[test]
+fn pure_crates_have_the_walls_and_the_settings_of_the_root() {
+    let root = read("clippy.toml");
+    let metadata = arrows::metadata();
+    let mut complaints = Vec::new();
+    let mut texts = Vec::new();
+    for name in PURE {
+        let packages = metadata["packages"].as_array().unwrap().iter();
+        let mut own = packages.filter(|p| p["name"] == name && p["source"].is_null());
+        let manifest = own.next().unwrap()["manifest_path"].as_str().unwrap().to_owned();
+        let file = Path::new(&manifest).with_file_name("clippy.toml");
+        let text = std::fs::read_to_string(&file).unwrap_or_default();
+        complaints.extend(missing(&text, &root).iter().map(|what| format!("{name} lacks {what}")));
+        texts.push((name, text));
+    }
+    let differing = texts.iter().filter(|(_, text)| *text != texts[0].1);
+    complaints.extend(differing.map(|(name, _)| format!("{name} and {} differ", texts[0].0)));
+    assert_none("clippy.toml of pure and deterministic crates", &complaints);
+}
+
+#[test]
+fn what_a_wall_lacks_is_found() {
+    let whole: String =
+        WALLS.iter().map(|wall| format!("{{ path = \"{wall}\", reason = \"\" }}\n")).collect();
+    assert!(missing(&format!("a = 1\n{whole}"), "a = 1\n").is_empty());
+    let without_clock = whole.replace("std::time::Instant::now", "std::time::Duration::new");
+    let found = missing(&without_clock, "a = 1\n");
+    assert_eq!(found, ["the root's setting `a = 1`", "`std::time::Instant::now` with a reason"]);
+}
