@@ -6,7 +6,6 @@
 
 mod addition;
 pub mod archive;
-pub mod bench;
 pub mod check;
 pub mod clock;
 pub mod command_line;
@@ -31,7 +30,6 @@ pub mod migrate;
 pub mod object_store;
 pub mod output;
 pub mod partitions;
-mod plain_http;
 pub mod poller;
 mod retries;
 mod running;
