@@ -167,9 +167,7 @@ pub const NATURES: &[(&str, Nature)] = &[
     ("logs", Endless),
     ("status", Short),
     ("archive ls", Short),
-    ("archive cat", Short),
     ("archive get", Short),
-    ("archive query", Short),
     ("archive ddl", Short),
     ("archive check", Long("nothing was changed; run the same command again")),
     (
