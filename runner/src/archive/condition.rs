@@ -16,7 +16,7 @@ use super::source::{Part, Source};
 
 /// What tables of engines are partitioned by: the UTC day in the names of parts. No column of a part
 /// has this name.
-const DAY: &str = "dt";
+pub(super) const DAY: &str = "dt";
 
 /// Longer spellings first, so that `<=` is not read as `<`.
 const COMPARATORS: [(&str, Comparator); 6] = [

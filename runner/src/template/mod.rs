@@ -54,6 +54,7 @@ use std::{
     path::PathBuf,
 };
 
+pub(crate) use crate::template::function::RESERVED_VARIABLES;
 use crate::template::{
     code::{Found, NotHere},
     diagnostic::Findings,
