@@ -102,12 +102,6 @@ impl Number {
         Some(if self.negative { -magnitude } else { magnitude })
     }
 
-    /// The value as a 64-bit integer, if it is one and fits.
-    #[must_use]
-    pub fn to_i64(&self) -> Option<i64> {
-        self.to_i128().and_then(|value| i64::try_from(value).ok())
-    }
-
     /// The value as an unsigned 64-bit integer, if it is one and fits.
     #[must_use]
     pub fn to_u64(&self) -> Option<u64> {
@@ -503,7 +497,7 @@ mod tests {
         #[test]
         fn order_agrees_with_integers(a in any::<i64>(), b in any::<i64>()) {
             prop_assert_eq!(Number::from(a).cmp(&Number::from(b)), a.cmp(&b));
-            prop_assert_eq!(Number::from(a).to_i64(), Some(a));
+            prop_assert_eq!(Number::from(a).to_i128(), Some(a.into()));
             let sum = i128::from(a) + i128::from(b);
             prop_assert_eq!(Number::from(a).checked_add(Number::from(b)), Ok(Number::from(sum)));
         }

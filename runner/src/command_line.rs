@@ -10,7 +10,6 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use server::descriptors::Descriptors;
 use tracing_subscriber::EnvFilter;
 
-use crate::bench::{self, BenchArguments};
 use crate::check::{self, CheckArguments};
 use crate::clock::{self, ClockArguments, TtlArguments};
 use crate::demo::{self, DemoArguments};
@@ -102,8 +101,6 @@ enum Verb {
     Editions(EditionsArguments),
     /// Check the rules of copies, show jobs, repair copies
     FanOut(FanOutArguments),
-    /// Measure what a DynamoDB endpoint can do
-    Bench(Box<BenchArguments>),
     /// Check what weir needs on this machine
     Doctor(DoctorArguments),
     /// Write completions for a shell to standard output
@@ -241,11 +238,6 @@ async fn carry_out(line: CommandLine) -> Result<Exit, String> {
         }
         Verb::Editions(arguments) => Box::pin(editions::run(arguments, output)).await,
         Verb::FanOut(arguments) => Box::pin(fan_out::run(arguments, output, of_running)).await,
-        Verb::Bench(arguments) => {
-            let report = Box::pin(bench::run(&arguments, output, show)).await?;
-            show(&report.text);
-            report.failure.map_or(Ok(Exit::Done), Err)
-        }
         Verb::Doctor(arguments) => {
             Ok(Box::pin(doctor::run(&arguments, output, of_running(), &folder)).await)
         }

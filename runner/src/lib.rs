@@ -2,7 +2,6 @@
 //!
 //! `up` and `demo` run a template with the crate `local`; the verbs on tables are in `operations`.
 
-pub mod bench;
 pub mod check;
 pub mod clock;
 pub mod command_line;

@@ -20,9 +20,10 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "real_data"
 
 from running import WEIR, Running  # noqa: E402
 
-# Requests per second at 16 connections (`weir bench --ceiling`, `echo`) from which on a machine is quiet:
+# Requests per second at 16 connections (`load-generator --ceiling`, `echo`) from which on a machine is quiet:
 # what nothing disturbs makes that many on two cores.
 QUIET = 120_000
+LOAD_GENERATOR = WEIR.with_name("load-generator")
 PRODUCT = {"productID": {"N": "1"}}
 
 
@@ -113,8 +114,8 @@ def disturb(weir, copies, kills):
 
 def echoes(weir):
     """Requests per second that are only answered, at 16 connections: how fast the machine is just now."""
-    command = [WEIR, "bench", "--ceiling", "--folder", weir.path, "--operations", "put"]
-    command += ["--connections", "16", "--duration", "1", "--report", "tsv"]
+    command = [LOAD_GENERATOR, "--ceiling", "--folder", weir.path]
+    command += ["--connections", "16", "--duration", "1"]
     lines = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
     names, rows = lines[0].split("\t"), [line.split("\t") for line in lines[1:]]
     found = [dict(zip(names, row)) for row in rows]

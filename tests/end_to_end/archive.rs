@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use crate::parquet_rows;
 use crate::process::{Up, binary, wait_for, weir};
 
 /// The project's own columns, and every other attribute as it is found.
@@ -27,16 +28,8 @@ fn archive(up: &Up, arguments: &[&str]) -> Vec<Value> {
 }
 
 /// All rows; none while there is no archive yet.
-/// Without what is null: a part has a column when one of its rows has a value there.
 fn rows(up: &Up) -> Vec<Value> {
-    let output = weir(up.folder.path(), &["archive", "cat", "movies"]);
-    let text = String::from_utf8_lossy(&output.stdout);
-    let row = |line: &str| {
-        let mut row: Value = serde_json::from_str(line).unwrap();
-        row.as_object_mut().unwrap().retain(|_, value| !value.is_null());
-        row
-    };
-    text.lines().map(row).collect()
+    parquet_rows::of_table(up, "movies")
 }
 
 fn ids(rows: &[Value]) -> BTreeSet<String> {

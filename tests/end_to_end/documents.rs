@@ -2,7 +2,7 @@
 //! running `weir up`: a newcomer who copies one gets what the document says.
 //!
 //! Left out is what runs for ever or for minutes: `up`, `demo` (which the checks before a change
-//! run by itself), `bench`, whatever follows; and programs that are not this project's.
+//! run by itself), whatever follows; and programs that are not this project's.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -63,7 +63,7 @@ function_seconds: 20
 ";
 
 /// Commands that are not run here; what is in the home of who runs this is not touched.
-const LEFT_OUT: &[&str] = &["weir up", "weir demo", "weir bench", "--follow", "~/"];
+const LEFT_OUT: &[&str] = &["weir up", "weir demo", "--follow", "~/"];
 
 /// The start of a migration with its workers, which works beside the commands that follow it.
 const WORKER: &str = "weir migrate start";

@@ -24,6 +24,7 @@ mod load;
 mod mentions;
 mod migrating;
 mod migrations;
+mod parquet_rows;
 mod pipe;
 mod process;
 mod purge;

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use crate::parquet_rows;
 use crate::process::{Up, root, wait_for, weir};
 
 const LIMIT: Duration = Duration::from_secs(240);
@@ -29,14 +30,8 @@ fn run(up: &Up, arguments: &[&str]) -> String {
 
 /// The studios of what is archived, with duplicates.
 fn archived(up: &Up) -> Vec<String> {
-    let output = weir(up.folder.path(), &["archive", "cat", "movies"]);
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    let rows = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-    let items = rows.map(|row| row["_item"].clone()).map(|item| match item {
-        Value::String(text) => serde_json::from_str(&text).unwrap(),
-        item => item,
-    });
-    items.map(|item: Value| item["studio"]["S"].as_str().unwrap().to_owned()).collect()
+    let rows = parquet_rows::of_table(up, "movies");
+    rows.iter().map(|row| row["_item"]["studio"]["S"].as_str().unwrap().to_owned()).collect()
 }
 
 /// Films of two studios in turns; the first half of them expires.

@@ -10,10 +10,9 @@ const MARKS: [&str; 4] = [
     concat!("server::", "conn::"),
 ];
 /// Who may, and why.
-const EXCEPTIONS: [(&str, &str); 4] = [
+const EXCEPTIONS: [(&str, &str); 3] = [
     ("local-store/server/src/gate/bound.rs", "the gate's own, and the port for peers"),
     ("local-store/server/src/gate/connection.rs", "the gate's own"),
-    ("runner/src/bench/ceiling.rs", "answers fixed bytes to `weir bench` and holds no data"),
     ("runner/src/doctor.rs", "looks whether a port is free and accepts nothing"),
 ];
 

@@ -167,9 +167,7 @@ pub const NATURES: &[(&str, Nature)] = &[
     ("logs", Endless),
     ("status", Short),
     ("archive ls", Short),
-    ("archive cat", Short),
     ("archive get", Short),
-    ("archive query", Short),
     ("archive ddl", Short),
     ("archive check", Long("nothing was changed; run the same command again")),
     (
@@ -254,10 +252,6 @@ pub const NATURES: &[(&str, Nature)] = &[
     ("fan-out status", Short),
     ("fan-out prune", Long("run the same command again: it removes what is left")),
     ("fan-out repair", Long("run the same command again: a copy that is right stays as it is")),
-    (
-        "bench",
-        Long("tables named weir-bench-… may be left: delete them, and run the same command again"),
-    ),
     ("doctor", Short),
     ("completions", Short),
 ];

@@ -15,7 +15,6 @@ pub mod invocation;
 pub mod keys;
 pub mod output;
 pub mod partitions;
-pub mod plain_http;
 pub mod retries;
 pub mod running;
 pub mod sdk_error;

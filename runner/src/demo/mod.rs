@@ -222,7 +222,7 @@ fn text_report(
     );
     let _ = writeln!(
         out,
-        " The archive, with any tool that reads Parquet:\n   duckdb -c \"select year, title, info_rating, _deleted_at from read_parquet('{files}', hive_partitioning=true) limit 5\""
+        " The archive, with any tool that reads Parquet:\n   duckdb -c \"select year, title, info_rating, _deleted_at from read_parquet('{files}', hive_partitioning=true, union_by_name=true) limit 5\""
     );
     out
 }

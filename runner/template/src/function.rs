@@ -51,8 +51,9 @@ const NOT_EMULATED: Catalogue = &[
 
 /// Names that Lambda itself sets and therefore refuses (AWS Lambda developer guide, "Reserved
 /// environment variables").
-const RESERVED_VARIABLES: &[&str] = &[
+pub const RESERVED_VARIABLES: &[&str] = &[
     "_HANDLER",
+    "_X_AMZN_TRACE_ID",
     "AWS_ACCESS_KEY",
     "AWS_ACCESS_KEY_ID",
     "AWS_DEFAULT_REGION",

@@ -57,6 +57,7 @@ use std::{
     path::PathBuf,
 };
 
+pub use crate::function::RESERVED_VARIABLES;
 pub use crate::{
     binary::Wanted,
     diagnostic::{Diagnostic, Diagnostics, Severity, Span},

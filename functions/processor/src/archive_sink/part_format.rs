@@ -298,7 +298,7 @@ mod tests {
             rule.decide(&record, &Found::default()).unwrap()
         });
         let rows = decided.flat_map(|effect| match effect {
-            Effect::Rows { rows, .. } => rows.into_rows().collect::<Vec<_>>(),
+            Effect::Rows { rows, .. } => rows.iter().cloned().collect::<Vec<_>>(),
             other => panic!("{other:?}"),
         });
         rows.collect()

@@ -102,7 +102,7 @@ fn check_exactly_once(store: &InMemoryObjectStore, count: usize) {
     assert_eq!(found.len(), count);
     for number in 0..count {
         let Effect::Rows { bucket, rows } = effect(number) else { panic!("rows") };
-        let row = rows.into_rows().next().unwrap();
+        let row = rows.iter().next().unwrap();
         let places = &found[row.event_id()];
         assert_eq!(places.len(), 1, "{number} stands in {places:?}");
         let (name, item) = &places[0];

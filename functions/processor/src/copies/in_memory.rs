@@ -13,7 +13,7 @@ use rules::fan_out::{CopyRule, JOB_KEY, JOB_REVISION, Mark, Origin, Update, mark
 use super::{CopyGuard, CopyOutcome, CopyPage, CopyTables, Glimpse, SamplePart};
 use crate::failure::Failure;
 use crate::tables::WriteOutcome;
-use crate::tables::in_memory::Faults;
+use crate::tables::in_memory::{Faults, Unreliable};
 
 /// Copies in a page: few, so that several are needed.
 const PAGE: usize = 3;
@@ -34,7 +34,6 @@ struct State {
     tables: BTreeMap<&'static str, Table>,
     records: Vec<LambdaRecord>,
     sequence: u64,
-    random: u64,
     /// The copies as the index knows them.
     indexed: Table,
     /// Keys of copies that cannot be written.
@@ -51,7 +50,7 @@ struct State {
 #[derive(Debug, Default)]
 pub(crate) struct InMemoryCopies {
     state: Mutex<State>,
-    faults: Faults,
+    requests: Unreliable,
     /// Out of 100 pages, how many come from an index that learned nothing since the page before.
     stale_pages: u64,
     /// How long each write takes.
@@ -107,8 +106,7 @@ impl State {
 
 impl InMemoryCopies {
     pub(crate) fn with_faults(seed: u64, faults: Faults, stale_pages: u64) -> Self {
-        let state = State { random: seed, ..State::default() };
-        Self { state: Mutex::new(state), faults, stale_pages, ..Self::default() }
+        Self { requests: Unreliable::new(seed, faults), stale_pages, ..Self::default() }
     }
 
     /// Each write takes so long.
@@ -176,26 +174,6 @@ impl InMemoryCopies {
         std::mem::take(&mut self.state.lock().unwrap().records)
     }
 
-    fn random(&self) -> u64 {
-        let mut state = self.state.lock().unwrap();
-        state.random = state
-            .random
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
-        state.random >> 33
-    }
-
-    async fn request(&self) -> Result<u64, Failure> {
-        for _ in 0..self.random() % 4 {
-            tokio::task::yield_now().await;
-        }
-        let fate = self.random() % 100;
-        if fate < self.faults.lost {
-            return Err(Failure::Retry("throttled".to_owned()));
-        }
-        Ok(fate - self.faults.lost)
-    }
-
     /// Reads a table; `None` for an item that is not there.
     fn item(&self, table: &str, key: &str) -> Option<Item> {
         self.state.lock().unwrap().tables.get(table)?.get(key).cloned()
@@ -247,7 +225,7 @@ impl InMemoryCopies {
     }
 
     fn answer<O>(&self, fate: u64, outcome: O) -> Result<O, Failure> {
-        if fate < self.faults.unanswered {
+        if fate < self.requests.faults.unanswered {
             return Err(Failure::Retry("timed out".to_owned()));
         }
         Ok(outcome)
@@ -273,12 +251,12 @@ fn holds(rule: &CopyRule, copy: &Item, mark: &Mark, guard: &CopyGuard) -> bool {
 
 impl CopyTables for std::sync::Arc<InMemoryCopies> {
     async fn job(&self, origin: &Origin) -> Result<Option<Item>, Failure> {
-        self.request().await?;
+        self.requests.request().await?;
         Ok(self.item(JOBS, &origin.job_key()))
     }
 
     async fn put_job(&self, job: &Item, found: u64) -> Result<WriteOutcome, Failure> {
-        let fate = self.request().await?;
+        let fate = self.requests.request().await?;
         let key = job[JOB_KEY].as_str().unwrap();
         let outcome = {
             let mut state = self.state.lock().unwrap();
@@ -302,8 +280,8 @@ impl CopyTables for std::sync::Arc<InMemoryCopies> {
         after: Option<&Item>,
         most: usize,
     ) -> Result<CopyPage, Failure> {
-        self.request().await?;
-        let is_stale = self.random() % 100 < self.stale_pages;
+        self.requests.request().await?;
+        let is_stale = self.requests.random() % 100 < self.stale_pages;
         let mut state = self.state.lock().unwrap();
         state.page_asked = state.page_asked.max(most);
         if !is_stale {
@@ -315,7 +293,7 @@ impl CopyTables for std::sync::Arc<InMemoryCopies> {
     }
 
     async fn jobs(&self, origins: &BTreeSet<Origin>) -> Result<BTreeMap<Origin, Item>, Failure> {
-        self.request().await?;
+        self.requests.request().await?;
         if origins.iter().any(|origin| origin.job_key().len() > PARTITION_KEY_BYTES_MAX) {
             return Err(Failure::Fatal("a key is too long".to_owned()));
         }
@@ -329,7 +307,7 @@ impl CopyTables for std::sync::Arc<InMemoryCopies> {
         _: &CopyRule,
         keys: &BTreeMap<String, AttributeValue>,
     ) -> Result<BTreeMap<String, Item>, Failure> {
-        self.request().await?;
+        self.requests.request().await?;
         {
             let (since, most) = &mut self.state.lock().unwrap().origins_at_once;
             *since += keys.len();
@@ -344,7 +322,7 @@ impl CopyTables for std::sync::Arc<InMemoryCopies> {
         _: &CopyRule,
         keys: &BTreeMap<String, Item>,
     ) -> Result<BTreeMap<String, Item>, Failure> {
-        self.request().await?;
+        self.requests.request().await?;
         self.take_reads(keys.len())?;
         self.state.lock().unwrap().origins_at_once.0 = 0;
         let found = keys.iter().filter_map(|(text, key)| {
@@ -362,7 +340,7 @@ impl CopyTables for std::sync::Arc<InMemoryCopies> {
         rule: &CopyRule,
         keys: &BTreeMap<String, Item>,
     ) -> Result<BTreeMap<String, Glimpse>, Failure> {
-        self.request().await?;
+        self.requests.request().await?;
         self.take_reads(keys.len())?;
         self.state.lock().unwrap().origins_at_once.0 = 0;
         let found = keys.iter().filter_map(|(text, key)| {
@@ -379,7 +357,7 @@ impl CopyTables for std::sync::Arc<InMemoryCopies> {
         update: &Update,
         guard: &CopyGuard,
     ) -> Result<CopyOutcome, Failure> {
-        let fate = self.request().await?;
+        let fate = self.requests.request().await?;
         if !self.write_time.is_zero() {
             tokio::time::sleep(self.write_time).await;
         }
@@ -432,7 +410,7 @@ impl CopyTables for std::sync::Arc<InMemoryCopies> {
     }
 
     async fn all(&self, _: &CopyRule, after: Option<&Item>) -> Result<CopyPage, Failure> {
-        self.request().await?;
+        self.requests.request().await?;
         self.take_reads(0)?;
         let state = self.state.lock().unwrap();
         Ok(InMemoryCopies::page_of(
@@ -443,7 +421,7 @@ impl CopyTables for std::sync::Arc<InMemoryCopies> {
     }
 
     async fn part(&self, _: &CopyRule, _: u64) -> Result<SamplePart, Failure> {
-        self.request().await?;
+        self.requests.request().await?;
         Ok(SamplePart { part: 0, parts: 1 })
     }
 
@@ -454,7 +432,7 @@ impl CopyTables for std::sync::Arc<InMemoryCopies> {
         after: Option<&Item>,
         most: usize,
     ) -> Result<CopyPage, Failure> {
-        self.request().await?;
+        self.requests.request().await?;
         let mut state = self.state.lock().unwrap();
         match &mut state.pages_left {
             Some(0) => return Err(Failure::Retry("throttled".to_owned())),

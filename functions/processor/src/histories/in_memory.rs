@@ -12,7 +12,7 @@ use rules::versions::{Head, Plan, Version, Write};
 use super::{HistoryTable, PlanOutcome};
 use crate::failure::Failure;
 use crate::tables::Loaded;
-use crate::tables::in_memory::Faults;
+use crate::tables::in_memory::{Faults, Unreliable};
 
 /// Versions in a page: few, so that several are needed.
 const PAGE: usize = 3;
@@ -23,8 +23,7 @@ type Versions = BTreeMap<u64, Version>;
 #[derive(Debug, Default)]
 pub(crate) struct InMemoryHistories {
     items: Mutex<BTreeMap<String, (Option<Head>, Versions)>>,
-    random: Mutex<u64>,
-    faults: Faults,
+    requests: Unreliable,
     /// Writes of one transaction that it has capacity for, if that is bounded.
     writes_max: Option<usize>,
     /// Images that have this attribute are too large for it.
@@ -35,7 +34,7 @@ pub(crate) struct InMemoryHistories {
 
 impl InMemoryHistories {
     pub(crate) fn with_faults(seed: u64, faults: Faults) -> Self {
-        Self { random: Mutex::new(seed), faults, ..Self::default() }
+        Self { requests: Unreliable::new(seed, faults), ..Self::default() }
     }
 
     /// How many pages of versions were read so far.
@@ -60,36 +59,18 @@ impl InMemoryHistories {
     pub(crate) fn histories(&self) -> BTreeMap<String, (Option<Head>, Versions)> {
         self.items.lock().unwrap().clone()
     }
-
-    fn random(&self) -> u64 {
-        let mut random = self.random.lock().unwrap();
-        *random =
-            random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        *random >> 33
-    }
-
-    async fn request(&self) -> Result<u64, Failure> {
-        for _ in 0..self.random() % 4 {
-            tokio::task::yield_now().await;
-        }
-        let fate = self.random() % 100;
-        if fate < self.faults.lost {
-            return Err(Failure::Retry("throttled".to_owned()));
-        }
-        Ok(fate - self.faults.lost)
-    }
 }
 
 impl HistoryTable for InMemoryHistories {
     async fn load_heads(&self, items: &BTreeSet<String>) -> Result<Loaded, Failure> {
         assert!(items.len() <= 100);
-        self.request().await?;
+        self.requests.request().await?;
         if items.iter().any(|item| item.len() > PARTITION_KEY_BYTES_MAX) {
             return Err(Failure::Fatal("a key is too long".to_owned()));
         }
         let mut loaded = Loaded::default();
         for item in items {
-            if self.random() % 100 < self.faults.unprocessed {
+            if self.requests.random() % 100 < self.requests.faults.unprocessed {
                 loaded.unprocessed.insert(item.clone());
             } else if let Some((Some(head), _)) = self.items.lock().unwrap().get(item) {
                 loaded.items.insert(item.clone(), head.to_item(item));
@@ -99,7 +80,7 @@ impl HistoryTable for InMemoryHistories {
     }
 
     async fn versions_below(&self, item: &str, below: u64) -> Result<Vec<Item>, Failure> {
-        self.request().await?;
+        self.requests.request().await?;
         self.pages.fetch_add(1, Ordering::Relaxed);
         let items = self.items.lock().unwrap();
         let Some((_, versions)) = items.get(item) else { return Ok(Vec::new()) };
@@ -109,7 +90,7 @@ impl HistoryTable for InMemoryHistories {
 
     async fn write(&self, item: &str, plan: &Plan, found: u64) -> Result<PlanOutcome, Failure> {
         assert!(plan.writes.len() < 100);
-        let fate = self.request().await?;
+        let fate = self.requests.request().await?;
         if self.writes_max.is_some_and(|most| plan.writes.len() > most) {
             return Err(Failure::Retry("a transaction was cancelled: ThrottlingError".to_owned()));
         }
@@ -135,7 +116,7 @@ impl HistoryTable for InMemoryHistories {
                 PlanOutcome::GuardFailed
             }
         };
-        if fate < self.faults.unanswered {
+        if fate < self.requests.faults.unanswered {
             return Err(Failure::Retry("timed out".to_owned()));
         }
         Ok(outcome)

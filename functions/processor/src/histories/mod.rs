@@ -11,9 +11,8 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use futures::{StreamExt, TryStreamExt, stream};
+use futures::{StreamExt, stream};
 use model::Item;
-use model::limits::BATCH_GET_KEYS_MAX;
 use rules::versions::{
     CHANGES_MAX, Changes, Head, IMAGE_BYTES_MAX, Plan, RENUMBERED_MAX, Retention, TooLate, Version,
     VersionEvent, Write, missing, plan, unbroken,
@@ -23,14 +22,12 @@ use rules::{Folded, Found, Needs};
 use crate::back_off::{Deadline, RetryPolicy};
 use crate::failure::Failure;
 use crate::frame::{Executor, SetAside, TargetOutcome, in_order};
-use crate::tables::Loaded;
+use crate::tables::{Loaded, load_by};
 
 pub use dynamodb::DynamoDbHistories;
 
 /// Histories that are written at the same time: enough to hide the latency of one transaction.
 const WRITES_AT_ONCE: usize = 16;
-/// Requests for heads that one invocation has under way at once.
-const LOADS_AT_ONCE: usize = 4;
 /// Versions in one page of a history.
 pub(crate) const PAGE_VERSIONS: usize = 100;
 
@@ -247,42 +244,8 @@ impl<T: HistoryTable> Histories<T> {
     }
 
     async fn load(&self, items: BTreeSet<String>) -> Result<BTreeMap<String, Item>, Failure> {
-        let items: Vec<String> = items.into_iter().collect();
-        let chunks = items.chunks(BATCH_GET_KEYS_MAX);
-        let chunks: Vec<BTreeSet<String>> = chunks.map(|c| c.iter().cloned().collect()).collect();
-        stream::iter(chunks.into_iter().map(|chunk| self.load_chunk(chunk)))
-            .buffer_unordered(LOADS_AT_ONCE)
-            .try_fold(BTreeMap::new(), async |mut all, some| {
-                all.extend(some);
-                Ok(all)
-            })
-            .await
-    }
-
-    async fn load_chunk(
-        &self,
-        mut missing: BTreeSet<String>,
-    ) -> Result<BTreeMap<String, Item>, Failure> {
-        let mut heads = BTreeMap::new();
-        let mut attempts = self.retry.attempts();
-        let mut failure = "keys stay unprocessed, the table is throttled".to_owned();
-        while attempts.next().await {
-            match self.table.load_heads(&missing).await {
-                Ok(loaded) => {
-                    heads.extend(loaded.items);
-                    if loaded.unprocessed.is_empty() {
-                        return Ok(heads);
-                    }
-                    if loaded.unprocessed.len() < missing.len() {
-                        attempts.restart();
-                    }
-                    missing = loaded.unprocessed;
-                }
-                Err(Failure::Retry(reason)) => failure = reason,
-                Err(fatal @ Failure::Fatal(_)) => return Err(fatal),
-            }
-        }
-        Err(Failure::Retry(failure))
+        let table = &self.table;
+        load_by(items, self.retry, |items| async move { table.load_heads(&items).await }).await
     }
 }
 

@@ -27,13 +27,44 @@ pub(crate) struct Faults {
     pub(crate) unprocessed: u64,
 }
 
+/// Delays and fails requests, by a seed.
+#[derive(Debug, Default)]
+pub(crate) struct Unreliable {
+    random: Mutex<u64>,
+    pub(crate) faults: Faults,
+}
+
+impl Unreliable {
+    pub(crate) fn new(seed: u64, faults: Faults) -> Self {
+        Self { random: Mutex::new(seed), faults }
+    }
+
+    pub(crate) fn random(&self) -> u64 {
+        let mut random = self.random.lock().unwrap();
+        *random =
+            random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        *random >> 33
+    }
+
+    /// Lets others in between; returns the fate of a request that did not fail, below 100.
+    pub(crate) async fn request(&self) -> Result<u64, Failure> {
+        for _ in 0..self.random() % 4 {
+            tokio::task::yield_now().await;
+        }
+        let fate = self.random() % 100;
+        if fate < self.faults.lost {
+            return Err(Failure::Retry("throttled".to_owned()));
+        }
+        Ok(fate - self.faults.lost)
+    }
+}
+
 /// The table.
 #[derive(Debug)]
 pub(crate) struct InMemoryTable {
     key_attribute: &'static str,
     items: Mutex<BTreeMap<String, Item>>,
-    random: Mutex<u64>,
-    faults: Faults,
+    requests: Unreliable,
     /// Reads that it answers yet.
     reads: Mutex<usize>,
     /// Keys that it answers in one read.
@@ -42,9 +73,9 @@ pub(crate) struct InMemoryTable {
 
 impl InMemoryTable {
     pub(crate) fn with_faults(key_attribute: &'static str, seed: u64, faults: Faults) -> Self {
-        let (items, random) = (Mutex::default(), Mutex::new(seed));
+        let (items, requests) = (Mutex::default(), Unreliable::new(seed, faults));
         let (reads, keys_max) = (Mutex::new(usize::MAX), Mutex::new(usize::MAX));
-        Self { key_attribute, items, random, faults, reads, keys_max }
+        Self { key_attribute, items, requests, reads, keys_max }
     }
 
     /// Lets it answer so many reads more; further ones fail.
@@ -81,30 +112,12 @@ impl InMemoryTable {
     fn key_of(&self, item: &Item) -> String {
         item.get(self.key_attribute).and_then(AttributeValue::as_str).unwrap().to_owned()
     }
-
-    fn random(&self) -> u64 {
-        let mut random = self.random.lock().unwrap();
-        *random =
-            random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        *random >> 33
-    }
-
-    async fn request(&self) -> Result<u64, Failure> {
-        for _ in 0..self.random() % 4 {
-            tokio::task::yield_now().await;
-        }
-        let fate = self.random() % 100;
-        if fate < self.faults.lost {
-            return Err(Failure::Retry("throttled".to_owned()));
-        }
-        Ok(fate - self.faults.lost)
-    }
 }
 
 impl Table for InMemoryTable {
     async fn load_some(&self, keys: &BTreeSet<String>) -> Result<Loaded, Failure> {
         assert!(keys.len() <= 100);
-        self.request().await?;
+        self.requests.request().await?;
         if keys.len() > *self.keys_max.lock().unwrap() {
             return Err(Failure::Retry("throttled".to_owned()));
         }
@@ -114,7 +127,7 @@ impl Table for InMemoryTable {
         }
         let mut loaded = Loaded::default();
         for key in keys {
-            if self.random() % 100 < self.faults.unprocessed {
+            if self.requests.random() % 100 < self.requests.faults.unprocessed {
                 loaded.unprocessed.insert(key.clone());
             } else if let Some(item) = self.items.lock().unwrap().get(key) {
                 loaded.items.insert(key.clone(), item.clone());
@@ -124,7 +137,7 @@ impl Table for InMemoryTable {
     }
 
     async fn put(&self, item: &Item, guard: &Guard) -> Result<WriteOutcome, Failure> {
-        let fate = self.request().await?;
+        let fate = self.requests.request().await?;
         let outcome = {
             let mut items = self.items.lock().unwrap();
             let key = self.key_of(item);
@@ -141,14 +154,14 @@ impl Table for InMemoryTable {
                 WriteOutcome::GuardFailed
             }
         };
-        if fate < self.faults.unanswered {
+        if fate < self.requests.faults.unanswered {
             return Err(Failure::Retry("timed out".to_owned()));
         }
         Ok(outcome)
     }
 
     async fn scan_keys(&self, after: Option<&str>) -> Result<KeyPage, Failure> {
-        self.request().await?;
+        self.requests.request().await?;
         let items = self.items.lock().unwrap();
         let mut keys = items.keys().filter(|key| after.is_none_or(|after| key.as_str() > after));
         let page: Vec<String> = keys.by_ref().take(3).cloned().collect();

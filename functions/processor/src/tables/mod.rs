@@ -121,10 +121,25 @@ pub async fn load_all<T: Table>(
     keys: impl IntoIterator<Item = String>,
     retry: RetryPolicy,
 ) -> Result<BTreeMap<String, Item>, Failure> {
+    load_by(keys, retry, |keys| async move { table.load_some(&keys).await }).await
+}
+
+/// Reads any number of items by requests for up to 100 keys each, as [`load_all`] does.
+///
+/// # Errors
+/// As [`load_all`].
+pub(crate) async fn load_by<R>(
+    keys: impl IntoIterator<Item = String>,
+    retry: RetryPolicy,
+    request: impl Fn(BTreeSet<String>) -> R,
+) -> Result<BTreeMap<String, Item>, Failure>
+where
+    R: Future<Output = Result<Loaded, Failure>>,
+{
     let keys: Vec<String> = keys.into_iter().collect();
     let chunks: Vec<BTreeSet<String>> =
         keys.chunks(BATCH_GET_KEYS_MAX).map(|chunk| chunk.iter().cloned().collect()).collect();
-    stream::iter(chunks.into_iter().map(|chunk| load_chunk(table, chunk, retry)))
+    stream::iter(chunks.into_iter().map(|chunk| load_chunk(chunk, retry, &request)))
         .buffer_unordered(LOADS_AT_ONCE)
         .try_fold(BTreeMap::new(), async |mut all, some| {
             all.extend(some);
@@ -133,16 +148,19 @@ pub async fn load_all<T: Table>(
         .await
 }
 
-async fn load_chunk<T: Table>(
-    table: &T,
+async fn load_chunk<R>(
     mut missing: BTreeSet<String>,
     retry: RetryPolicy,
-) -> Result<BTreeMap<String, Item>, Failure> {
+    request: &impl Fn(BTreeSet<String>) -> R,
+) -> Result<BTreeMap<String, Item>, Failure>
+where
+    R: Future<Output = Result<Loaded, Failure>>,
+{
     let mut items = BTreeMap::new();
     let mut attempts = retry.attempts();
     let mut failure = "keys stay unprocessed, the table is throttled".to_owned();
     while attempts.next().await {
-        match table.load_some(&missing).await {
+        match request(missing.clone()).await {
             Ok(loaded) => {
                 items.extend(loaded.items);
                 if loaded.unprocessed.is_empty() {

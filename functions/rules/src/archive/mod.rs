@@ -260,7 +260,7 @@ mod tests {
             record.record.keys.retain(|name, _| name == "id");
             record.record.old_image = Some(item);
             match rule.decide(&record, &Found::default()).unwrap().pop() {
-                Some(Effect::Rows { rows, .. }) => rows.into_rows().next().unwrap(),
+                Some(Effect::Rows { rows, .. }) => rows.iter().next().unwrap().clone(),
                 other => panic!("{other:?}"),
             }
         };

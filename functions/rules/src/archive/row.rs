@@ -217,11 +217,6 @@ impl Rows {
         self.0.iter()
     }
 
-    /// Takes the rows out, by their places in the stream.
-    pub fn into_rows(self) -> impl Iterator<Item = Row> {
-        self.0.into_iter()
-    }
-
     /// Forgets the rows that `is_kept` says no to.
     pub fn retain(&mut self, is_kept: impl FnMut(&Row) -> bool) {
         self.0.retain(is_kept);

@@ -162,7 +162,9 @@ fn expected_value(column: &Column, item: &Item) -> Option<String> {
         (_, AttributeValue::Null) => "Null".to_owned(),
         (ColumnType::String, AttributeValue::S(text)) => format!("Text({text:?})"),
         (ColumnType::String, AttributeValue::N(number)) => format!("Text(\"{number}\")"),
-        (ColumnType::Bigint, AttributeValue::N(n)) => format!("Integer({})", n.to_i64()?),
+        (ColumnType::Bigint, AttributeValue::N(n)) => {
+            format!("Integer({})", i64::try_from(n.to_i128()?).ok()?)
+        }
         (ColumnType::Decimal { precision, scale }, AttributeValue::N(number)) => {
             let unscaled = number.to_scaled_i128(scale.into())?;
             let digits = unscaled.unsigned_abs().to_string().len();
@@ -196,7 +198,10 @@ fn check_row(rule: &Archive, row: &Row, record: &LambdaRecord) {
     assert_eq!(row.item(), item_to_string(item));
     assert_eq!(row.sequence_number(), record.record.sequence_number.padded());
     assert_eq!(row.event_id(), record.record.event_id);
-    assert_eq!(row.ttl_raw, item.get("ttl").and_then(|ttl| ttl.as_number()?.to_i64()));
+    assert_eq!(
+        row.ttl_raw,
+        item.get("ttl").and_then(|ttl| i64::try_from(ttl.as_number()?.to_i128()?).ok())
+    );
     let has_ttl = item.get("ttl").is_some_and(|ttl| ttl.as_number().is_some());
     let mut misfits = usize::from(has_ttl && row.ttl_raw.is_none());
     for (position, column) in schema.columns().enumerate() {

@@ -132,6 +132,16 @@ impl Machine {
         })
     }
 
+    /// Returns all paths that a term gives.
+    fn places(&self, path: &Term, scope: &Scope<'_>, input: &Val) -> Flow<Vec<Vec<Val>>> {
+        let mut places = Vec::new();
+        self.each_path(path, scope, input, &mut |path, _| {
+            places.push(path);
+            Ok(())
+        })?;
+        Ok(places)
+    }
+
     /// `|=`: a path of which the update gives nothing is deleted.
     pub(super) fn update(
         &self,
@@ -140,13 +150,8 @@ impl Machine {
         scope: &Scope<'_>,
         input: &Val,
     ) -> Flow<Val> {
-        let mut places = Vec::new();
-        self.each_path(path, scope, input, &mut |path, _| {
-            places.push(path);
-            Ok(())
-        })?;
         let (mut value, mut gone) = (input.clone(), Vec::new());
-        for place in places {
+        for place in self.places(path, scope, input)? {
             self.charge(place.len() as u64)?;
             let before = At::off(paths::get(&value, &place)?);
             let mut after = None;
@@ -172,13 +177,8 @@ impl Machine {
         scope: &Scope<'_>,
         input: &Val,
     ) -> Flow<Val> {
-        let mut places = Vec::new();
-        self.each_path(path, scope, input, &mut |path, _| {
-            places.push(path);
-            Ok(())
-        })?;
         let mut value = input.clone();
-        for place in places {
+        for place in self.places(path, scope, input)? {
             self.charge(place.len() as u64)?;
             let after = match change {
                 Change::Assign => operand.clone(),

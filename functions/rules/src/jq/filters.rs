@@ -419,32 +419,30 @@ impl Machine {
         let members = Term::Each(Box::new(Term::Identity), false);
         match (builtin, arguments) {
             (Builtin::Map, [each, ..]) => {
-                let mut array = Array::default();
-                self.members(&At::off(input.clone()), &mut |member| {
-                    self.each(each, scope, &member.value, &mut |value| {
-                        self.charge(1)?;
-                        array.push(value);
-                        Ok(())
-                    })
-                })?;
-                receive(self.bounded(Val::Arr(Arc::new(array)))?)
+                let mapped = self.mapped(each, scope, input.clone())?;
+                receive(self.bounded(Val::Arr(Arc::new(mapped)))?)
             }
             (Builtin::MapValues, [each, ..]) => receive(self.update(&members, each, scope, input)?),
             (Builtin::WithEntries, [each, ..]) => {
-                let entries = simple::to_entries(input)?;
-                let mut changed = Vec::new();
-                self.members(&At::off(entries), &mut |entry| {
-                    self.each(each, scope, &entry.value, &mut |entry| {
-                        self.charge(1)?;
-                        changed.push(entry);
-                        Ok(())
-                    })
-                })?;
-                receive(simple::from_entries(self, &changed.into_iter().collect())?)
+                let changed = self.mapped(each, scope, simple::to_entries(input)?)?;
+                receive(simple::from_entries(self, &Val::Arr(Arc::new(changed)))?)
             }
             (Builtin::Walk, [each, ..]) => self.walk(each, scope, input, receive),
             _ => Ok(()),
         }
+    }
+
+    /// Returns what a term gives for each member.
+    fn mapped(&self, each: &Term, scope: &Scope<'_>, of: Val) -> Flow<Array> {
+        let mut array = Array::default();
+        self.members(&At::off(of), &mut |member| {
+            self.each(each, scope, &member.value, &mut |value| {
+                self.charge(1)?;
+                array.push(value);
+                Ok(())
+            })
+        })?;
+        Ok(array)
     }
 
     /// Filters that make one value of many.

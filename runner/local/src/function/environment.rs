@@ -5,34 +5,13 @@
 use std::{collections::BTreeMap, net::SocketAddr};
 
 use super::{Error, Settings};
-
-/// What a template may not set.
-const RESERVED: [&str; 18] = [
-    "_HANDLER",
-    "_X_AMZN_TRACE_ID",
-    "AWS_ACCESS_KEY",
-    "AWS_ACCESS_KEY_ID",
-    "AWS_DEFAULT_REGION",
-    "AWS_EXECUTION_ENV",
-    "AWS_LAMBDA_FUNCTION_MEMORY_SIZE",
-    "AWS_LAMBDA_FUNCTION_NAME",
-    "AWS_LAMBDA_FUNCTION_VERSION",
-    "AWS_LAMBDA_INITIALIZATION_TYPE",
-    "AWS_LAMBDA_LOG_GROUP_NAME",
-    "AWS_LAMBDA_LOG_STREAM_NAME",
-    "AWS_LAMBDA_RUNTIME_API",
-    "AWS_REGION",
-    "AWS_SECRET_ACCESS_KEY",
-    "AWS_SESSION_TOKEN",
-    "LAMBDA_RUNTIME_DIR",
-    "LAMBDA_TASK_ROOT",
-];
+use template::RESERVED_VARIABLES;
 
 /// Refuses variables that Lambda would refuse.
 pub(super) fn check(settings: &Settings) -> Result<(), Error> {
     for (variable, value) in &settings.environment {
         let (name, variable) = (settings.name.clone(), variable.clone());
-        if RESERVED.contains(&&*variable) {
+        if RESERVED_VARIABLES.contains(&&*variable) {
             return Err(Error::ReservedVariable { name, variable });
         }
         let plain = variable.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');

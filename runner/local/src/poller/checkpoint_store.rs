@@ -7,7 +7,7 @@
 //!
 //! ```text
 //! { "format": 1,
-//!   "md5":  "<of the text of body, in hex>",
+//!   "xxh3": "<XXH3 of 128 bits of the text of body, in hex>",
 //!   "body": { "mapping": "<id>", "stream": "<arn>", "created_ms": 0,
 //!             "starting_position": "TRIM_HORIZON" | "LATEST",
 //!             "shards": { "<shard id>": { "parent": "<shard id>" | null,
@@ -24,9 +24,9 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use md5::{Digest, Md5};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
+use xxhash_rust::xxh3::xxh3_128;
 
 use mapping::{
     CheckpointPosition, Checkpoints, OpenWindow, SequenceNumber, Settings, ShardCheckpoint,
@@ -86,7 +86,7 @@ pub enum CheckpointError {
 #[derive(Serialize, Deserialize)]
 struct Envelope {
     format: u32,
-    md5: String,
+    xxh3: String,
     body: Box<RawValue>,
 }
 
@@ -223,7 +223,7 @@ fn encode(settings: &Settings, checkpoints: &Checkpoints) -> Result<Vec<u8>, ser
         shards,
     };
     let body = serde_json::value::to_raw_value(&body)?;
-    let envelope = Envelope { format: FORMAT, md5: digest(body.get()), body };
+    let envelope = Envelope { format: FORMAT, xxh3: digest(body.get()), body };
     serde_json::to_vec(&envelope)
 }
 
@@ -236,8 +236,8 @@ fn decode(bytes: &[u8], settings: &Settings, path: &Path) -> Result<Checkpoints,
         return Err(CheckpointError::UnknownFormat { path, format });
     }
     let found = digest(envelope.body.get());
-    if envelope.md5 != found {
-        return Err(damaged(format!("its digest is {found} and should be {}", envelope.md5)));
+    if envelope.xxh3 != found {
+        return Err(damaged(format!("its digest is {found} and should be {}", envelope.xxh3)));
     }
     let body: Body =
         serde_json::from_str(envelope.body.get()).map_err(|error| damaged(error.to_string()))?;
@@ -277,7 +277,7 @@ fn decode(bytes: &[u8], settings: &Settings, path: &Path) -> Result<Checkpoints,
 }
 
 fn digest(text: &str) -> String {
-    Md5::digest(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
+    format!("{:032x}", xxh3_128(text.as_bytes()))
 }
 
 /// Writes beside the file and renames over it; both the bytes and the name are synced, so that
@@ -432,7 +432,7 @@ mod tests {
         fs::copy(store.path(&mine), store.path(&other)).unwrap();
         let error = store.load(&other).unwrap_err().to_string();
         assert!(error.contains("belongs to mapping"), "{error}");
-        fs::write(store.path(&mine), r#"{"format":2,"md5":"","body":{}}"#).unwrap();
+        fs::write(store.path(&mine), r#"{"format":2,"xxh3":"","body":{}}"#).unwrap();
         let error = store.load(&mine).unwrap_err();
         assert!(matches!(error, CheckpointError::UnknownFormat { format: 2, .. }), "{error}");
     }

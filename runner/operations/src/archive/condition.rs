@@ -6,14 +6,13 @@
 
 use std::cmp::Ordering;
 
-use arrow_schema::Schema;
 use model::{AttributeValue, Number, json};
 use rules::archive::{TTL_RAW, misfit_of, ttl_misfits_of};
 
 use super::cell::{Cell, CellType, Row, parse_time};
 use super::is_day;
 use super::schema::Union;
-use super::source::Part;
+use super::source::{Part, Source};
 
 /// What tables of engines are partitioned by: the UTC day in the names of parts. No column of a part
 /// has this name.
@@ -51,11 +50,11 @@ enum Literal {
 
 /// One comparison as it was written: what the column is, parts say.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Comparison {
+struct Comparison {
     /// As it was written, for messages.
     text: String,
     /// Its column.
-    pub(super) column: String,
+    column: String,
     comparator: Comparator,
     value: String,
 }
@@ -63,11 +62,7 @@ pub(super) struct Comparison {
 /// One comparison.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Condition {
-    /// As it was written, for messages.
-    text: String,
     column: String,
-    /// The column's type, in all parts that have it. `dt` has none.
-    cell_type: Option<CellType>,
     /// The attribute's path, if it is a column of the table.
     path: Option<String>,
     comparator: Comparator,
@@ -80,7 +75,7 @@ impl Comparison {
     ///
     /// # Errors
     /// Text of another form, or a day that is none.
-    pub(super) fn read(text: &str) -> Result<Self, String> {
+    fn read(text: &str) -> Result<Self, String> {
         let form = || {
             format!(
                 "--where `{text}`: write COLUMN OPERATOR VALUE, such as `year >= 2000`; operators are = != < <= > >="
@@ -99,32 +94,20 @@ impl Comparison {
         Ok(Self { text: text.to_owned(), column, comparator, value })
     }
 
-    /// Whether it is known what its column is.
-    pub(super) fn is_known(&self, union: &Union) -> bool {
-        self.column == DAY || union.column(&self.column).is_some()
-    }
-
-    /// Whether parts of a day may have rows that meet it.
-    pub(super) fn takes_day(&self, date: &str) -> bool {
-        self.column != DAY || self.comparator.takes(date.cmp(self.value.as_str()))
-    }
-
     /// Gives the value the type that the column has.
     ///
     /// # Errors
     /// An unknown column, or a value that is not of the column's type.
-    pub(super) fn typed(&self, union: &Union) -> Result<Condition, String> {
+    fn typed(&self, union: &Union) -> Result<Condition, String> {
         let Self { text, column, value, .. } = self;
-        let of = |cell_type, path, literal| Condition {
-            text: text.clone(),
+        let of = |path, literal| Condition {
             column: column.clone(),
-            cell_type,
             path,
             comparator: self.comparator,
             literal,
         };
         if column == DAY {
-            return Ok(of(None, None, Literal::Day(value.clone())));
+            return Ok(of(None, Literal::Day(value.clone())));
         }
         let known = union.column(column).ok_or_else(|| {
             format!("--where `{text}`: there is no column `{column}`; {}", union.names_like(column))
@@ -134,7 +117,7 @@ impl Comparison {
             .ok_or_else(|| format!("--where `{text}`: {}", known.conflict().unwrap_or_default()))?;
         let literal = self.literal(cell_type);
         let literal = literal.map_err(|reason| format!("--where `{text}`: {reason}"))?;
-        Ok(of(Some(cell_type), known.path.clone(), literal))
+        Ok(of(known.path.clone(), literal))
     }
 
     fn literal(&self, cell_type: CellType) -> Result<Literal, String> {
@@ -158,34 +141,6 @@ impl Comparison {
 }
 
 impl Condition {
-    /// Checks that a part has its column as the parts have it by which the value was read, if at all.
-    ///
-    /// # Errors
-    /// Both types, and how to ask for rows of one of them; `first` is the first day that was asked for.
-    pub(super) fn check_part(
-        &self,
-        part: &Part,
-        schema: &Schema,
-        first: &str,
-    ) -> Result<(), String> {
-        let Some(wanted) = self.cell_type else { return Ok(()) };
-        let found = schema.column_with_name(&self.column);
-        let found = found.and_then(|(_, field)| CellType::of(field.data_type()));
-        if found.is_none_or(|found| found == wanted) {
-            return Ok(());
-        }
-        let found = found.map_or_else(String::new, |found| found.to_string());
-        let advice = if first < part.date.as_str() {
-            format!("ask for some days at a time, such as with --where 'dt < {}'", part.date)
-        } else {
-            "leave this condition out, as both types are of one day".to_owned()
-        };
-        Err(format!(
-            "--where `{}`: column `{}` has several types: {wanted} in the parts before, {found} in `{}`; {advice}",
-            self.text, self.column, part.name
-        ))
-    }
-
     /// Whether parts of a day may have rows that meet the condition.
     pub(super) fn takes_day(&self, date: &str) -> bool {
         match &self.literal {
@@ -245,6 +200,24 @@ impl Condition {
             _ => self.comparator == Comparator::NotEqual,
         }
     }
+}
+
+/// Reads conditions against the columns that all parts have.
+///
+/// # Errors
+/// See [`Comparison::read`] and [`Comparison::typed`], or a part that cannot be read.
+pub(super) async fn read_all(
+    source: &Source,
+    parts: &[Part],
+    texts: &[String],
+) -> Result<Vec<Condition>, String> {
+    if texts.is_empty() {
+        return Ok(Vec::new());
+    }
+    let comparisons = texts.iter().map(|text| Comparison::read(text));
+    let comparisons = comparisons.collect::<Result<Vec<_>, _>>()?;
+    let union = Union::read(source, parts).await?;
+    comparisons.iter().map(|known| known.typed(&union)).collect()
 }
 
 /// Whether a row meets all conditions.

@@ -1,6 +1,6 @@
 //! `weir archive`: reads the archive for people who work with data.
 //!
-//! Its verbs list it, show rows, find the versions of a key, write DDL, compare it with the stream,
+//! Its verbs list it, find the versions of a key, write DDL, compare it with the stream,
 //! and restore items into a table. What changes the archive itself, compaction and erasure, is done
 //! by the function `archive-maintenance`, which two of the verbs invoke.
 
@@ -18,7 +18,6 @@ mod paging;
 mod place;
 mod reading;
 mod restore;
-mod scan;
 mod schema;
 mod source;
 mod table_argument;
@@ -39,7 +38,6 @@ use self::output::Output;
 use self::place::PlaceArguments;
 use self::reading::while_parts_change;
 use self::restore::RestoreArguments;
-use self::scan::Asked;
 use self::schema::Union;
 use self::source::{Part, Source};
 use self::table_argument::{OneOfAll, TableArgument};
@@ -51,7 +49,7 @@ use client::output::say;
 /// What to do with the archive, and which one.
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "Examples:\n  weir archive ls\n  weir archive cat movies --limit 5\n  weir archive get --key '{\"year\":2013,\"title\":\"Rush\"}' --as-of 2026-11-21T12:00:00Z\n  weir archive query --where 'year >= 2000' --where 'title = Rush'\n  weir archive ddl --engine duckdb --folder .weir/up/s3\n  weir archive check\n  weir archive restore --where 'year = 2013' --ttl 604800\n  weir archive compact\n  weir archive erase --table movies --equals '{\"title\":\"Rush\"}' --dry-run\n\n--output is for `ls`; `ddl` writes what the engine reads, the other actions one JSON object on each line, whatever it says"
+    after_help = "Examples:\n  weir archive ls\n  weir archive get --key '{\"year\":2013,\"title\":\"Rush\"}' --as-of 2026-11-21T12:00:00Z\n  weir archive ddl --engine duckdb --folder .weir/up/s3\n  weir archive check\n  weir archive restore --where 'year = 2013' --ttl 604800\n  weir archive compact\n  weir archive erase --table movies --equals '{\"title\":\"Rush\"}' --dry-run\n\nRows are read with any engine that reads Parquet: `weir archive ddl --engine duckdb`\n\n--output is for `ls`; `ddl` writes what the engine reads, the other actions one JSON object on each line, whatever it says"
 )]
 pub struct ArchiveArguments {
     #[command(subcommand)]
@@ -64,20 +62,6 @@ pub struct ArchiveArguments {
 enum ArchiveVerb {
     /// List tables and days: parts, rows, bytes, first and last delete
     Ls,
-    /// Write rows as NDJSON
-    #[command(
-        after_help = "Examples:\n  weir archive cat movies --limit 5\n  weir archive cat movies --dt 2026-11-21 > rows.ndjson"
-    )]
-    Cat {
-        #[command(flatten)]
-        table: TableArgument,
-        /// Only this UTC day: 2026-11-21
-        #[arg(long, value_name = "DAY")]
-        dt: Option<String>,
-        /// Rows at most
-        #[arg(long, default_value_t = u64::MAX, hide_default_value = true)]
-        limit: u64,
-    },
     /// Write all archived versions of one key as NDJSON, newest last
     #[command(
         after_help = "Examples:\n  weir archive get --key '{\"year\":2013,\"title\":\"Rush\"}'\n  weir archive get --key '{\"year\":{\"N\":\"2013\"},\"title\":{\"S\":\"Rush\"}}'\n  weir archive get --key '{\"year\":2013,\"title\":\"Rush\"}' --as-of 2026-11-21T12:00:00Z"
@@ -129,20 +113,6 @@ enum ArchiveVerb {
     Compact(CompactArguments),
     /// Erase the rows of a key or a tenant, with a receipt, by the function `archive-maintenance`
     Erase(EraseArguments),
-    /// Write the rows that meet all conditions as NDJSON; for SQL it shows the DuckDB command
-    #[command(
-        after_help = "Examples:\n  weir archive query --where 'year >= 2000' --limit 10\n  weir archive query --where 'title = Rush' --where 'dt >= 2026-11-21'\n  weir archive query          # with the command for DuckDB"
-    )]
-    Query {
-        #[command(flatten)]
-        table: TableArgument,
-        /// COLUMN OPERATOR VALUE; operators are = != < <= > >=; `dt` is the UTC day of the delete
-        #[arg(long = "where", value_name = "CONDITION")]
-        conditions: Vec<String>,
-        /// Rows at most
-        #[arg(long, default_value_t = u64::MAX, hide_default_value = true)]
-        limit: u64,
-    },
 }
 
 /// Does it. Data goes to `writer`; `format` is how a list is written, rows are always NDJSON.
@@ -188,14 +158,6 @@ async fn carry_out(
         ArchiveVerb::Ls => {
             listing::write(source, format, output).await?;
         }
-        ArchiveVerb::Cat { table, dt, limit } => {
-            let parts = one_table(source, table.name()).await?;
-            let parts = match dt {
-                Some(day) => of_day(parts, &day)?,
-                None => parts,
-            };
-            scan::write_rows(source, parts, Asked::default(), limit, output).await?;
-        }
         ArchiveVerb::Get { table, key, as_of } => {
             let key = item_key::parse(&key)?;
             let as_of = as_of.as_deref().map(parse_time).transpose()?;
@@ -225,22 +187,6 @@ async fn carry_out(
         ArchiveVerb::Restore(arguments) => return restored(source, &arguments, output).await,
         // Done by `run`: they need no archive that is there already.
         ArchiveVerb::Compact(_) | ArchiveVerb::Erase(_) | ArchiveVerb::Check { .. } => {}
-        ArchiveVerb::Query { table, conditions, limit } => {
-            let list = async || one_table(source, table.name()).await;
-            let (parts, asked) = while_parts_change(list, async |parts: &[Part]| {
-                Ok((parts.to_vec(), Asked::read(source, parts, &conditions).await?))
-            })
-            .await?;
-            if conditions.is_empty()
-                && let Some(part) = parts.first()
-            {
-                tracing::info!("for SQL use DuckDB: {}", scan::duckdb_command(source, &part.table));
-            }
-            let parts = of_days(parts, &asked.conditions);
-            if scan::write_rows(source, parts, asked, limit, output).await? == 0 && limit > 0 {
-                say("no row meets all of that; `weir archive cat` shows rows as they are");
-            }
-        }
     }
     Ok(Exit::Done)
 }
@@ -326,7 +272,7 @@ async fn selected(
 ) -> Result<(Vec<Part>, Vec<Condition>), String> {
     let list = async || one_table(source, table).await;
     while_parts_change(list, async |parts: &[Part]| {
-        Ok((parts.to_vec(), scan::conditions(source, parts, conditions).await?))
+        Ok((parts.to_vec(), condition::read_all(source, parts, conditions).await?))
     })
     .await
 }

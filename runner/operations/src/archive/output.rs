@@ -1,6 +1,6 @@
 //! Lines of data to a writer, until its reader has gone away.
 //!
-//! `weir archive cat movies | head` is not an error: who closed the pipe has what it wanted.
+//! `weir archive get … | head` is not an error: a reader that closes the pipe has what it wanted.
 
 use std::io::{ErrorKind, Write};
 
@@ -13,11 +13,6 @@ pub(super) struct Output<'w> {
 impl<'w> Output<'w> {
     pub(super) fn new(writer: &'w mut dyn Write) -> Self {
         Self { writer, closed: false }
-    }
-
-    /// Whether nobody reads any more.
-    pub(super) fn is_closed(&self) -> bool {
-        self.closed
     }
 
     /// Writes one line.
@@ -69,7 +64,7 @@ mod tests {
     fn a_closed_pipe_ends_the_output_and_a_full_disk_is_an_error() {
         let mut pipe = Closing(ErrorKind::BrokenPipe);
         let mut output = Output::new(&mut pipe);
-        assert!(output.line("a").is_ok() && output.is_closed() && output.line("b").is_ok());
+        assert!(output.line("a").is_ok() && output.closed && output.line("b").is_ok());
         let mut disk = Closing(ErrorKind::StorageFull);
         assert!(Output::new(&mut disk).line("a").is_err());
     }

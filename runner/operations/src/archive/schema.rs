@@ -84,14 +84,14 @@ impl Union {
     ///
     /// # Errors
     /// As [`Union::read`].
-    pub(super) async fn add_all(&mut self, source: &Source, some: &[&Part]) -> Result<(), String> {
+    async fn add_all(&mut self, source: &Source, some: &[&Part]) -> Result<(), String> {
         let reads: Vec<_> = some.iter().map(|part| source.footer(part)).collect();
         let footers = futures::future::try_join_all(reads).await?;
         some.iter().zip(footers).try_for_each(|(part, footer)| self.add(part, &footer))
     }
 
     /// Puts the archive's columns behind those of the table.
-    pub(super) fn order(&mut self) {
+    fn order(&mut self) {
         self.columns.sort_by_key(|column| {
             SYSTEM_COLUMNS.iter().position(|(name, _)| *name == column.name).map_or(0, |at| at + 1)
         });

@@ -13,6 +13,8 @@ use parquet::arrow::ArrowWriter;
 use parquet::file::metadata::KeyValue;
 use parquet::file::properties::WriterProperties;
 
+use super::cell::rows_of;
+use super::condition::are_met_by;
 use super::reading::Reading;
 use super::*;
 
@@ -129,8 +131,7 @@ fn a_time_to_live_with_a_fraction_is_compared_as_it_is() {
         ("_ttl_raw < 2", ""),
         ("_ttl_raw != 90", "e2"),
     ] {
-        let found = weir(folder.path(), &["query", "--where", condition]).unwrap();
-        assert_eq!(events(&found), expected, "{condition}");
+        assert_eq!(found(folder.path(), &[condition]).as_deref(), Ok(expected), "{condition}");
     }
 }
 
@@ -183,6 +184,28 @@ fn written(folder: &Path, arguments: &[&str]) -> (String, Result<(), String>) {
     (String::from_utf8(out).unwrap(), result.map(drop))
 }
 
+/// The event ids of the rows that meet all conditions.
+fn found(folder: &Path, conditions: &[&str]) -> Result<String, String> {
+    let source = Source::Folder(folder.to_owned());
+    let texts: Vec<String> = conditions.iter().map(|text| (*text).to_owned()).collect();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let (parts, conditions) = selected(&source, None, &texts).await?;
+        let mut reading = Reading::of(&source, of_days(parts, &conditions));
+        let mut ids = Vec::new();
+        while let Some((_, batches)) = reading.next(None).await? {
+            for batch in batches {
+                for row in rows_of(&batch.unwrap())? {
+                    if are_met_by(&conditions, &row)? {
+                        ids.push(row.text("_event_id").to_owned());
+                    }
+                }
+            }
+        }
+        Ok(ids.join(" "))
+    })
+}
+
 /// The event ids in NDJSON.
 fn events(text: &str) -> String {
     let lines = text.lines().map(|line| {
@@ -197,32 +220,37 @@ fn rows_are_found() {
     let folder = archive();
     let rush = r#"{"year":2013,"title":"Rush"}"#;
     for (arguments, expected) in [
-        (vec!["cat", "movies"], "e1 e2 e3 e4"),
-        (vec!["cat", "movies", "--limit", "3"], "e1 e2 e3"),
-        (vec!["cat", "movies", "--limit", "0"], ""),
-        (vec!["cat", "movies", "--dt", "1970-01-01"], "e1 e2 e3 e4"),
-        (vec!["cat", "movies", "--dt", "1970-01-02"], ""),
         (vec!["get", "--key", rush], "e1 e3"),
         (vec!["get", "--key", r#"{"year":{"N":"2013.0"},"title":{"S":"Rush"}}"#], "e1 e3"),
         (vec!["get", "--key", rush, "--as-of", "30"], "e3"),
         (vec!["get", "--key", rush, "--as-of", "1970-01-01T00:00:29Z"], "e1"),
         // As binary fractions both numbers would be equal.
         (vec!["get", "--key", r#"{"year":9007199254740993}"#], "e4"),
-        (vec!["query", "--where", "year > 9007199254740992"], "e4"),
-        (vec!["query", "--where", "year=2013", "--where", "rating > 8.1"], "e3"),
-        (vec!["query", "--where", "rating = 8.10"], "e1"),
-        (vec!["query", "--where", "title = O'Brien"], "e2"),
-        (vec!["query", "--where", "title != 'Rush'"], "e2 e4"),
-        (vec!["query", "--where", "_deleted_at <= 1970-01-01T00:00:20Z"], "e1 e2"),
-        (vec!["query", "--where", "year < 2013", "--limit", "1"], "e2"),
-        (vec!["query", "--where", "dt = 1970-01-01"], "e1 e2 e3 e4"),
-        (vec!["query", "--where", "dt >= '1970-01-01'", "--where", "title = Big"], "e4"),
-        (vec!["query", "--where", "dt != 1970-01-01"], ""),
-        (vec!["query", "--where", "dt > 1970-01-01", "--where", "year = 2013"], ""),
-        (vec!["query", "--where", "dt < 1970-01-02", "--where", "dt > 1969-12-31"], "e1 e2 e3 e4"),
     ] {
         let found = weir(folder.path(), &arguments).unwrap();
         assert_eq!(events(&found), expected, "{arguments:?}");
+    }
+}
+
+#[test]
+fn conditions_select_rows() {
+    let folder = archive();
+    for (conditions, expected) in [
+        (&[][..], "e1 e2 e3 e4"),
+        (&["year > 9007199254740992"], "e4"),
+        (&["year=2013", "rating > 8.1"], "e3"),
+        (&["rating = 8.10"], "e1"),
+        (&["title = O'Brien"], "e2"),
+        (&["title != 'Rush'"], "e2 e4"),
+        (&["_deleted_at <= 1970-01-01T00:00:20Z"], "e1 e2"),
+        (&["year < 2013"], "e2"),
+        (&["dt = 1970-01-01"], "e1 e2 e3 e4"),
+        (&["dt >= '1970-01-01'", "title = Big"], "e4"),
+        (&["dt != 1970-01-01"], ""),
+        (&["dt > 1970-01-01", "year = 2013"], ""),
+        (&["dt < 1970-01-02", "dt > 1969-12-31"], "e1 e2 e3 e4"),
+    ] {
+        assert_eq!(found(folder.path(), conditions).as_deref(), Ok(expected), "{conditions:?}");
     }
 }
 
@@ -243,15 +271,14 @@ fn values_that_do_not_fit_their_column_are_compared_as_they_are() {
         ("year != 2013.5", "e1 e2 e3 e4 e6 e7"),
         ("title = Lost", "e7"),
     ] {
-        let found = weir(folder.path(), &["query", "--where", condition]).unwrap();
-        assert_eq!(events(&found), expected, "{condition}");
+        assert_eq!(found(folder.path(), &[condition]).as_deref(), Ok(expected), "{condition}");
     }
 }
 
 #[test]
 fn rows_keep_every_digit() {
     let folder = archive();
-    let found = weir(folder.path(), &["query", "--where", "title = Big"]).unwrap();
+    let found = weir(folder.path(), &["get", "--key", r#"{"title":"Big"}"#]).unwrap();
     assert_eq!(
         found,
         format!(
@@ -264,8 +291,9 @@ fn rows_keep_every_digit() {
 #[test]
 fn mistakes_are_named() {
     let folder = archive();
+    let rush = r#"{"year":2013,"title":"Rush"}"#;
     for (arguments, expected) in [
-        (vec!["cat", "films"], "no table `films`; tables are movies"),
+        (vec!["get", "films", "--key", rush], "no table `films`; tables are movies"),
         (vec!["get", "--key", r#"{"year":1}"#], "no version of this key"),
         (vec!["get", "--key", r#"{"year":1}"#, "--as-of", "9"], "no version of this key"),
         (
@@ -281,11 +309,6 @@ fn mistakes_are_named() {
             "`year` is a number in archived",
         ),
         (
-            vec!["cat", "movies", "--dt", "yesterday"],
-            "`yesterday` is no day: write such as 2026-11-21",
-        ),
-        (vec!["cat", "movies", "--dt", "2026-11-31"], "`2026-11-31` is no day"),
-        (
             vec!["erase", "--table", "movies", "--equals", r#"{"title":"Rush"}"#],
             "leave --folder and --s3-endpoint out",
         ),
@@ -298,21 +321,30 @@ fn mistakes_are_named() {
         (vec!["get", "--key", r#"{"year":true}"#], "one or two attributes"),
         (vec!["get", "--key", "{}"], "one or two attributes"),
         (vec!["get", "--key", r#"{"year":1}"#, "--as-of", "noon"], "`noon` is not a time"),
-        (vec!["query", "--where", "year"], "write COLUMN OPERATOR VALUE"),
-        (vec!["query", "--where", "year ! 3"], "write COLUMN OPERATOR VALUE"),
-        (vec!["query", "--where", "yeer = 3"], "no column `yeer`; columns are title, year"),
-        (vec!["query", "--where", "year = Rush"], "`Rush` is not a number"),
-        (vec!["query", "--where", "dt = 21.11.2026"], "`21.11.2026` is no day: write such as"),
-        (vec!["query", "--where", "dt >= 2026-11-31"], "`2026-11-31` is no day"),
-        (vec!["query", "--where", "_coercions = 1"], "which is not compared"),
         (vec!["ddl", "--engine", "athena", "--key-columns", "id"], "no column `id`"),
     ] {
         let error = weir(folder.path(), &arguments).unwrap_err();
         assert!(error.contains(expected), "{arguments:?}: {error}");
     }
+    for (condition, expected) in [
+        ("year", "write COLUMN OPERATOR VALUE"),
+        ("year ! 3", "write COLUMN OPERATOR VALUE"),
+        ("yeer = 3", "no column `yeer`; columns are title, year"),
+        ("year = Rush", "`Rush` is not a number"),
+        ("dt = 21.11.2026", "`21.11.2026` is no day: write such as"),
+        ("dt >= 2026-11-31", "`2026-11-31` is no day"),
+        ("_coercions = 1", "which is not compared"),
+    ] {
+        let error = found(folder.path(), &[condition]).unwrap_err();
+        assert!(error.contains(expected), "{condition}: {error}");
+    }
+    for day in ["yesterday", "2026-11-31"] {
+        let error = of_day(Vec::new(), day).unwrap_err();
+        assert!(error.contains(&format!("`{day}` is no day: write such as 2026-11-21")), "{error}");
+    }
     fs::write(folder.path().join("bucket/archive/table=movies/dt=1970-01-01/z.parquet"), "?")
         .unwrap();
-    let error = weir(folder.path(), &["cat", "movies"]).unwrap_err();
+    let error = weir(folder.path(), &["get", "--key", rush]).unwrap_err();
     assert!(error.contains("cannot read part `") && error.contains("z.parquet"), "{error}");
 }
 
@@ -343,71 +375,19 @@ fn a_damaged_part_does_not_end_the_list() {
     assert!(list.is_empty() && result.unwrap_err().starts_with("more than 100 parts cannot be"));
 }
 
-/// The last day has a damaged part, and the first rows do not wait for it.
-#[test]
-fn the_first_rows_come_before_the_last_parts_are_looked_at() {
-    let folder = archive();
-    let day = folder.path().join("bucket/archive/table=movies/dt=1970-01-02");
-    fs::create_dir_all(&day).unwrap();
-    fs::write(day.join("z.parquet"), "?").unwrap();
-    for (arguments, expected, fails) in [
-        (&["query", "--where", "year = 2013", "--limit", "1"][..], "e1", false),
-        (&["query", "--where", "year = 2013"], "e1 e3", true),
-        (&["query", "--where", "title = Rush", "--where", "dt = 1970-01-01"], "e1 e3", false),
-        // Whether there is such a column, the last part might tell.
-        (&["query", "--where", "yeer = 2013"], "", true),
-        (&["cat", "--limit", "2"], "e1 e2", false),
-        (&["cat"], "e1 e2 e3 e4", true),
-    ] {
-        let (written, result) = written(folder.path(), arguments);
-        assert_eq!((&*events(&written), result.is_err()), (expected, fails), "{arguments:?}");
-    }
-}
-
-/// A column that the first parts lack, and one that a later part has in another type.
-#[test]
-fn what_a_column_is_the_first_parts_say_that_have_it() {
-    let folder = archive();
-    let item = r#"{"title":{"S":"Old"},"year":{"N":"1"}}"#.to_owned();
-    for number in 0..5 {
-        write_items(folder.path(), &format!("a-{number}.parquet"), &[(20 + number, item.clone())]);
-    }
-    let query = |conditions: &[&str]| {
-        let flags = conditions.iter().flat_map(|condition| ["--where", condition]);
-        written(folder.path(), &["query"].into_iter().chain(flags).collect::<Vec<_>>())
-    };
-    let (rows, result) = query(&["year = 2013", "title = Rush"]);
-    assert_eq!((&*events(&rows), result), ("e1 e3", Ok(())));
-    write_part(folder.path(), "z.parquet", &MISFITS, true);
-    let (rows, result) = query(&["year = 2013"]);
-    assert_eq!(events(&rows), "e1 e3");
-    let error = result.unwrap_err();
-    let expected = "column `year` has several types: bigint in the parts before, string in `";
-    assert!(error.contains(expected) && error.contains("leave this condition out"), "{error}");
-    let days = folder.path().join("bucket/archive/table=movies");
-    fs::create_dir(days.join("dt=1970-01-02")).unwrap();
-    fs::rename(days.join("dt=1970-01-01/z.parquet"), days.join("dt=1970-01-02/z.parquet")).unwrap();
-    let error = query(&["year = 2013"]).1.unwrap_err();
-    assert!(error.contains("--where 'dt < 1970-01-02'"), "{error}");
-    assert_eq!(query(&["year = 2013", "dt < 1970-01-02"]).1, Ok(()), "as it says");
-    assert_eq!(query(&["title = Rush"]).1, Ok(()), "no condition is on that column");
-}
-
 #[test]
 fn a_table_is_named_as_a_word_or_with_a_flag() {
     let folder = archive();
     let key = ["--key", r#"{"title":"Big","year":9007199254740993}"#];
-    for verb in [&["cat"][..], &["query"], &[&["get"][..], &key].concat()] {
-        let found = |table: &[&str]| weir(folder.path(), &[verb, table].concat());
-        let expected = found(&[]).unwrap();
-        assert!(!expected.is_empty());
-        for table in [&["movies"][..], &["--table", "movies"]] {
-            assert_eq!(found(table), Ok(expected.clone()), "{verb:?} {table:?}");
-        }
-        let both = found(&["movies", "--table", "films"]).unwrap_err();
-        assert!(both.contains("cannot be used with"), "{both}");
-        assert!(found(&["films"]).unwrap_err().contains("tables are movies"));
+    let found = |table: &[&str]| weir(folder.path(), &[&["get"], &key[..], table].concat());
+    let expected = found(&[]).unwrap();
+    assert!(!expected.is_empty());
+    for table in [&["movies"][..], &["--table", "movies"]] {
+        assert_eq!(found(table), Ok(expected.clone()), "{table:?}");
     }
+    let both = found(&["movies", "--table", "films"]).unwrap_err();
+    assert!(both.contains("cannot be used with"), "{both}");
+    assert!(found(&["films"]).unwrap_err().contains("tables are movies"));
     for verb in [
         &["ddl", "--engine", "duckdb"][..],
         &["check"],
@@ -437,7 +417,7 @@ fn parts_that_are_read_ahead_come_in_their_order() {
         write_items(folder.path(), &format!("part-{number:02}.parquet"), &[item]);
     }
     let expected: Vec<String> = (0..50).map(|number| format!("e{number}")).collect();
-    assert_eq!(events(&weir(folder.path(), &["cat"]).unwrap()), expected.join(" "));
+    assert_eq!(found(folder.path(), &[]), Ok(expected.join(" ")));
     // Of those that were read ahead one is gone, and in another object by then.
     let source = Source::Folder(folder.path().to_owned());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -520,7 +500,7 @@ fn ddl_is_made_of_what_the_parts_have() {
         text.contains("PARTITION BY json_format(json_extract(_item, '$[\"year\"]')), \"title\""),
         "{text}"
     );
-    let error = weir(folder.path(), &["query", "--where", "year = 1"]).unwrap_err();
+    let error = found(folder.path(), &["year = 1"]).unwrap_err();
     assert!(error.contains("several types"), "{error}");
 }
 

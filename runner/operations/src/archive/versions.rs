@@ -133,7 +133,7 @@ pub(super) async fn find(
                 }
                 if versions.len() > VERSIONS_MAX {
                     return Err(format!(
-                        "the key has more than {VERSIONS_MAX} versions; use `weir archive query`"
+                        "the key has more than {VERSIONS_MAX} versions; read them with an engine, such as by `weir archive ddl --engine duckdb`"
                     ));
                 }
             }

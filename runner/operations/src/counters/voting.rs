@@ -4,9 +4,17 @@
 //! the store itself does, and a generator on the same machine must not measure itself. Elsewhere
 //! the SDK sends. Which votes there are is not known here.
 
+use std::error::Error;
 use std::time::Duration;
 
 use aws_sdk_dynamodb::types::AttributeValue as SdkValue;
+use bytes::Bytes;
+use http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
+use http::{HeaderMap, HeaderName, Method, Request, StatusCode, Uri};
+use http_body_util::{BodyExt as _, Full};
+use hyper_util::client::legacy::Client as HttpClient;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
 use model::json::write_string;
 use model::{AttributeValue, Number};
 use rules::counters::Counters;
@@ -18,13 +26,15 @@ use client::attribute::to_sdk_value;
 use client::contention::{Attempts, Undone};
 use client::endpoint::attempt_limit;
 use client::keys;
-use client::plain_http::{self, Connection, Endpoint};
 use client::sdk_error::error_text;
 
 /// Times that a connection is asked for: about a second and a half with the pauses between them.
 const CONNECTIONS_MAX: u32 = 6;
 /// Pause before it is asked for again; it doubles each time.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const PLACEHOLDER: &str = "AWS4-HMAC-SHA256 Credential=local/20260101/us-east-1/dynamodb/aws4_request, \
+    SignedHeaders=content-type;host;x-amz-date;x-amz-target, \
+    Signature=0000000000000000000000000000000000000000000000000000000000000000";
 /// How long an answer may take.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -36,14 +46,13 @@ pub(super) enum Voting<'p> {
     Sdk(&'p Place),
 }
 
-/// A connection of its own, and what every request has.
+/// A client with a connection of its own, and what every request has.
 pub(super) struct Plain {
-    endpoint: Endpoint,
-    connection: Option<Connection>,
-    head: String,
+    client: HttpClient<HttpConnector, Full<Bytes>>,
+    uri: Uri,
+    headers: HeaderMap,
     /// The body up to the slot's key, from there to the points, and from there on.
     body: [String; 3],
-    request: String,
 }
 
 /// What became of a vote that was sent.
@@ -61,11 +70,8 @@ type Failed = (Addition, String);
 impl<'p> Voting<'p> {
     /// A way to the place's slots. It does not connect yet.
     pub(super) fn to(place: &'p Place) -> Self {
-        let plain = Endpoint::parse(&place.endpoint).ok();
-        match plain.filter(|endpoint| {
-            !endpoint.authority.contains(".amazonaws.com") && !keys::are_own(&place.endpoint)
-        }) {
-            Some(endpoint) => Self::Plain(Box::new(Plain::to(endpoint, place))),
+        match plain_uri(&place.endpoint).filter(|_| !keys::are_own(&place.endpoint)) {
+            Some(uri) => Self::Plain(Box::new(Plain::to(uri, place))),
             None => Self::Sdk(place),
         }
     }
@@ -108,8 +114,31 @@ impl<'p> Voting<'p> {
     }
 }
 
+/// Returns the address of an endpoint that is sent plain HTTP.
+fn plain_uri(endpoint: &str) -> Option<Uri> {
+    let uri: Uri = endpoint.parse().ok()?;
+    let is_plain = uri.scheme_str() == Some("http")
+        && matches!(uri.path(), "" | "/")
+        && !uri.host()?.ends_with(".amazonaws.com");
+    is_plain.then_some(uri)
+}
+
+/// Returns the headers of every request. The signature is a placeholder: a local store without
+/// access keys accepts it.
+fn headers() -> HeaderMap {
+    HeaderMap::from_iter([
+        (CONTENT_TYPE, HeaderValue::from_static("application/x-amz-json-1.0")),
+        (AUTHORIZATION, HeaderValue::from_static(PLACEHOLDER)),
+        (HeaderName::from_static("x-amz-date"), HeaderValue::from_static("20260101T000000Z")),
+        (
+            HeaderName::from_static("x-amz-target"),
+            HeaderValue::from_static("DynamoDB_20120810.UpdateItem"),
+        ),
+    ])
+}
+
 impl Plain {
-    fn to(endpoint: Endpoint, place: &Place) -> Self {
+    fn to(uri: Uri, place: &Place) -> Self {
         let quoted = |text: &str| {
             let mut quoted = String::new();
             write_string(&mut quoted, text);
@@ -125,56 +154,61 @@ impl Plain {
             r#"}},"ExpressionAttributeValues":{":points":{"N":""#.to_owned(),
             r#""}}}"#.to_owned(),
         ];
-        let head = plain_http::head(&endpoint.authority, "DynamoDB_20120810.UpdateItem");
-        Self { endpoint, connection: None, head, body, request: String::new() }
+        let mut connector = HttpConnector::new();
+        connector.set_nodelay(true);
+        let client = HttpClient::builder(TokioExecutor::new()).build(connector);
+        Self { client, uri, headers: headers(), body }
     }
 
-    async fn add(&mut self, key: &str, points: i64) -> Result<(), Failed> {
-        self.write(key, points);
-        self.send().await
-    }
-
-    /// Makes the request.
-    fn write(&mut self, key: &str, points: i64) {
-        let Self { head, body: [start, middle, end], request, .. } = self;
-        let mut body =
-            String::with_capacity(start.len() + middle.len() + end.len() + key.len() + 32);
-        body.push_str(start);
+    fn request(&self, key: &str, points: i64) -> Request<Full<Bytes>> {
+        let [start, middle, end] = &self.body;
+        let mut body = start.clone();
         write_string(&mut body, key);
         body.push_str(middle);
         body.push_str(&points.to_string());
         body.push_str(end);
-        request.clear();
-        request.push_str(head);
-        request.push_str(&body.len().to_string());
-        request.push_str("\r\n\r\n");
-        request.push_str(&body);
+        let mut request = Request::new(Full::from(body));
+        *request.method_mut() = Method::POST;
+        request.uri_mut().clone_from(&self.uri);
+        request.headers_mut().clone_from(&self.headers);
+        request
     }
 
-    /// Sends the request once.
-    async fn send(&mut self) -> Result<(), Failed> {
-        let mut connection = match self.connection.take().filter(|open| !open.is_over()) {
-            Some(connection) => connection,
-            None => Connection::open(&self.endpoint)
-                .await
-                .map_err(|error| (Addition::Unsent, format!("cannot connect: {error}")))?,
-        };
-        let exchange = connection.exchange(self.request.as_bytes());
-        let perhaps = |reason: String| Err((Addition::Perhaps, reason));
-        let answer = match tokio::time::timeout(ANSWER_TIMEOUT, exchange).await {
-            Ok(Ok(answer)) => answer,
-            Ok(Err(error)) => return perhaps(format!("the connection broke: {error}")),
-            Err(_) => {
-                return perhaps(format!("no answer within {} s", ANSWER_TIMEOUT.as_secs()));
+    /// Sends a vote once. The client sends it again only when it is certain that no byte of it was
+    /// sent, on a connection that the store had closed.
+    async fn add(&self, key: &str, points: i64) -> Result<(), Failed> {
+        let exchange = async {
+            let sent = self.client.request(self.request(key, points)).await;
+            let (head, body) = sent
+                .map_err(|error| match error.is_connect() {
+                    true => (Addition::Unsent, format!("cannot connect: {}", in_words(&error))),
+                    false => broken(&error),
+                })?
+                .into_parts();
+            let body = body.collect().await.map_err(|error| broken(&error))?;
+            match head.status {
+                StatusCode::OK => Ok(()),
+                status => Err(failure(status.as_u16(), &body.to_bytes())),
             }
         };
-        let outcome =
-            if answer.status == 200 { Ok(()) } else { Err(failure(answer.status, answer.body)) };
-        if !answer.closes {
-            self.connection = Some(connection);
-        }
-        outcome
+        tokio::time::timeout(ANSWER_TIMEOUT, exchange).await.unwrap_or_else(|_| {
+            let reason = format!("no answer within {} s", ANSWER_TIMEOUT.as_secs());
+            Err((Addition::Perhaps, reason))
+        })
     }
+}
+
+fn broken(error: &dyn Error) -> Failed {
+    (Addition::Perhaps, format!("the connection broke: {}", in_words(error)))
+}
+
+/// Returns the innermost cause: what hyper says around it names only its own layers.
+fn in_words(error: &dyn Error) -> String {
+    let mut innermost = error;
+    while let Some(source) = innermost.source() {
+        innermost = source;
+    }
+    innermost.to_string()
 }
 
 /// What an answer other than 200 says.
@@ -239,7 +273,7 @@ mod tests {
         assert_eq!(requests.len(), answers.len());
         let (head, body) = requests[0].split_once("\r\n\r\n").unwrap();
         assert!(head.contains("x-amz-target: DynamoDB_20120810.UpdateItem"), "{head}");
-        assert!(head.ends_with(&format!("content-length: {}", body.len())), "{head}");
+        assert!(head.contains(&format!("content-length: {}", body.len())), "{head}");
         let body: Value = serde_json::from_str(body).unwrap();
         let expected = serde_json::json!({
             "TableName": "votes",

@@ -9,8 +9,8 @@ use std::io::Read;
 
 use aws_sdk_dynamodb::error::SdkError;
 use aws_sdk_dynamodb::operation::update_item::UpdateItemError;
-use md5::{Digest as _, Md5};
 use model::Item;
+use xxhash_rust::xxh3::Xxh3;
 
 use client::attribute::from_sdk_item;
 
@@ -28,7 +28,7 @@ const PART_BYTES: usize = 64 * 1024;
 /// # Errors
 /// When the file cannot be read.
 pub(super) fn content_of(mut file: impl Read) -> std::io::Result<String> {
-    let (mut hash, mut length) = (Md5::new(), 0);
+    let (mut hash, mut length) = (Xxh3::new(), 0);
     let mut part = vec![0; PART_BYTES];
     loop {
         match file.read(&mut part) {
@@ -41,20 +41,23 @@ pub(super) fn content_of(mut file: impl Read) -> std::io::Result<String> {
             Err(error) => return Err(error),
         }
     }
-    let hash = u128::from_be_bytes(hash.finalize().into());
-    Ok(format!("{hash:032x}-{length}"))
+    Ok(format!("{:032x}-{length}", hash.digest128()))
 }
 
 /// The attribute of a load's mark. Lines that count in another attribute of the same slot are another
 /// load, and so are those of a load with another name.
 pub(super) fn attribute(content: &str, count_attribute: &str, name: &str) -> String {
-    let mut hash = Md5::new();
-    for text in [content, count_attribute, name] {
-        hash.update(u64::try_from(text.len()).unwrap_or_default().to_be_bytes());
-        hash.update(text);
+    format!("{MARK_PREFIX}{:016x}", hash_of(&[content, count_attribute, name]) >> 64)
+}
+
+/// Returns a hash of some texts, in which each has its length before it.
+pub(super) fn hash_of(texts: &[&str]) -> u128 {
+    let mut hash = Xxh3::new();
+    for text in texts {
+        hash.update(&u64::try_from(text.len()).unwrap_or_default().to_be_bytes());
+        hash.update(text.as_bytes());
     }
-    let hash = u128::from_be_bytes(hash.finalize().into());
-    format!("{MARK_PREFIX}{:016x}", hash >> 64)
+    hash.digest128()
 }
 
 /// The place of the last line of this load that the slot has, if that is why a line was refused.

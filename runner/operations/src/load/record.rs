@@ -7,8 +7,9 @@
 use std::io::{Error, ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 
-use md5::{Digest as _, Md5};
 use serde::{Deserialize, Serialize};
+
+use super::mark::hash_of;
 
 const SCHEMA: &str = "weir.counting-load/v1";
 
@@ -78,13 +79,8 @@ impl Record {
     /// Where it is kept. Whatever comes on standard input is a file of its own.
     pub(super) fn path(&self, folder: &Path) -> PathBuf {
         let Destination { endpoint, table, count_attribute, name } = &self.into;
-        let mut hash = Md5::new();
         let content = if self.file == super::input::STANDARD_INPUT { &self.content } else { "" };
-        for text in [endpoint, table, count_attribute, name, &self.file, content] {
-            hash.update(u64::try_from(text.len()).unwrap_or_default().to_be_bytes());
-            hash.update(text);
-        }
-        let hash = u128::from_be_bytes(hash.finalize().into());
+        let hash = hash_of(&[endpoint, table, count_attribute, name, &self.file, content]);
         folder.join(format!("{hash:032x}.json"))
     }
 

@@ -45,7 +45,7 @@ pub(in crate::archive_sink) async fn compact(store: &Store) -> Result<Compaction
 
 fn item_of(number: usize) -> String {
     let Effect::Rows { rows, .. } = effect(number) else { panic!("rows") };
-    rows.into_rows().next().unwrap().item().to_owned()
+    rows.iter().next().unwrap().item().to_owned()
 }
 
 /// The objects without the receipts.

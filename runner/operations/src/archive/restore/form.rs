@@ -60,7 +60,7 @@ impl Form {
         // One that was restored and changed before it expired again has the mark of that time.
         if item.contains_key(RESTORED) && stamp_of(item).is_none() {
             return Formed::Refused(format!(
-                "the item has an attribute `{RESTORED}` of its own, whose place the mark of a restored item takes; read it with `weir archive cat` and put it under another name"
+                "the item has an attribute `{RESTORED}` of its own, whose place the mark of a restored item takes; read it from the archive's `_item` and put it under another name"
             ));
         }
         let mut item = without_marks(item);

@@ -9,11 +9,17 @@ use std::rc::Rc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::histogram::Histogram;
-use super::process::{self, Usage};
-use super::workload::{self, Draw, Operation, Tables};
-use client::plain_http::{Connection, Endpoint};
+use hdrhistogram::Histogram;
+use http::StatusCode;
 
+use crate::Result;
+use crate::client::{Connection, Endpoint};
+use crate::process::{self, Usage};
+use crate::request::Request;
+use crate::workload::{self, Draw, Operation, Tables};
+
+/// Significant decimal digits of latencies.
+const DIGITS: u8 = 3;
 /// Time that a request which is under way at the end has for its answer.
 const GRACE: Duration = Duration::from_secs(20);
 /// Connection failures after which a connection gives up: a server that is gone stays gone.
@@ -25,35 +31,51 @@ const ERROR_CHARACTERS_MAX: usize = 300;
 
 /// What to measure.
 #[derive(Clone, Debug)]
-pub(super) struct Plan {
-    pub(super) endpoint: Endpoint,
-    pub(super) tables: Tables,
-    pub(super) operation: Operation,
-    pub(super) connections: u32,
-    pub(super) warm_up: Duration,
-    pub(super) duration: Duration,
+pub(crate) struct Plan {
+    pub(crate) endpoint: Endpoint,
+    pub(crate) tables: Tables,
+    pub(crate) operation: Operation,
+    pub(crate) connections: u32,
+    pub(crate) warm_up: Duration,
+    pub(crate) duration: Duration,
     /// The server's processes, if their CPU time is to be read.
-    pub(super) server_pids: Vec<u32>,
+    pub(crate) server_pids: Vec<u32>,
 }
 
 /// What was measured between the warm-up and the end.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Outcome {
+#[derive(Clone, Debug)]
+pub(crate) struct Outcome {
     /// Latencies of requests that were carried out, in nanoseconds.
-    pub(super) latency: Histogram,
+    pub(crate) latency: Histogram<u64>,
     /// Requests that were not carried out, or of which that is not known.
-    pub(super) errors: u64,
+    pub(crate) errors: u64,
     /// Over the whole run with warm-up: requests that were acknowledged.
-    pub(super) acknowledged: u64,
+    pub(crate) acknowledged: u64,
     /// Over the whole run with warm-up: requests of which nobody knows whether they were carried out.
-    pub(super) unknown: u64,
+    pub(crate) unknown: u64,
     /// The first error's text.
-    pub(super) first_error: Option<String>,
+    pub(crate) first_error: Option<String>,
     /// What the server's processes used meanwhile, and their memory at the end.
-    pub(super) server: Option<Usage>,
+    pub(crate) server: Option<Usage>,
 }
 
 impl Outcome {
+    /// Returns an outcome without any request.
+    ///
+    /// # Errors
+    /// Never: the precision of the histogram is one that it has.
+    pub(crate) fn new() -> Result<Self> {
+        let latency = Histogram::new_with_max(u64::from(u32::MAX) * 1000, DIGITS)?;
+        Ok(Self {
+            latency,
+            errors: 0,
+            acknowledged: 0,
+            unknown: 0,
+            first_error: None,
+            server: None,
+        })
+    }
+
     fn fail(&mut self, measured: bool, text: impl FnOnce() -> String) {
         self.errors += u64::from(measured);
         if self.first_error.is_none() {
@@ -66,7 +88,7 @@ impl Outcome {
 ///
 /// # Errors
 /// When the load cannot be generated or the server's processes cannot be read.
-pub(super) async fn measure(plan: Plan) -> Result<Outcome, String> {
+pub(crate) async fn measure(plan: Plan) -> Result<Outcome> {
     let (warm_up, duration) = (plan.warm_up, plan.duration);
     let pids = plan.server_pids.clone();
     let began = Instant::now();
@@ -82,7 +104,7 @@ pub(super) async fn measure(plan: Plan) -> Result<Outcome, String> {
     let before = read(&pids)?;
     tokio::time::sleep_until((began + warm_up + duration).into()).await;
     let after = read(&pids)?;
-    let mut outcome = receiver.await.map_err(|_| "the load generator ended early".to_owned())??;
+    let mut outcome = receiver.await.map_err(|_| "the load generator ended early")??;
     outcome.server = before.zip(after).map(|(before, after)| Usage {
         cpu_micros: after.cpu_micros.saturating_sub(before.cpu_micros),
         resident_bytes: after.resident_bytes,
@@ -90,23 +112,26 @@ pub(super) async fn measure(plan: Plan) -> Result<Outcome, String> {
     Ok(outcome)
 }
 
-fn read(pids: &[u32]) -> Result<Option<Usage>, String> {
+fn read(pids: &[u32]) -> Result<Option<Usage>> {
     if pids.is_empty() { Ok(None) } else { process::read_usage(pids).map(Some) }
 }
 
 /// Runs all connections on this thread.
-fn generate(plan: &Plan, began: Instant) -> Result<Outcome, String> {
+fn generate(plan: &Plan, began: Instant) -> Result<Outcome> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(|error| format!("cannot start the load generator: {error}"))?;
-    let outcome = Rc::new(RefCell::new(Outcome::default()));
+    let outcome = Rc::new(RefCell::new(Outcome::new()?));
+    // Before any is sent, so that none can fail later.
+    let request = plan.tables.request(&plan.endpoint.authority, plan.operation)?;
     let end = began + plan.warm_up + plan.duration + GRACE;
     let local = tokio::task::LocalSet::new();
     for number in 0..plan.connections {
         let (plan, outcome) = (plan.clone(), Rc::clone(&outcome));
+        let request = request.clone();
         local.spawn_local(async move {
-            let mut driver = Driver::new(&plan, began, number, &outcome);
+            let mut driver = Driver::new(&plan, began, number, request, &outcome);
             if tokio::time::timeout_at(end.into(), driver.drive()).await.is_err() {
                 let mut outcome = outcome.borrow_mut();
                 outcome.unknown += 1;
@@ -115,12 +140,14 @@ fn generate(plan: &Plan, began: Instant) -> Result<Outcome, String> {
         });
     }
     runtime.block_on(local);
-    Ok(outcome.take())
+    let outcome = Rc::into_inner(outcome).ok_or("a connection did not end")?;
+    Ok(outcome.into_inner())
 }
 
 /// One connection and what it is to send.
 struct Driver<'a> {
     plan: &'a Plan,
+    request: Request,
     outcome: &'a RefCell<Outcome>,
     draw: Draw,
     measure_from: Instant,
@@ -128,10 +155,16 @@ struct Driver<'a> {
 }
 
 impl<'a> Driver<'a> {
-    fn new(plan: &'a Plan, began: Instant, number: u32, outcome: &'a RefCell<Outcome>) -> Self {
+    fn new(
+        plan: &'a Plan,
+        began: Instant,
+        number: u32,
+        request: Request,
+        outcome: &'a RefCell<Outcome>,
+    ) -> Self {
         let measure_from = began + plan.warm_up;
         let draw = Draw::new(u64::from(number) + 1);
-        Self { plan, outcome, draw, measure_from, until: measure_from + plan.duration }
+        Self { plan, request, outcome, draw, measure_from, until: measure_from + plan.duration }
     }
 
     fn is_measured(&self, now: Instant) -> bool {
@@ -158,45 +191,41 @@ impl<'a> Driver<'a> {
 
     /// Sends requests, one after the other.
     async fn send_until_the_end(&mut self, mut connection: Connection) -> Closed {
-        let (plan, tables) = (self.plan, &self.plan.tables);
-        let mut request = tables.request(&plan.endpoint.authority, plan.operation);
+        let operation = self.plan.operation;
         loop {
-            self.draw.set_next(&mut request, plan.operation, tables);
+            self.draw.set_next(&mut self.request, operation, &self.plan.tables);
             let sent = Instant::now();
             if sent >= self.until {
                 return Closed::Done;
             }
-            let answered = connection.exchange(request.bytes()).await;
+            let answered = connection.exchange(self.request.to_http()).await;
             let now = Instant::now();
             let measured = self.is_measured(now);
             let mut outcome = self.outcome.borrow_mut();
             match answered {
-                Ok(answer) if answer.status == 200 => {
+                Ok(answer) if answer.status == StatusCode::OK => {
                     outcome.acknowledged += 1;
-                    if !workload::is_complete(plan.operation, answer.body) {
+                    if !workload::is_complete(operation, &answer.body) {
                         outcome.fail(measured, || "an answer is not complete".to_owned());
                     } else if measured {
                         let nanos = now.duration_since(sent).as_nanos();
-                        outcome.latency.record(u64::try_from(nanos).unwrap_or(u64::MAX));
-                    }
-                    if answer.closes {
-                        return Closed::Broken;
+                        outcome.latency.saturating_record(u64::try_from(nanos).unwrap_or(u64::MAX));
                     }
                 }
                 Ok(answer) => {
                     // A server error may come after the work was done; a refusal does not.
-                    outcome.unknown += u64::from(answer.status >= 500);
-                    let body = String::from_utf8_lossy(answer.body);
-                    outcome.fail(measured, || format!("HTTP {}: {body}", answer.status));
-                    if answer.closes {
-                        return Closed::Broken;
-                    }
+                    outcome.unknown += u64::from(answer.status.is_server_error());
+                    let body = String::from_utf8_lossy(&answer.body);
+                    outcome.fail(measured, || format!("HTTP {}: {body}", answer.status.as_u16()));
                 }
                 Err(error) => {
                     outcome.unknown += 1;
                     outcome.fail(measured, || format!("a connection broke: {error}"));
                     return Closed::Broken;
                 }
+            }
+            if connection.is_closed() {
+                return Closed::Broken;
             }
         }
     }

@@ -28,9 +28,12 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::process::{Child, Command};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
+use crate::Result;
+use crate::client::Endpoint;
+
 /// Which ceiling a process is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum Ceiling {
+pub(crate) enum Ceiling {
     /// Answers 300 bytes at once
     Echo,
     /// Answers when the request is durable in one log
@@ -42,11 +45,11 @@ pub(super) enum Ceiling {
 }
 
 impl Ceiling {
-    /// All of them, the cheapest first.
-    pub(super) const ALL: [Self; 3] = [Self::Echo, Self::OneLog, Self::ThreeLogs];
+    /// All ceilings, the cheapest first.
+    pub(crate) const ALL: [Self; 3] = [Self::Echo, Self::OneLog, Self::ThreeLogs];
 
-    /// As in reports and on the command line.
-    pub(super) fn name(self) -> &'static str {
+    /// The name on the command line and in reports.
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Echo => "echo",
             Self::OneLog => "log-1",
@@ -77,11 +80,11 @@ const ENTRIES_KEPT: u64 = 100_000;
 const START_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A ceiling's process, which ends when this is dropped.
-pub(super) struct CeilingProcess {
+pub(crate) struct CeilingProcess {
     /// Its address.
-    pub(super) url: String,
+    pub(crate) endpoint: Endpoint,
     /// Its process.
-    pub(super) pid: u32,
+    pub(crate) pid: u32,
     /// Held because it ends with its standard input too, should this process be killed.
     _child: Child,
 }
@@ -90,47 +93,38 @@ impl CeilingProcess {
     /// Starts this program again as a ceiling, with its logs below `folder`.
     ///
     /// # Errors
-    /// When it does not say its address in time.
-    pub(super) async fn start(ceiling: Ceiling, folder: &Path) -> Result<Self, String> {
-        let failed = |error: std::io::Error| format!("cannot start {}: {error}", ceiling.name());
-        let program = std::env::current_exe().map_err(failed)?;
-        let mut child = Command::new(program)
-            .args(["bench", "--serve-ceiling", ceiling.name(), "--folder"])
+    /// When it does not report its address in time.
+    pub(crate) async fn start(ceiling: Ceiling, folder: &Path) -> Result<Self> {
+        let mut child = Command::new(std::env::current_exe()?)
+            .args(["--serve-ceiling", ceiling.name(), "--folder"])
             .arg(folder)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .kill_on_drop(true)
-            .spawn()
-            .map_err(failed)?;
-        let silent = || format!("{} did not say its address", ceiling.name());
+            .spawn()?;
+        let silent = || format!("the ceiling {} did not report its address", ceiling.name());
         let output = child.stdout.take().ok_or_else(silent)?;
         let mut lines = BufReader::new(output.take(1024)).lines();
         let line = tokio::time::timeout(START_TIMEOUT, lines.next_line()).await;
-        let url = line.ok().and_then(Result::ok).flatten().ok_or_else(silent)?;
+        let line = line.ok().and_then(std::io::Result::ok).flatten().ok_or_else(silent)?;
+        let endpoint = line.parse()?;
         let pid = child.id().ok_or_else(silent)?;
-        Ok(Self { url, pid, _child: child })
+        Ok(Self { endpoint, pid, _child: child })
     }
 }
 
-/// Serves a ceiling until standard input ends. `announce` is given the address.
+/// Serves a ceiling until standard input ends. Its address is its only line of standard output.
 ///
 /// # Errors
-/// When it cannot listen or make its logs.
-pub(super) async fn serve(
-    ceiling: Ceiling,
-    folder: &Path,
-    announce: impl FnOnce(&str),
-) -> Result<(), String> {
+/// When it cannot listen or create its logs.
+pub(crate) async fn serve(ceiling: Ceiling, folder: &Path) -> Result<()> {
     let syncs = Arc::new(AtomicU64::new(0));
     let commits = match ceiling.log_count() {
         0 => None,
         count => Some(start_committer(folder, count, Arc::clone(&syncs))?),
     };
-    let listener = TcpListener::bind(("127.0.0.1", 0))
-        .await
-        .map_err(|error| format!("cannot listen: {error}"))?;
-    let address = listener.local_addr().map_err(|error| format!("cannot listen: {error}"))?;
-    announce(&format!("http://{address}\n"));
+    let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
+    crate::print(&format!("http://{}", listener.local_addr()?))?;
     let answers = Answers { commits, syncs, echo: Bytes::from(vec![b'x'; ECHO_BYTES]) };
     let accepting = tokio::spawn(accept(listener, Arc::new(answers)));
     let (ended, end) = oneshot::channel();
@@ -165,9 +159,8 @@ async fn serve_connection(stream: TcpStream, answers: Arc<Answers>) {
         async move { Ok::<_, Infallible>(answers.answer(request).await) }
     });
     let connection = http1::Builder::new().serve_connection(TokioIo::new(stream), service);
-    if let Err(error) = connection.await {
-        tracing::debug!(%error, "a connection ended early");
-    }
+    // The client reports a connection that ended early.
+    let _ = connection.await;
 }
 
 struct Answers {
@@ -176,7 +169,7 @@ struct Answers {
     echo: Bytes,
 }
 
-/// One request's body, and whom to tell that it is durable.
+/// One request's body, and where to report that it is durable.
 struct Commit {
     payload: Bytes,
     done: oneshot::Sender<()>,
@@ -219,15 +212,12 @@ fn start_committer(
     folder: &Path,
     log_count: usize,
     syncs: Arc<AtomicU64>,
-) -> Result<mpsc::Sender<Commit>, String> {
-    let disk = FileDisk::open(folder).map_err(|error| error.to_string())?;
+) -> Result<mpsc::Sender<Commit>> {
+    let disk = FileDisk::open(folder)?;
     let mut logs = Vec::with_capacity(log_count);
     for number in 0..log_count {
-        let disk =
-            disk.subdirectory(&format!("log-{number}")).map_err(|error| error.to_string())?;
-        let disk: Arc<dyn Disk> = Arc::new(disk);
-        let log = Log::open(disk, Options::default()).map_err(|error| error.to_string())?;
-        logs.push(start_log(log)?);
+        let disk: Arc<dyn Disk> = Arc::new(disk.subdirectory(&format!("log-{number}"))?);
+        logs.push(start_log(Log::open(disk, Options::default())?)?);
     }
     let (commits, waiting) = mpsc::channel(WAITING_MAX);
     let run = move || commit_groups(waiting, &logs, &syncs);
@@ -235,9 +225,9 @@ fn start_committer(
     Ok(commits)
 }
 
-fn spawn_thread(name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), String> {
-    let started = thread::Builder::new().name(name.to_owned()).spawn(run);
-    started.map(drop).map_err(|error| format!("cannot start the {name} thread: {error}"))
+fn spawn_thread(name: &str, run: impl FnOnce() + Send + 'static) -> Result<()> {
+    thread::Builder::new().name(name.to_owned()).spawn(run)?;
+    Ok(())
 }
 
 /// Gathers what is ready, gives it to every log, and answers when all have synced. Ends when a log
@@ -267,13 +257,13 @@ fn commit_groups(mut waiting: mpsc::Receiver<Commit>, logs: &[LogThread], syncs:
     }
 }
 
-fn start_log(mut log: Log) -> Result<LogThread, String> {
+fn start_log(mut log: Log) -> Result<LogThread> {
     let (groups, incoming) = sync_channel::<Arc<Vec<Entry>>>(1);
     let (outgoing, durable) = sync_channel(1);
     let run = move || {
         for group in incoming {
             if let Err(error) = append(&mut log, &group) {
-                tracing::error!(%error, "a ceiling's log failed");
+                crate::say(&format!("error: the log of a ceiling failed: {error}"));
                 return;
             }
             if outgoing.send(()).is_err() {
@@ -285,7 +275,7 @@ fn start_log(mut log: Log) -> Result<LogThread, String> {
     Ok(LogThread { groups, durable })
 }
 
-fn append(log: &mut Log, group: &[Entry]) -> Result<(), server::log::Error> {
+fn append(log: &mut Log, group: &[Entry]) -> std::result::Result<(), server::log::Error> {
     log.append(group)?;
     log.sync()?;
     if log.next_index() - log.first_index() > 2 * ENTRIES_KEPT {

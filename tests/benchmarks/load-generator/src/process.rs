@@ -4,24 +4,26 @@
 
 use std::fs;
 
+use crate::Result;
+
 /// CPU times in `/proc/PID/stat` are in units of this many microseconds: Linux shows 100 a second
 /// to programs on every architecture that we build for (proc(5), `USER_HZ`).
 const TICK_MICROS: u64 = 10_000;
 
 /// What some processes have used, together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Usage {
+pub(crate) struct Usage {
     /// User and system time since their start, in microseconds, in steps of 10 ms each.
-    pub(super) cpu_micros: u64,
+    pub(crate) cpu_micros: u64,
     /// Resident memory now, in bytes.
-    pub(super) resident_bytes: u64,
+    pub(crate) resident_bytes: u64,
 }
 
 /// Reads what these processes have used up to now.
 ///
 /// # Errors
 /// When one of them is not there, or the system has no `/proc`.
-pub(super) fn read_usage(pids: &[u32]) -> Result<Usage, String> {
+pub(crate) fn read_usage(pids: &[u32]) -> Result<Usage> {
     let mut sum = Usage::default();
     for pid in pids {
         let read = |file: &str| {
@@ -86,6 +88,6 @@ mod tests {
     fn this_process_has_used_memory() {
         let usage = read_usage(&[std::process::id()]).unwrap();
         assert!(usage.resident_bytes > 0);
-        assert!(read_usage(&[u32::MAX]).unwrap_err().contains("--server-pid"));
+        assert!(read_usage(&[u32::MAX]).unwrap_err().to_string().contains("--server-pid"));
     }
 }

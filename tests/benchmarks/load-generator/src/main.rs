@@ -1,0 +1,251 @@
+//! Measures a DynamoDB endpoint, and how near that is to what this machine can do.
+//!
+//! A tool of this project's developers; it is not shipped. `client` and `request` send at little
+//! cost; `workload` says what is sent; `measurement` sends it in a closed loop; `ceiling` is what to
+//! compare with. It verifies no result but the sum of the counter. `docs/benchmarks.md` says how to
+//! read the figures.
+
+mod ceiling;
+mod client;
+mod fixture;
+mod measurement;
+mod process;
+mod report;
+mod request;
+mod syncs;
+mod workload;
+
+use std::error::Error;
+use std::io::{self, Write as _};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Parser;
+
+use crate::ceiling::{Ceiling, CeilingProcess};
+use crate::client::Endpoint;
+use crate::fixture::Fixture;
+use crate::measurement::{Outcome, Plan};
+use crate::report::{Row, STORE, SumCheck};
+use crate::workload::{Follower, Operation, Tables};
+
+/// As the store and the functions have it, so that a ceiling is comparable.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// What a step of the tool returns; an error is only ever printed.
+type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
+
+/// Measure a DynamoDB endpoint, or what this machine can do without one
+#[derive(Clone, Debug, Parser)]
+#[command(after_help = "Examples:\n  \
+    load-generator --endpoint http://127.0.0.1:8000 --server-pid 4711\n  \
+    load-generator --endpoint http://127.0.0.1:8000 --operations put,batch --with stream,index\n  \
+    load-generator --ceiling                      what this machine can do without a store\n  \
+    load-generator --ceiling --endpoint URL       both, and the store's puts in percent of it\n\n\
+    The results are tab-separated values on standard output. The tables load-… are created, filled, \
+    and deleted at the end.")]
+struct Arguments {
+    /// Measure this endpoint: plain HTTP, as http://HOST:PORT
+    #[arg(long, value_name = "URL", required_unless_present_any = ["ceiling", "serve_ceiling"])]
+    endpoint: Option<Endpoint>,
+    /// What to measure
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "NAME,…", default_values = ["put", "get", "update", "query", "batch"])]
+    operations: Vec<Operation>,
+    /// What the tables have besides, so that writes cost what they do with it
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "NAME,…")]
+    with: Vec<Follower>,
+    /// Concurrent connections, one figure for each measurement
+    #[arg(long, value_delimiter = ',', value_name = "N,…", default_values = ["1", "16", "64"], value_parser = clap::value_parser!(u32).range(1..=1000))]
+    connections: Vec<u32>,
+    /// Length of a measurement
+    #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    duration: u64,
+    /// Time before each measurement that does not count
+    #[arg(long, value_name = "SECONDS", default_value_t = 1, value_parser = clap::value_parser!(u64).range(0..=600))]
+    warm_up: u64,
+    /// Single items in the table
+    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(25..=100_000_000))]
+    items: u64,
+    /// Partitions of 50 items for the queries
+    #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    partitions: u64,
+    /// Processes of the server whose CPU time and memory are read (Linux)
+    #[arg(long = "server-pid", value_name = "PID", value_delimiter = ',')]
+    server_pids: Vec<u32>,
+    /// Also measure an HTTP echo and a group commit without a store, which no store can exceed
+    #[arg(long)]
+    ceiling: bool,
+    /// Be a ceiling's server: how `--ceiling` starts it
+    #[arg(long, value_enum, hide = true)]
+    serve_ceiling: Option<Ceiling>,
+    /// Where the ceilings' logs go; use the disk of the store [default: the system's temporary folder]
+    #[arg(long, value_name = "FOLDER")]
+    folder: Option<PathBuf>,
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    match run(&Arguments::parse()).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            say(&format!("error: {error}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Writes a line to standard output at once.
+fn print(line: &str) -> io::Result<()> {
+    writeln!(io::stdout(), "{line}")
+}
+
+/// Writes a line to standard error.
+fn say(line: &str) {
+    // Nothing is left to report it to.
+    let _ = writeln!(io::stderr(), "{line}");
+}
+
+async fn run(arguments: &Arguments) -> Result<()> {
+    let folder = arguments.folder.clone().unwrap_or_else(std::env::temp_dir);
+    if let Some(ceiling) = arguments.serve_ceiling {
+        return ceiling::serve(ceiling, &folder).await;
+    }
+    if cfg!(debug_assertions) {
+        say("note: a development build: load and ceilings cost more than with --release");
+    }
+    print(report::HEADER)?;
+    let mut run = Run { arguments, folder, rows: Vec::new(), sum: SumCheck::default() };
+    let Some(endpoint) = &arguments.endpoint else { return run.measure(None).await };
+    let mut fixture = Fixture::open(endpoint.clone(), arguments).await?;
+    // The tables are deleted whatever comes of it.
+    let measured = match fixture.load(&arguments.with).await {
+        Ok(()) => run.measure(Some(&mut fixture)).await,
+        Err(error) => Err(format!("cannot load the tables: {error}").into()),
+    };
+    measured.and(fixture.remove().await)
+}
+
+/// One run and what it has found.
+struct Run<'a> {
+    arguments: &'a Arguments,
+    /// Where the ceilings' logs go.
+    folder: PathBuf,
+    rows: Vec<Row>,
+    sum: SumCheck,
+}
+
+impl Run<'_> {
+    /// Measures for each number of connections every operation, and the ceilings right after them, so
+    /// that what is compared was measured within the same minute.
+    async fn measure(&mut self, mut fixture: Option<&mut Fixture>) -> Result<()> {
+        let arguments = self.arguments;
+        for connections in &arguments.connections {
+            if let (Some(endpoint), Some(fixture)) = (&arguments.endpoint, &fixture) {
+                for operation in &arguments.operations {
+                    let tables = fixture.tables.clone();
+                    self.measure_store(endpoint, tables, *operation, *connections).await?;
+                }
+            }
+            for ceiling in Ceiling::ALL.iter().filter(|_| arguments.ceiling) {
+                self.measure_ceiling(*ceiling, *connections).await?;
+            }
+        }
+        report::ratios(&self.rows).iter().for_each(|line| say(line));
+        if let Some(fixture) = &mut fixture
+            && arguments.operations.contains(&Operation::Update)
+        {
+            self.sum.sum = fixture.sum_slots().await?;
+            say(&self.sum.text());
+            if !self.sum.holds() {
+                return Err("the sum of the slots is not what was acknowledged".into());
+            }
+        }
+        Ok(())
+    }
+
+    async fn measure_store(
+        &mut self,
+        endpoint: &Endpoint,
+        tables: Tables,
+        operation: Operation,
+        connections: u32,
+    ) -> Result<()> {
+        let pids = self.arguments.server_pids.clone();
+        let plan = self.plan(endpoint, tables, operation, connections, pids);
+        let before = syncs::of_store(endpoint).await;
+        let outcome = measurement::measure(plan).await?;
+        let after = syncs::of_store(endpoint).await;
+        let syncs = before.zip(after).map_or(0, |(before, after)| after.saturating_sub(before));
+        if operation == Operation::Update {
+            self.sum.acknowledged += outcome.acknowledged;
+            self.sum.unknown += outcome.unknown;
+        }
+        self.report(STORE, operation, connections, &outcome, syncs)
+    }
+
+    /// Starts a ceiling, measures put requests against it, and ends it.
+    async fn measure_ceiling(&mut self, ceiling: Ceiling, connections: u32) -> Result<()> {
+        let name = format!("load-generator-{}-{}", std::process::id(), ceiling.name());
+        let folder = self.folder.join(name);
+        let measured: Result<_> = async {
+            let server = CeilingProcess::start(ceiling, &folder).await?;
+            let tables = Tables {
+                items: "ceiling".to_owned(),
+                votes: "ceiling".to_owned(),
+                item_count: self.arguments.items,
+                partition_count: self.arguments.partitions,
+            };
+            let pids = vec![server.pid];
+            let plan = self.plan(&server.endpoint, tables, Operation::Put, connections, pids);
+            let outcome = measurement::measure(plan).await?;
+            Ok((outcome, syncs::of_ceiling(&server.endpoint).await?))
+        }
+        .await;
+        // The echo has no folder.
+        let _ = std::fs::remove_dir_all(&folder);
+        let (outcome, syncs) = measured?;
+        self.report(ceiling.name(), Operation::Put, connections, &outcome, syncs)
+    }
+
+    fn plan(
+        &self,
+        endpoint: &Endpoint,
+        tables: Tables,
+        operation: Operation,
+        connections: u32,
+        server_pids: Vec<u32>,
+    ) -> Plan {
+        Plan {
+            endpoint: endpoint.clone(),
+            tables,
+            operation,
+            connections,
+            warm_up: Duration::from_secs(self.arguments.warm_up),
+            duration: Duration::from_secs(self.arguments.duration),
+            server_pids,
+        }
+    }
+
+    /// Prints a measurement. `syncs` are those of each log during it and its warm-up, 0 if unknown.
+    fn report(
+        &mut self,
+        target: &str,
+        operation: Operation,
+        connections: u32,
+        outcome: &Outcome,
+        syncs: u64,
+    ) -> Result<()> {
+        let seconds = Duration::from_secs(self.arguments.duration).as_secs_f64();
+        let name = operation.name();
+        let mut row = Row::new(target, name, connections, seconds, outcome);
+        row.requests_per_sync = (syncs > 0).then(|| report::ratio(outcome.acknowledged, syncs));
+        print(&row.line())?;
+        self.rows.push(row);
+        if let Some(error) = &outcome.first_error {
+            say(&format!("{target} {name}, {connections} connections: first error: {error}"));
+        }
+        Ok(())
+    }
+}

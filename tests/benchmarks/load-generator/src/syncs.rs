@@ -1,0 +1,69 @@
+//! How often a server has synced each of its logs: ceilings report it, and so does `local-store`.
+//!
+//! It asks over a connection of its own, before and after what is measured.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use http::Request;
+use http::header::HOST;
+use http_body_util::Full;
+use serde_json::Value;
+
+use crate::Result;
+use crate::client::{Connection, Endpoint};
+
+/// Returns the body of the answer for a path.
+async fn ask(endpoint: &Endpoint, path: &str) -> Result<Bytes> {
+    let request = Request::get(path).header(HOST, &endpoint.authority).body(Full::default())?;
+    let answer = Connection::open(endpoint).await?.exchange(request).await?;
+    Ok(answer.body)
+}
+
+/// Returns how often a ceiling has synced each of its logs.
+///
+/// # Errors
+/// When it does not answer with a number.
+pub(crate) async fn of_ceiling(endpoint: &Endpoint) -> Result<u64> {
+    Ok(std::str::from_utf8(&ask(endpoint, "/").await?)?.parse()?)
+}
+
+/// Returns how often a store has synced each of its logs on average; `None` for a server that has no such
+/// status.
+pub(crate) async fn of_store(endpoint: &Endpoint) -> Option<u64> {
+    mean(&ask(endpoint, "/_weir/status").await.ok()?)
+}
+
+/// Of the replicas of a node each says how often its one log was synced.
+fn mean(status: &[u8]) -> Option<u64> {
+    let status: Value = serde_json::from_slice(status).ok()?;
+    let replicas = status.get("replicas")?.as_array()?;
+    let logs: BTreeMap<u64, u64> = replicas
+        .iter()
+        .filter_map(|replica| {
+            Some((replica.get("node")?.as_u64()?, replica.get("log_syncs")?.as_u64()?))
+        })
+        .collect();
+    let sum: u64 = logs.values().sum();
+    sum.checked_div(u64::try_from(logs.len()).ok()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_syncs_of_a_status() {
+        for (status, expected) in [
+            (
+                r#"{"replicas":[{"node":1,"log_syncs":10},{"node":1,"log_syncs":10},{"node":2,"log_syncs":7}]}"#,
+                Some(8),
+            ),
+            (r#"{"replicas":[]}"#, None),
+            (r#"{"__type":"UnknownOperationException"}"#, None),
+            ("<html>", None),
+        ] {
+            assert_eq!(mean(status.as_bytes()), expected, "{status}");
+        }
+    }
+}
