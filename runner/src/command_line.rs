@@ -208,11 +208,7 @@ async fn carry_out(line: CommandLine) -> Result<Exit, String> {
     match line.verb {
         Verb::Demo(arguments) => {
             show(&Box::pin(demo::run(&arguments, output, stack()?, &folder)).await?);
-            output::next(&[
-                ("weir up", "run the template and keep it running; any AWS SDK works with it"),
-                ("weir load --help", "load your own CSV or JSON"),
-                ("weir streams explain --last --directory .weir/demo", "what became of a record"),
-            ]);
+            output::next(&AFTER_DEMO);
             Ok(Exit::Done)
         }
         Verb::Up(arguments) => {
@@ -258,12 +254,24 @@ async fn carry_out(line: CommandLine) -> Result<Exit, String> {
             Ok(Box::pin(doctor::run(&arguments, output, of_running(), &folder)).await)
         }
         Verb::Completions { shell } => {
-            let mut script = Vec::new();
-            clap_complete::generate(shell, &mut CommandLine::command(), "weir", &mut script);
-            show(&String::from_utf8_lossy(&script));
+            show_completions(shell);
             Ok(Exit::Done)
         }
     }
+}
+
+/// What to try after the demo.
+const AFTER_DEMO: [(&str, &str); 3] = [
+    ("weir up", "run the template and keep it running; any AWS SDK works with it"),
+    ("weir load --help", "load your own CSV or JSON"),
+    ("weir streams explain --last --directory .weir/demo", "what became of a record"),
+];
+
+/// Writes the completions for a shell to standard output.
+fn show_completions(shell: clap_complete::Shell) {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut CommandLine::command(), "weir", &mut script);
+    show(&String::from_utf8_lossy(&script));
 }
 
 /// The same for a command about what runs: with what the `weir up` of this folder gave the parameters
