@@ -27,6 +27,7 @@ mod migrations;
 mod pipe;
 mod process;
 mod purge;
+mod rate;
 mod repairs;
 mod streams;
 mod switching;

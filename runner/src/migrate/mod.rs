@@ -154,7 +154,7 @@ enum MigrateVerb {
         /// The migration
         name: String,
     },
-    /// Set how many items per second the backfill reads from each table; 0 for no limit
+    /// Set how many items per second the backfill reads, all workers together; 0 for no limit
     Throttle {
         /// The migration
         name: String,
@@ -476,7 +476,7 @@ async fn throttle(context: &Context, name: &str, rate: u64) -> Result<Exit, Stri
     say(&match rate {
         0 => format!("the backfill of `{name}` reads as fast as it can"),
         rate => format!(
-            "the backfill of `{name}` reads {} per second of each table",
+            "the backfill of `{name}` reads at most {} per second, all workers together",
             counted(rate, "item", "items")
         ),
     });

@@ -55,7 +55,7 @@ pub(crate) struct StartArguments {
     local_workers: usize,
     #[command(flatten)]
     workers: Workers,
-    /// Items per second that the backfill reads from each table; 0 for no limit
+    /// Items per second that the backfill reads, all workers together; 0 for no limit
     #[arg(long, default_value_t = 0, allow_negative_numbers = true, value_parser = rate)]
     rate: u64,
     /// On AWS, create the control table if it is missing; no deployed function follows it
