@@ -12,6 +12,7 @@
 
 mod archive;
 mod bad_input;
+mod cost;
 mod crash;
 mod editions;
 mod gate;
@@ -22,6 +23,7 @@ mod in_place;
 mod leaps;
 mod load;
 mod mentions;
+mod meter;
 mod migrating;
 mod migrations;
 mod pipe;
@@ -29,6 +31,7 @@ mod process;
 mod purge;
 mod rate;
 mod repairs;
+mod slips;
 mod streams;
 mod switching;
 mod unsaid;
