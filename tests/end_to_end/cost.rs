@@ -25,7 +25,7 @@ from:
       - {to: pets, transform: 'select(.age) | {p, age, kind: "age"}', key: {p: 'age/{p}'}}
 segments: 2
 gate_seconds: 0
-function_seconds: 10
+function_seconds: 20
 "#;
 const IN_PLACE: &str = r#"migration: move
 kind: in-place
@@ -34,7 +34,7 @@ from:
     transform: '.kind //= "cat"'
 segments: 2
 gate_seconds: 0
-function_seconds: 10
+function_seconds: 20
 "#;
 /// Half of all items.
 const PURGE: &str = r#"migration: move
@@ -44,7 +44,7 @@ from:
     where: '.age != null'
 segments: 2
 gate_seconds: 0
-function_seconds: 10
+function_seconds: 20
 "#;
 
 /// Indexes: a name, the key with its type, and the projection.
@@ -126,10 +126,13 @@ fn whole(
     let flags = ["start", "plan.yaml", "--local-workers", "2", "--package", &package];
     let start = migrate(folder.path(), &metered, &flags);
     let mut worker = Process::start(start, folder.path().join("worker.log"));
+    let status = ["status", "move", "--output", "json"];
     wait_for("the backfill", LIMIT, || {
         assert!(!worker.has_ended(), "{}", worker.log());
-        let status = migrate(folder.path(), &store.endpoint, &["status", "move"]).output().unwrap();
-        String::from_utf8_lossy(&status.stdout).contains("tailing").then_some(())
+        let said = migrate(folder.path(), &store.endpoint, &status).output().unwrap().stdout;
+        let status: Value = serde_json::from_slice(&said).unwrap_or_default();
+        // What was touched has come through the stream as well.
+        (status["phase"] == "tailing" && status["converged_percent"] == 100).then_some(())
     });
     let backfill = meter.take(&TABLES);
     run(folder.path(), &metered, &["verify", "move"]);

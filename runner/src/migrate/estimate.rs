@@ -390,6 +390,30 @@ fn as_text(report: &Value) -> String {
         at(report, "/prices_of").as_str().unwrap_or_default(),
         at(report, "/seconds_at_least"),
     );
+    text.push_str(&findings_text(report));
+    if at(report, "/kept").as_u64().is_some_and(|kept| kept > 0) {
+        text.push_str(&format!("  {} of those tried stay as they are\n", at(report, "/kept")));
+    }
+    if at(report, "/dropped").as_u64().is_some_and(|dropped| dropped > 0) {
+        let dropped = at(report, "/dropped");
+        text.push_str(&format!("  {dropped} of {tried} tried are dropped by the transform\n"));
+    }
+    // A purge can have none.
+    if at(report, "/has_way_back") == &json!(false) && at(report, "/removed").is_null() {
+        text.push_str("  no `inverse`: there is no way back\n");
+    }
+    for sample in at(report, "/samples").as_array().into_iter().flatten() {
+        text.push_str(&format!("  - {}\n", at(sample, "/before").as_str().unwrap_or_default()));
+        for after in at(sample, "/after").as_array().into_iter().flatten() {
+            text.push_str(&format!("    -> {}\n", after.as_str().unwrap_or_default()));
+        }
+    }
+    text
+}
+
+/// What is wrong or odd with those that were tried.
+fn findings_text(report: &Value) -> String {
+    let (tried, mut text) = (at(report, "/tried"), String::new());
     for (name, title) in [
         ("refused", "cannot be transformed"),
         ("collisions", "two items for one key"),
@@ -407,23 +431,6 @@ fn as_text(report: &Value) -> String {
         }
         for entry in at(report, &format!("/{name}")).as_array().into_iter().flatten() {
             text.push_str(&format!("  {title}: {}\n", entry.as_str().unwrap_or_default()));
-        }
-    }
-    if at(report, "/kept").as_u64().is_some_and(|kept| kept > 0) {
-        text.push_str(&format!("  {} of those tried stay as they are\n", at(report, "/kept")));
-    }
-    if at(report, "/dropped").as_u64().is_some_and(|dropped| dropped > 0) {
-        let dropped = at(report, "/dropped");
-        text.push_str(&format!("  {dropped} of {tried} tried are dropped by the transform\n"));
-    }
-    // A purge can have none.
-    if at(report, "/has_way_back") == &json!(false) && at(report, "/removed").is_null() {
-        text.push_str("  no `inverse`: there is no way back\n");
-    }
-    for sample in at(report, "/samples").as_array().into_iter().flatten() {
-        text.push_str(&format!("  - {}\n", at(sample, "/before").as_str().unwrap_or_default()));
-        for after in at(sample, "/after").as_array().into_iter().flatten() {
-            text.push_str(&format!("    -> {}\n", after.as_str().unwrap_or_default()));
         }
     }
     text

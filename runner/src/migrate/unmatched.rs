@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use rules::migration::{Absent, Unmatched};
 
+use crate::output::counted;
 use crate::template::diagnostic::similar;
 
 /// Names that a message shows at most.
@@ -16,20 +17,21 @@ fn meant(absent: &Absent) -> Option<&str> {
 
 /// One line for a person.
 pub(super) fn line(table: &str, tried: usize, unmatched: &Unmatched) -> String {
+    let tried = counted(tried, "item", "items");
     let of_absent = |absent: &Absent, what: &str| {
         let hint = match meant(absent) {
             Some(name) => format!("did you mean `{name}`?"),
             None => format!("there are {}", listed(&absent.known)),
         };
-        format!("`{}` {what} none of {tried} items of `{table}`; {hint}", absent.path)
+        format!("`{}`{what} none of {tried} of `{table}`; {hint}", absent.path)
     };
     match unmatched {
-        Unmatched::Read(absent) => of_absent(absent, "is in"),
-        Unmatched::Cut(absent) => of_absent(absent, "is cut out of, and is in,"),
+        Unmatched::Read(absent) => of_absent(absent, " is in"),
+        Unmatched::Cut(absent) => of_absent(absent, ", the path of a part, is in"),
         Unmatched::Uncut { path, types } => {
             let types: Vec<&str> = types.iter().copied().collect();
             format!(
-                "`.{path}` is cut in none of {tried} items of `{table}`: it is of type {} there; `cut: each` takes a list that is not empty, `cut: whole` any value",
+                "`.{path}` is cut in none of {tried} of `{table}`: it is of type {} there; `cut: each` takes a list that is not empty, `cut: whole` any value",
                 types.join(" or ")
             )
         }

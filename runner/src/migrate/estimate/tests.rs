@@ -71,11 +71,11 @@ fn names_that_no_item_has_are_told() {
     for (transform, told) in [
         (
             ".name = .custmer",
-            "unknown attribute: `.custmer` is in none of 1 items of `orders`; did you mean `customer`?",
+            "unknown attribute: `.custmer` is in none of 1 item of `orders`; did you mean `customer`?",
         ),
         (
             ".name = .title",
-            "unknown attribute: `.title` is in none of 1 items of `orders`; there are `customer`, `id`",
+            "unknown attribute: `.title` is in none of 1 item of `orders`; there are `customer`, `id`",
         ),
     ] {
         let (report, text) = said(&plan(transform), &items);
