@@ -132,7 +132,7 @@ fn whole(
         let said = migrate(folder.path(), &store.endpoint, &status).output().unwrap().stdout;
         let status: Value = serde_json::from_slice(&said).unwrap_or_default();
         // What was touched has come through the stream as well.
-        (status["phase"] == "tailing" && status["converged_percent"] == 100).then_some(())
+        (status["phase"] == "tailing" && status["stream"]["converged_percent"] == 100).then_some(())
     });
     let backfill = meter.take(&TABLES);
     run(folder.path(), &metered, &["verify", "move"]);
