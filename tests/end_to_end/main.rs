@@ -12,6 +12,7 @@
 
 mod archive;
 mod bad_input;
+mod cost;
 mod crash;
 mod editions;
 mod gate;
@@ -22,13 +23,16 @@ mod in_place;
 mod leaps;
 mod load;
 mod mentions;
+mod meter;
 mod migrating;
 mod migrations;
 mod parquet_rows;
 mod pipe;
 mod process;
 mod purge;
+mod rate;
 mod repairs;
+mod slips;
 mod streams;
 mod switching;
 mod unsaid;

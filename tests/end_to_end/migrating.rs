@@ -96,6 +96,14 @@ impl Migrating<'_> {
         Process::start(work, self.folder.join("worker.log"))
     }
 
+    /// Starts the plan with so many items per second and local workers.
+    pub(crate) fn start_at(&self, rate: &str, workers: &str) -> Process {
+        let package = root().join("functions/processor").display().to_string();
+        let flags = ["--rate", rate, "--local-workers", workers, "--package", &package];
+        let start = self.command(&[&["start", "plan.yaml"][..], &flags].concat());
+        Process::start(start, self.folder.join("worker.log"))
+    }
+
     pub(crate) fn wait_for_phase(
         &self,
         phase: &str,

@@ -24,6 +24,8 @@ const ALL: &str = "*";
 pub(crate) const TASK_PREFIX: &str = "TASK#";
 /// Those of the backfill, which is the first run of a migration.
 pub(crate) const BACKFILL_PREFIX: &str = "TASK#0#";
+/// Items per second that the worker of a task may read.
+pub(crate) const SHARE: &str = "share";
 
 /// The control table.
 #[derive(Clone, Debug)]
@@ -97,6 +99,33 @@ impl Control {
             .await
             .map_err(|error| request_failure("GetItem", &self.table, CONTROL_TABLE, &error))?;
         answer.item.map(from_sdk_item).transpose()
+    }
+
+    /// Reads all tasks of a migration, strongly consistent.
+    ///
+    /// # Errors
+    /// When the control table cannot be read.
+    pub(crate) async fn tasks(&self, migration: &str) -> Result<Vec<Task>, Failure> {
+        let mut pages = self
+            .client
+            .query()
+            .table_name(&self.table)
+            .consistent_read(true)
+            .key_condition_expression("#m = :m AND begins_with(#e, :e)")
+            .expression_attribute_names("#m", "migration")
+            .expression_attribute_names("#e", "entry")
+            .expression_attribute_values(":m", SdkValue::S(migration.to_owned()))
+            .expression_attribute_values(":e", SdkValue::S(TASK_PREFIX.to_owned()))
+            .into_paginator()
+            .items()
+            .send();
+        let mut tasks = Vec::new();
+        while let Some(item) = Box::pin(pages.next()).await {
+            let item =
+                item.map_err(|error| request_failure("Query", &self.table, CONTROL_TABLE, &error))?;
+            tasks.extend(Task::from_item(&from_sdk_item(item)?));
+        }
+        Ok(tasks)
     }
 
     /// The migrations that are active now. A batch whose invocation reads this after a migration
@@ -302,6 +331,8 @@ pub(crate) struct Task {
     pub(crate) page: Option<i32>,
     /// Attempts in a row that came to nothing.
     pub(crate) failed: u64,
+    /// Items per second that its worker may read, if the migration has a rate.
+    pub(crate) share: Option<u64>,
 }
 
 impl Task {
@@ -328,6 +359,7 @@ impl Task {
             leased_until: number("leased_until").unwrap_or(0),
             page: number("page").and_then(|items| i32::try_from(items).ok()),
             failed: number("failed").unwrap_or(0),
+            share: number(SHARE),
         })
     }
 

@@ -13,7 +13,7 @@ use futures::future::{Either, select};
 use model::{AttributeValue, Item, Number};
 use tokio::time::{Instant, timeout_at};
 
-use super::control::{Control, Task};
+use super::control::{Control, SHARE, Task};
 use super::task::{Idle, Later};
 use crate::failure::Failure;
 
@@ -67,6 +67,8 @@ pub(crate) async fn lease(
     }
     let leased = task.next(|item| {
         item.insert("owner".to_owned(), AttributeValue::from(name));
+        // A worker that died may have left its share.
+        item.remove(SHARE);
         lend(item);
     });
     if !control.replace(&leased, task.revision).await? {

@@ -1,22 +1,44 @@
-//! How fast a task may read.
+//! How fast a task may read: its share of the rate of its migration.
 
 use std::time::Duration;
 
-use super::control::Work;
+use super::control::{Task, Work};
 use super::task::SLICE;
 
 /// Items per second that a task may read; none without a limit.
 pub(crate) struct Pace(pub(crate) Option<u64>);
 
-impl Pace {
-    /// What is left to one of `segments` tasks of a rate for each table, 0 without a limit. A rate is
-    /// of the backfill: a comparison, and what ends a migration, is asked for by a person who waits.
-    pub(crate) fn of(work: Work, rate: u64, segments: i32) -> Self {
-        let is_backfill = matches!(work, Work::Backfill | Work::Touch);
-        let share = (rate / u64::try_from(segments).unwrap_or(1).max(1)).max(1);
-        Self((is_backfill && rate > 0).then_some(share))
-    }
+/// Whether the rate of a migration limits this work: the backfill. A person waits for a comparison and
+/// for what ends a migration.
+pub(crate) fn is_limited(work: Work) -> bool {
+    matches!(work, Work::Backfill | Work::Touch)
+}
 
+/// Items per second that the task `entry` may read of the `rate` of its migration, given all of the
+/// migration's tasks; 0 if the workers of other tasks have taken the whole rate.
+///
+/// Each worker may have an equal part of the rate, and at most what the others leave: a worker that
+/// joins waits until the slices of those before it end. The share of a worker that has died is free
+/// again when its lease ends. Of two tasks without a share the one whose entry comes first takes it
+/// first, so that both together do not take the same part.
+pub(crate) fn share(rate: u64, tasks: &[Task], entry: &str, now_ms: u64) -> u64 {
+    let is_worked_on =
+        |task: &&Task| task.owner.is_some() && !task.done && task.leased_until > now_ms;
+    let others: Vec<&Task> = tasks
+        .iter()
+        .filter(|task| task.entry() != entry && is_limited(task.work))
+        .filter(is_worked_on)
+        .collect();
+    let fair = (rate / (others.len() as u64 + 1)).max(1);
+    let taken = others.iter().map(|task| match task.share {
+        Some(share) => share,
+        None if task.entry() < entry => fair,
+        None => 0,
+    });
+    fair.min(rate.saturating_sub(taken.sum()))
+}
+
+impl Pace {
     /// Items of a page, `most` without a limit. A page is no more than a slice may read, so that what
     /// is waited for it fits into one.
     pub(super) fn page_items(&self, most: i32) -> i32 {
@@ -34,18 +56,82 @@ impl Pace {
 
 #[cfg(test)]
 mod tests {
+    use model::json::item_from_str;
+    use serde_json::json;
+
     use super::super::lease::LEASE;
     use super::super::task::PAGE_ITEMS;
     use super::*;
 
+    const NOW: u64 = 1_000;
+
+    /// A task of a backfill: who works on it until when, and its share.
+    fn task(number: u64, owner: Option<&str>, leased_until: u64, share: Option<u64>) -> Task {
+        let mut task = json!({
+            "migration": {"S": "shop"}, "entry": {"S": entry(number)}, "work": {"S": "backfill"},
+            "table": {"S": "cats"}, "segment": {"N": number.to_string()}, "segments": {"N": "8"},
+            "fingerprint": {"S": "f"}, "revision": {"N": "1"}, "done": {"BOOL": false},
+            "leased_until": {"N": leased_until.to_string()},
+        });
+        if let Some(owner) = owner {
+            task["owner"] = json!({"S": owner});
+        }
+        if let Some(share) = share {
+            task["share"] = json!({"N": share.to_string()});
+        }
+        Task::from_item(&item_from_str(&task.to_string()).unwrap()).unwrap()
+    }
+
+    fn entry(number: u64) -> String {
+        format!("TASK#0#backfill#cats#{number:04}")
+    }
+
     #[test]
     fn a_rate_is_of_the_backfill_alone() {
-        for work in [Work::Backfill, Work::Touch] {
-            let of = |rate, segments| Pace::of(work, rate, segments).0;
-            assert_eq!((of(100, 8), of(3, 8), of(0, 8)), (Some(12), Some(1), None));
-        }
-        for work in [Work::CheckSource, Work::CheckTarget, Work::Unmark] {
-            assert_eq!(Pace::of(work, 100, 8).0, None, "{work:?}");
+        assert!([Work::Backfill, Work::Touch].into_iter().all(is_limited));
+        let others = [Work::CheckSource, Work::CheckTarget, Work::Unmark];
+        assert!(!others.into_iter().any(is_limited));
+        let mut compares = task(1, Some("v"), NOW + 1, Some(300));
+        compares.work = Work::CheckSource;
+        assert_eq!(share(300, &[compares], &entry(0), NOW), 300);
+    }
+
+    #[test]
+    fn one_worker_has_the_whole_rate_however_many_segments_there_are() {
+        let mut tasks: Vec<Task> = (0..8).map(|number| task(number, None, 0, None)).collect();
+        tasks[0] = task(0, Some("w"), NOW + 1, None);
+        assert_eq!(share(300, &tasks, &entry(0), NOW), 300);
+        // A worker that died counts until its lease ends.
+        tasks[5] = task(5, Some("dead"), NOW + 1, Some(150));
+        assert_eq!(share(300, &tasks, &entry(0), NOW), 150);
+        assert_eq!(share(300, &tasks, &entry(0), NOW + 1), 300);
+    }
+
+    #[test]
+    fn a_worker_that_joins_takes_only_what_the_others_leave() {
+        let of = |shares: &[Option<u64>]| {
+            let others = shares.iter().zip(1..);
+            let others = others.map(|(share, number)| task(number, Some("v"), NOW + 1, *share));
+            share(300, &others.collect::<Vec<_>>(), &entry(0), NOW)
+        };
+        assert_eq!(of(&[Some(300)]), 0);
+        assert_eq!(of(&[Some(150)]), 150);
+        assert_eq!(of(&[Some(150), Some(100)]), 50);
+        // The rate was lowered meanwhile.
+        assert_eq!(of(&[Some(1_000)]), 0);
+        assert_eq!(of(&[None]), 150);
+    }
+
+    #[test]
+    fn workers_that_ask_at_the_same_time_stay_below_the_rate_together() {
+        for (rate, workers) in [(300, 1), (300, 2), (300, 7), (3, 8), (1, 2), (100, 256)] {
+            let tasks: Vec<Task> =
+                (0..workers).map(|number| task(number, Some("w"), NOW + 1, None)).collect();
+            let shares = (0..workers).map(|number| share(rate, &tasks, &entry(number), NOW));
+            let shares: Vec<u64> = shares.collect();
+            let sum: u64 = shares.iter().sum();
+            assert!(sum <= rate, "{rate} {workers}: {shares:?}");
+            assert!(sum + workers > rate, "{rate} {workers}: {shares:?}");
         }
     }
 

@@ -8,7 +8,7 @@
 
 use model::{AttributeValue, Item, Number};
 
-use super::control::{Control, Task};
+use super::control::{Control, SHARE, Task};
 use super::lease::now_ms;
 use super::task::Later;
 use crate::back_off::Deadline;
@@ -41,10 +41,19 @@ impl From<Failure> for Stuck {
 
 /// Takes a task's lease out of its entry, and what was noted of attempts before.
 pub(super) fn worked(item: &mut Item, page: Option<i32>) {
-    for name in ["owner", "leased_until", FAILING, FAILED, ASIDE, PAGE] {
+    for name in ["owner", "leased_until", SHARE, FAILING, FAILED, ASIDE, PAGE] {
         item.remove(name);
     }
     item.extend(page.map(|items| (PAGE.to_owned(), number(items.unsigned_abs().into()))));
+}
+
+/// The task without its lease, as it was before.
+pub(super) fn released(task: &Task) -> Item {
+    task.next(|item| {
+        for name in ["owner", "leased_until", SHARE] {
+            item.remove(name);
+        }
+    })
 }
 
 fn number(value: u64) -> AttributeValue {
@@ -113,13 +122,7 @@ pub(super) async fn put_behind(
     match &task.owner {
         Some(_) if task.leased_until > now_ms() => Ok(false),
         // Whoever had it has died.
-        Some(_) => {
-            let free = |item: &mut Item| {
-                item.remove("owner");
-                item.remove("leased_until");
-            };
-            control.replace(&task.next(free), task.revision).await
-        }
+        Some(_) => control.replace(&released(&task), task.revision).await,
         None if task.revision > told_revision => Ok(true),
         None => control.replace(&task.next(|_| ()), task.revision).await,
     }

@@ -2,15 +2,16 @@
 //! again, or put off, or nobody does it any more.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use model::stream_record::LambdaRecord;
 use model::{AttributeValue, Item};
 use rules::migration::{Direction, Migration, Phase};
 use tracing::{error, info};
 
-use super::control::{Active, BACKFILL_PREFIX, TASK_PREFIX, Task, direction_of};
-use super::pace::Pace;
-use super::set_aside::{ASIDE, Stuck, put_behind, put_off};
+use super::control::{Active, BACKFILL_PREFIX, SHARE, TASK_PREFIX, Task, direction_of};
+use super::pace::{self, Pace};
+use super::set_aside::{ASIDE, Stuck, put_behind, put_off, released};
 use super::targets::Targets;
 use super::task::{Idle, Later, Worker};
 use super::{Migrations, lease, task, touch};
@@ -18,6 +19,11 @@ use crate::back_off::Deadline;
 use crate::event::{BatchItemFailure, BatchResponse, Delivered};
 use crate::failure::Failure;
 use crate::object_store::ObjectStore;
+
+/// How often a worker looks whether others leave something of a rate.
+const SHARE_LOOK: Duration = Duration::from_millis(250);
+/// Time of an invocation that a slice with its waits needs: a worker does not wait for a share in it.
+const SHARE_TIME_MIN: Duration = Duration::from_secs(4);
 
 /// The task that an image of the control table's stream tells of.
 #[derive(Clone, Copy, Debug)]
@@ -191,8 +197,51 @@ impl<O: ObjectStore + Clone> Migrations<O> {
         }
         let worker = self.worker(&task, told.is_touch() && flag(&state, "stopped")).await?;
         let rate = number(&state, "rate").unwrap_or(0);
-        worker.work(&task, &Pace::of(task.work, rate, task.segments), deadline).await?;
+        if let Some((task, pace)) = self.paced(task, rate, deadline).await? {
+            worker.work(&task, &pace, deadline).await?;
+        }
         Ok(None)
+    }
+
+    /// Takes a share of the rate of a migration for a leased task. Returns the task with it, and its
+    /// pace; none if another worker has the task by then, or no share came free in time, so that the
+    /// task is given back.
+    async fn paced(
+        &self,
+        task: Task,
+        rate: u64,
+        deadline: Deadline,
+    ) -> Result<Option<(Task, Pace)>, Failure> {
+        if rate == 0 || !pace::is_limited(task.work) {
+            return Ok(Some((task, Pace(None))));
+        }
+        let waiting = Box::pin(self.free_share(&task, rate, deadline));
+        let Some((share, task)) = lease::while_held(&self.control, &task, waiting).await? else {
+            return Ok(None);
+        };
+        let share = share?;
+        let next = match share {
+            0 => released(&task),
+            share => task.next(|item| {
+                item.insert(SHARE.to_owned(), AttributeValue::N(model::Number::from(share)));
+            }),
+        };
+        if !self.control.replace(&next, task.revision).await? || share == 0 {
+            return Ok(None);
+        }
+        Ok(Task::from_item(&next).map(|task| (task, Pace(Some(share)))))
+    }
+
+    /// Waits until workers of other tasks leave something of a rate; 0 if there is no time to wait.
+    async fn free_share(&self, task: &Task, rate: u64, deadline: Deadline) -> Result<u64, Failure> {
+        loop {
+            let tasks = self.control.tasks(&task.migration).await?;
+            let share = pace::share(rate, &tasks, task.entry(), lease::now_ms());
+            if share > 0 || deadline.remaining() < SHARE_TIME_MIN {
+                return Ok(share);
+            }
+            tokio::time::sleep(SHARE_LOOK).await;
+        }
     }
 
     /// Why a task is not worked on in this state; none if it is.

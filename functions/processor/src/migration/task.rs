@@ -308,7 +308,8 @@ impl Worker<'_> {
             // What is counted of a page that fails is counted when it is done again.
             let mut of_page = Tally::default();
             let work = deadline.limit(self.do_page(task, &page, &mut of_page, deadline));
-            let ahead_of_it = self.ahead(task, page.next.as_ref(), (pace, most), deadline);
+            let after = page.next.as_ref().filter(|_| started.elapsed() < SLICE);
+            let ahead_of_it = self.ahead(task, after, (pace, most), deadline);
             let (done, following) = tokio::join!(work, ahead_of_it);
             ahead = following;
             self.control.throttling.adapt(throttled);
@@ -325,11 +326,14 @@ impl Worker<'_> {
             tally.join(of_page);
             tally.count("read", page.len());
             cursor = page.next;
+            // Also after the last page: the next segment may begin at once.
+            let wait = pace.wait(read, started.elapsed()).min(deadline.remaining());
+            tokio::time::sleep(wait).await;
             if cursor.is_none() {
                 break true;
             }
-            tokio::time::sleep(pace.wait(read, started.elapsed())).await;
-            if started.elapsed() >= SLICE || deadline.is_over() {
+            // A page that was read ahead is done in any case, as it is paid for.
+            if (started.elapsed() >= SLICE && ahead.is_none()) || deadline.is_over() {
                 break false;
             }
         };
@@ -436,7 +440,8 @@ impl Worker<'_> {
         (pace, most): (&Pace, i32),
         deadline: Deadline,
     ) -> Option<UnreadPage> {
-        let after = next.filter(|_| task.work == Work::Backfill)?;
+        // With a pace there is time to read the page in its turn.
+        let after = next.filter(|_| task.work == Work::Backfill && pace.0.is_none())?;
         deadline.limit(self.page(task, Some(after), pace, most)).await.ok()
     }
 

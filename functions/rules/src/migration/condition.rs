@@ -9,6 +9,7 @@ use std::collections::BTreeSet;
 
 use model::Item;
 
+use super::reads::AttributePath;
 use super::transform::Transform;
 use super::view;
 use crate::jq::{ProgramError, Val};
@@ -40,6 +41,11 @@ impl Condition {
     /// The attributes that the program can look at; none if that may be any.
     pub(super) fn looks_at(&self) -> Option<&BTreeSet<String>> {
         self.0.looks().of_condition()
+    }
+
+    /// The paths of attributes that the program reads.
+    pub(super) fn reads(&self) -> &BTreeSet<AttributePath> {
+        self.0.reads()
     }
 
     /// Whether an item is meant.

@@ -19,10 +19,12 @@ mod looks;
 mod notes;
 mod phase;
 pub mod plan;
+mod reads;
 mod registers;
 mod source_item;
 mod split;
 mod transform;
+mod unmatched;
 mod view;
 mod way_back;
 
@@ -34,6 +36,7 @@ pub use key_template::KeyTemplate;
 pub use notes::{NOTE_BUCKETS, NOTE_PREFIX, note_of, note_partition};
 pub use phase::Phase;
 pub use plan::{Direction, Kind, Plan};
+pub use reads::Absent;
 pub use registers::{
     ForeignItem, MARK, MARK_AT, MARK_FROM, MARK_GONE, MARK_MORE, OnlyMark, Register, Registers,
     TOUCH, TOUCH_OF_CUTOVER, is_bare_tombstone, is_bare_tombstone_of, key_of, unmarked, visible,
@@ -41,6 +44,7 @@ pub use registers::{
 pub use source_item::{SourceItem, SourceItemError};
 pub use split::PARTS_MAX;
 pub use transform::{OUTPUTS_MAX, Transform};
+pub use unmatched::Unmatched;
 
 pub use crate::jq::ProgramError;
 

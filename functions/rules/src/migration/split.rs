@@ -5,12 +5,13 @@
 //! profile. Therefore every document goes there and back unchanged. Where items stand, and when, is
 //! not known here.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use model::{AttributeValue, Item, KeySchema};
 
 use super::key_template::KeyTemplate;
 use super::plan::{Cut, PIECE_BYTES_MAX, PIECE_BYTES_MIN, Parts};
+use super::reads::AttributePath;
 
 /// Items that a document may become. A document of 400 KB has fewer, unless its parts are tiny:
 /// then they belong together in pieces.
@@ -182,6 +183,24 @@ impl Split {
                 .map_err(|reason| format!("`{path}` has parts, but {reason}"))?;
         }
         Ok(Some(document))
+    }
+
+    /// The paths of the parts.
+    pub(super) fn paths(&self) -> impl Iterator<Item = AttributePath> {
+        self.parts.iter().map(|part| AttributePath::of_names(&part.path))
+    }
+
+    /// The paths that some documents have and at which none of them is cut, as the value is of another
+    /// type or empty, with the types that stand there.
+    pub(super) fn uncut(&self, documents: &[Item]) -> Vec<(String, BTreeSet<&'static str>)> {
+        let uncut = self.parts.iter().filter_map(|part| {
+            let values = documents.iter().filter_map(|document| value_at(document, &part.path));
+            let values: Vec<&AttributeValue> = values.collect();
+            let is_cut = values.is_empty() || values.iter().any(|value| part.takes(value));
+            let types = values.iter().map(|value| value.attribute_type().descriptor());
+            (!is_cut).then(|| (part.path.join("."), types.collect()))
+        });
+        uncut.collect()
     }
 
     /// An item's sort key.
@@ -376,6 +395,12 @@ fn runs<T>(
         }
         Some(run)
     })
+}
+
+/// The value at a path of a document.
+fn value_at<'d>(document: &'d Item, path: &[String]) -> Option<&'d AttributeValue> {
+    let (first, rest) = path.split_first()?;
+    rest.iter().try_fold(document.get(first)?, |value, name| value.as_map()?.get(name))
 }
 
 /// Takes the value at a path out of a document, if there is one that `takes` wants.

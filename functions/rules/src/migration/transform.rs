@@ -2,11 +2,13 @@
 //!
 //! What jq is here, `crate::jq` says; the view of items is in `view`.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use model::Item;
 
 use super::looks::Looks;
+use super::reads::{self, AttributePath};
 use super::view;
 use crate::jq::{Program, ProgramError, Val};
 
@@ -18,6 +20,7 @@ pub struct Transform {
     text: String,
     program: Program,
     looks: Looks,
+    reads: BTreeSet<AttributePath>,
 }
 
 impl fmt::Debug for Transform {
@@ -33,17 +36,22 @@ impl Transform {
     /// When it is not jq, or uses what is not available here.
     pub fn compile(text: &str) -> Result<Self, ProgramError> {
         let program = Program::parse(text)?;
-        let looks = program.with_stack(|| Looks::of(program.term()));
-        let looks = looks.ok_or_else(|| ProgramError {
+        let walked = program.with_stack(|| (Looks::of(program.term()), reads::of(program.term())));
+        let (looks, reads) = walked.ok_or_else(|| ProgramError {
             at: 0,
             reason: "there is no memory to check the program".to_owned(),
         })?;
-        Ok(Self { text: text.to_owned(), program, looks })
+        Ok(Self { text: text.to_owned(), program, looks, reads })
     }
 
     /// Which attributes of an item the program can look at.
     pub(super) fn looks(&self) -> &Looks {
         &self.looks
+    }
+
+    /// The paths of attributes that the program reads.
+    pub(super) fn reads(&self) -> &BTreeSet<AttributePath> {
+        &self.reads
     }
 
     /// The program.

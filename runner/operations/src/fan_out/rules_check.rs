@@ -2,7 +2,7 @@
 //!
 //! Nothing is written.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::{KeySchemaElement, KeyType, StreamViewType, TableDescription};
@@ -11,12 +11,16 @@ use rules::fan_out::{CopyRule, TableShape, check_jobs_table, check_tables};
 use serde_json::{Value, json};
 
 use client::exit::Exit;
-use client::output::{self, Output, say};
+use client::output::{self, Output, counted, say};
 use client::sdk_error::error_text;
 use client::sdk_error::is_not_found;
+use template::diagnostic::similar;
 
 /// What is told of each rule.
 const HEADINGS: [&str; 4] = ["rule", "tables", "attributes", "finding"];
+
+/// Origins of each rule that are looked at.
+const SAMPLED: i32 = 200;
 
 /// What is asked of an endpoint.
 pub(super) struct Asked {
@@ -59,7 +63,15 @@ pub(super) async fn run(
                         shapes.insert(table.clone(), shape_of(client, table).await?);
                     }
                 }
-                check(rule, &shapes)
+                match check(rule, &shapes) {
+                    Err(wrong) => Err(wrong),
+                    Ok(mut advice) => {
+                        let absent = absent(rule, &sample(client, &rule.origin).await?);
+                        is_wrong |= absent.iter().any(|absent| absent.is_slip);
+                        advice.extend(absent.into_iter().map(|absent| absent.text));
+                        Ok(advice)
+                    }
+                }
             }
         };
         is_wrong |= verdict.is_err();
@@ -104,6 +116,40 @@ fn check(
         None => Err(format!("table `{table}` was not looked at")),
     };
     check_tables(rule, shape(&rule.origin)?, shape(&rule.target)?)
+}
+
+/// An attribute that a rule copies and no origin of a sample has.
+#[derive(Debug, PartialEq)]
+struct Absent {
+    text: String,
+    /// A name that origins have is nearly the same.
+    is_slip: bool,
+}
+
+/// The attributes that a rule copies and no origin has, of which these are names by item.
+fn absent(rule: &CopyRule, items: &[Vec<String>]) -> Vec<Absent> {
+    let known: BTreeSet<&str> = items.iter().flatten().map(String::as_str).collect();
+    let wanted: BTreeSet<&str> = rule.attributes.values().map(String::as_str).collect();
+    let lacks = wanted.difference(&known).filter(|_| !items.is_empty());
+    let absent = lacks.map(|name| {
+        let meant = similar(name, known.iter().copied());
+        let hint = meant.map_or_else(String::new, |name| format!("; did you mean `{name}`?"));
+        let of = counted(items.len(), "item", "items");
+        let text = format!("`{name}` is in none of {of} of `{}`{hint}", rule.origin);
+        Absent { text, is_slip: meant.is_some() }
+    });
+    absent.collect()
+}
+
+/// The attribute names of the first items of a table.
+///
+/// # Errors
+/// When it cannot be read.
+async fn sample(client: &Client, table: &str) -> Result<Vec<Vec<String>>, String> {
+    let answer = client.scan().table_name(table).limit(SAMPLED).send().await;
+    let answer = answer.map_err(|error| format!("Scan {table}: {}", error_text(&error)))?;
+    let items = answer.items.unwrap_or_default().into_iter();
+    Ok(items.map(|item| item.into_keys().collect()).collect())
 }
 
 /// The shape of a table, or the finding that there is no such table.
@@ -215,6 +261,27 @@ mod tests {
             let found = run(rules, Some(&asked), Output::Json).await;
             assert_eq!(found, Ok(expected), "{target}, {jobs:?}");
         }
+    }
+
+    #[test]
+    fn an_attribute_that_no_origin_has_is_told() {
+        let rule = |from: &str| {
+            let text = format!(
+                "- {{name: r, from: products, to: lines, index: by-product, key: {{productID: id}}, attributes: {{n: {from}}}, on-delete: keep}}"
+            );
+            parse_and_check(&text).unwrap().remove(0)
+        };
+        let items = [vec!["id".to_owned()], vec!["id".to_owned(), "title".to_owned()]];
+        let texts = |from: &str, items: &[Vec<String>]| {
+            let absent = absent(&rule(from), items).into_iter();
+            absent.map(|absent| (absent.text, absent.is_slip)).collect::<Vec<_>>()
+        };
+        assert_eq!(texts("title", &items), []);
+        let told = "`titel` is in none of 2 items of `products`; did you mean `title`?";
+        assert_eq!(texts("titel", &items), [(told.to_owned(), true)]);
+        let told = "`price` is in none of 2 items of `products`";
+        assert_eq!(texts("price", &items), [(told.to_owned(), false)]);
+        assert_eq!(texts("titel", &[]), []);
     }
 
     #[tokio::test]

@@ -50,7 +50,7 @@ pub(super) async fn complete(
             }
             say(&format!("`{name}` is completed already"));
             in_place::show_receipt(context, name).await?;
-            return Ok(Exit::Done);
+            return in_place::verdict(context, name).await;
         }
         Answer::Refused(why) => {
             say(&why);
@@ -79,7 +79,10 @@ pub(super) async fn complete(
         true => in_place::complete(context, &plan, &fingerprint, &state, arguments, erased).await,
         false => close(context, &plan, &fingerprint, arguments.limit()).await,
     };
-    or_by_another(context, name, ended).await
+    match or_by_another(context, name, ended).await? {
+        Exit::Done => in_place::verdict(context, name).await,
+        other => Ok(other),
+    }
 }
 
 /// How an end ended: where it did not come through because somebody else did who said it at the same

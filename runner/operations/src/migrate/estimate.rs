@@ -3,17 +3,21 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use model::KeyValue;
 use model::json::item_to_string;
-use rules::migration::plan::{Backfill, Direction, Kind, Plan};
+use rules::migration::plan::{Direction, Kind, Plan};
 use rules::migration::{Migration, Rewrite};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::cost::{Basis, Cost};
 use super::plan_file::PlanFile;
 use super::report::at;
 use super::start::{Wrong, check};
 use super::tables::{self, TableFacts};
-use super::{Context, lines};
+use super::{Context, lines, targets, unmatched};
 use client::exit::Exit;
 use client::output::{self, Output, show};
 
@@ -74,15 +78,18 @@ struct Whole {
     source_bytes: f64,
     /// What the targets hold afterwards, without marks; in place, what the changed items hold.
     target_bytes: f64,
-    writes: f64,
-    reads: f64,
+    cost: Cost,
+    /// What the plan says of items and none that was tried has.
+    unmatched: Vec<String>,
+    is_slip: bool,
+    /// What stands in the targets already.
+    occupied: Vec<String>,
 }
 
 #[derive(Default)]
 struct Tried {
     sources: u64,
     outputs: u64,
-    write_units: u64,
     /// Of what is written.
     bytes: u64,
     /// Items in place that are as they have to be.
@@ -114,33 +121,17 @@ pub(super) async fn run(context: &Context, file: &Path, samples: u64) -> Result<
     let mut all = Tried::default();
     let mut whole = Whole::default();
     let mut owners: BTreeMap<String, String> = BTreeMap::new();
+    let basis = Basis { plan: &file.plan, migration: &migration, tables: &found };
     for table in file.plan.source_tables(Direction::Forward) {
         let sample = tables::sample(client, table, samples).await?;
-        let before = (all.sources, all.write_units, all.bytes);
+        let bytes = all.bytes;
         for item in &sample {
             try_one((&migration, inverse.as_ref()), table, item, &mut all, &mut owners);
         }
-        let facts = found.get(table);
-        // The count of DescribeTable may be hours old; what was seen is there in any case.
-        let count = facts.map_or(0, |facts| facts.items).max(sample.len() as u64);
-        let tried = (all.sources - before.0).max(1);
-        whole.items += count;
-        whole.writes += ratio(all.write_units - before.1, tried) * float(count);
-        whole.target_bytes += ratio(all.bytes - before.2, tried) * float(count);
-        if file.plan.backfill == Backfill::Touch {
-            // An item that becomes something is written twice where it stands: its mark is put on and
-            // taken off.
-            let touched = sample.iter().filter(|item| migration.selects(table, item) == Ok(true));
-            let units: u64 = touched.map(write_units).sum();
-            whole.writes += 2.0 * ratio(units, tried) * float(count);
-        }
-        // That of DescribeTable is as old as its count.
-        let seen: u64 = sample.iter().map(|item| item.size() as u64).sum();
-        let bytes = facts.map_or(0.0, |facts| float(facts.bytes));
-        let bytes = bytes.max(ratio(seen, tried) * float(count));
-        whole.source_bytes += bytes;
-        whole.reads += bytes / 4096.0;
+        whole.add(basis, table, &sample, all.bytes - bytes);
     }
+    whole.cost.per_source(all.sources);
+    whole.occupied = targets::occupied(client, &file.plan, &found).await?;
     let prices: Prices =
         serde_json::from_str(PRICES).map_err(|error| format!("the list of prices: {error}"))?;
     let report = report(&file, &all, &found, &whole, &prices);
@@ -152,10 +143,36 @@ pub(super) async fn run(context: &Context, file: &Path, samples: u64) -> Result<
         output::say("nothing of what was tried can be transformed; correct the plan first");
         return Ok(Exit::Differences);
     }
+    if file.plan.kind == Kind::Purge && all.outputs == 0 {
+        output::say("nothing of what was tried would be removed; correct the condition first");
+        return Ok(Exit::Differences);
+    }
     let next = format!("weir migrate start {name} --local-workers 4");
     output::next(&[(&next, "begin it")]);
-    let is_wrong = [&all.refused, &all.collisions, &all.not_invertible];
-    Ok(if is_wrong.iter().all(|found| found.is_empty()) { Exit::Done } else { Exit::Differences })
+    let is_wrong = [&all.refused, &all.collisions, &all.not_invertible, &whole.occupied];
+    let is_right = is_wrong.iter().all(|found| found.is_empty()) && !whole.is_slip;
+    Ok(if is_right { Exit::Done } else { Exit::Differences })
+}
+
+impl Whole {
+    /// Adds a source table, of whose samples so many bytes are made.
+    fn add(&mut self, basis: Basis<'_>, table: &str, sample: &[model::Item], made: u64) {
+        let facts = basis.tables.get(table);
+        // The count of DescribeTable may be hours old; what was seen is there in any case.
+        let count = facts.map_or(0, |facts| facts.items).max(sample.len() as u64);
+        let tried = (sample.len() as u64).max(1);
+        self.items += count;
+        self.target_bytes += ratio(made, tried) * float(count);
+        self.cost.add_table(basis, table, sample, float(count));
+        // That of DescribeTable is as old as its count.
+        let seen: u64 = sample.iter().map(|item| item.size() as u64).sum();
+        let bytes = facts.map_or(0.0, |facts| float(facts.bytes));
+        self.source_bytes += bytes.max(ratio(seen, tried) * float(count));
+        for found in basis.migration.unmatched(table, sample) {
+            self.is_slip |= unmatched::is_slip(&found);
+            self.unmatched.push(unmatched::line(table, sample.len(), &found));
+        }
+    }
 }
 
 /// The way back; none if the plan has none.
@@ -215,12 +232,10 @@ fn try_one(
             Ok(Rewrite::Keep) => all.kept += 1,
             Ok(Rewrite::Delete) => {
                 all.outputs += 1;
-                all.write_units += write_units(item);
                 after.push(format!("{table}: removed"));
             }
             Ok(Rewrite::Change(made)) => {
                 all.outputs += 1;
-                all.write_units += write_units(item).max(write_units(&made));
                 all.bytes += made.size() as u64;
                 after.push(format!("{table}: {}", item_to_string(&made)));
             }
@@ -229,10 +244,9 @@ fn try_one(
     all.dropped += u64::from(outputs.is_empty() && !migration.kind().is_in_place());
     for (target, made) in outputs {
         all.outputs += 1;
-        all.write_units += write_units(&made);
         all.bytes += made.size() as u64;
         let key = format!("{} {}", target.table, migration.key_text(&target.table, &target.key));
-        let partition = format!("{} {:?}", target.table, target.key.partition);
+        let partition = format!("{} {}", target.table, partition_text(&target.key.partition));
         *all.partitions.entry(partition).or_default() += 1;
         if let Some(other) = owners.insert(key.clone(), source.clone()) {
             all.collisions.push(format!("{key}: {other} and {source}"));
@@ -266,25 +280,22 @@ fn lost(
     }
 }
 
-/// A write unit is 1 KB of an item, rounded up.
-fn write_units(item: &model::Item) -> u64 {
-    item.size().div_ceil(1024).max(1) as u64
+/// The value of a partition key, for a person.
+fn partition_text(value: &KeyValue) -> String {
+    match value {
+        KeyValue::S(text) => text.clone(),
+        KeyValue::N(number) => number.to_string(),
+        KeyValue::B(bytes) => STANDARD.encode(bytes),
+    }
 }
 
 fn report(
     file: &PlanFile,
     all: &Tried,
     found: &BTreeMap<String, TableFacts>,
-    &Whole { items, source_bytes, target_bytes, writes, reads }: &Whole,
+    whole: &Whole,
     prices: &Prices,
 ) -> Value {
-    let indexes: usize = file
-        .plan
-        .target_tables(Direction::Forward)
-        .iter()
-        .filter_map(|table| found.get(*table))
-        .map(|facts| facts.indexes)
-        .sum();
     let provisioned: u64 = file
         .plan
         .target_tables(Direction::Forward)
@@ -293,6 +304,7 @@ fn report(
         .map(|facts| facts.provisioned_write_units)
         .sum();
     let rate = if provisioned > 0 { float(provisioned) } else { FIRST_WRITE_UNITS };
+    let (writes, reads) = (whole.cost.write_units(), whole.cost.read_units());
     let hot = hot_partitions(all);
     let refused: BTreeSet<&String> = all.refused.iter().collect();
     json!({
@@ -300,27 +312,29 @@ fn report(
         "migration": file.plan.migration,
         "sources": file.plan.source_tables(Direction::Forward),
         "targets": file.plan.target_tables(Direction::Forward),
-        "source_items": items,
-        "source_bytes": source_bytes.ceil(),
-        "target_bytes": target_bytes.ceil(),
+        "source_items": whole.items,
+        "source_bytes": whole.source_bytes.ceil(),
+        "target_bytes": whole.target_bytes.ceil(),
         "tried": all.sources,
         "kept": all.kept,
         "dropped": all.dropped,
         "removed": (file.plan.kind == Kind::Purge).then_some(all.outputs),
         "targets_per_source": ratio(all.outputs, all.sources.max(1)),
         "write_units": writes.ceil(),
-        "write_units_note": format!("{indexes} global indexes of the targets add their own"),
         "read_units": reads.ceil(),
+        "phases": whole.cost.json(),
         "on_demand_dollars": prices.on_demand(writes, reads),
         "provisioned_dollars": prices.provisioned(writes, reads),
         "prices_of": prices.of,
         "prices_region": prices.region,
-        "seconds_at_least": (writes / rate).ceil(),
+        "seconds_at_least": (whole.cost.backfill.write_units() / rate).ceil(),
         "refused": refused.iter().take(10).collect::<Vec<_>>(),
         "refused_count": all.refused.len(),
         "collisions": all.collisions.iter().take(10).collect::<Vec<_>>(),
         "collisions_count": all.collisions.len(),
         "hot_partitions": hot,
+        "unmatched": whole.unmatched,
+        "occupied": whole.occupied,
         "looks_at_any": all.looks_at_any,
         "has_way_back": !file.plan.inverse.is_empty(),
         "invertible": !file.plan.inverse.is_empty() && all.not_invertible.is_empty(),
@@ -360,13 +374,14 @@ fn as_text(report: &Value) -> String {
         }
     };
     let mut text = format!(
-        "{}: {} -> {}\n  about {} source items, {becomes}\n  about {} read and {} written\n  about {} write units and {} read units, {:.4} dollars on demand or {:.4} provisioned ({}, prices of {}), at least {} s\n",
+        "{}: {} -> {}\n  about {} source items, {becomes}\n  about {} read and {} written\n{}  in all about {} write units and {} read units without live changes, {:.4} dollars on demand or {:.4} provisioned ({}, prices of {}), at least {} s\n",
         at(report, "/migration").as_str().unwrap_or_default(),
         list("sources"),
         list("targets"),
         at(report, "/source_items"),
         bytes_text("/source_bytes"),
         bytes_text("/target_bytes"),
+        phases_text(report),
         at(report, "/write_units"),
         at(report, "/read_units"),
         at(report, "/on_demand_dollars").as_f64().unwrap_or(0.0),
@@ -375,23 +390,7 @@ fn as_text(report: &Value) -> String {
         at(report, "/prices_of").as_str().unwrap_or_default(),
         at(report, "/seconds_at_least"),
     );
-    for (name, title) in [
-        ("refused", "cannot be transformed"),
-        ("collisions", "two items for one key"),
-        ("not_invertible", "does not come back"),
-        ("hot_partitions", "hot partition"),
-        ("looks_at_any", "can look at any attribute, so name those that it needs if you can"),
-    ] {
-        let shown = at(report, &format!("/{name}")).as_array().map_or(0, Vec::len);
-        if let Some(all) = at(report, &format!("/{name}_count")).as_u64()
-            && all > shown as u64
-        {
-            text.push_str(&format!("  {title}: {all} of {tried} tried, such as\n"));
-        }
-        for entry in at(report, &format!("/{name}")).as_array().into_iter().flatten() {
-            text.push_str(&format!("  {title}: {}\n", entry.as_str().unwrap_or_default()));
-        }
-    }
+    text.push_str(&findings_text(report));
     if at(report, "/kept").as_u64().is_some_and(|kept| kept > 0) {
         text.push_str(&format!("  {} of those tried stay as they are\n", at(report, "/kept")));
     }
@@ -407,6 +406,55 @@ fn as_text(report: &Value) -> String {
         text.push_str(&format!("  - {}\n", at(sample, "/before").as_str().unwrap_or_default()));
         for after in at(sample, "/after").as_array().into_iter().flatten() {
             text.push_str(&format!("    -> {}\n", after.as_str().unwrap_or_default()));
+        }
+    }
+    text
+}
+
+/// What is wrong or odd with those that were tried.
+fn findings_text(report: &Value) -> String {
+    let (tried, mut text) = (at(report, "/tried"), String::new());
+    for (name, title) in [
+        ("refused", "cannot be transformed"),
+        ("collisions", "two items for one key"),
+        ("not_invertible", "does not come back"),
+        ("hot_partitions", "hot partition"),
+        ("unmatched", "unknown attribute"),
+        ("occupied", "not empty"),
+        ("looks_at_any", "can look at any attribute, so name those that it needs if you can"),
+    ] {
+        let shown = at(report, &format!("/{name}")).as_array().map_or(0, Vec::len);
+        if let Some(all) = at(report, &format!("/{name}_count")).as_u64()
+            && all > shown as u64
+        {
+            text.push_str(&format!("  {title}: {all} of {tried} tried, such as\n"));
+        }
+        for entry in at(report, &format!("/{name}")).as_array().into_iter().flatten() {
+            text.push_str(&format!("  {title}: {}\n", entry.as_str().unwrap_or_default()));
+        }
+    }
+    text
+}
+
+/// A line for each phase and each index that it writes to.
+fn phases_text(report: &Value) -> String {
+    let mut text = String::new();
+    for phase in at(report, "/phases").as_array().into_iter().flatten() {
+        let name = at(phase, "/phase").as_str().unwrap_or_default();
+        let per = at(phase, "/per").as_str().map_or_else(String::new, |per| {
+            format!(
+                " for each {per} that reaches its targets, an estimate: which come is not known"
+            )
+        });
+        let (writes, reads) = (at(phase, "/write_units"), at(phase, "/read_units"));
+        text.push_str(&format!("  {name}: {writes} write units and {reads} read units{per}\n"));
+        for index in at(phase, "/indexes").as_array().into_iter().flatten() {
+            text.push_str(&format!(
+                "    of them {} write units in index `{}` of `{}`\n",
+                at(index, "/write_units"),
+                at(index, "/index").as_str().unwrap_or_default(),
+                at(index, "/table").as_str().unwrap_or_default(),
+            ));
         }
     }
     text
@@ -431,169 +479,4 @@ fn ratio(part: u64, whole: u64) -> f64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use model::json::item_from_str;
-    use model::{KeyAttribute, KeyAttributeType, KeySchema};
-
-    use super::*;
-
-    /// What is said of a plan that was tried on items of `orders`: as JSON, and to a person.
-    fn said(plan: &str, items: &[&str]) -> (Value, String) {
-        let file = PlanFile::read("plan.yaml", plan).unwrap();
-        let schema = |partition: &str, sort: Option<&str>| {
-            let attribute = |name: &str| KeyAttribute {
-                name: name.to_owned(),
-                attribute_type: KeyAttributeType::S,
-            };
-            KeySchema { partition: attribute(partition), sort: sort.map(attribute) }
-        };
-        let sort = (file.plan.kind == Kind::Split).then_some("sk");
-        let schemas: BTreeMap<String, KeySchema> =
-            [("orders".to_owned(), schema("id", None)), ("shop".to_owned(), schema("pk", sort))]
-                .into();
-        let compile = |direction| Migration::compile(&file.plan, direction, &schemas).unwrap();
-        let migration = compile(Direction::Forward);
-        let inverse = (!file.plan.inverse.is_empty()).then(|| compile(Direction::Reverse));
-        let (mut all, mut owners) = (Tried::default(), BTreeMap::new());
-        for item in items {
-            let item = item_from_str(item).unwrap();
-            try_one((&migration, inverse.as_ref()), "orders", &item, &mut all, &mut owners);
-        }
-        let prices: Prices = serde_json::from_str(PRICES).unwrap();
-        let report = report(&file, &all, &BTreeMap::new(), &Whole::default(), &prices);
-        let text = as_text(&report);
-        (report, text)
-    }
-
-    #[test]
-    fn a_purge_says_how_many_it_would_remove() {
-        let plan = |condition: &str| {
-            format!(
-                "migration: leaves\nkind: purge\nfrom:\n  - table: orders\n    where: '{condition}'\n"
-            )
-        };
-        let items =
-            [r#"{"id":{"S":"1"},"tenant":{"S":"3"}}"#, r#"{"id":{"S":"2"},"tenant":{"S":"4"}}"#];
-        let (report, text) = said(&plan(".tenant == \"3\""), &items);
-        assert!(text.contains("source items, 1 of 2 tried would be removed\n"), "{text}");
-        assert!(!text.contains("targets each") && report["removed"] == 1, "{text}");
-        assert!(!text.contains("inverse"), "{text}");
-        // A slip removes nothing, and is told.
-        let (report, text) = said(&plan(".tenant = \"3\""), &items);
-        assert!(text.contains("0 of 2 tried would be removed\n"), "{text}");
-        assert_eq!(report["refused_count"], 2, "{report}");
-        assert!(text.contains("write a comparison such as `.tenant == \"7\"`"), "{text}");
-        // What no condition can say is told.
-        assert_eq!(report["looks_at_any"], json!([]));
-        let (report, text) = said(&plan(".tenant == \"3\" and length < 9"), &items);
-        assert_eq!(report["looks_at_any"], json!(["orders"]));
-        assert!(text.contains("can look at any attribute, so name"), "{text}");
-    }
-
-    #[test]
-    fn a_way_back_that_does_not_work_is_told_before_the_migration_begins() {
-        let order = r#"{"id":{"S":"1"},"total":{"N":"3"}}"#;
-        let there = "migration: shop\nkind: restructure\nfrom:\n  - table: orders\n    items: [{to: shop, key: {pk: 'O#{id}'}}]\n";
-        let back = |transform: &str| {
-            format!(
-                "{there}inverse:\n  - table: shop\n    items: [{{to: orders, transform: '{transform}'}}]\n"
-            )
-        };
-        for (plan, invertible, not_invertible, words) in [
-            (there.to_owned(), false, 0, "no `inverse`: there is no way back"),
-            (back("del(.pk)"), true, 0, "1.00 targets each (1 tried)"),
-            (back("del(.pk, .total)"), false, 1, "does not come back: orders|"),
-            (back("del(.pk, .id)"), false, 1, "does not come back: "),
-        ] {
-            let (report, text) = said(&plan, &[order]);
-            let found = (&report["invertible"], &report["not_invertible_count"]);
-            assert_eq!(found, (&json!(invertible), &json!(not_invertible)), "{plan}");
-            assert!(text.contains(words), "{text}");
-        }
-    }
-
-    #[test]
-    fn an_item_of_which_nothing_becomes_is_dropped_or_refused() {
-        let plan = |transform: &str| {
-            format!(
-                "migration: prices\nkind: restructure\nfrom:\n  - table: orders\n    items:\n      - to: shop\n        key: {{pk: 'O#{{id}}'}}\n        transform: '{transform}'\n"
-            )
-        };
-        let items = [
-            r#"{"id":{"S":"kept"},"price":{"S":"19.99"}}"#,
-            r#"{"id":{"S":"lost"},"price":{"S":""}}"#,
-            r#"{"id":{"S":"cut"},"price":{"S":"5#c"}}"#,
-            r#"{"id":{"S":"two"},"price":{"S":"5 6"}}"#,
-        ];
-        let (report, text) = said(&plan(".price = (.price|tonumber)"), &items);
-        assert_eq!(
-            (&report["refused_count"], &report["dropped"]),
-            (&json!(3), &json!(0)),
-            "{report}"
-        );
-        for name in ["lost", "cut", "two"] {
-            assert!(text.contains(&format!(r#"orders|{{"id":{{"S":"{name}"}}}}"#)), "{text}");
-        }
-        assert!(text.contains("cannot be parsed as a number"), "{text}");
-        let (report, text) = said(&plan("select(.price != \"\") | .price = 1"), &items);
-        assert_eq!(
-            (&report["refused_count"], &report["dropped"]),
-            (&json!(0), &json!(1)),
-            "{report}"
-        );
-        assert!(text.contains("1 of 4 tried are dropped by the transform\n"), "{text}");
-        let (report, _) = said(&plan(".lines[]?"), &items);
-        assert_eq!(
-            (&report["refused_count"], &report["dropped"]),
-            (&json!(4), &json!(0)),
-            "{report}"
-        );
-    }
-
-    #[test]
-    fn a_partition_is_hot_only_where_enough_was_tried() {
-        let hot = |sources: u64, partitions: &[u64]| {
-            let outputs = partitions.iter().sum();
-            let partitions = partitions.iter().enumerate();
-            let partitions = partitions.map(|(n, count)| (format!("shop {n}"), *count)).collect();
-            hot_partitions(&Tried { sources, outputs, partitions, ..Tried::default() })
-        };
-        // Five documents of some parts each.
-        assert!(hot(5, &[6, 6, 6, 6, 7]).is_empty());
-        assert!(hot(5, &[100, 100, 100, 100, 100]).is_empty());
-        assert!(hot(500, &[1; 500]).is_empty());
-        assert!(hot(500, &[500]).is_empty());
-        let spread = [vec![1; 400], vec![100]].concat();
-        assert_eq!(hot(500, &spread), ["shop 400 gets 100 of 500 writes"]);
-    }
-
-    #[test]
-    fn a_document_of_many_parts_makes_a_hot_partition() {
-        let plan = "migration: parts\nkind: split\nfrom:\n  - table: orders\n    to: shop\n    key: {pk: 'O#{id}'}\n    parts: [{name: LINE, path: lines, cut: each}]\n";
-        let document = |id: u64| {
-            let lines = if id == 7 { 100 } else { 1 };
-            let lines = vec![r#"{"S":"x"}"#; lines].join(",");
-            format!(r#"{{"id":{{"S":"{id}"}},"lines":{{"L":[{lines}]}}}}"#)
-        };
-        let documents: Vec<String> = (0..50).map(document).collect();
-        let (report, text) = said(plan, &documents.iter().map(String::as_str).collect::<Vec<_>>());
-        let hot = report["hot_partitions"].as_array().unwrap();
-        assert_eq!(hot.len(), 1, "{report}");
-        let told = hot[0].as_str().unwrap();
-        assert!(told.contains("O#7") && told.ends_with("gets 101 of 199 writes"), "{told}");
-        assert!(text.contains(told), "{text}");
-    }
-
-    #[test]
-    fn a_million_of_each_costs_what_the_list_says() {
-        let prices: Prices = serde_json::from_str(PRICES).unwrap();
-        let near = |dollars: f64, expected: f64| (dollars - expected).abs() < 1e-9;
-        assert!(near(prices.on_demand(1e6, 0.0), prices.on_demand.million_writes));
-        assert!(near(prices.on_demand(0.0, 2e6), 2.0 * prices.on_demand.million_reads));
-        // 3,600 requests are one unit for an hour.
-        assert!(near(prices.provisioned(3600.0, 0.0), prices.provisioned.write_unit_hour));
-        assert!(near(prices.provisioned(0.0, 7200.0), 2.0 * prices.provisioned.read_unit_hour));
-        let day = prices.of.split('-').map(|part| part.parse::<u32>().unwrap());
-        assert!(day.count() == 3, "{}", prices.of);
-    }
-}
+mod tests;

@@ -362,6 +362,16 @@ async fn receipt(
     context.control.replace(entry).await.map(drop)
 }
 
+/// Items that a purge has removed from its tables and rows that it has erased from archives, by its
+/// receipt.
+fn removed(receipt: &Value) -> u64 {
+    let sum = |part: &str, member: &str| -> u64 {
+        let entries = receipt.get(part).and_then(Value::as_object).into_iter().flatten();
+        entries.filter_map(|(_, entry)| entry.get(member)?.as_u64()).sum()
+    };
+    sum("tables", "removed") + sum("archive", "rows")
+}
+
 /// Shows the receipt that was kept of a purge, if it has one.
 ///
 /// # Errors
@@ -372,4 +382,25 @@ pub(super) async fn show_receipt(context: &Context, name: &str) -> Result<(), St
         show(&format!("{receipt}\n"));
     }
     Ok(())
+}
+
+/// Returns how a completed migration ended. A purge that removed nothing is not what its author wants;
+/// says so.
+///
+/// # Errors
+/// When the control table cannot be read.
+pub(super) async fn verdict(context: &Context, name: &str) -> Result<Exit, String> {
+    let kept = context.control.get(name, "RECEIPT").await?;
+    let receipt = kept.as_ref().and_then(|entry| text(entry, "receipt"));
+    let is_in_vain = receipt.is_some_and(|receipt| {
+        let receipt: Value = serde_json::from_str(receipt).unwrap_or_default();
+        receipt.get("tables").is_some() && removed(&receipt) == 0
+    });
+    if !is_in_vain {
+        return Ok(Exit::Done);
+    }
+    say(&format!(
+        "`{name}` removed nothing: no item met its condition; check the names in `where`"
+    ));
+    Ok(Exit::Differences)
 }

@@ -12,6 +12,7 @@ mod catch_up;
 mod comparing;
 mod completion;
 mod control;
+mod cost;
 mod cutover;
 mod drain;
 mod estimate;
@@ -21,6 +22,7 @@ mod following;
 mod held;
 mod hooks;
 mod in_place;
+mod indexes;
 mod kept;
 mod listing;
 pub mod local_workers;
@@ -40,8 +42,10 @@ mod status_line;
 mod steps;
 mod sweep;
 mod tables;
+mod targets;
 mod tasks;
 mod touches;
+mod unmatched;
 mod verbs;
 mod verify;
 mod waiting;
@@ -154,7 +158,7 @@ enum MigrateVerb {
         /// The migration
         name: String,
     },
-    /// Set how many items per second the backfill reads from each table; 0 for no limit
+    /// Set how many items per second the backfill reads, all workers together; 0 for no limit
     Throttle {
         /// The migration
         name: String,
@@ -493,7 +497,7 @@ async fn throttle(context: &Context, name: &str, rate: u64) -> Result<Exit, Stri
     say(&match rate {
         0 => format!("the backfill of `{name}` reads as fast as it can"),
         rate => format!(
-            "the backfill of `{name}` reads {} per second of each table",
+            "the backfill of `{name}` reads at most {} per second, all workers together",
             counted(rate, "item", "items")
         ),
     });

@@ -368,10 +368,8 @@ fn show_status(output: Output, status: &Value) {
         return;
     }
     show(&format!("{}\n", line(status)));
-    let samples =
-        ["/backfill/samples", "/problem_samples"].map(|place| at(status, place).as_array());
-    for sample in samples.into_iter().flatten().flatten() {
-        show(&format!("  {}\n", sample.as_str().unwrap_or_default()));
+    for sample in samples(status) {
+        show(&format!("  {sample}\n"));
     }
     let next: Vec<(&str, &str)> = at(status, "/next_steps")
         .as_array()
@@ -380,6 +378,29 @@ fn show_status(output: Output, status: &Value) {
         .filter_map(|step| Some((at(step, "/command").as_str()?, at(step, "/why").as_str()?)))
         .collect();
     output::next(&next);
+}
+
+/// The samples of a status, and how many more there are beyond them.
+fn samples(status: &Value) -> Vec<String> {
+    let list = |place: &str| -> Vec<String> {
+        let samples = at(status, place).as_array().into_iter().flatten();
+        samples.filter_map(Value::as_str).map(str::to_owned).collect()
+    };
+    let mut lines = list("/backfill/samples");
+    let listed = lines.iter().filter(|line| line.starts_with("refused: ")).count() as u64;
+    let refused = at(status, "/backfill/counts/refused").as_u64().unwrap_or(0);
+    if refused > listed {
+        lines.push(format!("refused: {} more", refused - listed));
+    }
+    let problems = list("/problem_samples");
+    let listed = problems.len() as u64;
+    lines.extend(problems);
+    let all = at(status, "/problems").as_object().into_iter().flatten();
+    let all: u64 = all.filter_map(|(_, number)| number.as_u64()).sum();
+    if all > listed {
+        lines.push(format!("{} more problems", all - listed));
+    }
+    lines
 }
 
 /// Shows the status whenever it has changed, until nothing more happens by itself.
@@ -416,4 +437,24 @@ pub(super) async fn watch(context: &Context, name: &str) -> Result<Exit, String>
 /// What stands at a place of a document; null if nothing does.
 pub(super) fn at<'v>(value: &'v Value, place: &str) -> &'v Value {
     value.pointer(place).unwrap_or(&Value::Null)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_status_says_how_many_more_are_refused() {
+        let status = |refused: u64, problems: u64| {
+            json!({
+                "backfill": {"counts": {"refused": refused}, "samples": ["refused: a", "x: b"]},
+                "problems": {"refused": problems}, "problem_samples": ["refused: c"],
+            })
+        };
+        assert_eq!(samples(&status(1, 1)), ["refused: a", "x: b", "refused: c"]);
+        assert_eq!(
+            samples(&status(7, 4)),
+            ["refused: a", "x: b", "refused: 6 more", "refused: c", "3 more problems"]
+        );
+    }
 }

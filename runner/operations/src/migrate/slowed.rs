@@ -29,9 +29,7 @@ pub(super) async fn throttled(
         return Ok(Some(reason));
     }
     let rate = Some(number(state, "rate")).filter(|r| *r > 0 && workers::keep_rate(state));
-    Ok(rate.map(|rate| {
-        format!("{} per second of each table, by a person", counted(rate, "item", "items"))
-    }))
+    Ok(rate.map(|rate| format!("{} per second, by a person", counted(rate, "item", "items"))))
 }
 
 /// Why DynamoDB throttles requests on tables of a migration, as its workers noted.

@@ -18,7 +18,7 @@ use super::plan_file::PlanFile;
 use super::record_time::{self, RecordTime};
 use super::verbs::{Answer, Verb, answer};
 use super::{
-    Context, LOOK_EVERY, beginning, behind, estimate, neighbours, tables, waiting, workers,
+    Context, LOOK_EVERY, beginning, behind, estimate, neighbours, tables, targets, waiting, workers,
 };
 use client::endpoint;
 use client::exit::Exit;
@@ -55,7 +55,7 @@ pub(crate) struct StartArguments {
     local_workers: usize,
     #[command(flatten)]
     workers: Workers,
-    /// Items per second that the backfill reads from each table; 0 for no limit
+    /// Items per second that the backfill reads, all workers together; 0 for no limit
     #[arg(long, default_value_t = 0, allow_negative_numbers = true, value_parser = rate)]
     rate: u64,
     /// On AWS, create the control table if it is missing; no deployed function follows it
@@ -121,7 +121,10 @@ pub(super) async fn run(
             return Ok(Exit::Refused);
         }
         say(&format!("`{}` would {}; nothing was written", plan.migration, purpose(plan)));
-        return Ok(Exit::Done);
+        return Ok(match says_what_is_in_the_targets(context, plan).await? {
+            true => Exit::Differences,
+            false => Exit::Done,
+        });
     }
     let is_asked_for = arguments.create_control_table;
     if let Some(why) = context.control.missing(&context.endpoint, is_asked_for).await? {
@@ -158,6 +161,7 @@ pub(super) async fn run(
     // Local workers are there before the first change is to be followed.
     let host = local(context, plan, arguments.local_workers, &arguments.workers, start).await?;
     if !is_begun {
+        says_what_is_in_the_targets(context, plan).await?;
         if let Err(problem) = beginning::begin(context, plan, arguments.rate).await {
             // Whoever began another one at the same time was first.
             let Some(why) = neighbours::in_the_way(context, plan).await? else {
@@ -169,6 +173,17 @@ pub(super) async fn run(
         say(&format!("`{}` has begun", plan.migration));
     }
     attend(context, &plan.migration, host).await
+}
+
+/// Says which targets are not empty; returns whether one is not.
+async fn says_what_is_in_the_targets(context: &Context, plan: &Plan) -> Result<bool, String> {
+    let client = &context.control.client;
+    let found = tables::describe(client, plan).await?;
+    let occupied = targets::occupied(client, plan, &found).await?;
+    for line in &occupied {
+        say(&format!("not empty: {line}"));
+    }
+    Ok(!occupied.is_empty())
 }
 
 /// What a plan does to its tables, for a person.

@@ -16,6 +16,7 @@ use model::limits::BATCH_GET_KEYS_MAX;
 use model::{AttributeValue, Item, KeyAttribute, KeyAttributeType, KeySchema, PrimaryKey};
 use rules::migration::plan::{Direction, Plan};
 
+use super::indexes::IndexFacts;
 use client::sdk_error::error_text;
 
 /// Answers in a row that bring no item of those asked for, before a table counts as throttled.
@@ -36,8 +37,8 @@ pub(crate) struct TableFacts {
     /// The stream's view type, if it has one.
     pub(crate) stream: Option<String>,
     pub(crate) provisioned_write_units: u64,
-    /// Names of its indexes.
-    pub(crate) indexes: usize,
+    /// Its indexes, global and local.
+    pub(super) indexes: Vec<IndexFacts>,
 }
 
 /// Describes every table of a plan; those that do not exist are left out.
@@ -118,7 +119,7 @@ fn facts(table: &TableDescription) -> Option<TableFacts> {
         bytes: u64::try_from(table.table_size_bytes().unwrap_or(0)).unwrap_or(0),
         stream: view.map(|view| view.as_str().to_owned()),
         provisioned_write_units: units.and_then(|units| u64::try_from(units).ok()).unwrap_or(0),
-        indexes: table.global_secondary_indexes().len(),
+        indexes: IndexFacts::of_table(table),
     })
 }
 

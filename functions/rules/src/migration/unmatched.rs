@@ -1,0 +1,51 @@
+//! What a plan says of a table's items and no item of a sample has: probably a slip of its author.
+
+use std::collections::BTreeSet;
+
+use model::Item;
+
+use super::reads::Absent;
+use super::{Makes, Migration};
+
+/// A part of a plan that meets no item of a sample.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Unmatched {
+    /// A condition or a transform reads a name that no item has.
+    Read(Absent),
+    /// A split cuts at a path that no document has.
+    Cut(Absent),
+    /// A split cuts nothing at a path, because of the types of the values there.
+    Uncut {
+        /// The path.
+        path: String,
+        /// The types, as DynamoDB calls them, such as `M`.
+        types: BTreeSet<&'static str>,
+    },
+}
+
+impl Migration {
+    /// What the plan says of the items of a table and none of the given ones has. Nothing if there are
+    /// none.
+    #[must_use]
+    pub fn unmatched(&self, table: &str, items: &[Item]) -> BTreeSet<Unmatched> {
+        let visible: Vec<Item> =
+            items.iter().filter_map(|item| self.visible(table, item)).collect();
+        let mut unmatched = BTreeSet::new();
+        for output in self.sources.get(table).into_iter().flatten() {
+            let reads = match &output.makes {
+                Makes::Transform(transform) => transform.reads(),
+                Makes::Purge(condition) => condition.reads(),
+                Makes::Split(split) => {
+                    let absent = split.paths().filter_map(|path| path.absent(&visible));
+                    unmatched.extend(absent.map(Unmatched::Cut));
+                    let uncut = split.uncut(&visible).into_iter();
+                    unmatched.extend(uncut.map(|(path, types)| Unmatched::Uncut { path, types }));
+                    continue;
+                }
+            };
+            let absent = reads.iter().filter_map(|path| path.absent(&visible));
+            unmatched.extend(absent.map(Unmatched::Read));
+        }
+        unmatched
+    }
+}

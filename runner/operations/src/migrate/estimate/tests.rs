@@ -1,0 +1,196 @@
+//! What is said of plans that were tried on items.
+
+use model::json::item_from_str;
+use model::{KeyAttribute, KeyAttributeType, KeySchema};
+
+use super::*;
+
+/// What is said of a plan that was tried on items of `orders`: as JSON, and to a person.
+fn said(plan: &str, items: &[&str]) -> (Value, String) {
+    let file = PlanFile::read("plan.yaml", plan).unwrap();
+    let schema = |partition: &str, sort: Option<&str>| {
+        let attribute = |name: &str| KeyAttribute {
+            name: name.to_owned(),
+            attribute_type: KeyAttributeType::S,
+        };
+        KeySchema { partition: attribute(partition), sort: sort.map(attribute) }
+    };
+    let sort = (file.plan.kind == Kind::Split).then_some("sk");
+    let schemas: BTreeMap<String, KeySchema> =
+        [("orders".to_owned(), schema("id", None)), ("shop".to_owned(), schema("pk", sort))].into();
+    let compile = |direction| Migration::compile(&file.plan, direction, &schemas).unwrap();
+    let migration = compile(Direction::Forward);
+    let inverse = (!file.plan.inverse.is_empty()).then(|| compile(Direction::Reverse));
+    let (mut all, mut owners) = (Tried::default(), BTreeMap::new());
+    let items: Vec<model::Item> = items.iter().map(|item| item_from_str(item).unwrap()).collect();
+    for item in &items {
+        try_one((&migration, inverse.as_ref()), "orders", item, &mut all, &mut owners);
+    }
+    let mut whole = Whole::default();
+    let basis = Basis { plan: &file.plan, migration: &migration, tables: &BTreeMap::new() };
+    whole.add(basis, "orders", &items, all.bytes);
+    let prices: Prices = serde_json::from_str(PRICES).unwrap();
+    let report = report(&file, &all, &BTreeMap::new(), &whole, &prices);
+    let text = as_text(&report);
+    (report, text)
+}
+
+#[test]
+fn a_purge_says_how_many_it_would_remove() {
+    let plan = |condition: &str| {
+        format!(
+            "migration: leaves\nkind: purge\nfrom:\n  - table: orders\n    where: '{condition}'\n"
+        )
+    };
+    let items =
+        [r#"{"id":{"S":"1"},"tenant":{"S":"3"}}"#, r#"{"id":{"S":"2"},"tenant":{"S":"4"}}"#];
+    let (report, text) = said(&plan(".tenant == \"3\""), &items);
+    assert!(text.contains("source items, 1 of 2 tried would be removed\n"), "{text}");
+    assert!(!text.contains("targets each") && report["removed"] == 1, "{text}");
+    assert!(!text.contains("inverse"), "{text}");
+    // A slip removes nothing, and is told.
+    let (report, text) = said(&plan(".tenant = \"3\""), &items);
+    assert!(text.contains("0 of 2 tried would be removed\n"), "{text}");
+    assert_eq!(report["refused_count"], 2, "{report}");
+    assert!(text.contains("write a comparison such as `.tenant == \"7\"`"), "{text}");
+    // What no condition can say is told.
+    assert_eq!(report["looks_at_any"], json!([]));
+    let (report, text) = said(&plan(".tenant == \"3\" and length < 9"), &items);
+    assert_eq!(report["looks_at_any"], json!(["orders"]));
+    assert!(text.contains("can look at any attribute, so name"), "{text}");
+}
+
+#[test]
+fn names_that_no_item_has_are_told() {
+    let plan = |transform: &str| {
+        format!(
+            "migration: shop\nkind: restructure\nfrom:\n  - table: orders\n    items: [{{to: shop, transform: '{transform}', key: {{pk: 'O#{{id}}'}}}}]\n"
+        )
+    };
+    let items = [r#"{"id":{"S":"1"},"customer":{"S":"7"}}"#];
+    for (transform, told) in [
+        (
+            ".name = .custmer",
+            "unknown attribute: `.custmer` is in none of 1 item of `orders`; did you mean `customer`?",
+        ),
+        (
+            ".name = .title",
+            "unknown attribute: `.title` is in none of 1 item of `orders`; there are `customer`, `id`",
+        ),
+    ] {
+        let (report, text) = said(&plan(transform), &items);
+        assert!(text.contains(told), "{text}");
+        assert_eq!(report["unmatched"].as_array().unwrap().len(), 1, "{report}");
+    }
+    assert_eq!(said(&plan(".name = .customer"), &items).0["unmatched"], json!([]));
+}
+
+#[test]
+fn each_phase_has_its_units() {
+    let plan = "migration: shop\nkind: restructure\nfrom:\n  - table: orders\n    items: [{to: shop, key: {pk: 'O#{id}'}}]\nsegments: 1\n";
+    let (report, text) = said(plan, &[r#"{"id":{"S":"1"},"total":{"N":"3"}}"#]);
+    let phases = report["phases"].as_array().unwrap();
+    let units = |phase: &Value| {
+        (phase["write_units"].as_f64().unwrap(), phase["read_units"].as_f64().unwrap())
+    };
+    let found: Vec<(f64, f64)> = phases.iter().map(units).collect();
+    // A comparison scans both tables, and reads source, target and source again.
+    assert_eq!(found, [(1.0, 1.0), (1.0, 0.0), (0.0, 5.0), (1.0, 1.0)], "{report}");
+    assert!(text.contains("  comparison: 0.0 write units and 5.0 read units\n"), "{text}");
+    assert!(text.contains("1.0 write units and 0.0 read units for each source write"), "{text}");
+}
+
+#[test]
+fn a_way_back_that_does_not_work_is_told_before_the_migration_begins() {
+    let order = r#"{"id":{"S":"1"},"total":{"N":"3"}}"#;
+    let there = "migration: shop\nkind: restructure\nfrom:\n  - table: orders\n    items: [{to: shop, key: {pk: 'O#{id}'}}]\n";
+    let back = |transform: &str| {
+        format!(
+            "{there}inverse:\n  - table: shop\n    items: [{{to: orders, transform: '{transform}'}}]\n"
+        )
+    };
+    for (plan, invertible, not_invertible, words) in [
+        (there.to_owned(), false, 0, "no `inverse`: there is no way back"),
+        (back("del(.pk)"), true, 0, "1.00 targets each (1 tried)"),
+        (back("del(.pk, .total)"), false, 1, "does not come back: orders|"),
+        (back("del(.pk, .id)"), false, 1, "does not come back: "),
+    ] {
+        let (report, text) = said(&plan, &[order]);
+        let found = (&report["invertible"], &report["not_invertible_count"]);
+        assert_eq!(found, (&json!(invertible), &json!(not_invertible)), "{plan}");
+        assert!(text.contains(words), "{text}");
+    }
+}
+
+#[test]
+fn an_item_of_which_nothing_becomes_is_dropped_or_refused() {
+    let plan = |transform: &str| {
+        format!(
+            "migration: prices\nkind: restructure\nfrom:\n  - table: orders\n    items:\n      - to: shop\n        key: {{pk: 'O#{{id}}'}}\n        transform: '{transform}'\n"
+        )
+    };
+    let items = [
+        r#"{"id":{"S":"kept"},"price":{"S":"19.99"}}"#,
+        r#"{"id":{"S":"lost"},"price":{"S":""}}"#,
+        r#"{"id":{"S":"cut"},"price":{"S":"5#c"}}"#,
+        r#"{"id":{"S":"two"},"price":{"S":"5 6"}}"#,
+    ];
+    let (report, text) = said(&plan(".price = (.price|tonumber)"), &items);
+    assert_eq!((&report["refused_count"], &report["dropped"]), (&json!(3), &json!(0)), "{report}");
+    for name in ["lost", "cut", "two"] {
+        assert!(text.contains(&format!(r#"orders|{{"id":{{"S":"{name}"}}}}"#)), "{text}");
+    }
+    assert!(text.contains("cannot be parsed as a number"), "{text}");
+    let (report, text) = said(&plan("select(.price != \"\") | .price = 1"), &items);
+    assert_eq!((&report["refused_count"], &report["dropped"]), (&json!(0), &json!(1)), "{report}");
+    assert!(text.contains("1 of 4 tried are dropped by the transform\n"), "{text}");
+    let (report, _) = said(&plan(".lines[]?"), &items);
+    assert_eq!((&report["refused_count"], &report["dropped"]), (&json!(4), &json!(0)), "{report}");
+}
+
+#[test]
+fn a_partition_is_hot_only_where_enough_was_tried() {
+    let hot = |sources: u64, partitions: &[u64]| {
+        let outputs = partitions.iter().sum();
+        let partitions = partitions.iter().enumerate();
+        let partitions = partitions.map(|(n, count)| (format!("shop {n}"), *count)).collect();
+        hot_partitions(&Tried { sources, outputs, partitions, ..Tried::default() })
+    };
+    // Five documents of some parts each.
+    assert!(hot(5, &[6, 6, 6, 6, 7]).is_empty());
+    assert!(hot(5, &[100, 100, 100, 100, 100]).is_empty());
+    assert!(hot(500, &[1; 500]).is_empty());
+    assert!(hot(500, &[500]).is_empty());
+    let spread = [vec![1; 400], vec![100]].concat();
+    assert_eq!(hot(500, &spread), ["shop 400 gets 100 of 500 writes"]);
+}
+
+#[test]
+fn a_document_of_many_parts_makes_a_hot_partition() {
+    let plan = "migration: parts\nkind: split\nfrom:\n  - table: orders\n    to: shop\n    key: {pk: 'O#{id}'}\n    parts: [{name: LINE, path: lines, cut: each}]\n";
+    let document = |id: u64| {
+        let lines = if id == 7 { 100 } else { 1 };
+        let lines = vec![r#"{"S":"x"}"#; lines].join(",");
+        format!(r#"{{"id":{{"S":"{id}"}},"lines":{{"L":[{lines}]}}}}"#)
+    };
+    let documents: Vec<String> = (0..50).map(document).collect();
+    let (report, text) = said(plan, &documents.iter().map(String::as_str).collect::<Vec<_>>());
+    let hot = report["hot_partitions"].as_array().unwrap();
+    assert_eq!(hot.len(), 1, "{report}");
+    let told = hot[0].as_str().unwrap();
+    assert!(told.contains("O#7") && told.ends_with("gets 101 of 199 writes"), "{told}");
+    assert!(text.contains(told), "{text}");
+}
+
+#[test]
+fn a_million_of_each_costs_what_the_list_says() {
+    let prices: Prices = serde_json::from_str(PRICES).unwrap();
+    let near = |dollars: f64, expected: f64| (dollars - expected).abs() < 1e-9;
+    assert!(near(prices.on_demand(1e6, 0.0), prices.on_demand.million_writes));
+    assert!(near(prices.on_demand(0.0, 2e6), 2.0 * prices.on_demand.million_reads));
+    // 3,600 requests are one unit for an hour.
+    assert!(near(prices.provisioned(3600.0, 0.0), prices.provisioned.write_unit_hour));
+    assert!(near(prices.provisioned(0.0, 7200.0), 2.0 * prices.provisioned.read_unit_hour));
+    let day = prices.of.split('-').map(|part| part.parse::<u32>().unwrap());
+    assert!(day.count() == 3, "{}", prices.of);
+}
