@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
-use server::descriptors::Descriptors;
+use platform::descriptors::Descriptors;
 use tracing_subscriber::EnvFilter;
 
 use crate::check::{self, CheckArguments};
@@ -136,7 +136,7 @@ pub async fn run() -> ExitCode {
         .with_target(false)
         .without_time()
         .init();
-    private_files::begin();
+    platform::private_files::begin();
     if let Err(error) = Descriptors::prepare() {
         show_error(&error.to_string());
         return ExitCode::FAILURE;

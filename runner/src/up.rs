@@ -321,7 +321,7 @@ fn keep_from_watchers(running: &Path) -> Result<(), String> {
     let Some(folder) = running.parent() else { return Ok(()) };
     let ignore = folder.join(".gitignore");
     let write = || {
-        private_files::create_directory(folder)?;
+        platform::private_files::create_directory(folder)?;
         if ignore.exists() { Ok(()) } else { std::fs::write(&ignore, "*\n") }
     };
     write().map_err(|error: std::io::Error| format!("cannot write `{}`: {error}", ignore.display()))

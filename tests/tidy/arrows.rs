@@ -8,20 +8,22 @@ use serde_json::Value;
 use crate::{assert_none, root};
 
 /// Every crate of ours, and the crates of ours that it may use. The same as in ARCHITECTURE.md.
-const ARROWS: [(&str, &[&str]); 17] = [
+const ARROWS: [(&str, &[&str]); 19] = [
     ("model", &[]),
     ("rules", &["model"]),
     ("processor", &["rules", "model"]),
     ("expression", &["model"]),
     ("partition", &["expression", "model"]),
-    ("private-files", &[]),
-    ("server", &["partition", "expression", "model", "private-files"]),
-    ("simulation", &["server", "partition", "expression", "model"]),
+    ("platform", &[]),
+    ("storage", &["partition", "platform"]),
+    ("node", &["storage", "partition", "expression", "model"]),
+    ("server", &["node", "storage", "partition", "expression", "model", "platform"]),
+    ("simulation", &["server", "node", "storage", "partition", "expression", "model"]),
     ("mapping", &["model"]),
     ("template", &["mapping"]),
     ("client", &["template", "mapping", "model"]),
-    ("local", &["client", "template", "mapping", "server", "model", "private-files"]),
-    ("operations", &["client", "template", "mapping", "rules", "model", "private-files"]),
+    ("local", &["client", "template", "mapping", "server", "node", "model", "platform"]),
+    ("operations", &["client", "template", "mapping", "rules", "model", "platform"]),
     (
         "runner",
         &[
@@ -33,11 +35,11 @@ const ARROWS: [(&str, &[&str]); 17] = [
             "rules",
             "server",
             "model",
-            "private-files",
+            "platform",
         ],
     ),
     ("testing", &["client", "server"]),
-    ("load-generator", &["server"]),
+    ("load-generator", &["storage"]),
     ("tests", &[]),
 ];
 

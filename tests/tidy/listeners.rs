@@ -22,7 +22,7 @@ fn is_product(path: &str) -> bool {
         let name = part.trim_end_matches(".rs");
         name.starts_with("test") || name.ends_with("_tests") || name == "scripted"
     };
-    ["local-store/server/src/", "runner/", "functions/processor/src/"]
+    ["local-store/", "runner/", "functions/processor/src/"]
         .iter()
         .any(|folder| path.starts_with(folder))
         && path.contains("/src/")

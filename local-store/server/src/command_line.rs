@@ -14,11 +14,11 @@ use std::process;
 use clap::{Parser, Subcommand};
 
 use crate::access::AccessKeys;
-use crate::descriptors::Descriptors;
 use crate::gate::{Allowed, Bound};
 use crate::http::{self, Access};
 use crate::store::{Config, Store};
 use crate::traffic::Throughput;
+use platform::descriptors::Descriptors;
 
 /// A replicated partition store that speaks DynamoDB's protocol.
 #[derive(Debug, Parser)]
@@ -124,7 +124,7 @@ pub async fn run(arguments: Arguments) -> Result<(), String> {
         return status::run(flags).await;
     }
     let access = access(&arguments)?;
-    private_files::begin();
+    platform::private_files::begin();
     Descriptors::prepare().map_err(|error| error.to_string())?;
     let config = Config {
         directory: arguments.data,

@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 use model::{EpochMillis, Item};
 use partition::{Command, Entry, Machine, TableId, View, WriteAction, encode_entry};
 use serde_json::{Value, json};
-use server::disk::{Fault, SimulatedDisk, SplitMix64};
-use server::log::{self, Log};
-use server::storage::{MemoryStorage, Storage};
+use storage::disk::{Fault, SimulatedDisk, SplitMix64};
+use storage::log::{self, Log};
+use storage::{MemoryStorage, Storage};
 
 use crate::checkers::replicas::Dump;
 use crate::request::{KEY, OWNER, WRITE_ID};

@@ -14,8 +14,8 @@ use partition::{
     under_way,
 };
 use partition::{Command, Position, Reply, TimeToLiveChange};
-use server::storage::Storage;
 use server::store::RingView;
+use storage::Storage;
 use tokio::task::JoinSet;
 
 use crate::checkers::replicas::{Dump, check_equal, check_index};

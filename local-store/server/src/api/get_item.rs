@@ -18,8 +18,8 @@ use super::operation::Operation;
 use super::parameters::Parameters;
 use super::tables;
 use super::words::Words;
-use crate::ring::ArcId;
 use crate::store::Store;
+use node::ring::ArcId;
 
 /// The arc that a strong read of one item has to ask; `None` if all of them have to be asked, as for
 /// any other request, and for one that is refused later.

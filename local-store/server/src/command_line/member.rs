@@ -8,8 +8,8 @@ use clap::Args;
 
 use crate::gate;
 use crate::peer::ClusterSecret;
-use crate::ring::REPLICAS;
 use crate::store::Member;
+use node::ring::REPLICAS;
 
 /// The highest number of a node: it has eight bits in an id.
 const SLOT_MAX: u64 = 255;

@@ -12,7 +12,7 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::progress::Progress;
-use crate::descriptors::Descriptors;
+use platform::descriptors::Descriptors;
 
 /// How long a place may take to become free before one more connection is asked to leave. An idle
 /// connection leaves at once; one whose request has begun may take a second.

@@ -33,9 +33,9 @@ use crate::access;
 use crate::api;
 use crate::api::describe_endpoints;
 use crate::api::error::ApiError;
-use crate::clock::wall_clock;
 use crate::gate::{Arriving, Dialect, Progress, Service};
 use crate::store::Store;
+use node::clock::wall_clock;
 
 /// Largest body: what the service takes, and some room for JSON's own characters.
 const BODY_BYTES_MAX: usize = REQUEST_BYTES_MAX + 1024 * 1024;

@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use crate::node::status::Status;
-use crate::node::{incarnation_of, slot_of};
 use crate::store::Store;
+use node::status::Status;
+use node::{incarnation_of, slot_of};
 
 /// One object for each replica: its node and arc, what it is, and how far it has got; and one for
 /// each node. The lag is the number of entries that are committed, as far as any node knows, and not

@@ -15,10 +15,10 @@ use tokio::task::{AbortHandle, JoinSet};
 use super::frame::{FrameReader, PAYLOAD_BYTES_MAX, Seal};
 use super::handshake::{self, Failure, Opened};
 use super::{Answer, Handler, Local, PeerIdentity, Question};
-use crate::descriptors::Descriptors;
 use crate::gate::connections::Connections;
-use crate::node::transport::Response;
-use crate::ring::REPLICAS;
+use node::ring::REPLICAS;
+use node::transport::Response;
+use platform::descriptors::Descriptors;
 
 /// Handshakes that are under way at once: many times what the peers of a cluster need. A peer's takes
 /// some milliseconds, so the oldest of so many is none of one. Where few descriptors may be open, an

@@ -18,7 +18,7 @@ use tokio::task::JoinHandle;
 use super::frame::{FrameReader, PAYLOAD_BYTES_MAX, Seal};
 use super::handshake::{self, Failure, Opened};
 use super::{Answer, Local, Question};
-use crate::node::transport::CallError;
+use node::transport::CallError;
 
 /// Questions that wait to be written at most: more than there are clients of a node.
 const QUEUE_MAX: usize = 2048;

@@ -19,7 +19,7 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 
 use super::frame::{FrameReader, Seal};
 use super::{Local, PeerIdentity};
-use crate::node::slot_of;
+use node::slot_of;
 
 /// What every connection begins with, in both directions.
 const MAGIC: [u8; 8] = *b"WEIRPEER";

@@ -27,8 +27,8 @@ use tokio::sync::watch;
 pub(crate) use self::accept::serve;
 use self::connection::Peer;
 pub use self::secret::ClusterSecret;
-use crate::node::transport::{BoxFuture, CallError, Envelope, Request, Response, Transport};
-use crate::node::{NodeId, slot_of, status::Status};
+use node::transport::{BoxFuture, CallError, Envelope, Request, Response, Transport};
+use node::{NodeId, slot_of, status::Status};
 
 /// Silence after which a connection on which an answer is due is taken for dead: longer than a write
 /// waits for the leader. What waits longer for its answer goes the way of the large transfers.
@@ -181,9 +181,12 @@ impl Peers {
     }
 }
 
-impl Transport for Arc<Peers> {
+/// The peers as the transport of this process's nodes.
+pub(crate) struct PeerTransport(pub(crate) Arc<Peers>);
+
+impl Transport for PeerTransport {
     fn call(&self, message: Envelope, timeout: Duration) -> BoxFuture<Result<Response, CallError>> {
-        let peers = Self::clone(self);
+        let peers = Arc::clone(&self.0);
         Box::pin(async move {
             let slot = slot_of(message.to);
             debug_assert_ne!(slot, peers.local.slot, "a node does not ask itself");

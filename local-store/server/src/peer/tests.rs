@@ -185,7 +185,7 @@ async fn who_waits_long_asks_where_silence_may_last() {
 async fn messages_in_the_name_of_another_node_end_the_connection() {
     let pair = connect(local(1, Some("c")), local(2, Some("c"))).await;
     pair.ask_connected(Question::Who).await.unwrap();
-    let arc = crate::ring::ArcId::FIRST;
+    let arc = node::ring::ArcId::FIRST;
     let message = Envelope { from: 3, to: 2, arc, request: Request::Status };
     let asked = pair.ask(Question::Node(Box::new(message))).await;
     assert!(matches!(asked, Err(CallError::Lost(_))), "{asked:?}");

@@ -10,11 +10,11 @@ use std::time::Duration;
 use partition::TransactionId;
 
 use super::{Shared, Store, courier, scrub, ticks};
-use crate::clock::Clock;
-use crate::disk::SplitMix64;
-use crate::node::{Node, random_seed};
 use crate::token_key::TokenKey;
 use crate::traffic::Traffic;
+use node::clock::Clock;
+use node::{Node, random_seed};
+use storage::disk::SplitMix64;
 
 use super::ring_view::MergedCatalogue;
 

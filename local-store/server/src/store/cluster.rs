@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use super::directory::{self, Host, Identity, NodeFiles, Problem};
 use super::rebuild::Rebuild;
-use crate::clock::Clock;
-use crate::disk::{ErrorKind, FileDisk};
-use crate::node::transport::{LocalTransport, Transport};
-use crate::node::{Node, NodeId, Parts, Settings, incarnation_of, node_id, random_seed, slot_of};
-use crate::ring::{ArcId, holders};
+use node::clock::Clock;
+use node::ring::{ArcId, holders};
+use node::transport::{LocalTransport, Transport};
+use node::{Node, NodeId, Parts, Settings, incarnation_of, node_id, random_seed, slot_of};
+use storage::disk::{ErrorKind, FileDisk};
 
 /// Time for a node that was rebuilt to be filled and take its vote, before it is tried again.
 const HEAL_RETRY: Duration = Duration::from_millis(500);
@@ -345,7 +345,7 @@ pub(super) async fn start_replicas(
 
 /// Sees to it that the members of the group are these nodes: a rebuilt one is filled, then takes the
 /// vote of the one that it was. It goes on from wherever a crash left it.
-pub(super) async fn heal(nodes: Vec<crate::node::WeakNode>, members: BTreeSet<NodeId>) {
+pub(super) async fn heal(nodes: Vec<node::WeakNode>, members: BTreeSet<NodeId>) {
     loop {
         let upgraded: Option<Vec<Node>> = nodes.iter().map(|node| node.upgrade()).collect();
         let Some(nodes) = upgraded else { return };

@@ -15,8 +15,8 @@ use partition::{
 use tokio::time::Instant;
 
 use super::{Store, Unavailable, WeakStore};
-use crate::node::{Node, WeakNode};
-use crate::ring::ArcId;
+use node::ring::ArcId;
+use node::{Node, WeakNode};
 
 /// Time after which it looks without having been told that there is something.
 const LOOK: Duration = Duration::from_millis(500);

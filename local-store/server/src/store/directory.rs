@@ -19,19 +19,17 @@ use std::sync::{Arc, OnceLock};
 
 use serde::{Deserialize, Serialize};
 
-use crate::descriptors::Descriptors;
-use crate::disk::descriptors::wait_for_one;
-use crate::disk::{Damage, Disk, ErrorKind, FileDisk};
-use crate::log::{self, Log, Options};
-use crate::node::worker::{ThreadWorker, Worker};
-use crate::node::{
+use node::ring::ArcId;
+use node::worker::{ThreadWorker, Worker};
+use node::{
     DirectoryHome, Ending, NodeId, NodeLog, OnFatal, RECORD_BYTES_MAX, StorageHome,
     check_continuity,
 };
-use crate::ring::ArcId;
-use crate::storage::{
-    self, BlockCache, CACHE_BYTES_PER_TREE, OPEN_FILES_PER_TREE, OPEN_TABLES_MAX,
-};
+use platform::descriptors::Descriptors;
+use storage::disk::descriptors::wait_for_one;
+use storage::disk::{Damage, Disk, ErrorKind, FileDisk};
+use storage::log::{self, Log, Options};
+use storage::{self, BlockCache, CACHE_BYTES_PER_TREE, OPEN_FILES_PER_TREE, OPEN_TABLES_MAX};
 
 /// Three nodes of one process keep three logs: smaller segments than one log alone would have, and
 /// still larger than the largest entry.
@@ -399,7 +397,7 @@ mod tests {
     #[test]
     fn an_opening_without_room_says_how_much_is_needed() {
         let full = io::Error::from(io::ErrorKind::StorageFull);
-        let error = crate::disk::Error::new(crate::disk::Operation::Write, "log/a", full);
+        let error = storage::disk::Error::new(storage::disk::Operation::Write, "log/a", full);
         let Problem::Other(said) = Problem::from(log::Error::from(error)) else { panic!() };
         assert!(said.contains("24 MB") && !said.contains("nothing is lost"), "{said}");
     }

@@ -15,7 +15,7 @@ use partition::{
 use tokio::time::Instant;
 
 use super::{Store, Unavailable};
-use crate::ring::ArcId;
+use node::ring::ArcId;
 
 /// Time after which a transaction that is still there was left over: longer than an election.
 const LEFT_OVER_AFTER: Duration = Duration::from_secs(3);

@@ -16,10 +16,10 @@ use std::time::{Duration, Instant};
 use super::cluster::{self, Replicas};
 use super::directory::{self, Host, Identity};
 use super::{Store, WeakStore};
-use crate::clock::Clock;
-use crate::node::status::Status;
-use crate::node::transport::LocalTransport;
-use crate::node::{Node, NodeId, check_spare, slot_of};
+use node::clock::Clock;
+use node::status::Status;
+use node::transport::LocalTransport;
+use node::{Node, NodeId, check_spare, slot_of};
 
 /// Time between two looks at the nodes. Reads go to other nodes at once; a write may wait for this.
 const LOOK: Duration = Duration::from_millis(100);

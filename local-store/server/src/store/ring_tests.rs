@@ -20,7 +20,7 @@ use partition::{
 };
 
 use super::{Config, Store, transactions};
-use crate::ring::ArcId;
+use node::ring::ArcId;
 
 mod conflicts;
 mod held_up;

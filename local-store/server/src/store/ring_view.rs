@@ -10,8 +10,8 @@ use partition::{
     Catalogue, Location, Piece, ReadError, Value, View, Visit, cut, locate, sum_values,
 };
 
-use crate::node::Node;
-use crate::ring::ArcId;
+use node::Node;
+use node::ring::ArcId;
 
 /// A state that was taken.
 type Taken = Box<dyn View + Send + Sync>;

@@ -11,7 +11,7 @@ use futures::future::{join_all, try_join_all};
 use partition::{Catalogue, Command, Destination, Reply, Table, TableId, can_follow, destination};
 
 use super::{Store, Unavailable, transactions};
-use crate::ring::ArcId;
+use node::ring::ArcId;
 
 /// Tables of which an arc is told in one entry, at most: of the largest, whose policies and tags take
 /// some hundred kilobytes, an entry has room for more.

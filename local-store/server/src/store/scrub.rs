@@ -17,12 +17,12 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use crate::clock::wall_clock;
-use crate::node::scrub::Progress;
-use crate::node::{Node, WeakNode, slot_of};
-use crate::ring::ArcId;
-use crate::storage::StoredFile;
 use crate::store::directory;
+use node::clock::wall_clock;
+use node::ring::ArcId;
+use node::scrub::Progress;
+use node::{Node, WeakNode, slot_of};
+use storage::StoredFile;
 
 /// A pass takes as long as this, if it may read fast enough, and the slowest rate is not faster.
 const PASS: Duration = Duration::from_secs(5 * 24 * 60 * 60);

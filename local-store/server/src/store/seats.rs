@@ -6,8 +6,8 @@ use partition::ARCS_MAX;
 use tokio::sync::watch;
 
 use super::Store;
-use crate::node::Node;
-use crate::ring::ArcId;
+use node::Node;
+use node::ring::ArcId;
 
 /// For each node its replicas, in the order of the arcs; the nodes in the order of their slots.
 pub(super) type Nodes = Arc<Vec<Vec<Node>>>;

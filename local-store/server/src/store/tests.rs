@@ -18,10 +18,10 @@ use partition::{
 
 use super::directory::{Host, Identity};
 use super::{Config, Store, cluster};
-use crate::clock::Clock;
-use crate::node::status::Status;
-use crate::node::transport::LocalTransport;
-use crate::node::{node_id, slot_of};
+use node::clock::Clock;
+use node::status::Status;
+use node::transport::LocalTransport;
+use node::{node_id, slot_of};
 
 fn config(directory: &Path) -> Config {
     Config {
@@ -465,7 +465,7 @@ async fn a_directory_in_another_place_is_refused() {
 /// The nodes of a store that was dropped close their files in the background.
 async fn wait_until_closed(directory: &Path) {
     for _ in 0..1000 {
-        if crate::disk::FileDisk::open(directory).is_ok() {
+        if storage::disk::FileDisk::open(directory).is_ok() {
             return;
         }
         tokio::time::sleep(Duration::from_millis(20)).await;

@@ -14,11 +14,11 @@ use partition::{
     find_split_work, find_time_to_live_work, has_expired_tokens, has_old_transactions,
 };
 
-use crate::node::Node;
-use crate::ring::ArcId;
 use crate::store::courier;
 use crate::store::leftovers::Leftovers;
 use crate::store::{Store, Unavailable, WeakStore, routes};
+use node::Node;
+use node::ring::ArcId;
 
 /// Time between two ticks. TTL promises seconds, so a fraction of a second is soon enough.
 pub const TICK: Duration = Duration::from_millis(250);

@@ -19,7 +19,7 @@ use partition::{
 use tokio::task::JoinError;
 
 use super::{Store, Unavailable, leftovers, routes};
-use crate::ring::ArcId;
+use node::ring::ArcId;
 
 /// How often a transaction that meets another one is tried, and about the time before the second try,
 /// which doubles each time: all of it takes longer than another one usually is under way.

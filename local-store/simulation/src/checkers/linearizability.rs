@@ -246,7 +246,7 @@ fn until(operations: &[Operation], end: u64) -> Vec<Operation> {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use server::disk::SplitMix64;
+    use storage::disk::SplitMix64;
 
     use super::*;
 

@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use futures::future::try_join_all;
-use server::disk::SplitMix64;
+use storage::disk::SplitMix64;
 
 use super::cluster::{Cluster, LOOK};
 use super::proxy::Way;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use model::Item;
 use serde_json::{Value, json};
-use server::disk::SplitMix64;
+use storage::disk::SplitMix64;
 use tokio::task::JoinSet;
 
 use super::aging;

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use model::{Item, Number};
-use server::disk::SplitMix64;
+use storage::disk::SplitMix64;
 
 use crate::history::{Fate, History};
 use crate::request::{

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use partition::{Command, Reply, SplitPoint, read_prepared, read_unsettled, under_way};
-use server::disk::Fault as DiskFault;
-use server::storage::Storage as _;
+use storage::Storage as _;
+use storage::disk::Fault as DiskFault;
 use tokio::task::JoinSet;
 
 use super::cluster::Cluster;

@@ -4,11 +4,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use server::disk::{Disk as _, SimulatedDisk, SplitMix64};
-use server::log;
-use server::node::MemoryHome;
-use server::ring::ArcId;
-use server::storage::MemoryStorage;
+use node::MemoryHome;
+use node::ring::ArcId;
+use storage::MemoryStorage;
+use storage::disk::{Disk as _, SimulatedDisk, SplitMix64};
+use storage::log;
 
 use super::environment::{Dice, Environment, NodeClock};
 

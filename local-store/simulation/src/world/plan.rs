@@ -4,7 +4,7 @@
 use std::fmt;
 
 use partition::mutation::Mutation;
-use server::disk::SplitMix64;
+use storage::disk::SplitMix64;
 
 /// What goes wrong, or changes, for a while.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use model::{EpochMillis, Item};
+use node::ring::ArcId;
+use node::status::Status;
 use partition::{Catalogue, Command, Reply, View};
-use server::node::status::Status;
-use server::ring::ArcId;
 
 use crate::request::Failure;
 
@@ -36,7 +36,7 @@ pub trait Replica: Send + Sync {
     fn begin(&self, arc: ArcId, members: Vec<u64>) -> BoxFuture<'static, Result<(), String>>;
 
     /// Makes these nodes the members of an arc's group, if this one leads it; see
-    /// `server::node::Node::change_members`.
+    /// `node::Node::change_members`.
     fn change_members(
         &self,
         arc: ArcId,

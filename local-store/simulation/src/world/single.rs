@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use model::{EpochMillis, Item};
+use node::ring::ArcId;
 use partition::{Catalogue, Command, Entry, Machine, Reply, decode_entry, encode_entry};
-use server::disk::SimulatedDisk;
-use server::log::{self, Log};
-use server::ring::ArcId;
-use server::storage::{MemoryStorage, Storage};
+use storage::disk::SimulatedDisk;
+use storage::log::{self, Log};
+use storage::{MemoryStorage, Storage};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
 

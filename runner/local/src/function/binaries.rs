@@ -332,7 +332,7 @@ async fn compile(
         .stderr(Stdio::piped())
         .kill_on_drop(true);
     // A binary that only its user can read cannot be deployed.
-    let mut child = private_files::start_of_user(|| command.spawn()).map_err(no_cargo)?;
+    let mut child = platform::private_files::start_of_user(|| command.spawn()).map_err(no_cargo)?;
     let mut made = BTreeMap::new();
     let mut tail = VecDeque::new();
     let messages = each_line(child.stdout.take(), |line| {

@@ -82,7 +82,7 @@ pub(crate) async fn local(
         directory: directory.join("state"),
         region: stack.region.clone(),
         account: stack.account_id.clone(),
-        replicas: server::ring::REPLICAS as u64,
+        replicas: node::ring::REPLICAS as u64,
         arcs: 1,
     };
     let on_fatal = Box::new(server::command_line::end_process);

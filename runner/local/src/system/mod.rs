@@ -369,7 +369,7 @@ fn lock(directory: &Path) -> Result<File, String> {
     let failed = |error: std::io::Error| {
         format!("cannot take the data folder `{}`: {error}", directory.display())
     };
-    private_files::create_directory(directory).map_err(failed)?;
+    platform::private_files::create_directory(directory).map_err(failed)?;
     let file = File::options().create(true).truncate(false).write(true).open(path);
     let file = file.map_err(failed)?;
     match file.try_lock() {

@@ -233,7 +233,7 @@ async fn through(
     let failed = |reason: String| format!("--through `{command}`: {reason}");
     let mut shell = Command::new("sh");
     shell.args(["-c", command]).stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
-    let mut child = private_files::start_of_user(|| shell.spawn())
+    let mut child = platform::private_files::start_of_user(|| shell.spawn())
         .map_err(|error| failed(error.to_string()))?;
     let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
     let (Some(stdin), Some(stdout)) = (stdin, stdout) else {

@@ -197,7 +197,7 @@ async fn run_program(
         .stdin(Stdio::piped())
         .stdout(Stdio::from(std::io::stderr()))
         .kill_on_drop(true);
-    let mut child = private_files::start_of_user(|| command.spawn())
+    let mut child = platform::private_files::start_of_user(|| command.spawn())
         .map_err(|error| failed(format!("cannot be started: {error}")))?;
     let stdin = child.stdin.take();
     let ended = tokio::time::timeout(limit, async {

@@ -21,8 +21,8 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
-use server::disk::{Disk, FileDisk};
-use server::log::{Entry, Log, Options, Payload};
+use storage::disk::{Disk, FileDisk};
+use storage::log::{Entry, Log, Options, Payload};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::process::{Child, Command};
@@ -275,7 +275,7 @@ fn start_log(mut log: Log) -> Result<LogThread> {
     Ok(LogThread { groups, durable })
 }
 
-fn append(log: &mut Log, group: &[Entry]) -> std::result::Result<(), server::log::Error> {
+fn append(log: &mut Log, group: &[Entry]) -> std::result::Result<(), storage::log::Error> {
     log.append(group)?;
     log.sync()?;
     if log.next_index() - log.first_index() > 2 * ENTRIES_KEPT {

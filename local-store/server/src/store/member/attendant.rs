@@ -7,14 +7,14 @@ use tokio::sync::{Mutex, mpsc, oneshot};
 
 use super::super::directory;
 use super::{JOINING, QUESTION};
-use crate::clock::Clock;
-use crate::node::transport::{BoxFuture, Request, Response};
-use crate::node::{Node, NodeId, WeakNode};
 use crate::peer::{
     Answer, ClockState, Handler, Invitation, Local, PeerIdentity, Peers, Question, Who,
 };
-use crate::ring::ArcId;
 use crate::token_key::TokenKey;
+use node::clock::Clock;
+use node::ring::ArcId;
+use node::transport::{BoxFuture, Request, Response};
+use node::{Node, NodeId, WeakNode};
 
 /// An invitation, and where its answer goes.
 pub(super) type Invited = (Invitation, oneshot::Sender<Answer>);

@@ -10,8 +10,8 @@ use std::sync::Weak;
 use std::time::Duration;
 
 use super::attendant::Attendant;
-use crate::node::{Node, NodeId, WeakNode, incarnation_of, slot_of};
-use crate::ring::ArcId;
+use node::ring::ArcId;
+use node::{Node, NodeId, WeakNode, incarnation_of, slot_of};
 
 /// Time between two looks at the members.
 const LOOK: Duration = Duration::from_millis(500);

@@ -27,13 +27,14 @@ use tokio::task::JoinSet;
 use self::attendant::{Attendant, Invited};
 use super::cluster::{self, Replicas};
 use super::directory::{self, HOLDS_NOTHING, Host, Identity, NodeFiles};
-use crate::clock::Clock;
-use crate::node::status::{Role, Status};
-use crate::node::{Node, NodeId, OnFatal, incarnation_of, node_id, slot_of};
 use crate::peer::{
-    self, Answer, ClockState, ClusterSecret, Invitation, Local, PeerIdentity, Peers, Question, Who,
+    self, Answer, ClockState, ClusterSecret, Invitation, Local, PeerIdentity, PeerTransport, Peers,
+    Question, Who,
 };
 use crate::token_key::TokenKey;
+use node::clock::Clock;
+use node::status::{Role, Status};
+use node::{Node, NodeId, OnFatal, incarnation_of, node_id, slot_of};
 
 /// Time between two rounds of questions while a node waits for its peers.
 const ROUND: Duration = Duration::from_millis(100);
@@ -195,7 +196,7 @@ type Answers = BTreeMap<u64, Result<Who, String>>;
 impl Begin<'_> {
     async fn start_node(&self, files: NodeFiles) -> Result<Replicas, String> {
         let identity = identity_of(&files.identity);
-        let transport = Arc::new(Arc::clone(&self.peers));
+        let transport = Arc::new(PeerTransport(Arc::clone(&self.peers)));
         let replicas =
             cluster::start_replicas(files, transport, false, self.clock, self.host).await?;
         self.attendant.attend(&replicas);

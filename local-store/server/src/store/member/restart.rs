@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 use futures::future::join_all;
 
 use super::QUESTION;
-use crate::node::status::Status;
-use crate::node::{Node, OnFatal, WeakNode, check_spare, slot_of};
 use crate::peer::{Answer, Peers, Question};
 use crate::store::directory;
+use node::status::Status;
+use node::{Node, OnFatal, WeakNode, check_spare, slot_of};
 
 /// Time between two looks at the peers.
 const LOOK: Duration = Duration::from_millis(200);

@@ -11,11 +11,11 @@ use std::time::{Duration, Instant};
 use futures::future::join_all;
 
 use super::{QUESTION, ROUND};
-use crate::node::slot_of;
-use crate::node::status::{Role, Status};
 use crate::peer::{Answer, Peers, Question};
-use crate::ring::ArcId;
 use crate::store::directory::NodeFiles;
+use node::ring::ArcId;
+use node::slot_of;
+use node::status::{Role, Status};
 
 /// Time for the leaders to be reached before a node with data starts without having heard them. It
 /// passes as a whole only when a peer is away and no other leads.

@@ -7,8 +7,8 @@ use partition::{Billing, Command, CreateTable, Reply};
 
 use super::super::{Config, Store};
 use super::*;
-use crate::node::transport::LocalTransport;
 use model::EpochMillis;
+use node::transport::LocalTransport;
 
 struct Trio {
     folder: tempfile::TempDir,
@@ -167,8 +167,8 @@ async fn survive(trio: Trio) {
 }
 
 impl Trio {
-    fn open_lock(&self, slot: u64) -> Option<crate::disk::FileDisk> {
-        crate::disk::FileDisk::open(self.data(slot)).ok()
+    fn open_lock(&self, slot: u64) -> Option<storage::disk::FileDisk> {
+        storage::disk::FileDisk::open(self.data(slot)).ok()
     }
 }
 

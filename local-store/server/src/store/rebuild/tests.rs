@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::api;
-use crate::node::incarnation_of;
 use crate::store::Config;
+use node::incarnation_of;
 
 /// Time for anything that is waited for, on a machine that is busy with other tests.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -103,7 +103,7 @@ fn report(store: &Store, slot: u64) {
 
 /// The slot of the node that leads the first arc.
 fn leader(store: &Store) -> u64 {
-    slot_of(store.replica(crate::ring::ArcId::FIRST).id())
+    slot_of(store.replica(node::ring::ArcId::FIRST).id())
 }
 
 /// For each node how often it was given an identity, if all of them vote and none is damaged.

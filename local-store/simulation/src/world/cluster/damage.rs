@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use server::node::check_spare;
+use node::check_spare;
 
 use super::Cluster;
 

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use server::ring::ArcId;
+use node::ring::ArcId;
 
 use super::Cluster;
 

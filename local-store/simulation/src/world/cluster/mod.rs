@@ -7,8 +7,8 @@ pub mod replicated;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use server::node::node_id;
-use server::ring::ArcId;
+use node::node_id;
+use node::ring::ArcId;
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 

@@ -11,19 +11,17 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use model::{EpochMillis, Item};
+use node::clock::Clock;
+use node::ring::ArcId;
+use node::status::{Role, Status};
+use node::transport::{CallError, Envelope, Request, Response, Transport};
+use node::worker::{Job, Worker};
+use node::{Ballot, Begun, Ending, Node, NodeLog, Parts, Settings, StorageHome, WeakNode, slot_of};
 use partition::{Batch, Command, ReadError, Reply, Value, View, Visit};
-use server::clock::Clock;
-use server::disk::Damage;
-use server::log::Log;
-use server::node::status::{Role, Status};
-use server::node::transport::{CallError, Envelope, Request, Response, Transport};
-use server::node::worker::{Job, Worker};
-use server::node::{
-    Ballot, Begun, Ending, Node, NodeLog, Parts, Settings, StorageHome, WeakNode, slot_of,
-};
-use server::ring::ArcId;
-use server::storage::{Error, Storage};
 use server::store::{Assembly, Store, Unavailable};
+use storage::disk::Damage;
+use storage::log::Log;
+use storage::{Error, Storage};
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 

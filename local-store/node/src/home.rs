@@ -1,0 +1,481 @@
+//! Where a replica's state lives, and how a snapshot takes its place.
+//!
+//! The state is one storage. A snapshot is written into a new one beside it, which then becomes the
+//! state in one step that a crash either has made or has not. A storage that is not the state, or is
+//! it no longer, goes with its last user; what a crash leaves over, at the next start.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use storage::disk::Damage;
+use storage::disk::descriptors::wait_for_one;
+use storage::{BlockCache, Error, LsmOptions, LsmStorage, MemoryStorage, Storage};
+
+/// An empty storage beside the state, to be filled and adopted. Several can be begun at the same
+/// time: the number says which one it is.
+pub struct Begun {
+    /// The storage.
+    pub storage: Arc<dyn Storage>,
+    /// Its number in its home.
+    pub number: u64,
+}
+
+/// The place of a replica's state.
+pub trait StorageHome: Send + Sync + 'static {
+    /// Opens the state; an empty one if there is none.
+    ///
+    /// # Errors
+    /// When it cannot be read, or is damaged.
+    fn open(&self) -> Result<Arc<dyn Storage>, Error>;
+
+    /// An empty storage beside the state, and beside others that were begun: one of them may just be
+    /// becoming the state. One that is not adopted is removed when nobody uses it any more.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    fn begin(&self) -> Result<Begun, Error>;
+
+    /// Makes this storage durable, and then the state. The one that was it is removed when nobody
+    /// uses it any more.
+    ///
+    /// # Errors
+    /// Every error is fatal: which of the two is the state is known after a restart only.
+    fn adopt(&self, begun: &Begun) -> Result<(), Error>;
+}
+
+/// The name of the file that says which directory is the state.
+const CURRENT: &str = "current";
+
+/// Directories `state-<number>`, and a file that names the one that counts.
+#[derive(Debug)]
+pub struct DirectoryHome {
+    directory: PathBuf,
+    cache: BlockCache,
+    damage: Damage,
+    storages: Mutex<Storages>,
+}
+
+/// The state, and what was begun beside it, by number.
+#[derive(Debug, Default)]
+struct Storages {
+    state: u64,
+    last_begun: u64,
+    /// For each that is open whether its directory is removed with its last user.
+    temporary: BTreeMap<u64, Weak<AtomicBool>>,
+}
+
+impl Storages {
+    fn open(
+        &mut self,
+        path: &Path,
+        number: u64,
+        options: &LsmOptions,
+    ) -> Result<Arc<dyn Storage>, Error> {
+        let storage = LsmStorage::open_with(path, options)?;
+        let is_temporary = storage.is_temporary();
+        is_temporary.store(number != self.state, Ordering::Release);
+        self.temporary.retain(|_, is_temporary| is_temporary.strong_count() > 0);
+        self.temporary.insert(number, Arc::downgrade(&is_temporary));
+        Ok(Arc::new(storage))
+    }
+
+    fn set_temporary(&self, number: u64, is_temporary: bool) {
+        if let Some(open) = self.temporary.get(&number).and_then(Weak::upgrade) {
+            open.store(is_temporary, Ordering::Release);
+        }
+    }
+}
+
+impl DirectoryHome {
+    /// The home in this directory, which is made if it is not there. The caller holds its lock. What is
+    /// read of it is kept in `cache`, and damage that is found later is reported to `damage`.
+    ///
+    /// # Errors
+    /// When the directory cannot be read.
+    pub fn new(directory: PathBuf, cache: BlockCache, damage: Damage) -> Result<Self, Error> {
+        let mut home = Self { directory, cache, damage, storages: Mutex::default() };
+        let number = home.read_current().map_err(|error| home.fail("open", &error))?;
+        let temporary = BTreeMap::new();
+        home.storages = Mutex::new(Storages { state: number, last_begun: number, temporary });
+        Ok(home)
+    }
+
+    fn options(&self) -> LsmOptions {
+        let damage = self.damage.clone();
+        LsmOptions { damage, ..LsmOptions::with_cache(self.cache.clone()) }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Storages> {
+        self.storages.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn fail(&self, operation: &'static str, error: &io::Error) -> Error {
+        let path = self.directory.display().to_string();
+        match error.kind() {
+            io::ErrorKind::InvalidData => Error::Corrupt { path, reason: error.to_string() },
+            _ => Error::Io { path, operation, reason: error.to_string() },
+        }
+    }
+
+    fn read_current(&self) -> io::Result<u64> {
+        fs::create_dir_all(&self.directory)?;
+        let damaged = |what: String| io::Error::new(io::ErrorKind::InvalidData, what);
+        match fs::read_to_string(self.directory.join(CURRENT)) {
+            Ok(text) => {
+                let strange = |_| damaged(format!("`{CURRENT}` says `{}`", text.escape_debug()));
+                text.trim().parse().map_err(strange)
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                // It is durable before the first storage is made.
+                if let Some(found) = self.find_storages()?.first() {
+                    let found = found.display();
+                    return Err(damaged(format!(
+                        "`{found}` is there, and `{CURRENT}`, which says whether it is the state, is not"
+                    )));
+                }
+                let parent = self.directory.parent().filter(|path| !path.as_os_str().is_empty());
+                File::open(parent.unwrap_or(Path::new(".")))?.sync_all()?;
+                self.write_current(1)?;
+                Ok(1)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Replaces the file in one step, durably.
+    fn write_current(&self, number: u64) -> io::Result<()> {
+        let fresh = self.directory.join("current.new");
+        let mut file = wait_for_one(|| File::create(&fresh))?;
+        writeln!(file, "{number}")?;
+        file.sync_all()?;
+        fs::rename(fresh, self.directory.join(CURRENT))?;
+        wait_for_one(|| File::open(&self.directory))?.sync_all()
+    }
+
+    fn path(&self, number: u64) -> PathBuf {
+        self.directory.join(format!("state-{number}"))
+    }
+
+    /// The directories of storages.
+    fn find_storages(&self) -> io::Result<Vec<PathBuf>> {
+        self.find(|rest| rest.parse::<u64>().is_ok())
+    }
+
+    /// Directories of storages that were only half made when the process died. They have another
+    /// name until they are whole, and nobody has written to them.
+    fn find_half_made(&self) -> io::Result<Vec<PathBuf>> {
+        self.find(|rest| rest.strip_suffix(".new").is_some_and(|rest| rest.parse::<u64>().is_ok()))
+    }
+
+    /// Directories of the name `state-` and what is asked for.
+    fn find(&self, is_meant: impl Fn(&str) -> bool) -> io::Result<Vec<PathBuf>> {
+        let mut found = Vec::new();
+        for entry in fs::read_dir(&self.directory)? {
+            let path = entry?.path();
+            let name = path.file_name().and_then(|name| name.to_str());
+            let rest = name.and_then(|name| name.strip_prefix("state-"));
+            if rest.is_some_and(&is_meant) && path.is_dir() {
+                found.push(path);
+            }
+        }
+        Ok(found)
+    }
+
+    /// Removes every storage but the one with this number. That one was made before any other, so if it
+    /// is not there, and another one is, the pointer is wrong and that one is the state.
+    fn remove_others(&self, kept: u64) -> io::Result<()> {
+        self.find_half_made()?.iter().try_for_each(|path| LsmStorage::remove(path))?;
+        let (kept, found) = (self.path(kept), self.find_storages()?);
+        if let Some(other) = found.first().filter(|_| !found.contains(&kept)) {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                format!(
+                    "`{CURRENT}` says that `{}` is the state, which is not there, and `{}` is",
+                    kept.display(),
+                    other.display()
+                ),
+            ));
+        }
+        found.iter().filter(|path| **path != kept).try_for_each(|path| LsmStorage::remove(path))
+    }
+}
+
+impl StorageHome for DirectoryHome {
+    fn open(&self) -> Result<Arc<dyn Storage>, Error> {
+        let mut storages = self.lock();
+        let number = storages.state;
+        self.remove_others(number).map_err(|error| self.fail("open", &error))?;
+        storages.open(&self.path(number), number, &self.options())
+    }
+
+    fn begin(&self) -> Result<Begun, Error> {
+        let mut storages = self.lock();
+        storages.last_begun += 1;
+        let number = storages.last_begun;
+        let path = self.path(number);
+        LsmStorage::remove(&path).map_err(|error| self.fail("write to", &error))?;
+        Ok(Begun { storage: storages.open(&path, number, &self.options())?, number })
+    }
+
+    fn adopt(&self, begun: &Begun) -> Result<(), Error> {
+        begun.storage.persist()?;
+        let mut storages = self.lock();
+        // What may be the state from here on is never removed, whatever becomes of the pointer.
+        storages.set_temporary(begun.number, false);
+        self.write_current(begun.number).map_err(|error| self.fail("write to", &error))?;
+        storages.set_temporary(storages.state, true);
+        storages.state = begun.number;
+        Ok(())
+    }
+}
+
+/// A home in memory, for tests and the simulation. It outlives the nodes that use it.
+#[derive(Debug, Clone, Default)]
+pub struct MemoryHome {
+    storages: Arc<Mutex<MemoryStorages>>,
+}
+
+/// The state, and what was begun beside it, by number.
+#[derive(Debug, Default)]
+struct MemoryStorages {
+    state: MemoryStorage,
+    begun: BTreeMap<u64, MemoryStorage>,
+    last_number: u64,
+}
+
+impl MemoryHome {
+    /// The state as it is now, to cut its power.
+    #[must_use]
+    pub fn storage(&self) -> MemoryStorage {
+        self.lock().state.clone()
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, MemoryStorages> {
+        self.storages.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl StorageHome for MemoryHome {
+    fn open(&self) -> Result<Arc<dyn Storage>, Error> {
+        let mut storages = self.lock();
+        storages.begun.clear();
+        if storages.state.has_known_damage() {
+            let (path, reason) = ("state".to_owned(), "a read has found damage".to_owned());
+            return Err(Error::Corrupt { path, reason });
+        }
+        Ok(Arc::new(storages.state.clone()))
+    }
+
+    fn begin(&self) -> Result<Begun, Error> {
+        let mut storages = self.lock();
+        storages.last_number += 1;
+        let (number, storage) = (storages.last_number, MemoryStorage::new());
+        storages.begun.insert(number, storage.clone());
+        Ok(Begun { storage: Arc::new(storage), number })
+    }
+
+    fn adopt(&self, begun: &Begun) -> Result<(), Error> {
+        begun.storage.persist()?;
+        let mut storages = self.lock();
+        if let Some(storage) = storages.begun.remove(&begun.number) {
+            storages.state = storage;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ops::ControlFlow;
+
+    use partition::{Batch, Op};
+
+    use super::*;
+
+    fn cache() -> BlockCache {
+        BlockCache::with_bytes(1 << 20)
+    }
+
+    fn keys(storage: &dyn Storage) -> Vec<Vec<u8>> {
+        let mut keys = Vec::new();
+        let view = storage.view();
+        view.scan(&[0], &[255], false, &mut |key, _| {
+            keys.push(key.to_vec());
+            ControlFlow::Continue(())
+        })
+        .unwrap();
+        keys
+    }
+
+    fn put(storage: &dyn Storage, key: &[u8]) {
+        storage.apply(&Batch { ops: vec![Op::Put(key.to_vec(), [].into())] }).unwrap();
+    }
+
+    /// Goal: a pointer that is wrong removes nothing.
+    #[test]
+    fn a_pointer_to_what_is_not_there_is_damage() {
+        let folder = tempfile::tempdir().unwrap();
+        let home =
+            DirectoryHome::new(folder.path().to_owned(), cache(), Damage::default()).unwrap();
+        let state = home.open().unwrap();
+        put(&*state, b"kept");
+        state.persist().unwrap();
+        drop((state, home));
+        fs::write(folder.path().join(CURRENT), "3\n").unwrap();
+        let home =
+            DirectoryHome::new(folder.path().to_owned(), cache(), Damage::default()).unwrap();
+        assert!(matches!(home.open(), Err(Error::Corrupt { .. })));
+        fs::write(folder.path().join(CURRENT), "1\n").unwrap();
+        let home =
+            DirectoryHome::new(folder.path().to_owned(), cache(), Damage::default()).unwrap();
+        assert_eq!(keys(&*home.open().unwrap()), [b"kept"]);
+    }
+
+    /// Goal: who dies while a storage is made, the first one or another, starts again as if it had not
+    /// begun.
+    #[test]
+    fn a_storage_that_is_half_made_is_none() {
+        let folder = tempfile::tempdir().unwrap();
+        let open =
+            || DirectoryHome::new(folder.path().to_owned(), cache(), Damage::default()).unwrap();
+        drop(open());
+        let half = |number: u64| {
+            let path = folder.path().join(format!("state-{number}.new"));
+            fs::create_dir(&path).unwrap();
+            fs::write(path.join("lock"), "").unwrap();
+            path
+        };
+        let first = half(1);
+        let state = open().open().unwrap();
+        assert!(!first.exists());
+        put(&*state, b"kept");
+        state.persist().unwrap();
+        drop(state);
+        let other = half(2);
+        assert_eq!(keys(&*open().open().unwrap()), [b"kept"]);
+        assert!(!other.exists());
+    }
+
+    #[test]
+    fn what_is_begun_counts_only_when_it_is_adopted() {
+        let folder = tempfile::tempdir().unwrap();
+        let open =
+            || DirectoryHome::new(folder.path().to_owned(), cache(), Damage::default()).unwrap();
+        let home = open();
+        let state = home.open().unwrap();
+        put(&*state, b"old");
+        state.persist().unwrap();
+        let begun = home.begin().unwrap();
+        put(&*begun.storage, b"new");
+        drop((state, begun));
+        let home = open();
+        let state = home.open().unwrap();
+        assert_eq!(keys(&*state), [b"old"]);
+        let begun = home.begin().unwrap();
+        assert!(keys(&*begun.storage).is_empty(), "what was begun before is not continued");
+        put(&*begun.storage, b"new");
+        home.adopt(&begun).unwrap();
+        drop((state, begun));
+        assert_eq!(keys(&*open().open().unwrap()), [b"new"]);
+        let folders = fs::read_dir(folder.path()).unwrap().count();
+        assert_eq!(folders, 2, "the state and the file that names it");
+    }
+
+    #[test]
+    fn what_nobody_uses_any_more_is_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let is_there = |number: u64| folder.path().join(format!("state-{number}")).is_dir();
+        let home =
+            DirectoryHome::new(folder.path().to_owned(), cache(), Damage::default()).unwrap();
+        let state = home.open().unwrap();
+        put(&*state, b"old");
+        state.persist().unwrap();
+        let aborted = home.begin().unwrap();
+        assert!(is_there(2));
+        drop(aborted);
+        assert!(!is_there(2), "it was not adopted");
+        let begun = home.begin().unwrap();
+        put(&*begun.storage, b"new");
+        home.adopt(&begun).unwrap();
+        let view = state.view();
+        drop(state);
+        assert!(view.get(b"old").unwrap().is_some());
+        assert!(is_there(1), "somebody still reads what was the state");
+        drop((view, begun));
+        assert!(!is_there(1) && is_there(3));
+        assert_eq!(keys(&*home.open().unwrap()), [b"new"]);
+        assert!(is_there(3), "it is the state, whoever has it open");
+    }
+
+    #[test]
+    fn a_storage_of_an_earlier_life_takes_no_other_with_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let open =
+            || DirectoryHome::new(folder.path().to_owned(), cache(), Damage::default()).unwrap();
+        let earlier = open();
+        drop(earlier.open().unwrap());
+        let earlier = earlier.begin().unwrap();
+        let home = open();
+        let state = home.open().unwrap();
+        let begun = home.begin().unwrap();
+        assert_eq!(begun.number, earlier.number);
+        put(&*begun.storage, b"new");
+        drop(earlier);
+        home.adopt(&begun).unwrap();
+        drop((state, begun));
+        assert_eq!(keys(&*open().open().unwrap()), [b"new"]);
+    }
+
+    /// Goal: a state is never removed because nothing says that it is the state.
+    #[test]
+    fn a_pointer_that_is_gone_is_found() {
+        let folder = tempfile::tempdir().unwrap();
+        let directory = folder.path().join("arc-0");
+        let open = || DirectoryHome::new(directory.clone(), cache(), Damage::default());
+        let state = open().unwrap().open().unwrap();
+        put(&*state, b"old");
+        state.persist().unwrap();
+        drop(state);
+        fs::remove_file(directory.join(CURRENT)).unwrap();
+        let error = open().unwrap_err();
+        assert!(matches!(error, Error::Corrupt { .. }), "{error}");
+        assert!(directory.join("state-1").is_dir());
+        fs::remove_dir_all(directory.join("state-1")).unwrap();
+        assert!(open().is_ok(), "it died before it made a storage");
+    }
+
+    /// A leader that heard nothing begins to send its snapshot again while the first one is being
+    /// installed.
+    #[test]
+    fn what_is_adopted_is_what_was_meant_and_not_what_was_begun_last() {
+        fn check(home: &dyn StorageHome) {
+            let meant = home.begin().unwrap();
+            put(&*meant.storage, b"meant");
+            let later = home.begin().unwrap();
+            put(&*later.storage, b"half");
+            home.adopt(&meant).unwrap();
+            drop((meant, later));
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let open =
+            || DirectoryHome::new(folder.path().to_owned(), cache(), Damage::default()).unwrap();
+        check(&open());
+        assert_eq!(keys(&*open().open().unwrap()), [b"meant"]);
+        let home = MemoryHome::default();
+        check(&home);
+        assert_eq!(keys(&*home.open().unwrap()), [b"meant"]);
+    }
+
+    #[test]
+    fn a_damaged_pointer_is_found() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join(CURRENT), "seven").unwrap();
+        let error =
+            DirectoryHome::new(folder.path().to_owned(), cache(), Damage::default()).unwrap_err();
+        assert!(matches!(error, Error::Corrupt { .. }), "{error}");
+    }
+}

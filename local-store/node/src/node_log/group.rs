@@ -1,0 +1,280 @@
+//! Where the entries of one group stand in the node's log, and the newest of them in memory.
+//!
+//! It reads and writes no files: it is told of every record, at start-up and afterwards.
+
+use std::collections::VecDeque;
+
+use openraft::EntryPayload;
+
+use super::record::Record;
+use crate::log_id::{LogId, log_id};
+use crate::types::{Entry, Payload, Vote};
+
+/// The newest entries, and what they count, whose commands are kept decoded with what came of them, so that
+/// all nodes of a process apply what one of them has worked out. They are a few entries apart, of up
+/// to some hundred kilobytes where many write at once; what is kept longer only takes memory, for
+/// small entries several times what their bytes do. What comes of an entry is kept only in proportion to
+/// that (see `payload`), so that all of it takes about 50 MB at most for each arc.
+const DECODED_ENTRIES_MAX: usize = 64;
+const DECODED_COUNT_MAX: usize = 4 * 1024 * 1024;
+
+/// An entry's place.
+#[derive(Debug, Clone)]
+pub(super) struct Slot {
+    /// Its place in the node's log.
+    pub(super) position: u64,
+    term: u64,
+    /// The entry itself, while it is recent.
+    entry: Option<Entry>,
+}
+
+/// One group.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Group {
+    pub(super) vote: Option<Vote>,
+    pub(super) purged: Option<LogId>,
+    /// The index of the first slot.
+    first: u64,
+    slots: VecDeque<Slot>,
+    /// Slots from the front that have no entry any more.
+    forgotten: usize,
+    /// What the kept entries take in memory.
+    pub(super) kept_bytes: usize,
+    /// The newest entries, the oldest first, and what they count.
+    new: VecDeque<Payload>,
+    new_count: usize,
+}
+
+/// An entry, or where it has to be read.
+pub(super) enum Found {
+    Here(Entry),
+    At(u64),
+}
+
+impl Group {
+    /// Takes a record in that stands at this position. The entry is kept in memory if `keep`.
+    ///
+    /// # Errors
+    /// When the record does not continue those before it.
+    pub(super) fn take(&mut self, position: u64, record: Record, keep: bool) -> Result<(), String> {
+        match record {
+            Record::Vote(vote) => self.vote = Some(vote),
+            Record::Cut(from) => self.cut(from),
+            Record::Purged(upto) => self.purge(upto),
+            Record::Entry(entry) => {
+                let at = entry.log_id;
+                if self.slots.is_empty() {
+                    // At start-up the first entries that are still there begin anywhere; the
+                    // record of the purge that let go of those before follows later.
+                    self.first = at.index;
+                } else if at.index != self.next() {
+                    let next = self.next();
+                    return Err(format!("entry {} stands where entry {next} must", at.index));
+                }
+                if keep {
+                    self.kept_bytes += bytes_of(&entry);
+                    self.note_new(&entry);
+                } else {
+                    self.forget_all();
+                    self.forgotten += 1;
+                }
+                let entry = keep.then_some(entry);
+                self.slots.push_back(Slot { position, term: at.leader_id.term, entry });
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets go of what the commands of older entries say.
+    fn note_new(&mut self, entry: &Entry) {
+        let EntryPayload::Normal(payload) = &entry.payload else { return };
+        self.new_count += payload.counts();
+        self.new.push_back(payload.clone());
+        while (self.new_count > DECODED_COUNT_MAX || self.new.len() > DECODED_ENTRIES_MAX)
+            && let Some(old) = self.new.pop_front()
+        {
+            self.new_count -= old.counts();
+            old.forget_decoded();
+        }
+    }
+
+    /// The index after that of the last entry.
+    pub(super) fn next(&self) -> u64 {
+        if self.slots.is_empty() {
+            return self.purged.map_or(0, |at| at.index + 1);
+        }
+        self.first + self.slots.len() as u64
+    }
+
+    pub(super) fn last_log_id(&self) -> Option<LogId> {
+        let last = self.slots.back().map(|slot| log_id(slot.term, self.next() - 1));
+        last.or(self.purged)
+    }
+
+    /// The term of an entry that is there.
+    pub(super) fn term_of(&self, index: u64) -> Option<u64> {
+        let slot = usize::try_from(index.checked_sub(self.first)?).ok()?;
+        self.slots.get(slot).map(|slot| slot.term)
+    }
+
+    /// The place of the oldest entry that is needed.
+    pub(super) fn oldest_position(&self) -> Option<u64> {
+        self.slots.front().map(|slot| slot.position)
+    }
+
+    /// Checks that nothing is missing between what was let go and the first entry.
+    pub(super) fn check(&self) -> Result<(), String> {
+        let expected = self.purged.map_or(0, |at| at.index + 1);
+        if !self.slots.is_empty() && self.first != expected {
+            return Err(format!("it begins with entry {}, not {expected}", self.first));
+        }
+        Ok(())
+    }
+
+    /// The entries from `from` (inclusive) to `to` (exclusive) that are there.
+    pub(super) fn find(&self, from: u64, to: u64) -> Vec<Found> {
+        let skip = usize::try_from(from.saturating_sub(self.first)).unwrap_or(usize::MAX);
+        let from = from.max(self.first);
+        let count = usize::try_from(to.saturating_sub(from)).unwrap_or(usize::MAX);
+        let found = |slot: &Slot| match &slot.entry {
+            Some(entry) => Found::Here(entry.clone()),
+            None => Found::At(slot.position),
+        };
+        self.slots.iter().skip(skip).take(count).map(found).collect()
+    }
+
+    /// Lets go of the oldest entries in memory that stand before `written` in the log, until at
+    /// most `bytes_max` are kept.
+    pub(super) fn shrink(&mut self, written: u64, bytes_max: usize) {
+        while self.kept_bytes > bytes_max
+            && let Some(slot) = self.slots.get_mut(self.forgotten)
+            && slot.position < written
+        {
+            if let Some(entry) = slot.entry.take() {
+                self.kept_bytes -= bytes_of(&entry);
+            }
+            self.forgotten += 1;
+        }
+    }
+
+    fn forget_all(&mut self) {
+        self.shrink(u64::MAX, 0);
+        self.forgotten = self.slots.len();
+    }
+
+    fn cut(&mut self, from: u64) {
+        while self.next() > from
+            && let Some(slot) = self.slots.pop_back()
+        {
+            self.drop_slot(&slot);
+        }
+        self.forgotten = self.forgotten.min(self.slots.len());
+    }
+
+    fn purge(&mut self, upto: LogId) {
+        while !self.slots.is_empty() && self.first <= upto.index {
+            self.first += 1;
+            if let Some(slot) = self.slots.pop_front() {
+                self.drop_slot(&slot);
+            }
+            self.forgotten = self.forgotten.saturating_sub(1);
+        }
+        self.purged = self.purged.max(Some(upto));
+    }
+
+    fn drop_slot(&mut self, slot: &Slot) {
+        self.kept_bytes -= slot.entry.as_ref().map_or(0, bytes_of);
+    }
+}
+
+/// What an entry takes in memory, about.
+pub(crate) fn bytes_of(entry: &Entry) -> usize {
+    let body = match &entry.payload {
+        EntryPayload::Normal(payload) => payload.bytes().len(),
+        EntryPayload::Blank | EntryPayload::Membership(_) => 64,
+    };
+    size_of::<Slot>() + body
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use openraft::entry::RaftEntry;
+
+    use super::*;
+    use crate::types::Payload;
+
+    fn entry(index: u64) -> Record {
+        let payload = EntryPayload::Normal(Payload::new(Bytes::from(vec![1; 100])));
+        Record::Entry(Entry::new(log_id(1, index), payload))
+    }
+
+    fn indexes(group: &Group, from: u64, to: u64) -> Vec<String> {
+        let show = |found| match found {
+            Found::Here(entry) => format!("entry {}", entry.index()),
+            Found::At(position) => format!("at {position}"),
+        };
+        group.find(from, to).into_iter().map(show).collect()
+    }
+
+    #[test]
+    fn recent_entries_are_in_memory_and_older_ones_are_found_on_disk() {
+        let mut group = Group::default();
+        for index in 0..10 {
+            group.take(100 + index, entry(index), true).unwrap();
+        }
+        group.shrink(105, 0);
+        assert_eq!(indexes(&group, 3, 7), ["at 103", "at 104", "entry 5", "entry 6"]);
+        group.shrink(200, 0);
+        assert_eq!(group.kept_bytes, 0);
+        group.take(110, entry(10), true).unwrap();
+        assert_eq!(indexes(&group, 9, 20), ["at 109", "entry 10"]);
+    }
+
+    #[test]
+    fn what_is_decoded_is_kept_for_the_newest_entries() {
+        let newest = |entries: u64, bytes: usize| {
+            let mut group = Group::default();
+            for index in 0..entries {
+                let payload = Payload::new(Bytes::from(vec![1; bytes]));
+                let entry = Entry::new(log_id(1, index), EntryPayload::Normal(payload));
+                group.take(index, Record::Entry(entry), true).unwrap();
+            }
+            (group.new.len(), group.new_count)
+        };
+        assert_eq!(newest(10, 100), (10, 1_000));
+        assert_eq!(newest(100, 100), (DECODED_ENTRIES_MAX, DECODED_ENTRIES_MAX * 100));
+        assert_eq!(newest(10, DECODED_COUNT_MAX / 4), (4, DECODED_COUNT_MAX));
+        assert_eq!(newest(2, DECODED_COUNT_MAX + 1), (0, 0));
+    }
+
+    #[test]
+    fn cuts_and_purges_leave_what_is_between() {
+        let mut group = Group::default();
+        for index in 0..10 {
+            group.take(index, entry(index), true).unwrap();
+        }
+        group.take(10, Record::Cut(7), true).unwrap();
+        assert_eq!((group.next(), group.last_log_id()), (7, Some(log_id(1, 6))));
+        group.take(11, Record::Purged(log_id(1, 4)), true).unwrap();
+        assert_eq!(indexes(&group, 0, 9), ["entry 5", "entry 6"]);
+        assert_eq!(group.oldest_position(), Some(5));
+        group.take(12, entry(7), true).unwrap();
+        assert!(group.take(13, entry(9), true).is_err());
+        // A snapshot takes the place of entries that never came.
+        group.take(14, Record::Purged(log_id(2, 40)), true).unwrap();
+        assert_eq!((group.next(), group.last_log_id()), (41, Some(log_id(2, 40))));
+        assert_eq!(group.kept_bytes, 0);
+        group.check().unwrap();
+    }
+
+    #[test]
+    fn a_log_whose_beginning_was_let_go_must_say_so() {
+        let mut group = Group::default();
+        group.take(50, entry(20), false).unwrap();
+        group.take(51, entry(21), false).unwrap();
+        assert!(group.check().is_err());
+        group.take(52, Record::Purged(log_id(1, 20)), false).unwrap();
+        group.check().unwrap();
+    }
+}

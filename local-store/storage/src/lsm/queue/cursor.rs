@@ -1,0 +1,177 @@
+//! Rows of all files in the order of their keys. A block is read only when one of its rows may come
+//! next, so a reader of a queue reads little more than it wants, however many files there are.
+
+use std::io;
+use std::ops::Range;
+
+use super::Queue;
+use super::file::BlockRows;
+use super::gone::Gone;
+use crate::OWN_KEYS;
+
+/// The rows of a range that are there, in order.
+pub(in super::super) struct Rows {
+    /// Those of each file, the one with the next row last. That one is at its row.
+    cursors: Vec<Cursor>,
+    from: Box<[u8]>,
+    to: Box<[u8]>,
+    reverse: bool,
+}
+
+impl Rows {
+    pub(super) fn new(queues: &[Queue], from: &[u8], to: &[u8], reverse: bool) -> io::Result<Self> {
+        let mut cursors: Vec<Cursor> =
+            queues.iter().filter_map(|queue| Cursor::new(queue, from, to)).collect();
+        cursors.sort_unstable_by(|a, b| {
+            let order = b.next_key(reverse).cmp(&a.next_key(reverse));
+            if reverse { order.reverse() } else { order }
+        });
+        let mut rows = Self { cursors, from: from.into(), to: to.into(), reverse };
+        rows.read_ahead()?;
+        Ok(rows)
+    }
+
+    /// All rows of these files.
+    ///
+    /// # Errors
+    /// When a file cannot be read.
+    pub(super) fn all(queues: &[Queue]) -> io::Result<Self> {
+        Self::new(queues, &[], &[OWN_KEYS], false)
+    }
+
+    /// The row it stands at: a key and its value. `None` at the end.
+    pub(in super::super) fn row(&self) -> Option<(&[u8], &[u8])> {
+        self.cursors.last()?.row()
+    }
+
+    /// Goes on to the next row.
+    ///
+    /// # Errors
+    /// When a file cannot be read.
+    pub(in super::super) fn advance(&mut self) -> io::Result<()> {
+        if let Some(cursor) = self.cursors.last_mut() {
+            cursor.advance();
+            self.read_ahead()?;
+        }
+        Ok(())
+    }
+
+    /// Goes on until the last cursor is at the next row. Each turn but the first and the last one reads
+    /// a block or drops a cursor: one that has a row and is not the first stays where it is put.
+    fn read_ahead(&mut self) -> io::Result<()> {
+        loop {
+            let Some(mut cursor) = self.cursors.pop() else { return Ok(()) };
+            if cursor.row().is_none() && !cursor.read(&self.from, &self.to, self.reverse)? {
+                continue;
+            }
+            let key = cursor.next_key(self.reverse);
+            let place = self.cursors.partition_point(|other| {
+                let other = other.next_key(self.reverse);
+                if self.reverse { other <= key } else { other >= key }
+            });
+            let is_next = place == self.cursors.len();
+            self.cursors.insert(place, cursor);
+            if is_next {
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// The rows of one file.
+struct Cursor {
+    queue: Queue,
+    /// The blocks that are not read yet.
+    blocks: Range<usize>,
+    block: Option<ReadBlock>,
+}
+
+struct ReadBlock {
+    rows: BlockRows,
+    /// What is left of them.
+    left: Range<usize>,
+    first_place: u32,
+    reverse: bool,
+}
+
+impl Cursor {
+    /// `None` if the file has no row from `from` to `to`.
+    fn new(queue: &Queue, from: &[u8], to: &[u8]) -> Option<Self> {
+        let blocks = queue.file.blocks();
+        let start = blocks.partition_point(|block| block.last() < from);
+        let end = blocks.partition_point(|block| block.first() < to);
+        (start < end).then(|| Self { queue: queue.clone(), blocks: start..end, block: None })
+    }
+
+    fn row(&self) -> Option<(&[u8], &[u8])> {
+        self.block.as_ref()?.row()
+    }
+
+    /// The key of its row, or, if it is to be read, one before which it has none.
+    fn next_key(&self, reverse: bool) -> Option<&[u8]> {
+        if let Some((key, _)) = self.row() {
+            return Some(key);
+        }
+        let blocks = self.queue.file.blocks();
+        if reverse {
+            Some(blocks.get(self.blocks.end.checked_sub(1)?)?.last())
+        } else {
+            Some(blocks.get(self.blocks.start)?.first())
+        }
+    }
+
+    fn advance(&mut self) {
+        if let Some(block) = &mut self.block {
+            block.advance();
+            block.pass_over_gone(&self.queue.gone);
+        }
+    }
+
+    /// Reads on, to the next row that is in the range and there. Whether there is one.
+    fn read(&mut self, from: &[u8], to: &[u8], reverse: bool) -> io::Result<bool> {
+        let Self { queue, blocks, block } = self;
+        let file = &queue.file;
+        while let Some(index) = if reverse { blocks.next_back() } else { blocks.next() } {
+            let Some(next) = file.blocks().get(index) else { break };
+            let places = next.places();
+            if queue.gone.contains_all(places.start, places.end) {
+                continue;
+            }
+            let rows = file.read(next)?;
+            let left = rows.count_below(from)..rows.count_below(to);
+            let mut read = ReadBlock { rows, left, first_place: places.start, reverse };
+            read.pass_over_gone(&queue.gone);
+            if read.row().is_some() {
+                *block = Some(read);
+                return Ok(true);
+            }
+        }
+        *block = None;
+        Ok(false)
+    }
+}
+
+impl ReadBlock {
+    /// Which row is next, if one is left.
+    fn next(&self) -> Option<usize> {
+        let index = if self.reverse { self.left.end.checked_sub(1)? } else { self.left.start };
+        self.left.contains(&index).then_some(index)
+    }
+
+    fn row(&self) -> Option<(&[u8], &[u8])> {
+        self.rows.row(self.next()?)
+    }
+
+    fn advance(&mut self) {
+        _ = if self.reverse { self.left.next_back() } else { self.left.next() };
+    }
+
+    fn pass_over_gone(&mut self, gone: &Gone) {
+        while let Some(index) = self.next()
+            && let Ok(index) = u32::try_from(index)
+            && gone.contains(self.first_place.saturating_add(index))
+        {
+            self.advance();
+        }
+    }
+}

@@ -1,0 +1,426 @@
+//! The form of a file, how it is written and how its blocks are read.
+//!
+//! ```text
+//! block …                     rows in the order of their keys: key-bytes:u16 value-bytes:u32 key value
+//! blocks                      the list of the blocks, in postcard's encoding
+//! list-bytes:u32 checksum:u64 of that list
+//! "weirqf01"
+//! ```
+//!
+//! Numbers are little-endian, checksums are XXH3. A file never changes, and is opened anew for each
+//! block that is read, so that any number of files takes no more of the process than their lists of
+//! blocks: some 160 bytes for each block.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::ops::{ControlFlow, Range};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use partition::QUEUE_PREFIX_BYTES;
+use serde::{Deserialize, Serialize};
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::super::upkeep::without_holding_up_tasks;
+use super::{Listing, damaged};
+use crate::Pace;
+use crate::disk::descriptors::{self, Backoff};
+
+const MAGIC: [u8; 8] = *b"weirqf01";
+/// Bytes of a list's length, its checksum and the magic.
+const TRAILER_BYTES: usize = 20;
+/// Bytes of the lengths in front of a row.
+const HEAD_BYTES: usize = 6;
+/// A block ends with the row that reaches this: some hundred records in two rows or three, which a
+/// reader mostly wants together.
+const BLOCK_BYTES: usize = 32 * 1024;
+/// Blocks are written to the file when there are so many bytes of them.
+const BUFFER_BYTES: usize = 8 * BLOCK_BYTES;
+/// One that is not smaller than this ends where its queue does: what comes to a queue is then not among
+/// the keys of a block.
+const LAST_BLOCK_BYTES: usize = 4 * 1024;
+
+/// What the list says of a block.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Block {
+    offset: u64,
+    length: u32,
+    checksum: u64,
+    /// The place of its first row in the file.
+    first_place: u32,
+    rows: u32,
+    first: Box<[u8]>,
+    last: Box<[u8]>,
+}
+
+impl Block {
+    pub(super) fn first(&self) -> &[u8] {
+        &self.first
+    }
+
+    pub(super) fn last(&self) -> &[u8] {
+        &self.last
+    }
+
+    pub(super) fn bytes(&self) -> u64 {
+        u64::from(self.length)
+    }
+
+    /// The places of its rows.
+    pub(super) fn places(&self) -> Range<u32> {
+        self.first_place..self.first_place.saturating_add(self.rows)
+    }
+}
+
+/// A file that was written whole.
+pub(super) struct QueueFile {
+    path: PathBuf,
+    number: u64,
+    salt: u64,
+    blocks: Box<[Block]>,
+    bytes: u64,
+    checksum: u64,
+    /// Whether it goes when nobody has it any more.
+    is_of_no_use: AtomicBool,
+}
+
+impl QueueFile {
+    /// Opens the file with a number, of which a listing says what it must be.
+    ///
+    /// # Errors
+    /// When it cannot be read, is missing or is not that file.
+    pub(super) fn open(folder: &Path, number: u64, listing: &Listing) -> io::Result<Self> {
+        let Listing { salt, bytes, checksum, .. } = *listing;
+        let path = folder.join(name_of(number, salt));
+        let blocks = match File::open(&path) {
+            Ok(file) => read_list(&file, &path, bytes, checksum)?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Err(damaged(&path, "the file is missing"));
+            }
+            Err(error) => return Err(error),
+        };
+        let is_of_no_use = AtomicBool::new(false);
+        Ok(Self { path, number, salt, blocks, bytes, checksum, is_of_no_use })
+    }
+
+    pub(super) fn salt(&self) -> u64 {
+        self.salt
+    }
+
+    pub(super) fn number(&self) -> u64 {
+        self.number
+    }
+
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    pub(super) fn checksum(&self) -> u64 {
+        self.checksum
+    }
+
+    pub(super) fn blocks(&self) -> &[Block] {
+        &self.blocks
+    }
+
+    pub(super) fn rows(&self) -> u32 {
+        self.blocks.last().map_or(0, |block| block.places().end)
+    }
+
+    /// Reads a block.
+    ///
+    /// # Errors
+    /// When it cannot be read or is damaged.
+    pub(super) fn read(&self, block: &Block) -> io::Result<BlockRows> {
+        let mut bytes = vec![0; length(block.length)];
+        let file = self.reopen()?;
+        file.read_exact_at(&mut bytes, block.offset).map_err(|error| self.sort(&error))?;
+        if xxh3_64(&bytes) != block.checksum {
+            return Err(damaged(&self.path, "a block has another checksum than its list says"));
+        }
+        let rows = BlockRows::new(bytes);
+        rows.filter(|rows| rows.len() == length(block.rows))
+            .ok_or_else(|| damaged(&self.path, "the rows of a block are not those of its list"))
+    }
+
+    /// Reads all of the file anew, in pieces that `pace` may stop in between.
+    ///
+    /// # Errors
+    /// When it cannot be read or is damaged.
+    pub(super) fn verify(&self, pace: &mut Pace<'_>) -> io::Result<()> {
+        read_list(&self.reopen()?, &self.path, self.bytes, self.checksum)?;
+        for block in &self.blocks {
+            self.read(block)?;
+            if pace(length(block.length)) == ControlFlow::Break(()) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Opens the file; again for as long as no descriptor is left: a cursor that failed would have to
+    /// begin anew.
+    fn reopen(&self) -> io::Result<File> {
+        let mut backoff = Backoff::default();
+        loop {
+            match File::open(&self.path) {
+                Err(error) if descriptors::is_exhausted(&error) => {
+                    without_holding_up_tasks(|| backoff.pause());
+                }
+                opened => return opened.map_err(|error| self.sort(&error)),
+            }
+        }
+    }
+
+    /// A file that ends too early has become damaged since it was opened. One that is not there is
+    /// none of this storage, or was removed by somebody else; the next opening tells.
+    fn sort(&self, error: &io::Error) -> io::Error {
+        match error.kind() {
+            io::ErrorKind::UnexpectedEof => damaged(&self.path, "the file ends too early"),
+            kind => io::Error::new(kind, format!("{}: {error}", self.path.display())),
+        }
+    }
+
+    /// Has the file removed when nobody has it any more.
+    pub(super) fn remove_when_unused(&self) {
+        self.is_of_no_use.store(true, Ordering::Release);
+    }
+}
+
+impl Drop for QueueFile {
+    fn drop(&mut self) {
+        if self.is_of_no_use.load(Ordering::Acquire)
+            && let Err(error) = fs::remove_file(&self.path)
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            let path = self.path.display();
+            tracing::warn!(%error, %path, "what is of no use stays until the next start");
+        }
+    }
+}
+
+fn length(bytes: u32) -> usize {
+    usize::try_from(bytes).unwrap_or(usize::MAX)
+}
+
+fn read_list(file: &File, path: &Path, bytes: u64, checksum: u64) -> io::Result<Box<[Block]>> {
+    let other = || damaged(path, "the file is not the one that was listed");
+    if file.metadata()?.len() != bytes {
+        return Err(other());
+    }
+    let mut trailer = [0; TRAILER_BYTES];
+    let end = bytes.checked_sub(TRAILER_BYTES as u64).ok_or_else(other)?;
+    file.read_exact_at(&mut trailer, end)?;
+    let (list_bytes, rest) = trailer.split_first_chunk().ok_or_else(other)?;
+    let list_bytes = u32::from_le_bytes(*list_bytes);
+    if *rest != *[checksum.to_le_bytes(), MAGIC].as_flattened() {
+        return Err(other());
+    }
+    let from = end.checked_sub(u64::from(list_bytes)).ok_or_else(other)?;
+    let mut list = vec![0; length(list_bytes)];
+    file.read_exact_at(&mut list, from)?;
+    if xxh3_64(&list) != checksum {
+        return Err(other());
+    }
+    postcard::from_bytes(&list).map_err(|_| other())
+}
+
+/// The rows of a block.
+pub(super) struct BlockRows {
+    bytes: Vec<u8>,
+    /// Of each row where its key begins and ends, and where its value ends.
+    places: Vec<(usize, usize, usize)>,
+}
+
+impl BlockRows {
+    fn new(bytes: Vec<u8>) -> Option<Self> {
+        let mut places = Vec::new();
+        let mut rest = bytes.as_slice();
+        while !rest.is_empty() {
+            let (key_bytes, behind) = rest.split_first_chunk()?;
+            let (value_bytes, behind) = behind.split_first_chunk()?;
+            let key_bytes = usize::from(u16::from_le_bytes(*key_bytes));
+            let value_bytes = length(u32::from_le_bytes(*value_bytes));
+            let key_start = bytes.len() - behind.len();
+            let (_, behind) = behind.split_at_checked(key_bytes)?;
+            let (_, behind) = behind.split_at_checked(value_bytes)?;
+            places.push((key_start, key_start + key_bytes, bytes.len() - behind.len()));
+            rest = behind;
+        }
+        Some(Self { bytes, places })
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.places.len()
+    }
+
+    /// A row's key and value.
+    pub(super) fn row(&self, index: usize) -> Option<(&[u8], &[u8])> {
+        let (start, key_end, end) = *self.places.get(index)?;
+        Some((self.bytes.get(start..key_end)?, self.bytes.get(key_end..end)?))
+    }
+
+    /// How many keys are less than this one.
+    pub(super) fn count_below(&self, key: &[u8]) -> usize {
+        self.places.partition_point(|(start, key_end, _)| {
+            self.bytes.get(*start..*key_end).is_some_and(|found| found < key)
+        })
+    }
+}
+
+/// The name of a file. The salt is random: who still reads a storage that was closed, or removed, meets
+/// no file of the one that was opened or made in its place, where numbers are given again.
+pub(super) fn name_of(number: u64, salt: u64) -> String {
+    format!("{number}-{salt:016x}")
+}
+
+/// The path of a file that is being written. Without room for the rest of it, what is there of it
+/// should not take any.
+struct Unfinished(Option<PathBuf>);
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        if let Some(path) = &self.0
+            && let Err(error) = fs::remove_file(path)
+        {
+            let path = path.display();
+            tracing::warn!(%error, %path, "what is of no use stays until the next start");
+        }
+    }
+}
+
+/// Writes a file, row by row in the order of their keys.
+pub(super) struct FileWriter {
+    /// Until the file is whole; it is removed otherwise.
+    unfinished: Unfinished,
+    number: u64,
+    salt: u64,
+    out: File,
+    /// Blocks that are not written yet, and the one that is filled.
+    buffer: Vec<u8>,
+    /// Where in the buffer that begins.
+    block_start: usize,
+    /// The first and the last key of the block.
+    keys: (Vec<u8>, Vec<u8>),
+    block_rows: u32,
+    offset: u64,
+    rows: u32,
+    blocks: Vec<Block>,
+}
+
+impl FileWriter {
+    /// # Errors
+    /// When the file cannot be made.
+    pub(super) fn new(folder: &Path, number: u64) -> io::Result<Self> {
+        let mut salt = [0; 8];
+        getrandom::fill(&mut salt).map_err(|error| io::Error::other(error.to_string()))?;
+        let salt = u64::from_be_bytes(salt);
+        let path = folder.join(name_of(number, salt));
+        Ok(Self {
+            out: File::create(&path)?,
+            unfinished: Unfinished(Some(path)),
+            number,
+            salt,
+            buffer: Vec::with_capacity(BUFFER_BYTES + 2 * BLOCK_BYTES),
+            block_start: 0,
+            keys: (Vec::new(), Vec::new()),
+            block_rows: 0,
+            offset: 0,
+            rows: 0,
+            blocks: Vec::new(),
+        })
+    }
+
+    /// # Errors
+    /// When the file cannot be written to, or has no room for more rows.
+    pub(super) fn write(&mut self, key: &[u8], value: &[u8]) -> io::Result<()> {
+        let queue = |bytes: &[u8]| bytes.len().min(QUEUE_PREFIX_BYTES);
+        if self.block().len() >= LAST_BLOCK_BYTES
+            && self.keys.1.get(..queue(&self.keys.1)) != key.get(..queue(key))
+        {
+            self.end_block()?;
+        }
+        let too_long = |_| io::Error::other("a row is too long for a file of rows");
+        let key_bytes = u16::try_from(key.len()).map_err(too_long)?;
+        let value_bytes = u32::try_from(value.len()).map_err(too_long)?;
+        // The length of a block has 32 bits.
+        let row_bytes = HEAD_BYTES + key.len() + value.len();
+        u32::try_from(self.block().len().saturating_add(row_bytes)).map_err(too_long)?;
+        self.buffer.extend_from_slice(&key_bytes.to_le_bytes());
+        self.buffer.extend_from_slice(&value_bytes.to_le_bytes());
+        self.buffer.extend_from_slice(key);
+        self.buffer.extend_from_slice(value);
+        if self.block_rows == 0 {
+            self.keys.0.clear();
+            self.keys.0.extend_from_slice(key);
+        }
+        self.keys.1.clear();
+        self.keys.1.extend_from_slice(key);
+        self.block_rows += 1;
+        if self.block().len() >= BLOCK_BYTES { self.end_block() } else { Ok(()) }
+    }
+
+    fn end_block(&mut self) -> io::Result<()> {
+        if self.block_rows == 0 {
+            return Ok(());
+        }
+        let full = || io::Error::other("a file of rows is full");
+        let length = u32::try_from(self.block().len()).map_err(|_| full())?;
+        self.blocks.push(Block {
+            offset: self.offset,
+            length,
+            checksum: xxh3_64(self.block()),
+            first_place: self.rows,
+            rows: self.block_rows,
+            first: self.keys.0.as_slice().into(),
+            last: self.keys.1.as_slice().into(),
+        });
+        self.offset += u64::from(length);
+        self.rows = self.rows.checked_add(self.block_rows).ok_or_else(full)?;
+        self.block_rows = 0;
+        if self.buffer.len() >= BUFFER_BYTES {
+            self.out.write_all(&self.buffer)?;
+            self.buffer.clear();
+        }
+        self.block_start = self.buffer.len();
+        Ok(())
+    }
+
+    /// What there is of the block that is filled.
+    fn block(&self) -> &[u8] {
+        self.buffer.get(self.block_start..).unwrap_or_default()
+    }
+
+    /// Makes the file survive a power loss, or removes it if no row was written.
+    ///
+    /// # Errors
+    /// When it cannot be written or synced.
+    pub(super) fn finish(mut self, folder: &Path) -> io::Result<Option<QueueFile>> {
+        self.end_block()?;
+        if self.blocks.is_empty() {
+            return Ok(None);
+        }
+        let list = postcard::to_allocvec(&self.blocks).map_err(io::Error::other)?;
+        let checksum = xxh3_64(&list);
+        let full = |_| io::Error::other("a file of rows is full");
+        let list_bytes = u32::try_from(list.len()).map_err(full)?;
+        self.out.write_all(&self.buffer)?;
+        self.out.write_all(&list)?;
+        let trailer = [&list_bytes.to_le_bytes()[..], &checksum.to_le_bytes(), &MAGIC].concat();
+        self.out.write_all(&trailer)?;
+        self.out.sync_all()?;
+        // Its name, too.
+        File::open(folder)?.sync_all()?;
+        let Some(path) = self.unfinished.0.take() else { return Ok(None) };
+        Ok(Some(QueueFile {
+            path,
+            number: self.number,
+            salt: self.salt,
+            blocks: self.blocks.into_boxed_slice(),
+            bytes: self.offset + u64::from(list_bytes) + TRAILER_BYTES as u64,
+            checksum,
+            is_of_no_use: AtomicBool::new(false),
+        }))
+    }
+}

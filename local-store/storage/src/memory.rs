@@ -1,0 +1,343 @@
+//! The engine in memory, whose power can be cut, for tests and the simulation.
+//!
+//! It keeps several versions of a value, so that a view costs one number and not a copy of the map.
+//! The price: a value that was replaced stays until no view can see it, and a scan takes the lock
+//! once for each few entries. Nothing is ever written to a disk.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Bound;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use partition::mutation::{self, Mutation};
+use partition::{Batch, Op, ReadError, Value, View, Visit};
+
+use super::{Error, Storage, check};
+use crate::disk::SplitMix64;
+
+/// A scan holds the lock for this many entries: few, so that writers do not wait for its visitor.
+const SCAN_ENTRIES: usize = 64;
+
+/// Batches that a power cut can take back; older ones count as written in the meantime, as an engine
+/// may do at any time. It bounds the memory of a run that never persists.
+const UNPERSISTED_MAX: usize = 100_000;
+
+/// Keys that rot together, as those of one block do.
+const ROTTEN_KEYS: usize = 8;
+
+/// A value, or `None` where a key was deleted, as of a number of batches.
+#[derive(Debug)]
+struct Version {
+    sequence: u64,
+    value: Option<Value>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Of each key its versions, oldest first, never none.
+    entries: BTreeMap<Vec<u8>, Vec<Version>>,
+    /// How many batches were applied.
+    sequence: u64,
+    /// Keys with a version that was replaced, or with a deletion, by the batch that did so.
+    replaced: VecDeque<(u64, Vec<u8>)>,
+    /// What takes back each batch since the last persist, oldest first.
+    unpersisted: VecDeque<Batch>,
+}
+
+impl State {
+    fn current(&self, key: &[u8]) -> Option<&Value> {
+        self.entries.get(key)?.last()?.value.as_ref()
+    }
+
+    /// Applies a batch; `oldest_view` is the lowest sequence that a view still reads.
+    fn apply(&mut self, batch: Batch, oldest_view: Option<u64>) {
+        self.sequence += 1;
+        let sequence = self.sequence;
+        for op in batch.ops {
+            let (key, value) = match op {
+                Op::Put(key, value) | Op::Insert(key, value) => (key, Some(value)),
+                Op::Delete(key) => (key, None),
+            };
+            let versions = self.entries.entry(key.clone()).or_default();
+            if !versions.is_empty() || value.is_none() {
+                self.replaced.push_back((sequence, key));
+            }
+            versions.push(Version { sequence, value });
+        }
+        let oldest = oldest_view.unwrap_or(sequence);
+        while self.replaced.front().is_some_and(|(replaced, _)| *replaced <= oldest) {
+            if let Some((_, key)) = self.replaced.pop_front() {
+                self.prune(&key, oldest);
+            }
+        }
+    }
+
+    /// Drops the versions of a key that nobody reads who reads as of `oldest` or later.
+    fn prune(&mut self, key: &[u8], oldest: u64) {
+        let Some(versions) = self.entries.get_mut(key) else { return };
+        let seen = versions.partition_point(|version| version.sequence <= oldest);
+        versions.drain(..seen.saturating_sub(1));
+        if matches!(versions.as_slice(), [Version { sequence, value: None }] if *sequence <= oldest)
+        {
+            self.entries.remove(key);
+        }
+    }
+
+    /// What undoes a batch.
+    fn invert(&self, batch: &Batch) -> Batch {
+        let undo = |op: &Op| {
+            let key = op.key().to_vec();
+            match self.current(&key) {
+                Some(value) => Op::Put(key, Arc::clone(value)),
+                None => Op::Delete(key),
+            }
+        };
+        Batch { ops: batch.ops.iter().map(undo).collect() }
+    }
+}
+
+/// Keys whose values cannot be read any more.
+#[derive(Debug)]
+struct Rot {
+    first: Vec<u8>,
+    last: Vec<u8>,
+    /// Whether a read has met them.
+    is_known: bool,
+}
+
+impl Rot {
+    /// Whether a range that begins and ends so, both inclusive, has some of them.
+    fn is_in(&self, from: &[u8], to: &[u8]) -> bool {
+        *from <= *self.last && *self.first <= *to
+    }
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    state: RwLock<State>,
+    /// Whether some of it is rotten: most never are.
+    is_rotten: AtomicBool,
+    rot: Mutex<Option<Rot>>,
+    /// How many views read as of each sequence. Locked after `state`, never before.
+    views: Mutex<BTreeMap<u64, usize>>,
+}
+
+impl Shared {
+    fn read(&self) -> RwLockReadGuard<'_, State> {
+        self.state.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, State> {
+        self.state.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn views(&self) -> MutexGuard<'_, BTreeMap<u64, usize>> {
+        self.views.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn rot(&self) -> MutexGuard<'_, Option<Rot>> {
+        self.rot.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Fails when some of a range, both ends inclusive, is rotten.
+    fn check(&self, from: &[u8], to: &[u8]) -> Result<(), ReadError> {
+        if !self.is_rotten.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        match &mut *self.rot() {
+            Some(rot) if rot.is_in(from, to) => {
+                rot.is_known = true;
+                Err(ReadError("the storage in memory is corrupt".to_owned()))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn oldest_view(&self) -> Option<u64> {
+        self.views().keys().next().copied()
+    }
+}
+
+/// An ordered map in memory. Clones are the same map, so it can outlive the node that uses it.
+#[derive(Debug, Clone, Default)]
+pub struct MemoryStorage {
+    shared: Arc<Shared>,
+}
+
+impl MemoryStorage {
+    /// An empty map.
+    pub fn new() -> Self {
+        MemoryStorage::default()
+    }
+
+    /// Damages some keys behind the engine's back, one after another, as a block that rots does. The
+    /// seed says which. Gives whether there were enough.
+    pub fn rot(&self, seed: u64) -> bool {
+        let mut random = SplitMix64::new(seed);
+        let state = self.shared.read();
+        let Some(most) = state.entries.len().checked_sub(ROTTEN_KEYS) else { return false };
+        let mut keys = state.entries.keys().skip(random.up_to(most)).take(ROTTEN_KEYS);
+        let (Some(first), Some(last)) = (keys.next(), keys.next_back()) else { return false };
+        let rot = Rot { first: first.clone(), last: last.clone(), is_known: false };
+        *self.shared.rot() = Some(rot);
+        self.shared.is_rotten.store(true, Ordering::Release);
+        true
+    }
+
+    /// Whether some keys are rotten, known to be or not.
+    pub fn is_rotten(&self) -> bool {
+        self.shared.is_rotten.load(Ordering::Acquire)
+    }
+
+    /// Whether a read has met rotten keys, as which the engine for real use notes.
+    pub fn has_known_damage(&self) -> bool {
+        self.shared.rot().as_ref().is_some_and(|rot| rot.is_known)
+    }
+
+    /// Takes back the newest of the batches since the last persist, as many as the seed says, and
+    /// says how many. Views that exist keep what they see.
+    pub fn lose_memory(&self, seed: u64) -> usize {
+        let state = &mut *self.shared.write();
+        let forgotten = SplitMix64::new(seed).up_to(state.unpersisted.len());
+        for _ in 0..forgotten {
+            if let Some(undo) = state.unpersisted.pop_back() {
+                state.apply(undo, self.shared.oldest_view());
+            }
+        }
+        state.unpersisted.clear();
+        forgotten
+    }
+}
+
+impl Storage for MemoryStorage {
+    fn apply(&self, batch: &Batch) -> Result<(), Error> {
+        check(batch)?;
+        let state = &mut *self.shared.write();
+        // Engines for real use believe these two.
+        let mut seen = BTreeSet::new();
+        if let Some(key) = batch.ops.iter().map(Op::key).find(|key| !seen.insert(*key)) {
+            let shown = key.escape_ascii();
+            return Err(Error::Batch(format!("the key `{shown}` occurs twice")));
+        }
+        let is_wrong = |op: &&Op| matches!(op, Op::Insert(key, _) if state.current(key).is_some());
+        if let Some(op) = batch.ops.iter().find(is_wrong) {
+            let shown = op.key().escape_ascii();
+            return Err(Error::Batch(format!("the key `{shown}` is said to be new and was there")));
+        }
+        let undo = state.invert(batch);
+        if state.unpersisted.len() == UNPERSISTED_MAX {
+            state.unpersisted.pop_front();
+        }
+        state.unpersisted.push_back(undo);
+        state.apply(batch.clone(), self.shared.oldest_view());
+        Ok(())
+    }
+
+    fn persist(&self) -> Result<(), Error> {
+        if !mutation::is_active(Mutation::PersistNothing) {
+            self.shared.write().unpersisted.clear();
+        }
+        Ok(())
+    }
+
+    fn view(&self) -> Box<dyn View + Send + Sync> {
+        let state = self.shared.read();
+        let sequence = state.sequence;
+        *self.shared.views().entry(sequence).or_default() += 1;
+        Box::new(MemoryView { shared: Arc::clone(&self.shared), sequence })
+    }
+}
+
+/// A key and its value.
+type Found = (Vec<u8>, Value);
+
+struct MemoryView {
+    shared: Arc<Shared>,
+    sequence: u64,
+}
+
+impl MemoryView {
+    fn choose<'a>(&self, versions: &'a [Version]) -> Option<&'a Value> {
+        let seen = versions.partition_point(|version| version.sequence <= self.sequence);
+        versions.get(seen.checked_sub(1)?)?.value.as_ref()
+    }
+
+    /// The first entries of a range, at most [`SCAN_ENTRIES`], and whether there are no more.
+    fn collect(
+        &self,
+        range: (Bound<&[u8]>, Bound<&[u8]>),
+        reverse: bool,
+    ) -> Result<(Vec<Found>, bool), ReadError> {
+        let state = self.shared.read();
+        let entries = state.entries.range::<[u8], _>(range);
+        let choose = |(key, versions): (&Vec<u8>, &Vec<Version>)| {
+            Some((key.clone(), Arc::clone(self.choose(versions)?)))
+        };
+        let chunk: Vec<_> = if reverse {
+            entries.rev().filter_map(choose).take(SCAN_ENTRIES).collect()
+        } else {
+            entries.filter_map(choose).take(SCAN_ENTRIES).collect()
+        };
+        drop(state);
+        if let (Some((one, _)), Some((other, _))) = (chunk.first(), chunk.last()) {
+            self.shared.check(one.min(other), one.max(other))?;
+        }
+        let done = chunk.len() < SCAN_ENTRIES;
+        Ok((chunk, done))
+    }
+}
+
+impl Drop for MemoryView {
+    fn drop(&mut self) {
+        let mut views = self.shared.views();
+        if let Some(count) = views.get_mut(&self.sequence) {
+            *count -= 1;
+            if *count == 0 {
+                views.remove(&self.sequence);
+            }
+        }
+    }
+}
+
+impl View for MemoryView {
+    fn get(&self, key: &[u8]) -> Result<Option<Value>, ReadError> {
+        self.shared.check(key, key)?;
+        let state = self.shared.read();
+        let value = state.entries.get(key).and_then(|versions| self.choose(versions));
+        Ok(value.cloned())
+    }
+
+    fn scan(
+        &self,
+        from: &[u8],
+        to: &[u8],
+        reverse: bool,
+        visit: &mut Visit<'_>,
+    ) -> Result<(), ReadError> {
+        let (mut lower, mut upper) = (Bound::Included(from.to_vec()), Bound::Excluded(to.to_vec()));
+        loop {
+            let bounds = (lower.as_ref().map(Vec::as_slice), upper.as_ref().map(Vec::as_slice));
+            let (Bound::Included(start) | Bound::Excluded(start), Bound::Excluded(end)) = bounds
+            else {
+                return Ok(());
+            };
+            if start >= end {
+                return Ok(());
+            }
+            let (chunk, done) = self.collect(bounds, reverse)?;
+            for (key, value) in &chunk {
+                if visit(key, value).is_break() {
+                    return Ok(());
+                }
+            }
+            let Some((last, _)) = chunk.into_iter().next_back().filter(|_| !done) else {
+                return Ok(());
+            };
+            if reverse {
+                upper = Bound::Excluded(last);
+            } else {
+                lower = Bound::Excluded(last);
+            }
+        }
+    }
+}
