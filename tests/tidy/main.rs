@@ -12,6 +12,7 @@
 
 mod arrows;
 mod circles;
+mod dependencies;
 mod imports;
 mod links;
 mod listeners;
