@@ -85,6 +85,7 @@ fn a_split_that_never_cuts_is_told() {
                 {"AttributeName": "pk", "KeyType": "HASH"},
                 {"AttributeName": "sk", "KeyType": "RANGE"},
             ],
+            "StreamSpecification": {"StreamEnabled": true, "StreamViewType": "NEW_AND_OLD_IMAGES"},
         }),
     );
     let put = |lines: Value| {

@@ -26,6 +26,7 @@ fn is_product(path: &str) -> bool {
         .iter()
         .any(|folder| path.starts_with(folder))
         && path.contains("/src/")
+        && !path.starts_with("local-store/simulation/")
         && !path.split('/').any(is_test)
 }
 

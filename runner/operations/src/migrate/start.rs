@@ -117,14 +117,7 @@ pub(super) async fn run(
         Wrong::Other(reason) => reason,
     })?;
     if arguments.dry_run {
-        if is_hopeless(context, &file, &migration).await? {
-            return Ok(Exit::Refused);
-        }
-        say(&format!("`{}` would {}; nothing was written", plan.migration, purpose(plan)));
-        return Ok(match says_what_is_in_the_targets(context, plan).await? {
-            true => Exit::Differences,
-            false => Exit::Done,
-        });
+        return dry_run(context, &file, &migration).await;
     }
     let is_asked_for = arguments.create_control_table;
     if let Some(why) = context.control.missing(&context.endpoint, is_asked_for).await? {
@@ -173,6 +166,23 @@ pub(super) async fn run(
         say(&format!("`{}` has begun", plan.migration));
     }
     attend(context, &plan.migration, host).await
+}
+
+/// Says what a start would do, and writes nothing.
+async fn dry_run(
+    context: &Context,
+    file: &PlanFile,
+    migration: &Migration,
+) -> Result<Exit, String> {
+    if is_hopeless(context, file, migration).await? {
+        return Ok(Exit::Refused);
+    }
+    let plan = &file.plan;
+    say(&format!("`{}` would {}; nothing was written", plan.migration, purpose(plan)));
+    Ok(match says_what_is_in_the_targets(context, plan).await? {
+        true => Exit::Differences,
+        false => Exit::Done,
+    })
 }
 
 /// Says which targets are not empty; returns whether one is not.
