@@ -55,6 +55,7 @@ REASONS = {
     ("dynamodb:PartiQLInsert", "*:table/movies*"): MIGRATING,
     ("dynamodb:PutItem", "*:table/movies*"): MIGRATING,
     ("dynamodb:Query", "*:table/movies-target"): "when a split is reverted: parts are assembled again",
+    ("dynamodb:Query", "*:table/weir-migrations"): "when a migration has a rate: its workers share it",
     ("dynamodb:Scan", "*:table/movies*"): MIGRATING,
     ("dynamodb:UpdateItem", "*:table/movies*"): MIGRATING,
     ("dynamodb:PutItem", "*:table/weir-migrations"): MIGRATING,

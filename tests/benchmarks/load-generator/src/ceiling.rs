@@ -28,8 +28,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::process::{Child, Command};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
-use crate::Result;
 use crate::client::Endpoint;
+use crate::error::Result;
 
 /// Which ceiling a process is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

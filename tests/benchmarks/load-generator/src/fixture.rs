@@ -6,10 +6,11 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 
+use crate::arguments::Arguments;
 use crate::client::{Connection, Endpoint};
+use crate::error::Result;
 use crate::request::{self, BATCH_ITEMS, Request, SLOTS};
 use crate::workload::{self, Follower, Operation, Tables};
-use crate::{Arguments, Result};
 
 /// How long one request may take.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);

@@ -5,8 +5,10 @@
 //! compare with. It verifies no result but the sum of the counter. `docs/benchmarks.md` says how to
 //! read the figures.
 
+mod arguments;
 mod ceiling;
 mod client;
+mod error;
 mod fixture;
 mod measurement;
 mod process;
@@ -15,7 +17,6 @@ mod request;
 mod syncs;
 mod workload;
 
-use std::error::Error;
 use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -23,67 +24,18 @@ use std::time::Duration;
 
 use clap::Parser;
 
+use crate::arguments::Arguments;
 use crate::ceiling::{Ceiling, CeilingProcess};
 use crate::client::Endpoint;
+use crate::error::Result;
 use crate::fixture::Fixture;
 use crate::measurement::{Outcome, Plan};
 use crate::report::{Row, STORE, SumCheck};
-use crate::workload::{Follower, Operation, Tables};
+use crate::workload::{Operation, Tables};
 
 /// As the store and the functions have it, so that a ceiling is comparable.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
-/// What a step of the tool returns; an error is only ever printed.
-type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
-
-/// Measure a DynamoDB endpoint, or what this machine can do without one
-#[derive(Clone, Debug, Parser)]
-#[command(after_help = "Examples:\n  \
-    load-generator --endpoint http://127.0.0.1:8000 --server-pid 4711\n  \
-    load-generator --endpoint http://127.0.0.1:8000 --operations put,batch --with stream,index\n  \
-    load-generator --ceiling                      what this machine can do without a store\n  \
-    load-generator --ceiling --endpoint URL       both, and the store's puts in percent of it\n\n\
-    The results are tab-separated values on standard output. The tables load-… are created, filled, \
-    and deleted at the end.")]
-struct Arguments {
-    /// Measure this endpoint: plain HTTP, as http://HOST:PORT
-    #[arg(long, value_name = "URL", required_unless_present_any = ["ceiling", "serve_ceiling"])]
-    endpoint: Option<Endpoint>,
-    /// What to measure
-    #[arg(long, value_enum, value_delimiter = ',', value_name = "NAME,…", default_values = ["put", "get", "update", "query", "batch"])]
-    operations: Vec<Operation>,
-    /// What the tables have besides, so that writes cost what they do with it
-    #[arg(long, value_enum, value_delimiter = ',', value_name = "NAME,…")]
-    with: Vec<Follower>,
-    /// Concurrent connections, one figure for each measurement
-    #[arg(long, value_delimiter = ',', value_name = "N,…", default_values = ["1", "16", "64"], value_parser = clap::value_parser!(u32).range(1..=1000))]
-    connections: Vec<u32>,
-    /// Length of a measurement
-    #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=3600))]
-    duration: u64,
-    /// Time before each measurement that does not count
-    #[arg(long, value_name = "SECONDS", default_value_t = 1, value_parser = clap::value_parser!(u64).range(0..=600))]
-    warm_up: u64,
-    /// Single items in the table
-    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(25..=100_000_000))]
-    items: u64,
-    /// Partitions of 50 items for the queries
-    #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
-    partitions: u64,
-    /// Processes of the server whose CPU time and memory are read (Linux)
-    #[arg(long = "server-pid", value_name = "PID", value_delimiter = ',')]
-    server_pids: Vec<u32>,
-    /// Also measure an HTTP echo and a group commit without a store, which no store can exceed
-    #[arg(long)]
-    ceiling: bool,
-    /// Be a ceiling's server: how `--ceiling` starts it
-    #[arg(long, value_enum, hide = true)]
-    serve_ceiling: Option<Ceiling>,
-    /// Where the ceilings' logs go; use the disk of the store [default: the system's temporary folder]
-    #[arg(long, value_name = "FOLDER")]
-    folder: Option<PathBuf>,
-}
 
 #[tokio::main]
 async fn main() -> ExitCode {

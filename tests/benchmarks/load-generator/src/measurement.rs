@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use hdrhistogram::Histogram;
 use http::StatusCode;
 
-use crate::Result;
 use crate::client::{Connection, Endpoint};
+use crate::error::Result;
 use crate::process::{self, Usage};
 use crate::request::Request;
 use crate::workload::{self, Draw, Operation, Tables};

@@ -4,7 +4,7 @@
 
 use std::fs;
 
-use crate::Result;
+use crate::error::Result;
 
 /// CPU times in `/proc/PID/stat` are in units of this many microseconds: Linux shows 100 a second
 /// to programs on every architecture that we build for (proc(5), `USER_HZ`).

@@ -10,8 +10,8 @@ use http::header::HOST;
 use http_body_util::Full;
 use serde_json::Value;
 
-use crate::Result;
 use crate::client::{Connection, Endpoint};
+use crate::error::Result;
 
 /// Returns the body of the answer for a path.
 async fn ask(endpoint: &Endpoint, path: &str) -> Result<Bytes> {
