@@ -30,6 +30,7 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use crate::client::Endpoint;
 use crate::error::Result;
+use crate::output::{print, say};
 
 /// Which ceiling a process is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -124,7 +125,7 @@ pub(crate) async fn serve(ceiling: Ceiling, folder: &Path) -> Result<()> {
         count => Some(start_committer(folder, count, Arc::clone(&syncs))?),
     };
     let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
-    crate::print(&format!("http://{}", listener.local_addr()?))?;
+    print(&format!("http://{}", listener.local_addr()?))?;
     let answers = Answers { commits, syncs, echo: Bytes::from(vec![b'x'; ECHO_BYTES]) };
     let accepting = tokio::spawn(accept(listener, Arc::new(answers)));
     let (ended, end) = oneshot::channel();
@@ -263,7 +264,7 @@ fn start_log(mut log: Log) -> Result<LogThread> {
     let run = move || {
         for group in incoming {
             if let Err(error) = append(&mut log, &group) {
-                crate::say(&format!("error: the log of a ceiling failed: {error}"));
+                say(&format!("error: the log of a ceiling failed: {error}"));
                 return;
             }
             if outgoing.send(()).is_err() {

@@ -11,13 +11,13 @@ mod client;
 mod error;
 mod fixture;
 mod measurement;
+mod output;
 mod process;
 mod report;
 mod request;
 mod syncs;
 mod workload;
 
-use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -30,6 +30,7 @@ use crate::client::Endpoint;
 use crate::error::Result;
 use crate::fixture::Fixture;
 use crate::measurement::{Outcome, Plan};
+use crate::output::{print, say};
 use crate::report::{Row, STORE, SumCheck};
 use crate::workload::{Operation, Tables};
 
@@ -46,17 +47,6 @@ async fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
-}
-
-/// Writes a line to standard output at once.
-fn print(line: &str) -> io::Result<()> {
-    writeln!(io::stdout(), "{line}")
-}
-
-/// Writes a line to standard error.
-fn say(line: &str) {
-    // Nothing is left to report it to.
-    let _ = writeln!(io::stderr(), "{line}");
 }
 
 async fn run(arguments: &Arguments) -> Result<()> {
