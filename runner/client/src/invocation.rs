@@ -34,7 +34,8 @@ pub struct Invoked {
 /// When it could not be invoked; a function that fails is no error here.
 pub async fn invoke(running: &Running, function: &str, event: Bytes) -> Result<Invoked, String> {
     if running.lambda.is_empty() {
-        return Err("the running `weir up` is of another version: start it anew".to_owned());
+        return Err("the running `weir up` is of another version; stop it and run `weir up` again"
+            .to_owned());
     }
     let url = format!("{}/2015-03-31/functions/{function}/invocations", running.lambda);
     let headers = [("x-amz-log-type", "Tail"), ("content-type", "application/json")];

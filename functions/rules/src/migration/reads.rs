@@ -70,7 +70,7 @@ impl AttributePath {
                 let known: BTreeSet<String> =
                     tops.iter().flat_map(|members| members.keys().cloned()).collect();
                 let path = Self(self.0.iter().take(number + 1).cloned().collect()).to_string();
-                // Nothing stands there: there is no name to compare with.
+                // The value is absent, so there is no name to compare with.
                 return (!known.is_empty()).then(|| Absent { path, name: name.clone(), known });
             }
             tops = values.iter().filter_map(|value| value.as_map()).collect();

@@ -191,7 +191,7 @@ impl Split {
     }
 
     /// The paths that some documents have and at which none of them is cut, as the value is of another
-    /// type or empty, with the types that stand there.
+    /// type or empty, with the types that it has there.
     pub(super) fn uncut(&self, documents: &[Item]) -> Vec<(String, BTreeSet<&'static str>)> {
         let uncut = self.parts.iter().filter_map(|part| {
             let values = documents.iter().filter_map(|document| value_at(document, &part.path));

@@ -59,7 +59,7 @@ impl Versions {
         versions.find(|version| version.number < below)
     }
 
-    /// Puts a version on top, and lets go of those that nobody sees. Gives the bytes that came and
+    /// Puts a version on top, and drops those that no reader sees. Returns the bytes that came and
     /// went.
     pub(super) fn change(&mut self, version: Version, seen: &Seen) -> (u64, u64) {
         let (mut came, mut went) = (version.bytes(), 0);
