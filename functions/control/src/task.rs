@@ -69,7 +69,7 @@ pub struct Task {
     /// The migration.
     pub migration: String,
     /// The revision of the entry.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub revision: u64,
     /// The number of its run; [`BACKFILL_RUN`] is the backfill. Part of the stamps of its repairs.
     #[serde(default)]
@@ -208,7 +208,11 @@ impl Task {
     }
 
     /// Adds counts and samples.
-    pub fn add<'c>(&mut self, counts: impl IntoIterator<Item = (&'c str, u64)>, samples: &[String]) {
+    pub fn add<'c>(
+        &mut self,
+        counts: impl IntoIterator<Item = (&'c str, u64)>,
+        samples: &[String],
+    ) {
         for (name, more) in counts {
             *self.counts.entry(name.to_owned()).or_default() += more;
         }
