@@ -25,7 +25,7 @@ use super::control::{Tally, Task, sdk};
 use super::targets::load_items;
 use super::task::Worker;
 use super::window::Extent;
-use super::{PLAN_TABLE, documents, strangers, touch};
+use super::{PLAN_TABLE, documents, foreign_items, touch};
 use crate::back_off::{Deadline, RetryPolicy};
 use crate::failure::Failure;
 use crate::tables::attribute_value::to_sdk_item;
@@ -229,7 +229,7 @@ pub(super) async fn targets(
             Ok(registers) if registers.is_tombstone() => foreign.push(item),
             Ok(registers) => {
                 // Another migration may write to the same table.
-                if !strangers::is_of(&worker.migration, &registers) {
+                if !foreign_items::is_of(&worker.migration, &registers) {
                     foreign.push(item);
                 }
                 suspects.push(item.clone());
@@ -241,7 +241,7 @@ pub(super) async fn targets(
             Err(_) => foreign.push(item),
         }
     }
-    for item in strangers::tell(worker, task, foreign, tally).await? {
+    for item in foreign_items::count(worker, task, foreign, tally).await? {
         let why = match Registers::from_item(item) {
             Ok(registers) if registers.is_tombstone() => {
                 "it was written over a tombstone".to_owned()

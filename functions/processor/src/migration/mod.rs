@@ -9,15 +9,15 @@ mod assembly;
 mod check;
 pub(crate) mod control;
 mod describe;
+mod dispatch;
 mod documents;
 mod first_writes;
+mod foreign_items;
 mod in_place;
 mod lease;
 mod pace;
+mod retry;
 mod server_date;
-mod set_aside;
-mod strangers;
-mod taking;
 mod targets;
 mod task;
 mod throttling;
@@ -100,7 +100,7 @@ impl<O: ObjectStore + Clone> Migrations<O> {
                 self.note_throttling().await;
                 // It tells that the functions at work are such as note what they follow. An event without
                 // the template's filter brings the notes as well, and one for each note has no end.
-                if taking::tells_of_a_task(batch) {
+                if dispatch::tells_of_a_task(batch) {
                     self.note_followed(self.control.table()).await;
                 }
                 Ok(Begun::Done(response))

@@ -20,7 +20,7 @@ use super::PLAN_TABLE;
 use super::control::{Control, Tally, Task, Work};
 use super::lease::{held_by_another, now_ms, while_held};
 use super::pace::Pace;
-use super::set_aside::{Stuck, worked};
+use super::retry::{Stuck, worked};
 use super::targets::{Targets, WRITES_AT_ONCE};
 use super::{check, first_writes, in_place, touch, window};
 use crate::back_off::{Deadline, RetryPolicy};

@@ -374,7 +374,7 @@ async fn a_task_that_must_wait_has_another_record_behind_others_unless_a_worker_
         });
         let entry = open["entry"]["S"].as_str().unwrap();
         let is_done = tokio::select! {
-            answer = set_aside::put_behind(&control, ("m", entry, 1)) => answer.unwrap(),
+            answer = retry::put_behind(&control, ("m", entry, 1)) => answer.unwrap(),
             () = serving => panic!("nothing was answered"),
         };
         assert_eq!((is_done, written), (expected, writes), "{task}");

@@ -11,7 +11,7 @@ use tracing::{error, info};
 
 use super::control::{Active, BACKFILL_PREFIX, SHARE, TASK_PREFIX, Task, direction_of};
 use super::pace::{self, Pace};
-use super::set_aside::{ASIDE, Stuck, put_behind, put_off, released};
+use super::retry::{ASIDE, Stuck, put_behind, put_off, released};
 use super::targets::Targets;
 use super::task::{Idle, Later, Worker};
 use super::{Migrations, lease, task, touch};
