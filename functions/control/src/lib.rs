@@ -19,6 +19,7 @@ mod state;
 mod task;
 mod throttled;
 mod tombstone;
+mod turn;
 
 #[cfg(test)]
 mod round_trip_tests;
@@ -42,6 +43,7 @@ pub use state::{COMPARISON_SECONDS, Comparing, State, Verified};
 pub use task::{BACKFILL_RUN, Copied, Task, Work};
 pub use throttled::Throttled;
 pub use tombstone::{Tombstone, tombstone_partitions};
+pub use turn::Turn;
 
 /// The attribute that is the table's partition key.
 pub const PARTITION_KEY: &str = "migration";
