@@ -10,6 +10,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use control::Task;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use model::json::item_to_string;
@@ -21,14 +22,14 @@ use rules::migration::{
     key_of, unmarked, visible,
 };
 
-use super::control::{Tally, Task, sdk};
+use super::tally::Tally;
 use super::targets::load_items;
 use super::task::Worker;
 use super::window::Extent;
 use super::{PLAN_TABLE, documents, foreign_items, touch};
 use crate::back_off::{Deadline, RetryPolicy};
 use crate::failure::Failure;
-use crate::tables::attribute_value::to_sdk_item;
+use crate::tables::attribute_value::{to_sdk, to_sdk_item};
 use crate::tables::dynamodb::request_failure;
 
 /// How often a suspect is looked at again, and how long is waited in between: a stream function
@@ -523,7 +524,7 @@ async fn take_mark_off(
     schema: &KeySchema,
     item: &Item,
 ) -> Result<bool, Failure> {
-    let mark = item.get(MARK).map(sdk);
+    let mark = item.get(MARK).map(to_sdk);
     let request = worker
         .control
         .client

@@ -7,6 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use control::{ProblemKind, Task};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use model::json::item_to_string;
 use model::{Item, KeySchema, KeyValue, PrimaryKey};
@@ -14,7 +15,7 @@ use rules::migration::plan::Direction;
 use rules::migration::{Migration, Registers, SourceItem, key_of, visible};
 
 use super::check::unknown;
-use super::control::{Tally, Task};
+use super::tally::Tally;
 use super::targets::{WRITES_AT_ONCE, load_items};
 use super::task::Worker;
 use crate::back_off::RetryPolicy;
@@ -51,7 +52,7 @@ pub(super) async fn count<'i>(
     let keys = foreign.into_iter().map(key_text);
     let note = |key: String| async move {
         let name = worker.migration.name();
-        worker.control.note_problem(name, "foreign", &task.table, &key, WHY).await
+        worker.control.note_problem(ProblemKind::Foreign, name, &task.table, &key, WHY).await
     };
     // A page has a few hundred items.
     let notes: Vec<_> = keys.map(note).collect();

@@ -1,36 +1,24 @@
-//! Tasks that could not be worked on. A record that is delivered again and again stands in front of the
-//! tasks of every other migration, so what went wrong is noted in the task's entry instead.
+//! Tasks that could not be worked on. A record that is delivered again and again blocks the tasks of every
+//! other migration behind it, so the failure is written to the task's entry instead.
 //!
-//! What may work later has another record by that note, behind those of the others; so has a task that
-//! has to wait. What somebody has to put right first is set aside until `weir migrate resume` has it
-//! taken up again. A worker that dies before the note is written has its record delivered again, as
-//! ever; after it the record has nothing more to say.
+//! A task that may succeed later has another record by that write, behind those of the others; so has a
+//! task that must wait. A task that needs a person is set aside until `weir migrate resume`. If a worker
+//! dies before the write, its record is delivered again; after it the record has nothing more to say.
 
-use model::{AttributeValue, Item, Number};
+use control::Task;
 
-use super::control::{Control, SHARE, Task};
-use super::lease::now_ms;
+use super::control_table::Control;
+use super::lease::{held_by_another, now_ms};
 use super::task::Later;
 use crate::back_off::Deadline;
 use crate::failure::Failure;
 
-/// Why the last attempt came to nothing.
-const FAILING: &str = "failing";
-/// Attempts in a row that did.
-const FAILED: &str = "failed";
-/// Nobody takes the task up until a person has it taken up again.
-pub(super) const ASIDE: &str = "aside";
-/// Items of a page at most.
-const PAGE: &str = "page";
-/// Characters of a reason that are kept: it may hold what a server answered.
-const REASON_CHARACTERS_MAX: usize = 500;
-
-/// Why nothing of a task could be done.
+/// Why a task made no progress.
 #[derive(Debug)]
 pub(crate) struct Stuck {
     pub(crate) failure: Failure,
-    /// Items of its next page at most, if it was a page that could not be done.
-    pub(crate) page: Option<i32>,
+    /// Items of its next page at most, if it was a page that failed.
+    pub(crate) page: Option<u32>,
 }
 
 impl From<Failure> for Stuck {
@@ -39,61 +27,25 @@ impl From<Failure> for Stuck {
     }
 }
 
-/// Takes a task's lease out of its entry, and what was noted of attempts before.
-pub(super) fn worked(item: &mut Item, page: Option<i32>) {
-    for name in ["owner", "leased_until", SHARE, FAILING, FAILED, ASIDE, PAGE] {
-        item.remove(name);
-    }
-    item.extend(page.map(|items| (PAGE.to_owned(), number(items.unsigned_abs().into()))));
-}
-
-/// The task without its lease, as it was before.
-pub(super) fn released(task: &Task) -> Item {
-    task.next(|item| {
-        for name in ["owner", "leased_until", SHARE] {
-            item.remove(name);
-        }
-    })
-}
-
-fn number(value: u64) -> AttributeValue {
-    AttributeValue::N(Number::from(value))
-}
-
-/// The task as it stands after an attempt that came to nothing.
-fn failed(task: &Task, Stuck { failure, page }: &Stuck) -> Item {
-    task.next(|item| {
-        worked(item, page.or(task.page));
-        let reason: String = failure.to_string().chars().take(REASON_CHARACTERS_MAX).collect();
-        item.insert(FAILING.to_owned(), AttributeValue::S(reason));
-        item.insert(FAILED.to_owned(), number(task.failed.saturating_add(1)));
-        if matches!(failure, Failure::Fatal(_)) {
-            item.insert(ASIDE.to_owned(), AttributeValue::Bool(true));
-        }
-    })
-}
-
-/// Notes why nothing of a task could be done. Answers whether its record need not be delivered again:
-/// that is so when it was noted, and when the task has a later record. The note of what may work later
-/// waits the longer the more often it failed, so that its record does not come round at once.
+/// Writes to its entry why the task that a record offered made no progress. Returns whether that record
+/// need not be delivered again: the failure was written, or the task has a later record. The more often a
+/// task failed, the longer it waits before the write, so that its record does not come at once.
 ///
 /// # Errors
 /// When the control table cannot be read or written.
 pub(super) async fn put_off(
     control: &Control,
-    (migration, entry, told_revision): (&str, &str, u64),
+    offered: &Task,
     name: &str,
     stuck: &Stuck,
     deadline: Deadline,
 ) -> Result<bool, Failure> {
-    let Some(task) = control.get(migration, entry).await?.as_ref().and_then(Task::from_item) else {
+    let Some(mut task) = control.reread(offered).await?.filter(|task| !task.outdates(offered))
+    else {
         return Ok(true);
     };
-    if task.done || (task.revision > told_revision && task.owner.is_none()) {
-        return Ok(true);
-    }
-    // If that worker dies, this record is the only one that tells of the task.
-    if task.leased_until > now_ms() && task.owner.as_deref() != Some(name) {
+    // If that worker dies, no other record offers the task.
+    if held_by_another(&task, name, now_ms()).is_some() {
         return Ok(false);
     }
     if let Failure::Retry(reason) = &stuck.failure {
@@ -101,29 +53,25 @@ pub(super) async fn put_off(
         let wait = Later::from(reason.as_str()).wait_for_record(again, deadline.remaining());
         tokio::time::sleep(wait).await;
     }
-    control.replace(&failed(&task, stuck), task.revision).await
+    let set_aside = matches!(stuck.failure, Failure::Fatal(_));
+    task.fail(&stuck.failure.to_string(), stuck.page, set_aside);
+    Ok(control.replace(task).await?.is_some())
 }
 
-/// Gives a task that must wait another record, behind those of other migrations, unless a worker has
-/// it. Answers whether its record need not be delivered again.
+/// Gives a task that must wait another record, behind those of other migrations, unless a worker has it.
+/// Returns whether the record that offered it need not be delivered again.
 ///
 /// # Errors
 /// When the control table cannot be read or written.
-pub(super) async fn put_behind(
-    control: &Control,
-    (migration, entry, told_revision): (&str, &str, u64),
-) -> Result<bool, Failure> {
-    let Some(task) = control.get(migration, entry).await?.as_ref().and_then(Task::from_item) else {
+pub(super) async fn put_behind(control: &Control, offered: &Task) -> Result<bool, Failure> {
+    let Some(mut task) = control.reread(offered).await?.filter(|task| !task.outdates(offered))
+    else {
         return Ok(true);
     };
-    if task.done {
-        return Ok(true);
+    if task.is_leased(now_ms()) {
+        return Ok(false);
     }
-    match &task.owner {
-        Some(_) if task.leased_until > now_ms() => Ok(false),
-        // Whoever had it has died.
-        Some(_) => control.replace(&released(&task), task.revision).await,
-        None if task.revision > told_revision => Ok(true),
-        None => control.replace(&task.next(|_| ()), task.revision).await,
-    }
+    // A lease that is over is that of a worker that died.
+    task.release();
+    Ok(control.replace(task).await?.is_some())
 }
