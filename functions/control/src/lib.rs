@@ -22,6 +22,7 @@ mod switch;
 mod task;
 mod throttled;
 mod tombstone;
+mod turn;
 pub mod verbs;
 
 #[cfg(test)]
@@ -48,6 +49,7 @@ pub use switch::{Cause, End, Known, Next, Outcome, Step, Switch};
 pub use task::{BACKFILL_RUN, Copied, Task, Work};
 pub use throttled::Throttled;
 pub use tombstone::{Tombstone, tombstone_partitions};
+pub use turn::Turn;
 
 /// The attribute that is the table's partition key.
 pub const PARTITION_KEY: &str = "migration";
