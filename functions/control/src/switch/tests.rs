@@ -23,7 +23,7 @@ fn outcome(name: &str) -> Outcome {
     }
 }
 
-/// Runs the switch of a case such as `cutover ready, asks followers; drain timed out`.
+/// Runs the switch of a case such as `cutover ready, asks followers; drain: timed out`.
 fn trace(case: &str) -> String {
     let mut parts = case.split("; ");
     let first = parts.next().unwrap();
@@ -38,7 +38,7 @@ fn trace(case: &str) -> String {
         let name = words(&format!("{step:?}"));
         steps.push(name.clone());
         assert!(steps.len() < 30, "{steps:?}");
-        let fault = faults.iter().find_map(|fault| fault.strip_prefix(&format!("{name} ")));
+        let fault = faults.iter().find_map(|fault| fault.strip_prefix(&format!("{name}: ")));
         let how = fault.map_or(Outcome::Done, outcome);
         match switch.next(known, step, how, &mut cause) {
             Next::Do(next) => step = next,

@@ -2,18 +2,22 @@
 
 use std::time::Duration;
 
-use super::failure::Result;
+use crate::migrate::failure::Result;
+use crate::migrate::report::backfill::advance;
 use rules::migration::plan::Plan;
 use rules::migration::visible;
 
-use super::{Context, beginning, tables, verify};
+use crate::migrate::context::Context;
+use crate::migrate::plan::tables;
+use crate::migrate::start::begin;
+use crate::migrate::switch::verify;
 
 /// Begins a migration whose plan was checked.
 ///
 /// # Errors
 /// When the control table cannot be written.
 pub async fn begin(context: &Context, plan: &Plan, rate: u64) -> Result<()> {
-    beginning::begin(context, plan, rate).await
+    begin::begin(context, plan, rate).await
 }
 
 /// The phase of a migration, and how many items its backfill has read.
@@ -21,7 +25,7 @@ pub async fn begin(context: &Context, plan: &Plan, rate: u64) -> Result<()> {
 /// # Errors
 /// When the control table cannot be read.
 pub async fn phase(context: &Context, name: &str) -> Result<(String, u64)> {
-    let (state, progress) = context.advance(name).await?;
+    let (state, progress) = advance(context, name).await?;
     Ok((state.phase.as_str().to_owned(), progress.count("read")))
 }
 

@@ -6,12 +6,12 @@
 //!
 //! [`contention`]: client::contention
 
-use super::failure::{Failure, Result};
+use crate::migrate::failure::{Failure, Result};
 use client::contention::{Attempts, Undone};
 
 /// What became of a write that is made whole or not at all.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Written {
+pub(crate) enum Written {
     Done,
     /// Nothing was written, because others write there: what is written has to follow from what
     /// stands there now.
@@ -24,7 +24,7 @@ pub(super) enum Written {
 ///
 /// # Errors
 /// When there were enough of them.
-pub(super) async fn pause(attempts: &mut Attempts, written: Written, what: &str) -> Result<()> {
+pub(crate) async fn pause(attempts: &mut Attempts, written: Written, what: &str) -> Result<()> {
     let (why, words) = match written {
         Written::Done => return Ok(()),
         Written::Changed => {

@@ -19,8 +19,8 @@ use control::{
 };
 use rules::migration::Phase;
 
-use super::attempts::{Written, pause};
-use super::failure::{Failure, Result};
+use crate::migrate::attempts::{Written, pause};
+use crate::migrate::failure::{Failure, Result};
 use client::contention::Attempts;
 use client::sdk_error::{is_not_found, is_throttle};
 
@@ -229,7 +229,7 @@ impl Control {
     ///
     /// # Errors
     /// When the state is not what is expected, or the table cannot be read or written.
-    pub(super) async fn add<E: Revised>(
+    pub(crate) async fn add<E: Revised>(
         &self,
         migration: &str,
         expect: Expect<'_>,
@@ -264,7 +264,7 @@ impl Control {
     ///
     /// # Errors
     /// When the state is not what is expected, or a table cannot be read or written.
-    pub(super) async fn put_elsewhere(
+    pub(crate) async fn put_elsewhere(
         &self,
         migration: &str,
         expect: Expect<'_>,
@@ -374,7 +374,7 @@ impl Control {
     ///
     /// # Errors
     /// As above, and what `active` returns.
-    pub(super) async fn make_with(
+    pub(crate) async fn make_with(
         &self,
         migration: &str,
         guard: Guard<'_>,
@@ -464,7 +464,7 @@ impl Control {
 ///
 /// # Errors
 /// Why it is not what is expected, for people.
-pub(super) fn checked(expect: Expect<'_>, state: &State) -> Result<()> {
+pub(crate) fn checked(expect: Expect<'_>, state: &State) -> Result<()> {
     expect.check(state).map_err(|broken| Failure::of_broken(&state.migration, &broken))
 }
 

@@ -34,11 +34,11 @@ macro_rules! fatal {
 macro_rules! refused {
     ($($part:tt)*) => { $crate::migrate::failure::Failure::Refused(format!($($part)*)) };
 }
-pub(super) use {fatal, refused};
+pub(crate) use {fatal, refused};
 
 impl Failure {
     /// The failure of a request; `doing` names the request for people.
-    pub(super) fn of_request<E>(doing: &str, error: &SdkError<E>) -> Self
+    pub(crate) fn of_request<E>(doing: &str, error: &SdkError<E>) -> Self
     where
         E: std::error::Error + ProvideErrorMetadata + 'static,
     {
@@ -58,7 +58,7 @@ impl Failure {
     }
 
     /// The failure of a change whose state is not what it expects.
-    pub(super) fn of_broken(name: &str, broken: &Broken) -> Self {
+    pub(crate) fn of_broken(name: &str, broken: &Broken) -> Self {
         Self::Refused(match broken {
             Broken::Moved { phase } => format!(
                 "somebody else moved `{name}`, it is {} now; nothing was changed",
@@ -75,7 +75,7 @@ impl Failure {
 
     /// Adds words to the text; what its caller must do stays.
     #[must_use]
-    pub(super) fn with(self, words: impl FnOnce(String) -> String) -> Self {
+    pub(crate) fn with(self, words: impl FnOnce(String) -> String) -> Self {
         match self {
             Self::Retry(text) => Self::Retry(words(text)),
             Self::Refused(text) => Self::Refused(words(text)),

@@ -9,15 +9,10 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use clap::Args;
-use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
 
-use super::failure::{Failure, Result, fatal, refused};
-use super::following::{self, Watcher};
-use super::{Context, report};
-use client::exit::Exit;
-use client::output::say;
+use crate::migrate::failure::{Result, fatal};
 use template::diagnostic::similar;
 
 /// Every hook that there is.
@@ -62,7 +57,7 @@ impl Hooks {
     ///
     /// # Errors
     /// When it cannot be read, or has a file that seems to be a hook and is none.
-    pub(super) fn open(arguments: &HookArguments) -> Result<Self> {
+    pub(crate) fn open(arguments: &HookArguments) -> Result<Self> {
         let limit = Duration::from_secs(arguments.seconds);
         let Some(folder) = &arguments.folder else { return Ok(Self { folder: None, limit }) };
         let wrong = |error| format!("the folder of hooks `{}`: {error}", folder.display());
@@ -73,80 +68,18 @@ impl Hooks {
         Ok(Self { folder: Some(folder.clone()), limit })
     }
 
-    /// Runs the hook before a verb, if there is one.
+    /// Returns the program of a hook, if there is one.
+    pub(crate) fn program(&self, hook: &str) -> Option<PathBuf> {
+        let program = self.folder.as_ref()?.join(hook);
+        program.exists().then_some(program)
+    }
+
+    /// Runs the program of a hook, with `told` on its standard input.
     ///
     /// # Errors
-    /// When the hook failed, so that the verb must not go on.
-    pub(super) async fn before(
-        &self,
-        context: &Context,
-        verb: &str,
-        migration: &str,
-    ) -> Result<()> {
-        let hook = format!("before-{verb}");
-        let ran = self.run(context, &hook, migration, None).await;
-        ran.map_err(|reason| refused!("{reason}; nothing was changed"))
-    }
-
-    /// Runs the hook that fits how a verb ended, and gives how it ended with its hook.
-    pub(super) async fn after(
-        &self,
-        context: &Context,
-        verb: &str,
-        migration: &str,
-        ended: Result<Exit>,
-    ) -> Result<Exit> {
-        let reason = match &ended {
-            Ok(Exit::Done) => {
-                let hook = format!("after-{verb}");
-                return match self.run(context, &hook, migration, None).await {
-                    Ok(()) => ended,
-                    Err(reason) => {
-                        say(&format!("{reason}; `{verb}` is done, say it again for its hook"));
-                        Ok(Exit::Differences)
-                    }
-                };
-            }
-            Ok(Exit::Refused) => format!("`{verb}` was refused"),
-            Ok(Exit::TimedOut) => format!("`{verb}` was not done in time"),
-            Ok(Exit::Interrupted(_)) => format!("`{verb}` was interrupted"),
-            Ok(Exit::Failed | Exit::Differences) => format!("`{verb}` failed"),
-            Err(Failure::Refused(why)) => format!("`{verb}` was refused: {why}"),
-            Err(failure) => failure.to_string(),
-        };
-        if let Err(failed) = self.run(context, "on-failure", migration, Some(&reason)).await {
-            say(&failed.to_string());
-        }
-        ended
-    }
-
-    async fn run(
-        &self,
-        context: &Context,
-        hook: &str,
-        migration: &str,
-        reason: Option<&str>,
-    ) -> Result<()> {
-        let Some(program) = self.folder.as_ref().map(|folder| folder.join(hook)) else {
-            return Ok(());
-        };
-        if !program.exists() {
-            return Ok(());
-        }
-        // A hook is told what can be found out; after a failure that may be nothing.
-        let limit = following::look_limit(&context.endpoint, None);
-        let mut watcher = Watcher::with_limit(limit);
-        let status = report::describe(context, migration, Some(&mut watcher)).await;
-        let told = json!({
-            "schema": "weir.migration.hook/v1",
-            "hook": hook,
-            "migration": migration,
-            "endpoint": context.endpoint,
-            "control_table": context.control.table,
-            "reason": reason,
-            "status": status.unwrap_or(Value::Null),
-        });
-        run_program(&program, hook, &format!("{told}\n"), self.limit).await
+    /// When it cannot be run, is not done in time, or fails.
+    pub(crate) async fn run(&self, program: &Path, hook: &str, told: &str) -> Result<()> {
+        run_program(program, hook, told, self.limit).await
     }
 }
 

@@ -1,0 +1,92 @@
+//! What every verb of `weir migrate` needs: the store, the control table, and how it prints.
+
+use std::time::Duration;
+
+use control::{Move, PlanEntry, State, Task};
+use rules::migration::plan::Plan;
+
+use crate::migrate::control_table::{Control, Guard};
+use crate::migrate::failure::{Failure, Result};
+use crate::migrate::hooks::Hooks;
+use client::endpoint;
+use client::output::Output;
+use client::retries::Absence;
+
+/// How often a waiting verb looks.
+pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(300);
+/// How long an answer of the store may take before it is asked again: writers may be held up meanwhile.
+pub(crate) const ANSWER_LIMIT: Duration = Duration::from_secs(10);
+
+/// What every verb needs.
+pub struct Context {
+    pub(crate) endpoint: String,
+    pub(crate) control: Control,
+    pub(crate) output: Output,
+    /// Whether somebody answers.
+    pub(crate) absence: Absence,
+    pub(crate) hooks: Hooks,
+}
+
+impl Context {
+    /// A context for a store whose address is known.
+    #[must_use]
+    pub fn new(endpoint: &str, control_table: &str, output: Output) -> Self {
+        let (client, absence) = endpoint::client_with_limit(endpoint, ANSWER_LIMIT);
+        let control = Control { client, table: control_table.to_owned() };
+        let (endpoint, hooks) = (endpoint.to_owned(), Hooks::default());
+        Self { endpoint, control, output, absence, hooks }
+    }
+
+    /// Creates the control table if it is absent.
+    ///
+    /// # Errors
+    /// When the store refuses it or does not answer.
+    pub async fn ensure_control_table(&self) -> Result<()> {
+        self.control.ensure().await
+    }
+
+    /// The time by which stream records are made, in seconds since 1970: the local store's clock, or
+    /// DynamoDB's.
+    pub(crate) async fn now(&self) -> i64 {
+        endpoint::store_seconds(&self.endpoint, &self.control.client).await
+    }
+
+    /// The state of a migration.
+    pub(crate) async fn state(&self, name: &str) -> Result<State> {
+        let state = self.control.get(name, State::NAME).await?;
+        state.ok_or_else(|| {
+            Failure::Fatal(format!(
+                "there is no migration `{name}`; `weir migrate list` shows those that there are"
+            ))
+        })
+    }
+
+    /// The tasks of a run.
+    pub(crate) async fn tasks_of(&self, name: &str, run: u64) -> Result<Vec<Task>> {
+        self.control.list(name, &Task::prefix_of(run)).await
+    }
+
+    /// The tasks of all runs.
+    pub(crate) async fn tasks(&self, name: &str) -> Result<Vec<Task>> {
+        self.control.list(name, Task::PREFIX).await
+    }
+
+    /// Makes a move of a migration, in its state and its journal.
+    ///
+    /// # Errors
+    /// When its state is not what the move and `guard` expect, or the table cannot be read or written.
+    pub(crate) async fn make(&self, name: &str, guard: Guard<'_>, it: &Move) -> Result<State> {
+        self.control.make(name, guard, it, self.now().await).await
+    }
+
+    /// The plan of a migration.
+    pub(crate) async fn plan(&self, name: &str) -> Result<(Plan, String)> {
+        let entry: Option<PlanEntry> = self.control.get(name, PlanEntry::NAME).await?;
+        let Some(PlanEntry { plan: json, .. }) = entry else {
+            self.state(name).await?;
+            return Err(Failure::Fatal(format!("migration `{name}` has no plan")));
+        };
+        let plan = serde_json::from_str(&json).map_err(|error| format!("its plan: {error}"))?;
+        Ok((plan, Plan::fingerprint(&json)))
+    }
+}

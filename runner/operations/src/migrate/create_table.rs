@@ -1,0 +1,159 @@
+//! Making the control table, where no template has made it.
+
+use std::time::{Duration, Instant};
+
+use aws_sdk_dynamodb::types::{
+    AttributeDefinition, BillingMode, KeySchemaElement, KeyType, ScalarAttributeType,
+    StreamSpecification, StreamViewType, TableStatus,
+};
+
+use crate::migrate::control_table::Control;
+use crate::migrate::failure::{Failure, Result, fatal};
+use client::endpoint;
+
+/// How long is waited for a control table that is being made; on AWS that takes some seconds.
+const MADE_LIMIT: Duration = Duration::from_secs(120);
+const MADE_LOOK: Duration = Duration::from_millis(500);
+
+impl Control {
+    /// Why a control table that is missing is not made. On AWS the functions follow the one that the
+    /// stack has, and one that is made because a name was mistyped costs money and wakes nobody.
+    pub(crate) async fn missing(
+        &self,
+        endpoint: &str,
+        is_asked_for: bool,
+    ) -> Result<Option<String>> {
+        if may_make(endpoint, is_asked_for) || self.status().await?.is_some() {
+            return Ok(None);
+        }
+        Ok(Some(format!(
+            "there is no control table `{}` at `{endpoint}`: name that of the stack, its output ControlTableName, with --control-table; or say --create-control-table, and let local workers follow it (--local-workers), as no function does",
+            self.table
+        )))
+    }
+
+    /// Makes the table if it is not there, and waits until it can be written.
+    pub(crate) async fn ensure(&self) -> Result<()> {
+        if self.status().await?.is_none() {
+            self.create().await?;
+        }
+        let begun = Instant::now();
+        while self.status().await? != Some(TableStatus::Active) {
+            if begun.elapsed() > MADE_LIMIT {
+                return Err(fatal!(
+                    "the control table `{}` is not active after {} s; say this again when it is",
+                    self.table,
+                    MADE_LIMIT.as_secs()
+                ));
+            }
+            tokio::time::sleep(MADE_LOOK).await;
+        }
+        Ok(())
+    }
+
+    /// The table's status; none if there is no such table.
+    async fn status(&self) -> Result<Option<TableStatus>> {
+        match self.client.describe_table().table_name(&self.table).send().await {
+            Ok(answer) => Ok(answer.table.and_then(|table| table.table_status)),
+            Err(error)
+                if error
+                    .as_service_error()
+                    .is_some_and(|error| error.is_resource_not_found_exception()) =>
+            {
+                Ok(None)
+            }
+            Err(error) => {
+                let doing = format!("the control table `{}` cannot be described", self.table);
+                Err(Failure::of_request(&doing, &error))
+            }
+        }
+    }
+
+    async fn create(&self) -> Result<()> {
+        let attribute = |name: &str| {
+            AttributeDefinition::builder()
+                .attribute_name(name)
+                .attribute_type(ScalarAttributeType::S)
+                .build()
+                .map_err(|error| error.to_string())
+        };
+        let key = |name: &str, kind| {
+            KeySchemaElement::builder()
+                .attribute_name(name)
+                .key_type(kind)
+                .build()
+                .map_err(|error| error.to_string())
+        };
+        let stream = StreamSpecification::builder()
+            .stream_enabled(true)
+            .stream_view_type(StreamViewType::NewAndOldImages)
+            .build()
+            .map_err(|error| error.to_string())?;
+        let created = self
+            .client
+            .create_table()
+            .table_name(&self.table)
+            .billing_mode(BillingMode::PayPerRequest)
+            .attribute_definitions(attribute("migration")?)
+            .attribute_definitions(attribute("entry")?)
+            .key_schema(key("migration", KeyType::Hash)?)
+            .key_schema(key("entry", KeyType::Range)?)
+            .stream_specification(stream)
+            .send()
+            .await;
+        match created {
+            // Somebody else makes it at the same time.
+            Err(error)
+                if error
+                    .as_service_error()
+                    .is_some_and(|error| error.is_resource_in_use_exception()) =>
+            {
+                Ok(())
+            }
+            created => created
+                .map(drop)
+                .map_err(|error| Failure::of_request("the control table cannot be made", &error)),
+        }
+    }
+}
+
+/// Whether a control table may be made: a local store has nothing that follows another one.
+fn may_make(endpoint: &str, is_asked_for: bool) -> bool {
+    is_asked_for || !endpoint::is_on_aws(endpoint)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use testing::store::TestStore;
+
+    const AWS: &str = "https://dynamodb.eu-west-3.amazonaws.com";
+
+    #[test]
+    fn on_aws_somebody_has_to_ask_for_a_control_table() {
+        for (endpoint, is_asked_for, expected) in [
+            (AWS, false, false),
+            (AWS, true, true),
+            ("http://127.0.0.1:8000", false, true),
+            ("http://127.0.0.1:8000", true, true),
+        ] {
+            assert_eq!(may_make(endpoint, is_asked_for), expected, "{endpoint} {is_asked_for}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_control_table_that_is_missing_on_aws_is_told_with_what_helps() {
+        let store = TestStore::open().await;
+        let table = "weir-migrations".to_owned();
+        let control = Control { client: endpoint::client(&store.url), table };
+        let why = control.missing(AWS, false).await.unwrap().unwrap();
+        for part in ["`weir-migrations`", AWS, "--control-table", "--create-control-table"] {
+            assert!(why.contains(part), "{why}");
+        }
+        assert_eq!(control.status().await, Ok(None), "nothing was made");
+        assert_eq!(control.missing(AWS, true).await, Ok(None));
+        assert_eq!(control.missing(&store.url, false).await, Ok(None));
+        control.ensure().await.unwrap();
+        assert_eq!(control.missing(AWS, false).await, Ok(None));
+    }
+}

@@ -1,0 +1,370 @@
+//! Whether somebody follows the streams of the targets, which a way back needs: what nobody follows the
+//! streams forget after a day.
+//!
+//! Whoever follows a table of a migration notes that in the control table when it is invoked. A stream
+//! without a record invokes nobody, so where no note is fresh an item that the migration wrote is
+//! touched, and its record has whoever follows write one. Nothing is switched here.
+
+use std::time::{Duration, Instant};
+
+use crate::migrate::failure::{Result, fatal};
+use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::operation::update_item::builders::UpdateItemFluentBuilder;
+use aws_sdk_dynamodb::types::AttributeValue as Sdk;
+use control::{FollowedTable, SHARED, State};
+use model::{AttributeValue, Item};
+use rules::migration::plan::{Direction, NOTED_EVERY_SECONDS, Plan};
+use rules::migration::{MARK, MARK_FROM, SourceItem, TOUCH, TOUCH_OF_CUTOVER, key_of};
+
+use crate::migrate::context::{Context, LOOK_EVERY};
+use crate::migrate::plan::tables;
+use crate::migrate::switch::way_back;
+use client::attribute::to_sdk_item;
+use client::contention::{Attempts, Undone};
+use client::output::say;
+use client::sdk_error::error_text;
+use client::server_date;
+
+/// Seconds for which a note counts: some more than there are between two of them, as clocks tell whole
+/// seconds and differ a little.
+const FRESH_SECONDS: i64 = NOTED_EVERY_SECONDS.cast_signed() + 5;
+/// Pages of a target table that are read for an item to touch: nearly every item there is one.
+const PAGES_MAX: usize = 10;
+/// Items of such a page.
+const PAGE_ITEMS: i32 = 100;
+/// How long is waited at least, whatever somebody said: nobody is held up, and a function that was not
+/// invoked for a while takes some seconds to begin.
+const WAIT_LEAST: Duration = Duration::from_secs(10);
+/// After so long it is said what is waited for; a function that follows has written its note by then.
+const SAID_AFTER: Duration = Duration::from_secs(3);
+
+/// Whether somebody has noted, in a second since 1970 or not long before it, that the stream of a table
+/// is followed.
+async fn is_noted(context: &Context, table: &str, second: i64) -> Result<bool> {
+    let noted = noted_at(context, table).await?;
+    Ok(noted.is_some_and(|at| at.saturating_add(FRESH_SECONDS) >= second))
+}
+
+/// Whether somebody follows the stream of a table now, with or without anything to do there. What cannot
+/// be asked is not known.
+pub(crate) async fn is_noted_now(context: &Context, table: &str) -> bool {
+    match server_date::seconds(&context.control.client).await {
+        Some(now) => is_fresh(context, table, now).await.unwrap_or(false),
+        None => false,
+    }
+}
+
+/// Whether a note is of this moment. One that is of a later one was written before a clock was set back.
+async fn is_fresh(context: &Context, table: &str, now: i64) -> Result<bool> {
+    let noted = noted_at(context, table).await?;
+    Ok(noted.is_some_and(|at| at.abs_diff(now) <= FRESH_SECONDS.unsigned_abs()))
+}
+
+/// When somebody noted last that the stream of a table is followed, in seconds since 1970.
+async fn noted_at(context: &Context, table: &str) -> Result<Option<i64>> {
+    let name = FollowedTable::name_of(table);
+    let note: Option<FollowedTable> = context.control.get(SHARED, &name).await?;
+    Ok(note.map(|note| i64::try_from(note.at).unwrap_or(i64::MAX)))
+}
+
+/// Looks before a cut-over whether somebody follows the streams that its way back needs, if the plan has
+/// one; says so if not. Of what cannot be found out it says that, and is content.
+///
+/// # Errors
+/// When the control table cannot be read.
+pub(crate) async fn are_seen(
+    context: &Context,
+    plan: &Plan,
+    state: &State,
+    limit: Duration,
+) -> Result<bool> {
+    are_seen_within(context, plan, state, limit.max(WAIT_LEAST)).await
+}
+
+async fn are_seen_within(
+    context: &Context,
+    plan: &Plan,
+    state: &State,
+    limit: Duration,
+) -> Result<bool> {
+    if !way_back::has_one(plan) {
+        return Ok(true);
+    }
+    let mut unseen = Vec::new();
+    let now = server_date::seconds(&context.control.client).await;
+    for table in plan.source_tables(Direction::Reverse) {
+        let is_seen = match now {
+            Some(now) => is_fresh(context, table, now).await?,
+            None => false,
+        };
+        if !is_seen {
+            unseen.push(table);
+        }
+    }
+    if unseen.is_empty() {
+        return Ok(true);
+    }
+    // A function that was made before there were such notes writes none, however well it follows.
+    let tells = is_noted(context, &context.control.table, state.since).await?;
+    let (Some(now), true) = (now, tells) else {
+        say(&format!(
+            "whether somebody follows {} for the way back is not known: the functions that worked do not tell",
+            streams(&unseen)
+        ));
+        return Ok(true);
+    };
+    let asked = ask(context, plan, &unseen).await;
+    answered(context, plan, asked, now, limit).await
+}
+
+/// Touches an item of each table; gives those in which that was done.
+async fn ask<'t>(context: &Context, plan: &Plan, tables: &[&'t str]) -> Vec<&'t str> {
+    let sources = plan.source_tables(Direction::Forward);
+    let mut asked = Vec::new();
+    for table in tables {
+        let why = match touch(&context.control.client, table, &sources).await {
+            Ok(true) => {
+                asked.push(*table);
+                continue;
+            }
+            Ok(false) => "there is no item of this migration to be touched".to_owned(),
+            Err(failure) => failure.to_string(),
+        };
+        say(&format!(
+            "whether somebody follows {} for the way back is not known: {why}",
+            streams(&[table])
+        ));
+    }
+    asked
+}
+
+/// Waits until somebody has noted that each of these tables is followed, since `second`; says so if that
+/// does not come in time.
+async fn answered(
+    context: &Context,
+    plan: &Plan,
+    mut asked: Vec<&str>,
+    second: i64,
+    limit: Duration,
+) -> Result<bool> {
+    let (begun, mut is_told, name) = (Instant::now(), false, &plan.migration);
+    loop {
+        let mut unseen = Vec::new();
+        for table in asked {
+            // A look that fails is made again: the time of all is bounded.
+            if !is_noted(context, table, second).await.unwrap_or(false) {
+                unseen.push(table);
+            }
+        }
+        if unseen.is_empty() {
+            return Ok(true);
+        }
+        if begun.elapsed() >= limit {
+            say(&format!(
+                "nobody was seen to follow {} in {} s: what is written to the targets would not come back, and `weir migrate revert {name}` not go through, unless who follows is of an older version, which does not tell. `weir migrate work {name}` follows, or give the function `migration` an event of each; `weir migrate cutover {name} --nobody-follows` switches all the same. Nothing was changed, readers and writers use the sources",
+                streams(&unseen),
+                limit.as_secs()
+            ));
+            return Ok(false);
+        }
+        if !is_told && begun.elapsed() > SAID_AFTER {
+            say(&format!("waiting for somebody to follow {}, for the way back", streams(&unseen)));
+            is_told = true;
+        }
+        asked = unseen;
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
+
+/// Streams of tables, for people.
+fn streams(tables: &[&str]) -> String {
+    let names: Vec<String> = tables.iter().map(|table| format!("`{table}`")).collect();
+    let what = if names.len() == 1 { "the stream of" } else { "the streams of" };
+    format!("{what} {}", names.join(", "))
+}
+
+/// Makes a record of a table that says nothing: an item that was made of one of the sources gets the
+/// mark of a touch, which no transform and no comparison sees, and loses it at once. Gives whether there
+/// was such an item.
+///
+/// # Errors
+/// When the table cannot be read or written.
+async fn touch(client: &Client, table: &str, sources: &[&str]) -> Result<bool> {
+    let Some(key) = written(client, table, sources).await? else { return Ok(false) };
+    let update = || client.update_item().table_name(table).set_key(Some(to_sdk_item(&key)));
+    let name = |update: UpdateItemFluentBuilder| update.expression_attribute_names("#touch", TOUCH);
+    let set = name(update()).update_expression("SET #touch = :touch");
+    let set = set.condition_expression("attribute_exists(#mark)");
+    let set = set.expression_attribute_names("#mark", MARK);
+    // Also where no answer came: it may have been written all the same.
+    let set = sent(table, set).await;
+    let mut attempts = Attempts::first();
+    loop {
+        let remove = name(update()).update_expression("REMOVE #touch");
+        match sent(table, remove.condition_expression("#touch = :touch")).await {
+            Ok(()) => return set.map(|()| true),
+            Err(why) if !attempts.after(Undone::Throttled).await => {
+                return Err(fatal!(
+                    "{why}; it may keep the attribute `{TOUCH}`, which you can remove"
+                ));
+            }
+            Err(_) => {}
+        }
+    }
+}
+
+/// Sends one of both updates. An item that was changed in between has made a record by that.
+async fn sent(table: &str, update: UpdateItemFluentBuilder) -> Result<()> {
+    let update = update.expression_attribute_values(":touch", Sdk::S(TOUCH_OF_CUTOVER.to_owned()));
+    match update.send().await {
+        Ok(_) => Ok(()),
+        Err(error)
+            if error
+                .as_service_error()
+                .is_some_and(|e| e.is_conditional_check_failed_exception()) =>
+        {
+            Ok(())
+        }
+        Err(error) => Err(fatal!("an item of `{table}`: {}", error_text(&error))),
+    }
+}
+
+/// Whether an item was made of an item of one of some tables. Others may write to the same target, and
+/// what they made is theirs.
+fn is_made_of(item: &Item, sources: &[&str]) -> bool {
+    let mark = item.get(MARK).and_then(AttributeValue::as_map);
+    let from = mark.and_then(|mark| mark.get(MARK_FROM)).and_then(AttributeValue::as_str);
+    let from = from.and_then(|from| from.parse::<SourceItem>().ok());
+    from.is_some_and(|from| sources.contains(&from.table.as_str()))
+}
+
+/// The key of an item of a table that was made of one of the sources; none if none is found soon.
+async fn written(client: &Client, table: &str, sources: &[&str]) -> Result<Option<Item>> {
+    let schema = tables::schema(client, table).await?;
+    let mut start = None;
+    for _ in 0..PAGES_MAX {
+        let request = client.scan().table_name(table).limit(PAGE_ITEMS);
+        let answer = request
+            .filter_expression("attribute_exists(#mark)")
+            .expression_attribute_names("#mark", MARK)
+            .set_exclusive_start_key(start)
+            .send()
+            .await
+            .map_err(|error| format!("`{table}` cannot be read: {}", error_text(&error)))?;
+        for item in &answer.items.unwrap_or_default() {
+            let item = tables::from_sdk(item)?;
+            if is_made_of(&item, sources) {
+                return Ok(Some(key_of(&item, &schema)));
+            }
+        }
+        start = answer.last_evaluated_key;
+        if start.is_none() {
+            return Ok(None);
+        }
+    }
+    Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use futures::FutureExt as _;
+
+    use super::*;
+    use crate::migrate::switch::switching_tests::{Served, plan, plan_with_way_back, serve};
+    use client::output::Output;
+    use testing::proxy;
+
+    /// Notes that a table is followed now, by the clock of the store's answers.
+    async fn note(served: &Served, table: &str) {
+        let control = &served.context.control;
+        let now = server_date::seconds(&control.client).await.unwrap();
+        let at = u64::try_from(now).unwrap();
+        control.put(&FollowedTable { table: table.to_owned(), at }).await.unwrap();
+    }
+
+    /// A target as a migration leaves it.
+    async fn written_target(served: &Served) {
+        let put = served
+            .context
+            .control
+            .client
+            .put_item()
+            .table_name("pets")
+            .item("p", Sdk::S("k".to_owned()));
+        put.item(MARK, made_of("cats")).send().await.unwrap();
+    }
+
+    /// The mark of an item that was made of one of a table.
+    fn made_of(table: &str) -> Sdk {
+        Sdk::M([("from".to_owned(), Sdk::S(format!(r#"{table}|{{"p":{{"S":"k"}}}}"#)))].into())
+    }
+
+    async fn is_seen(context: &Context, limit: Duration) -> bool {
+        let state = State { since: 1, ..State::new("move") };
+        are_seen_within(context, &plan_with_way_back(), &state, limit).await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn who_is_not_there_is_found_out_and_what_cannot_be_is_no_obstacle() {
+        let served = serve().await;
+        let context = &served.context;
+        written_target(&served).await;
+        assert!(is_seen(context, Duration::ZERO).await, "functions of before write no notes");
+        note(&served, "weir-migrations").await;
+        assert!(!is_seen(context, Duration::ZERO).await);
+        let state = State { since: 1, ..State::new("move") };
+        let for_good = plan();
+        let seen = are_seen_within(context, &for_good, &state, Duration::ZERO);
+        assert_eq!(seen.await, Ok(true), "it has no way back");
+        // The item is as it was.
+        let key = served
+            .context
+            .control
+            .client
+            .get_item()
+            .table_name("pets")
+            .key("p", Sdk::S("k".to_owned()));
+        let item = key.send().await.unwrap().item.unwrap();
+        assert!(item.len() == 2 && item.contains_key(MARK), "{item:?}");
+        // Who writes without a mark, or for another migration, is not touched, and nothing is known then.
+        for mark in [None, Some(made_of("dogs"))] {
+            let put = served.context.control.client.put_item().table_name("pets");
+            let put = mark
+                .into_iter()
+                .fold(put.item("p", Sdk::S("k".to_owned())), |put, it| put.item(MARK, it));
+            put.send().await.unwrap();
+            assert!(is_seen(context, Duration::ZERO).await);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_touch_invokes_whoever_follows_and_is_not_made_where_that_is_known() {
+        let served = Arc::new(serve().await);
+        written_target(&served).await;
+        note(&served, "weir-migrations").await;
+        // As a function does that is invoked with the record of each of both updates.
+        let (touches, of_script) = (Arc::new(AtomicUsize::new(0)), Arc::clone(&served));
+        let counted = Arc::clone(&touches);
+        let script = move |operation: &str, _: &str| {
+            let (is_touch, served) = (operation == "UpdateItem", Arc::clone(&of_script));
+            counted.fetch_add(usize::from(is_touch), Ordering::SeqCst);
+            async move {
+                if is_touch {
+                    note(&served, "pets").await;
+                }
+                None
+            }
+            .boxed()
+        };
+        let url = proxy::before(&served.context.endpoint, script).await;
+        let context = Context::new(&url, "weir-migrations", Output::Table);
+        assert!(is_seen(&context, Duration::from_secs(600)).await);
+        assert_eq!(touches.load(Ordering::SeqCst), 2);
+        note(&served, "pets").await;
+        assert!(is_seen(&context, Duration::ZERO).await);
+        assert_eq!(touches.load(Ordering::SeqCst), 2);
+    }
+}

@@ -1,0 +1,114 @@
+//! Records that no mapping delivers any more, such as those that were given up: what they say is said
+//! again from here.
+//!
+//! That a target is equal to its source does not prove that such a record is applied: an older one may
+//! still be under way. What a record says is a join, so anyone may say it, late and once more, and
+//! then it is.
+
+use crate::migrate::failure::{Result, fatal};
+use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::types::Put;
+use control::{Expect, Tombstone};
+use model::Item;
+use model::json::item_to_string;
+use rules::migration::{MARK, Migration, Registers, Target, said_by_all};
+
+use crate::migrate::control_table::Control;
+use crate::migrate::plan::tables;
+use client::attribute::{to_sdk_item, to_sdk_value};
+
+/// Seconds after which a record counts as lost: a mapping that works is done with it long before, and
+/// one that is slow only says the same.
+pub(crate) const LOST_SECONDS: i64 = 60;
+/// Attempts to write one target while others write it.
+const ATTEMPTS_MAX: u32 = 20;
+
+/// Makes a target know what a record said, as long as the migration is what is expected. Answers
+/// whether anything had to be written; what others put there is left alone.
+///
+/// # Errors
+/// When somebody has moved the migration on, or a table cannot be read or written.
+pub(crate) async fn say_again(
+    control: &Control,
+    expect: Expect<'_>,
+    (migration, there): (&Migration, Option<&Migration>),
+    (target, said): (&Target, &Registers),
+) -> Result<bool> {
+    let schema = migration.schema(&target.table);
+    let schema = schema.ok_or_else(|| format!("`{}` is not known", target.table))?;
+    let key = target.key.to_item(schema);
+    for _ in 0..ATTEMPTS_MAX {
+        let stands = tables::get(&control.client, &target.table, &key).await?;
+        let known = match stands.as_ref().map(|item| (item, Registers::from_item(item))) {
+            None => Registers::default(),
+            Some((_, Ok(known))) => known,
+            // On the way back: as it was before all that was said.
+            Some((item, Err(_))) if target.adopts && !item.contains_key(MARK) => match there {
+                Some(there) => adopted(&control.client, (migration, there), target, item).await?,
+                None => Registers::default(),
+            },
+            Some((_, Err(_))) => return Ok(false),
+        };
+        let Some(joined) = known.joined(said) else { return Ok(false) };
+        if joined.is_tombstone() {
+            note(control, target, &key, &joined).await?;
+        }
+        let item = joined.to_item(&key);
+        let partition = schema.partition.name.as_str();
+        let put = put(&target.table, partition, &item, stands.as_ref())?;
+        // Once somebody switches, a writer may have deleted the target: it must not come back.
+        if control.put_elsewhere(migration.name(), expect, put).await? {
+            return Ok(true);
+        }
+    }
+    Err(fatal!("others write an item of `{}` all the time; try again", target.table))
+}
+
+/// What is known of an item without a mark on the way back: what its origins say that stand.
+async fn adopted(
+    client: &Client,
+    (migration, there): (&Migration, &Migration),
+    target: &Target,
+    item: &Item,
+) -> Result<Registers> {
+    let mut known = Vec::new();
+    for origin in migration.origins(there, target, item) {
+        let Some(schema) = migration.schema(&origin.table) else { continue };
+        if let Some(stands) =
+            tables::get(client, &origin.table, &origin.key.to_item(schema)).await?
+        {
+            known.push(migration.adopted(target, &origin, &stands));
+        }
+    }
+    Ok(said_by_all(known))
+}
+
+/// Notes a tombstone before it is written, as the function does.
+async fn note(control: &Control, target: &Target, key: &Item, joined: &Registers) -> Result<()> {
+    let Some(stamp) = joined.iter().map(|(_, register)| &register.stamp).max() else {
+        return Ok(());
+    };
+    let (key, stamp) = (item_to_string(key), stamp.as_str());
+    control.put(&Tombstone::new(&target.migration, &target.table, &key, stamp)).await
+}
+
+/// The put of an item if what was found still stands there.
+fn put(table: &str, partition: &str, item: &Item, found: Option<&Item>) -> Result<Put> {
+    let request = Put::builder().table_name(table).set_item(Some(to_sdk_item(item)));
+    let request = match found.and_then(|item| item.get(MARK)) {
+        Some(mark) => request
+            .condition_expression("#mark = :mark")
+            .expression_attribute_names("#mark", MARK)
+            .expression_attribute_values(":mark", to_sdk_value(mark)),
+        None => {
+            let request = request.expression_attribute_names("#key", partition);
+            match found {
+                None => request.condition_expression("attribute_not_exists(#key)"),
+                Some(_) => request
+                    .condition_expression("attribute_exists(#key) AND attribute_not_exists(#mark)")
+                    .expression_attribute_names("#mark", MARK),
+            }
+        }
+    };
+    Ok(request.build().map_err(|error| error.to_string())?)
+}

@@ -1,0 +1,10 @@
+//! Proving that everything that was written is applied, by reading the streams. Nothing is switched.
+
+pub(crate) mod catch_up;
+pub(crate) mod followers;
+pub(crate) mod lost;
+pub(crate) mod open;
+pub(crate) mod proof;
+pub(crate) mod shard_end;
+pub(crate) mod stream_lag;
+pub(crate) mod trimmed;

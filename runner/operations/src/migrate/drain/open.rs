@@ -1,0 +1,51 @@
+//! The drain of a migration's streams, made for a direction, and how long it waits for late records.
+
+use std::time::Duration;
+
+use rules::migration::plan::{Direction, Plan};
+
+use crate::migrate::context::Context;
+use crate::migrate::drain::proof::{Counted, Drain};
+use crate::migrate::failure::Result;
+use crate::migrate::plan::compile::compile;
+use crate::migrate::start::record_time;
+use client::endpoint;
+
+/// Whether what is made of an item has to come back as it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WayBack {
+    /// The plan's `inverse`, if it has one, may be used afterwards.
+    Kept,
+    /// It is used now, or closed.
+    Unused,
+}
+
+/// A drain of a migration's source tables in a direction.
+pub(crate) async fn drain(
+    context: &Context,
+    plan: &Plan,
+    direction: Direction,
+    counted: Counted,
+    way_back: WayBack,
+) -> Result<Drain> {
+    let migration = compile(context, plan, direction).await?;
+    let inverse = match way_back {
+        WayBack::Kept if !plan.inverse.is_empty() => {
+            Some(compile(context, plan, Direction::Reverse).await?)
+        }
+        WayBack::Kept | WayBack::Unused => None,
+    };
+    let (both, tables) = ((migration, inverse), plan.source_tables(direction));
+    let behind = record_time::behind(context).await?;
+    let drain = Drain::new(&context.endpoint, &context.control.client, both, &tables, counted);
+    Ok(drain.with_times_behind(behind))
+}
+
+/// How long streams must bring nothing more before they count as drained. A local store's record is
+/// there when its write is acknowledged; DynamoDB's comes later.
+pub(crate) async fn settle_time(context: &Context, plan: &Plan) -> Duration {
+    match endpoint::ask_clock(&context.endpoint).await {
+        Some(_) => Duration::ZERO,
+        None => Duration::from_secs(plan.settle_seconds.into()),
+    }
+}

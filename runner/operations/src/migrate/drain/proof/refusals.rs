@@ -1,0 +1,168 @@
+//! Items of a shard that were written since the last comparison as it would not have let them pass:
+//! nothing can be made of them, or what is made of them does not come back as it was.
+//!
+//! An item is kept once, however often it was written: what counts is how it stands in the end, and
+//! what its versions had become before. What stands anywhere is looked at in `drain`.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use model::Item;
+use model::json::item_to_string;
+use rules::migration::Target;
+
+/// Items that are looked at again at most: with more, the plan is wrong.
+const ITEMS_MAX: usize = 1_000;
+/// Targets that the versions of one item had, which came before one that nothing could be made of.
+const TARGETS_MAX: usize = 1_000;
+
+/// Those of one shard.
+#[derive(Default)]
+pub(crate) struct Refusals {
+    items: BTreeMap<String, Refused>,
+    /// There were more: what became of those is not known.
+    is_full: bool,
+    /// One had become more targets than are kept.
+    is_wide: bool,
+}
+
+/// An item, by its key.
+#[derive(Clone)]
+pub(crate) struct Refused {
+    pub(crate) key: Item,
+    /// What its versions had become that came before one that nothing could be made of.
+    pub(crate) before: BTreeSet<Target>,
+    /// Why nothing could be made of the last such version; none if something always could.
+    pub(crate) reason: Option<String>,
+    /// Since then it was not seen as something that something can be made of.
+    is_in_doubt: bool,
+}
+
+impl Refusals {
+    /// Nothing could be made of a version, the one before which had become `before`.
+    pub(crate) fn refuse(
+        &mut self,
+        key: Item,
+        before: impl IntoIterator<Item = Target>,
+        reason: String,
+    ) {
+        let Some(refused) = self.of(key) else { return };
+        refused.reason = Some(reason);
+        refused.is_in_doubt = true;
+        refused.before.extend(before);
+        self.is_wide |= refused.before.len() > TARGETS_MAX;
+    }
+
+    /// What was made of a version does not come back as it was.
+    pub(crate) fn note_lossy(&mut self, key: Item) {
+        let _ = self.of(key);
+    }
+
+    fn of(&mut self, key: Item) -> Option<&mut Refused> {
+        let text = item_to_string(&key);
+        if self.items.len() >= ITEMS_MAX && !self.items.contains_key(&text) {
+            self.is_full = true;
+            return None;
+        }
+        let new = || Refused { key, before: BTreeSet::new(), reason: None, is_in_doubt: false };
+        Some(self.items.entry(text).or_insert_with(new))
+    }
+
+    /// All that is known, to be looked at.
+    pub(crate) fn all(&self) -> Vec<Refused> {
+        self.items.values().cloned().collect()
+    }
+
+    /// Those of which it is not known whether something can be made of them now.
+    pub(crate) fn in_doubt(&self) -> impl Iterator<Item = &Refused> {
+        self.items.values().filter(|refused| refused.is_in_doubt)
+    }
+
+    /// Something can be made of all of them now.
+    pub(crate) fn trust(&mut self) {
+        self.items.values_mut().for_each(|refused| refused.is_in_doubt = false);
+    }
+
+    /// An item is as it should be.
+    pub(crate) fn forget(&mut self, refused: &Refused) {
+        self.items.remove(&item_to_string(&refused.key));
+    }
+
+    /// In words, that there were too many; none if there were not.
+    pub(crate) fn too_many(&self, table: &str) -> Option<String> {
+        if self.is_wide {
+            return Some(format!(
+                "an item of `{table}` that could not be transformed had more than {TARGETS_MAX} targets before: compare again"
+            ));
+        }
+        self.is_full.then(|| {
+            format!(
+                "more than {ITEMS_MAX} items of `{table}` were written since the last comparison that cannot be transformed, or not back: correct them, and compare again"
+            )
+        })
+    }
+}
+
+/// That nothing can be made of an item.
+pub(crate) fn not_made(reason: &str) -> String {
+    format!("cannot be transformed ({reason})")
+}
+
+/// What is wrong with an item, for whoever can correct it.
+pub(crate) fn as_told(table: &str, key: &Item, what: &str) -> String {
+    let key = item_to_string(key);
+    format!(
+        "an item of `{table}` was written that {what}: {key}; correct it or delete it, and compare again"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use model::PrimaryKey;
+    use model::json::item_from_str;
+
+    use super::*;
+
+    fn key(number: usize) -> Item {
+        item_from_str(&format!(r#"{{"p":{{"S":"k{number}"}}}}"#)).unwrap()
+    }
+
+    fn target(name: &str) -> Target {
+        let key = PrimaryKey { partition: model::KeyValue::S(name.to_owned()), sort: None };
+        Target { migration: "m".to_owned(), table: "pets".to_owned(), key, adopts: false }
+    }
+
+    /// Goal: one item that is written again and again takes no room from another one.
+    #[test]
+    fn an_item_counts_once_with_all_that_it_was() {
+        let mut refusals = Refusals::default();
+        for version in 0..3 * ITEMS_MAX {
+            refusals.refuse(key(1), [target(&format!("t{}", version % 2))], version.to_string());
+        }
+        refusals.note_lossy(key(2));
+        refusals.note_lossy(key(1));
+        assert_eq!(refusals.too_many("cats"), None);
+        let all = refusals.all();
+        let [hot, lossy] = &all[..] else { panic!("{}", all.len()) };
+        assert_eq!(hot.before, BTreeSet::from([target("t0"), target("t1")]));
+        assert_eq!((hot.reason.as_deref(), lossy.reason.as_deref()), (Some("2999"), None));
+        let in_doubt = |refusals: &Refusals| refusals.in_doubt().count();
+        assert_eq!(in_doubt(&refusals), 1);
+        refusals.trust();
+        assert_eq!(in_doubt(&refusals), 0);
+        refusals.refuse(key(1), [], "again".to_owned());
+        assert_eq!(in_doubt(&refusals), 1);
+        refusals.forget(hot);
+        assert_eq!(refusals.all().len(), 1);
+    }
+
+    /// Goal: nothing is forgotten without a word.
+    #[test]
+    fn too_many_items_are_told() {
+        let mut refusals = Refusals::default();
+        (0..ITEMS_MAX).for_each(|number| refusals.note_lossy(key(number)));
+        assert_eq!(refusals.too_many("cats"), None);
+        refusals.refuse(key(ITEMS_MAX), [], "it is bad".to_owned());
+        let told = refusals.too_many("cats").unwrap();
+        assert!(told.starts_with("more than 1000 items of `cats` were written"), "{told}");
+    }
+}

@@ -1,0 +1,316 @@
+//! How far a migration is with the streams that it follows: which of their records have reached the
+//! targets, and for how long the oldest that has not is still there.
+//!
+//! It proves as a cut-over does; a watcher reads each record once. Nothing is written but, after a
+//! cut-over, until when all has come back.
+
+use std::time::{Duration, Instant};
+
+use crate::migrate::failure::{Failure, Result};
+use control::State;
+use rules::migration::plan::{Direction, Plan};
+use rules::migration::{Migration, Phase};
+use serde_json::{Value, json};
+
+use crate::migrate::context::{Context, LOOK_EVERY};
+use crate::migrate::drain::followers;
+use crate::migrate::drain::open::{WayBack, drain};
+use crate::migrate::drain::proof::{Counted, Drain, Drained};
+use crate::migrate::plan::tables;
+use crate::migrate::report::throttling;
+use crate::migrate::switch::way_back;
+use client::keys;
+
+/// A stream keeps its records for 24 hours; what was not followed by then is lost. Source: DynamoDB
+/// developer guide, "Change data capture for DynamoDB Streams".
+const RETENTION_SECONDS: i64 = 24 * 3600;
+/// Within so many seconds a function that follows a stream applies a record; longer, and perhaps none
+/// does.
+pub(crate) const FOLLOWED_SECONDS_MAX: i64 = 10;
+const FOLLOWED_MAX: Duration = Duration::from_secs(10);
+/// How long a look may take, in seconds, unless somebody says otherwise. What is not known by then is
+/// not said.
+const LOOK_SECONDS: u64 = 10;
+/// The same on AWS, where a shard is read to its end with pauses, for some ten seconds, and many shards
+/// are not read at the same time.
+const LOOK_SECONDS_ON_AWS: u64 = 30;
+
+/// How long is looked whether changes are being applied, before it is said that none is.
+const IDLE_SEEN: Duration = Duration::from_secs(3);
+
+/// How long a look may take, in seconds, by what somebody said and by whether the endpoint may be AWS.
+pub(crate) fn look_seconds(said: Option<u64>, on_aws: bool) -> u64 {
+    said.unwrap_or(if on_aws { LOOK_SECONDS_ON_AWS } else { LOOK_SECONDS })
+}
+
+/// How long a look at the streams of an endpoint may take.
+pub(crate) fn look_limit(endpoint: &str, said: Option<u64>) -> Duration {
+    Duration::from_secs(look_seconds(said, keys::are_own(endpoint)))
+}
+
+/// Who looks again and again.
+pub(crate) struct Watcher {
+    limit: Duration,
+    /// Which way it looks, and the comparison from which on refused items count there.
+    followed: Option<(Direction, i64)>,
+    drain: Option<Drain>,
+    applied: Applied,
+}
+
+/// What a look at the streams came to.
+#[derive(Debug, Default)]
+pub(crate) struct Streams {
+    /// What is known of them, as JSON; null if the migration follows none now, or it could not be
+    /// found out.
+    pub(crate) told: Value,
+    /// They were not read to their end in so many seconds.
+    pub(crate) unread_seconds: Option<u64>,
+    /// Why they cannot be looked at.
+    pub(crate) problem: Option<String>,
+    /// The plan does not fit the tables as they are, so nothing that needs them can go on.
+    pub(crate) is_unfit: bool,
+}
+
+/// How many changes were seen applied, and since when no more of them.
+#[derive(Debug, Default)]
+pub(crate) struct Applied {
+    seen: Option<(u64, Instant)>,
+    has_grown: bool,
+}
+
+impl Applied {
+    /// Hears what a look has found.
+    pub(crate) fn hear(&mut self, looked: &Drained, now: Instant) {
+        let applied = looked.records.saturating_sub(looked.waiting);
+        match self.seen {
+            Some((most, _)) if applied <= most => {}
+            seen => {
+                self.has_grown |= seen.is_some();
+                self.seen = Some((applied, now));
+            }
+        }
+    }
+
+    /// Whether somebody applies changes; none if that was not looked at for long enough to say it.
+    pub(crate) fn is_followed(&self, now: Instant) -> Option<bool> {
+        let (_, since) = self.seen?;
+        let idle = now.saturating_duration_since(since);
+        let most = if self.has_grown { FOLLOWED_MAX } else { IDLE_SEEN };
+        match idle < most {
+            true => self.has_grown.then_some(true),
+            false => Some(false),
+        }
+    }
+
+    /// For how many seconds none was seen applied.
+    pub(crate) fn idle_seconds(&self, now: Instant) -> u64 {
+        self.seen.map_or(0, |(_, since)| now.saturating_duration_since(since).as_secs())
+    }
+}
+
+/// Which way a migration follows streams in a phase, and which records count; none if it does not.
+fn followed(state: &State, plan: &Plan) -> Option<(Direction, Counted)> {
+    let forward = || {
+        let compared = state.verified_at().max(state.since);
+        Some((Direction::Forward, Counted::new(state.since, compared)))
+    };
+    match state.phase {
+        Phase::Copying | Phase::Tailing | Phase::Ready | Phase::CuttingOver => forward(),
+        Phase::Turning | Phase::CutOver if plan.kind.is_in_place() => forward(),
+        Phase::Turning | Phase::CutOver | Phase::Reverting
+            if !plan.inverse.is_empty() && !plan.kind.is_in_place() =>
+        {
+            let counted = Counted::new(state.back_since, state.back_known_at());
+            Some((Direction::Reverse, counted))
+        }
+        _ => None,
+    }
+}
+
+impl Watcher {
+    /// One whose looks may take so long.
+    pub(crate) fn with_limit(limit: Duration) -> Self {
+        Self { limit, followed: None, drain: None, applied: Applied::default() }
+    }
+
+    /// How long a look may take.
+    pub(crate) fn limit(&self) -> Duration {
+        self.limit
+    }
+
+    /// Looks at the streams that the migration follows.
+    pub(crate) async fn look(
+        &mut self,
+        context: &Context,
+        state: &State,
+        plan: &Plan,
+        now: i64,
+    ) -> Streams {
+        let Some((direction, counted)) = followed(state, plan) else { return Streams::default() };
+        // What was refused counts from the last comparison on. Of the way back more and more is known
+        // to have come, and nothing has to be read again for that.
+        let compared = if direction == Direction::Forward { counted.compared } else { 0 };
+        if self.followed != Some((direction, compared)) {
+            (self.followed, self.drain) = (Some((direction, compared)), None);
+            self.applied = Applied::default();
+        }
+        let way_back = match (direction, state.phase) {
+            (Direction::Forward, Phase::Copying | Phase::Tailing | Phase::Ready) => WayBack::Kept,
+            (Direction::Forward, Phase::CuttingOver) => WayBack::Kept,
+            _ => WayBack::Unused,
+        };
+        let failed =
+            |problem: Failure| Streams { problem: Some(problem.into()), ..Streams::default() };
+        let mut proof = match self.drain.take() {
+            Some(proof) => proof,
+            None => match drain(context, plan, direction, counted, way_back).await {
+                Ok(proof) => proof,
+                Err(problem) => {
+                    let is_unfit = is_unfit(context, plan, direction).await;
+                    return Streams { is_unfit, ..failed(problem) };
+                }
+            },
+        };
+        let looked = match self.looked(&mut proof, now).await {
+            // A look that is stopped half-way has lost its place: the next one begins anew.
+            Ok((None, _)) => {
+                let unread_seconds = Some(self.limit.as_secs());
+                return Streams { unread_seconds, ..Streams::default() };
+            }
+            Ok((Some(looked), is_whole)) => {
+                self.drain = is_whole.then_some(proof);
+                looked
+            }
+            Err(problem) => return failed(problem),
+        };
+        if direction == Direction::Reverse {
+            way_back::note(context, plan, state, &looked, now).await;
+        }
+        let mut is_followed = self.applied.is_followed(Instant::now());
+        if let Some(table) = late(&looked, now)
+            && is_followed != Some(true)
+            && (throttling::is_noted_behind(context, table, now).await
+                || followers::is_noted_now(context, table).await)
+        {
+            // Nothing was seen, and yet a function has said that it is at it: it may work through what
+            // others have applied before it comes to what waits.
+            is_followed = Some(true);
+        }
+        let idle_seconds = self.applied.idle_seconds(Instant::now());
+        Streams { told: describe(&looked, now, is_followed, idle_seconds), ..Streams::default() }
+    }
+
+    /// What the streams say; of changes that wait for long, whether any is applied meanwhile. Gives
+    /// nothing if that takes too long, and whether the last look came to its end.
+    async fn looked(&mut self, proof: &mut Drain, now: i64) -> Result<(Option<Drained>, bool)> {
+        let begun = Instant::now();
+        let mut known = None;
+        loop {
+            let left = self.limit.saturating_sub(begun.elapsed());
+            let Ok(looked) = tokio::time::timeout(left, proof.look()).await else {
+                return Ok((known, false));
+            };
+            let looked = looked?;
+            self.applied.hear(&looked, Instant::now());
+            let is_told =
+                late(&looked, now).is_none() || self.applied.is_followed(Instant::now()).is_some();
+            if is_told || begun.elapsed() + LOOK_EVERY >= self.limit {
+                return Ok((Some(looked), true));
+            }
+            known = Some(looked);
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    }
+}
+
+/// Whether it is known that a plan does not fit its tables any more: where they cannot be described,
+/// it may.
+async fn is_unfit(context: &Context, plan: &Plan, direction: Direction) -> bool {
+    let found = tables::describe(&context.control.client, plan).await;
+    found.is_ok_and(|found| Migration::compile(plan, direction, &tables::schemas(&found)).is_err())
+}
+
+/// For how many seconds the oldest change waits.
+fn lag(looked: &Drained, now: i64) -> i64 {
+    looked.oldest.as_ref().map_or(0, |(oldest, _)| now.saturating_sub(*oldest).max(0))
+}
+
+/// The table of the oldest change, if it waits for longer than a function takes that follows it.
+fn late(looked: &Drained, now: i64) -> Option<&str> {
+    let oldest = looked.oldest.as_ref().filter(|_| lag(looked, now) > FOLLOWED_SECONDS_MAX);
+    oldest.map(|(_, table)| table.as_str())
+}
+
+fn describe(looked: &Drained, now: i64, is_followed: Option<bool>, idle_seconds: u64) -> Value {
+    let (lag, late) = (lag(looked, now), late(looked, now));
+    let applied = looked.records.saturating_sub(looked.waiting);
+    let converged = (applied * 100).checked_div(looked.records).unwrap_or(100);
+    json!({
+        "shards": looked.shards,
+        "records": looked.records,
+        "waiting": looked.waiting,
+        "converged_percent": looked.hopeless.is_none().then_some(converged),
+        "hopeless": looked.hopeless,
+        "lag_seconds": lag,
+        "late": late,
+        "followed": late.and(is_followed),
+        "idle_seconds": late.map(|_| idle_seconds),
+        "unfollowed": late.filter(|_| is_followed == Some(false)),
+        "horizon_seconds": RETENTION_SECONDS - lag,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_horizon_is_that_of_the_oldest_record_that_waits() {
+        let looked = |records, waiting, oldest| {
+            let oldest: Option<i64> = oldest;
+            let oldest = oldest.map(|second| (second, "orders".to_owned()));
+            let looked = Drained { shards: 4, records, waiting, oldest, ..Drained::default() };
+            let known = describe(&looked, 100_000, Some(false), 3);
+            let number = |name: &str| known[name].as_i64().unwrap();
+            let late = (number("lag_seconds") > FOLLOWED_SECONDS_MAX).then_some("orders");
+            let table = |known: &Value, name: &str| known[name].as_str().map(str::to_owned);
+            assert_eq!(table(&known, "unfollowed").as_deref(), late);
+            // The age of what waits says nothing of whether others are applied meanwhile.
+            for is_followed in [Some(true), None] {
+                let known = describe(&looked, 100_000, is_followed, 0);
+                assert_eq!(table(&known, "late").as_deref(), late);
+                assert_eq!(known["unfollowed"], Value::Null);
+                assert_eq!(known["followed"].as_bool(), late.and(is_followed));
+            }
+            (number("converged_percent"), number("lag_seconds"), number("horizon_seconds"))
+        };
+        assert_eq!(looked(0, 0, None), (100, 0, 86_400));
+        assert_eq!(looked(1_000, 0, None), (100, 0, 86_400));
+        // 100 only when all are applied.
+        assert_eq!(looked(1_000, 1, Some(99_990)), (99, 10, 86_390));
+        assert_eq!(looked(8, 8, Some(20_000)), (0, 80_000, 6_400));
+        // The store's clock was set back.
+        assert_eq!(looked(8, 2, Some(100_001)), (75, 0, 86_400));
+        let hopeless = Some("an item that cannot be transformed".to_owned());
+        let known = describe(&Drained { hopeless, ..Drained::default() }, 100_000, None, 0);
+        assert!(known["converged_percent"].is_null() && known["hopeless"].is_string(), "{known}");
+    }
+
+    #[test]
+    fn nobody_follows_who_was_seen_to_apply_nothing_for_a_while() {
+        let looked = |records, waiting| Drained { records, waiting, ..Drained::default() };
+        let (begun, mut applied) = (Instant::now(), Applied::default());
+        let at = |seconds| begun + Duration::from_secs(seconds);
+        assert_eq!(applied.is_followed(at(0)), None);
+        applied.hear(&looked(9, 9), at(0));
+        assert_eq!(applied.is_followed(at(2)), None);
+        // What is written anew is not applied.
+        applied.hear(&looked(12, 12), at(3));
+        assert_eq!(applied.is_followed(at(3)), Some(false));
+        applied.hear(&looked(12, 11), at(4));
+        assert_eq!(applied.is_followed(at(13)), Some(true));
+        // A shard was trimmed.
+        applied.hear(&looked(5, 5), at(13));
+        assert_eq!((applied.is_followed(at(14)), applied.idle_seconds(at(14))), (Some(false), 10));
+    }
+}

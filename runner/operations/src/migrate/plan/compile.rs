@@ -1,0 +1,27 @@
+//! A plan, compiled for its tables.
+
+use rules::migration::plan::{Direction, Plan};
+use rules::migration::{Migration, PlanError};
+
+use crate::migrate::context::Context;
+use crate::migrate::failure::{Failure, Result};
+use crate::migrate::plan::tables;
+
+/// Each error on its own line.
+pub(crate) fn lines(errors: &[PlanError]) -> String {
+    errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+}
+
+/// Compiles a plan for the tables as they are now.
+///
+/// # Errors
+/// When a table cannot be described, or the plan does not fit the tables.
+pub(crate) async fn compile(
+    context: &Context,
+    plan: &Plan,
+    direction: Direction,
+) -> Result<Migration> {
+    let found = tables::describe(&context.control.client, plan).await?;
+    Migration::compile(plan, direction, &tables::schemas(&found))
+        .map_err(|errors| Failure::Fatal(lines(&errors)))
+}

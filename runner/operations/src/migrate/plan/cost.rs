@@ -1,0 +1,296 @@
+//! What a migration costs: the capacity units of each of its phases, worked out of samples.
+//!
+//! It follows what the function `migration` requests: which items it reads and writes, with their
+//! marks, and what each write changes in each index. Only the arithmetic is here. Source of the rules:
+//! DynamoDB developer guide, "DynamoDB provisioned capacity mode", "Using global secondary indexes",
+//! "Best practices for using sort keys".
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use model::Item;
+use rules::Stamp;
+use rules::migration::plan::{Backfill, Kind, Plan};
+use rules::migration::{Migration, Register, Registers, Rewrite, TOUCH, Target, key_of};
+use serde_json::{Value, json};
+
+use crate::migrate::plan::tables::TableFacts;
+
+const READ_UNIT_BYTES: f64 = 4_096.0;
+/// Items of a page of the workers' scans.
+const PAGE_ITEMS: f64 = 500.0;
+/// Bytes of a page of a scan at most.
+const PAGE_BYTES: f64 = 1_048_576.0;
+
+/// Units of a phase.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Phase {
+    pub(crate) reads: f64,
+    /// Of tables, without those of their indexes.
+    writes: f64,
+    /// By table and index.
+    indexes: BTreeMap<(String, String), f64>,
+}
+
+/// Units of all phases.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Cost {
+    pub(crate) backfill: Phase,
+    /// Of one change of a source item.
+    pub(crate) live: Phase,
+    /// Of one comparison.
+    pub(crate) comparison: Phase,
+    pub(crate) completion: Phase,
+}
+
+/// What a cost is worked out of.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Basis<'b> {
+    pub(crate) plan: &'b Plan,
+    pub(crate) migration: &'b Migration,
+    pub(crate) tables: &'b BTreeMap<String, TableFacts>,
+}
+
+/// Items and bytes of a table that a phase scans.
+#[derive(Clone, Copy, Debug, Default)]
+struct Extent {
+    items: f64,
+    bytes: f64,
+}
+
+impl Extent {
+    fn add(&mut self, item: &Item, times: f64) {
+        self.items += times;
+        self.bytes += size(item) * times;
+    }
+
+    /// Units of a strongly consistent scan in segments. Each page is rounded up.
+    fn units(self, segments: u32) -> f64 {
+        let segments = f64::from(segments);
+        let of_items = (self.items / segments / PAGE_ITEMS).ceil();
+        let of_bytes = (self.bytes / segments / PAGE_BYTES).ceil();
+        let pages = segments * of_items.max(of_bytes).max(1.0);
+        pages * (self.bytes / pages / READ_UNIT_BYTES + 0.5).max(1.0)
+    }
+}
+
+impl Phase {
+    /// Units for writes, those of indexes included.
+    pub(crate) fn write_units(&self) -> f64 {
+        self.writes + self.indexes.values().sum::<f64>()
+    }
+
+    /// Adds so many writes that make one item of another one.
+    fn write(
+        &mut self,
+        (table, facts): (&str, Option<&TableFacts>),
+        (before, after): (Option<&Item>, Option<&Item>),
+        times: f64,
+    ) {
+        self.writes += write_units(before, after) * times;
+        let Some(facts) = facts else { return };
+        for index in &facts.indexes {
+            let units = index.write_units(&facts.schema, before, after) * times;
+            *self.indexes.entry((table.to_owned(), index.name.clone())).or_default() += units;
+        }
+    }
+
+    /// The phase as a report tells it.
+    fn json(&self, name: &str, per: Option<&str>) -> Value {
+        let round = |units: f64| match per {
+            None => units.ceil(),
+            Some(_) => (units * 100.0).round() / 100.0,
+        };
+        let indexes = self.indexes.iter().map(|((table, index), units)| {
+            json!({"table": table, "index": index, "write_units": round(*units)})
+        });
+        json!({
+            "phase": name,
+            "per": per,
+            "write_units": round(self.write_units()),
+            "read_units": round(self.reads),
+            "indexes": indexes.collect::<Vec<_>>(),
+        })
+    }
+}
+
+impl Cost {
+    /// Adds what a source table costs, of which these are samples of `count` items.
+    pub(crate) fn add_table(&mut self, basis: Basis<'_>, table: &str, sample: &[Item], count: f64) {
+        if sample.is_empty() {
+            return;
+        }
+        let mut whole = Table::new(basis, table, count / float(sample.len()));
+        for item in sample {
+            match basis.plan.kind.is_in_place() {
+                true => whole.in_place(self, item),
+                false => whole.moved(self, item),
+            }
+        }
+        whole.scans(self);
+    }
+
+    /// Divides what one change costs by the items that were sampled.
+    pub(crate) fn per_source(&mut self, sampled: u64) {
+        let sampled = float(usize::try_from(sampled).unwrap_or(usize::MAX)).max(1.0);
+        self.live.reads /= sampled;
+        self.live.writes /= sampled;
+        self.live.indexes.values_mut().for_each(|units| *units /= sampled);
+    }
+
+    /// Units of all phases that are known in advance.
+    pub(crate) fn write_units(&self) -> f64 {
+        self.known().map(Phase::write_units).sum()
+    }
+
+    /// The same for reads.
+    pub(crate) fn read_units(&self) -> f64 {
+        self.known().map(|phase| phase.reads).sum()
+    }
+
+    fn known(&self) -> impl Iterator<Item = &Phase> {
+        [&self.backfill, &self.comparison, &self.completion].into_iter()
+    }
+
+    /// The phases in their order.
+    pub(crate) fn json(&self) -> Value {
+        json!([
+            self.backfill.json("backfill", None),
+            self.live.json("live changes", Some("source write")),
+            self.comparison.json("comparison", None),
+            self.completion.json("completion", None),
+        ])
+    }
+}
+
+/// A source table while its samples are added.
+struct Table<'b> {
+    basis: Basis<'b>,
+    table: &'b str,
+    /// Items for which one sample stands.
+    times: f64,
+    before: Extent,
+    /// In place: what is there afterwards.
+    after: Extent,
+    /// By target table, with marks.
+    targets: BTreeMap<String, Extent>,
+}
+
+impl<'b> Table<'b> {
+    fn new(basis: Basis<'b>, table: &'b str, times: f64) -> Self {
+        let (before, after) = (Extent::default(), Extent::default());
+        Self { basis, table, times, before, after, targets: BTreeMap::new() }
+    }
+
+    fn facts(&self, table: &str) -> Option<&'b TableFacts> {
+        self.basis.tables.get(table)
+    }
+
+    /// An item that becomes items of other tables.
+    fn moved(&mut self, cost: &mut Cost, item: &Item) {
+        let (migration, times) = (self.basis.migration, self.times);
+        self.before.add(item, times);
+        let outputs = migration.outputs(self.table, item).unwrap_or_default();
+        if self.basis.plan.backfill == Backfill::Touch && !outputs.is_empty() {
+            let touched = item.clone().with(TOUCH, migration.name());
+            let own = (self.table, self.facts(self.table));
+            cost.backfill.write(own, (Some(item), Some(&touched)), times);
+            cost.backfill.write(own, (Some(&touched), Some(item)), times);
+        }
+        // Each source is read once more beside the targets, and once for each partition of targets.
+        let partitions: BTreeSet<_> =
+            outputs.keys().map(|target| (&target.table, &target.key.partition)).collect();
+        let reads = read_units(item) * (1.0 + float(partitions.len()));
+        cost.comparison.reads += reads * times;
+        for (target, made) in &outputs {
+            let Some(marked) = self.marked(item, target, made) else { continue };
+            let place = (target.table.as_str(), self.facts(&target.table));
+            cost.backfill.write(place, (None, Some(&marked)), times);
+            // A change gets another stamp of the same length, also where an index has all of the mark.
+            cost.live.write(place, (Some(&marked), Some(&changed(&marked))), 1.0);
+            cost.completion.write(place, (Some(&marked), Some(made)), times);
+            cost.comparison.reads += read_units(&marked) * times;
+            self.targets.entry(target.table.clone()).or_default().add(&marked, times);
+        }
+    }
+
+    /// A target item as the backfill writes it.
+    fn marked(&self, item: &Item, target: &Target, made: &Item) -> Option<Item> {
+        let migration = self.basis.migration;
+        let source = migration.source_item(self.table, item).ok()?.to_string();
+        let register = Register { stamp: Stamp::lowest(), item: Some(made.clone()) };
+        let key = key_of(made, migration.schema(&target.table)?);
+        Some(Registers::of(source, register).to_item(&key))
+    }
+
+    /// An item that is changed where it stands.
+    fn in_place(&mut self, cost: &mut Cost, item: &Item) {
+        let times = self.times;
+        self.before.add(item, times);
+        let after = match self.basis.migration.rewrite(self.table, item) {
+            Ok(Rewrite::Change(made)) => Some(made),
+            Ok(Rewrite::Delete) => None,
+            Ok(Rewrite::Keep) | Err(_) => return self.after.add(item, times),
+        };
+        if let Some(after) = &after {
+            self.after.add(after, times);
+        }
+        let place = (self.table, self.facts(self.table));
+        // What stands there is read before it is changed.
+        cost.backfill.reads += read_units(item) * times;
+        cost.backfill.write(place, (Some(item), after.as_ref()), times);
+        cost.live.reads += read_units(item);
+        cost.live.write(place, (Some(item), after.as_ref()), 1.0);
+    }
+
+    /// The scans of the phases.
+    fn scans(&self, cost: &mut Cost) {
+        let segments = self.basis.plan.segments;
+        cost.backfill.reads += self.before.units(segments);
+        if self.basis.plan.kind.is_in_place() {
+            cost.comparison.reads += self.after.units(segments);
+            // A purge compares once more before its receipt.
+            if self.basis.plan.kind == Kind::Purge {
+                cost.completion.reads += self.after.units(segments);
+            }
+            return;
+        }
+        cost.comparison.reads += self.before.units(segments);
+        if self.basis.plan.backfill == Backfill::Touch {
+            cost.completion.reads += self.before.units(segments);
+        }
+        for extent in self.targets.values() {
+            cost.comparison.reads += extent.units(segments);
+            cost.completion.reads += extent.units(segments);
+        }
+    }
+}
+
+/// A target item after a change that an index has, if it can have one: its mark.
+fn changed(marked: &Item) -> Item {
+    let mut changed = marked.clone();
+    if let Some(model::AttributeValue::M(mark)) = changed.get_mut(rules::migration::MARK) {
+        let stamp = Stamp::lowest().as_str().replace('0', "1");
+        mark.insert(rules::migration::MARK_AT.to_owned(), stamp.as_str().into());
+    }
+    changed
+}
+
+/// Units of a write: 1 KB of the larger one of both items, rounded up.
+pub(crate) fn write_units(before: Option<&Item>, after: Option<&Item>) -> f64 {
+    let bytes = [before, after].into_iter().flatten().map(Item::size).max().unwrap_or(0);
+    float(bytes.div_ceil(1024).max(1))
+}
+
+/// Units of a strongly consistent read of one item.
+fn read_units(item: &Item) -> f64 {
+    float(item.size().div_ceil(4096).max(1))
+}
+
+fn size(item: &Item) -> f64 {
+    float(item.size())
+}
+
+#[expect(clippy::cast_precision_loss, reason = "estimates do not need more than 52 bits")]
+fn float(number: usize) -> f64 {
+    number as f64
+}

@@ -1,0 +1,483 @@
+//! `weir migrate plan`: what a plan would do, tried on samples; it writes nothing.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use crate::migrate::failure::{Failure, Result};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use model::KeyValue;
+use model::json::item_to_string;
+use rules::migration::plan::{Direction, Kind, Plan};
+use rules::migration::{Migration, Rewrite};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::migrate::context::Context;
+use crate::migrate::plan::compile::lines;
+use crate::migrate::plan::cost::{Basis, Cost};
+use crate::migrate::plan::plan_file::PlanFile;
+use crate::migrate::plan::tables;
+use crate::migrate::plan::tables::TableFacts;
+use crate::migrate::plan::{targets, unmatched};
+use crate::migrate::report::status::at;
+use crate::migrate::start::command::{Wrong, check};
+use client::exit::Exit;
+use client::output::{self, Output, show};
+
+/// US dollars, as data: they change, and are others in other regions.
+const PRICES: &str = include_str!("../prices.json");
+/// Write units per second that a new on-demand table takes at once. Source: DynamoDB developer
+/// guide, "On-demand capacity mode".
+const FIRST_WRITE_UNITS: f64 = 4_000.0;
+/// A partition that gets more of the writes than this share is told of.
+const HOT_SHARE: f64 = 0.1;
+/// With fewer writes than this, some of them are a large share by chance.
+const HOT_WRITES_MIN: u64 = 40;
+/// With fewer items than this, what one of them becomes is a large share by itself.
+const HOT_SOURCES_MIN: u64 = 40;
+/// Items of each table that are tried before a migration begins.
+const TRIED_AT_START: u64 = 100;
+/// Samples before and after that are shown.
+const SHOWN: usize = 2;
+
+#[derive(Deserialize)]
+struct Prices {
+    region: String,
+    of: String,
+    on_demand: OnDemand,
+    provisioned: Provisioned,
+}
+
+#[derive(Deserialize)]
+struct OnDemand {
+    million_writes: f64,
+    million_reads: f64,
+}
+
+#[derive(Deserialize)]
+struct Provisioned {
+    write_unit_hour: f64,
+    read_unit_hour: f64,
+}
+
+impl Prices {
+    fn on_demand(&self, writes: f64, reads: f64) -> f64 {
+        (writes * self.on_demand.million_writes + reads * self.on_demand.million_reads) / 1e6
+    }
+
+    /// For units that are provisioned for as long as they are needed: one is good for one request in
+    /// each second.
+    fn provisioned(&self, writes: f64, reads: f64) -> f64 {
+        let hours = |units: f64| units / 3600.0;
+        hours(writes) * self.provisioned.write_unit_hour
+            + hours(reads) * self.provisioned.read_unit_hour
+    }
+}
+
+/// Of all items, as far as the samples tell.
+#[derive(Default)]
+struct Whole {
+    items: u64,
+    source_bytes: f64,
+    /// What the targets hold afterwards, without marks; in place, what the changed items hold.
+    target_bytes: f64,
+    cost: Cost,
+    /// What the plan says of items and none that was tried has.
+    unmatched: Vec<String>,
+    is_slip: bool,
+    /// What stands in the targets already.
+    occupied: Vec<String>,
+}
+
+#[derive(Default)]
+struct Tried {
+    sources: u64,
+    outputs: u64,
+    /// Of what is written.
+    bytes: u64,
+    /// Items in place that are as they have to be.
+    kept: u64,
+    /// Items that the program says it drops: nothing becomes of them.
+    dropped: u64,
+    refused: Vec<String>,
+    collisions: Vec<String>,
+    /// Items that the way back does not make again.
+    not_invertible: Vec<String>,
+    /// Tables whose items the plan can look at as a whole, where it changes them in place.
+    looks_at_any: BTreeSet<String>,
+    shown: Vec<(String, Vec<String>)>,
+    partitions: BTreeMap<String, u64>,
+}
+
+/// Checks a plan, tries it on samples and reports.
+pub(crate) async fn run(context: &Context, file: &Path, samples: u64) -> Result<Exit> {
+    let name = file.display().to_string();
+    let text = std::fs::read_to_string(file).map_err(|e| format!("cannot read `{name}`: {e}"))?;
+    let file = PlanFile::read(&name, &text)?;
+    let migration = check(context, &file.plan).await.map_err(|wrong| match wrong {
+        Wrong::Plan(errors) => Failure::Fatal(file.show(&errors)),
+        Wrong::Other(failure) => failure,
+    })?;
+    let client = &context.control.client;
+    let found = tables::describe(client, &file.plan).await?;
+    let inverse = inverse_of(&file.plan, &found)?;
+    let mut all = Tried::default();
+    let mut whole = Whole::default();
+    let mut owners: BTreeMap<String, String> = BTreeMap::new();
+    let basis = Basis { plan: &file.plan, migration: &migration, tables: &found };
+    for table in file.plan.source_tables(Direction::Forward) {
+        let sample = tables::sample(client, table, samples).await?;
+        let bytes = all.bytes;
+        for item in &sample {
+            try_one((&migration, inverse.as_ref()), table, item, &mut all, &mut owners);
+        }
+        whole.add(basis, table, &sample, all.bytes - bytes);
+    }
+    whole.cost.per_source(all.sources);
+    whole.occupied = targets::occupied(client, &file.plan, &found).await?;
+    let prices: Prices =
+        serde_json::from_str(PRICES).map_err(|error| format!("the list of prices: {error}"))?;
+    let report = report(&file, &all, &found, &whole, &prices);
+    match context.output {
+        Output::Table => show(&as_text(&report)),
+        _ => show(&format!("{report}\n")),
+    }
+    if all.sources > 0 && all.refused.len() as u64 == all.sources {
+        output::say("nothing of what was tried can be transformed; correct the plan first");
+        return Ok(Exit::Differences);
+    }
+    if file.plan.kind == Kind::Purge && all.outputs == 0 {
+        output::say("nothing of what was tried would be removed; correct the condition first");
+        return Ok(Exit::Differences);
+    }
+    let next = format!("weir migrate start {name} --local-workers 4");
+    output::next(&[(&next, "begin it")]);
+    let is_wrong = [&all.refused, &all.collisions, &all.not_invertible, &whole.occupied];
+    let is_right = is_wrong.iter().all(|found| found.is_empty()) && !whole.is_slip;
+    Ok(if is_right { Exit::Done } else { Exit::Differences })
+}
+
+impl Whole {
+    /// Adds a source table, of whose samples so many bytes are made.
+    fn add(&mut self, basis: Basis<'_>, table: &str, sample: &[model::Item], made: u64) {
+        let facts = basis.tables.get(table);
+        // The count of DescribeTable may be hours old; what was seen is there in any case.
+        let count = facts.map_or(0, |facts| facts.items).max(sample.len() as u64);
+        let tried = (sample.len() as u64).max(1);
+        self.items += count;
+        self.target_bytes += ratio(made, tried) * float(count);
+        self.cost.add_table(basis, table, sample, float(count));
+        // That of DescribeTable is as old as its count.
+        let seen: u64 = sample.iter().map(|item| item.size() as u64).sum();
+        let bytes = facts.map_or(0.0, |facts| float(facts.bytes));
+        self.source_bytes += bytes.max(ratio(seen, tried) * float(count));
+        for found in basis.migration.unmatched(table, sample) {
+            self.is_slip |= unmatched::is_slip(&found);
+            self.unmatched.push(unmatched::line(table, sample.len(), &found));
+        }
+    }
+}
+
+/// The way back; none if the plan has none.
+fn inverse_of(plan: &Plan, found: &BTreeMap<String, TableFacts>) -> Result<Option<Migration>> {
+    if plan.inverse.is_empty() {
+        return Ok(None);
+    }
+    let compiled = Migration::compile(plan, Direction::Reverse, &tables::schemas(found));
+    compiled.map(Some).map_err(|errors| Failure::Fatal(lines(&errors)))
+}
+
+/// Why the first of some samples cannot be transformed, if none of them can.
+///
+/// # Errors
+/// When a table cannot be read.
+pub(crate) async fn all_refused(
+    context: &Context,
+    plan: &Plan,
+    migration: &Migration,
+) -> Result<Option<String>> {
+    let (mut all, mut owners) = (Tried::default(), BTreeMap::new());
+    for table in plan.source_tables(Direction::Forward) {
+        for item in tables::sample(&context.control.client, table, TRIED_AT_START).await? {
+            try_one((migration, None), table, &item, &mut all, &mut owners);
+        }
+    }
+    Ok(all.refused.first().filter(|_| all.refused.len() as u64 == all.sources).cloned())
+}
+
+fn try_one(
+    (migration, inverse): (&Migration, Option<&Migration>),
+    table: &str,
+    item: &model::Item,
+    all: &mut Tried,
+    owners: &mut BTreeMap<String, String>,
+) {
+    all.sources += 1;
+    let source = match migration.source_item(table, item) {
+        Ok(source) => source.to_string(),
+        Err(reason) => return all.refused.push(reason),
+    };
+    let outputs = match migration.outputs(table, item) {
+        _ if migration.kind().is_in_place() => BTreeMap::new(),
+        Ok(outputs) => outputs,
+        Err(reason) => return all.refused.push(format!("{source}: {reason}")),
+    };
+    let mut after = Vec::new();
+    if migration.looks_at_any(table) {
+        all.looks_at_any.insert(table.to_owned());
+    }
+    if migration.kind().is_in_place() {
+        match migration.rewrite(table, item) {
+            Err(reason) => return all.refused.push(format!("{source}: {reason}")),
+            Ok(Rewrite::Keep) => all.kept += 1,
+            Ok(Rewrite::Delete) => {
+                all.outputs += 1;
+                after.push(format!("{table}: removed"));
+            }
+            Ok(Rewrite::Change(made)) => {
+                all.outputs += 1;
+                all.bytes += made.size() as u64;
+                after.push(format!("{table}: {}", item_to_string(&made)));
+            }
+        }
+    }
+    all.dropped += u64::from(outputs.is_empty() && !migration.kind().is_in_place());
+    for (target, made) in outputs {
+        all.outputs += 1;
+        all.bytes += made.size() as u64;
+        let key = format!("{} {}", target.table, migration.key_text(&target.table, &target.key));
+        let partition = format!("{} {}", target.table, partition_text(&target.key.partition));
+        *all.partitions.entry(partition).or_default() += 1;
+        if let Some(other) = owners.insert(key.clone(), source.clone()) {
+            all.collisions.push(format!("{key}: {other} and {source}"));
+        }
+        after.push(format!("{}: {}", target.table, item_to_string(&made)));
+    }
+    all.not_invertible.extend(inverse.and_then(|inverse| lost(migration, inverse, table, item)));
+    let is_new_table =
+        !all.shown.iter().any(|(before, _)| before.starts_with(&format!("{table}:")));
+    if all.shown.len() < SHOWN || is_new_table {
+        all.shown.push((format!("{table}: {}", item_to_string(item)), after));
+    }
+}
+
+/// Why the way back does not make an item again, as a comparison counts it; none if it does. What is
+/// changed in place is compared when it is as the plan wants it.
+fn lost(
+    migration: &Migration,
+    inverse: &Migration,
+    table: &str,
+    item: &model::Item,
+) -> Option<String> {
+    let changed = match migration.kind().is_in_place() {
+        true => migration.rewrite(table, item).ok()?,
+        false => Rewrite::Keep,
+    };
+    match changed {
+        Rewrite::Keep => migration.comes_back(inverse, table, item).err(),
+        Rewrite::Change(made) => migration.comes_back(inverse, table, &made).err(),
+        Rewrite::Delete => None,
+    }
+}
+
+/// The value of a partition key, for a person.
+fn partition_text(value: &KeyValue) -> String {
+    match value {
+        KeyValue::S(text) => text.clone(),
+        KeyValue::N(number) => number.to_string(),
+        KeyValue::B(bytes) => STANDARD.encode(bytes),
+    }
+}
+
+fn report(
+    file: &PlanFile,
+    all: &Tried,
+    found: &BTreeMap<String, TableFacts>,
+    whole: &Whole,
+    prices: &Prices,
+) -> Value {
+    let provisioned: u64 = file
+        .plan
+        .target_tables(Direction::Forward)
+        .iter()
+        .filter_map(|table| found.get(*table))
+        .map(|facts| facts.provisioned_write_units)
+        .sum();
+    let rate = if provisioned > 0 { float(provisioned) } else { FIRST_WRITE_UNITS };
+    let (writes, reads) = (whole.cost.write_units(), whole.cost.read_units());
+    let hot = hot_partitions(all);
+    let refused: BTreeSet<&String> = all.refused.iter().collect();
+    json!({
+        "schema": "weir.migration.plan/v1",
+        "migration": file.plan.migration,
+        "sources": file.plan.source_tables(Direction::Forward),
+        "targets": file.plan.target_tables(Direction::Forward),
+        "source_items": whole.items,
+        "source_bytes": whole.source_bytes.ceil(),
+        "target_bytes": whole.target_bytes.ceil(),
+        "tried": all.sources,
+        "kept": all.kept,
+        "dropped": all.dropped,
+        "removed": (file.plan.kind == Kind::Purge).then_some(all.outputs),
+        "targets_per_source": ratio(all.outputs, all.sources.max(1)),
+        "write_units": writes.ceil(),
+        "read_units": reads.ceil(),
+        "phases": whole.cost.json(),
+        "on_demand_dollars": prices.on_demand(writes, reads),
+        "provisioned_dollars": prices.provisioned(writes, reads),
+        "prices_of": prices.of,
+        "prices_region": prices.region,
+        "seconds_at_least": (whole.cost.backfill.write_units() / rate).ceil(),
+        "refused": refused.iter().take(10).collect::<Vec<_>>(),
+        "refused_count": all.refused.len(),
+        "collisions": all.collisions.iter().take(10).collect::<Vec<_>>(),
+        "collisions_count": all.collisions.len(),
+        "hot_partitions": hot,
+        "unmatched": whole.unmatched,
+        "occupied": whole.occupied,
+        "looks_at_any": all.looks_at_any,
+        "has_way_back": !file.plan.inverse.is_empty(),
+        "invertible": !file.plan.inverse.is_empty() && all.not_invertible.is_empty(),
+        "not_invertible": all.not_invertible.iter().take(10).collect::<Vec<_>>(),
+        "not_invertible_count": all.not_invertible.len(),
+        "samples": all.shown.iter().map(|(before, after)| json!({ "before": before, "after": after })).collect::<Vec<_>>(),
+    })
+}
+
+/// The partitions that get more of the writes than they should; none if too little was tried to tell.
+fn hot_partitions(all: &Tried) -> Vec<String> {
+    let is_enough = all.outputs >= HOT_WRITES_MIN && all.sources >= HOT_SOURCES_MIN;
+    if !is_enough || all.partitions.len() < 2 {
+        return Vec::new();
+    }
+    let hot = all.partitions.iter().filter(|(_, count)| ratio(**count, all.outputs) > HOT_SHARE);
+    hot.map(|(partition, count)| format!("{partition} gets {count} of {} writes", all.outputs))
+        .collect()
+}
+
+fn as_text(report: &Value) -> String {
+    let list = |name: &str| {
+        let names = at(report, &format!("/{name}")).as_array().into_iter().flatten();
+        names.filter_map(Value::as_str).collect::<Vec<_>>().join(", ")
+    };
+    let bytes_text = |place: &str| {
+        let bytes =
+            at(report, place).as_u64().or_else(|| at(report, place).as_f64().map(whole_bytes));
+        indicatif::BinaryBytes(bytes.unwrap_or(0)).to_string()
+    };
+    let tried = at(report, "/tried");
+    let becomes = match at(report, "/removed").as_u64() {
+        Some(removed) => format!("{removed} of {tried} tried would be removed"),
+        None => {
+            let targets = at(report, "/targets_per_source").as_f64().unwrap_or(0.0);
+            format!("{targets:.2} targets each ({tried} tried)")
+        }
+    };
+    let mut text = format!(
+        "{}: {} -> {}\n  about {} source items, {becomes}\n  about {} read and {} written\n{}  in all about {} write units and {} read units without live changes, {:.4} dollars on demand or {:.4} provisioned ({}, prices of {}), at least {} s\n",
+        at(report, "/migration").as_str().unwrap_or_default(),
+        list("sources"),
+        list("targets"),
+        at(report, "/source_items"),
+        bytes_text("/source_bytes"),
+        bytes_text("/target_bytes"),
+        phases_text(report),
+        at(report, "/write_units"),
+        at(report, "/read_units"),
+        at(report, "/on_demand_dollars").as_f64().unwrap_or(0.0),
+        at(report, "/provisioned_dollars").as_f64().unwrap_or(0.0),
+        at(report, "/prices_region").as_str().unwrap_or_default(),
+        at(report, "/prices_of").as_str().unwrap_or_default(),
+        at(report, "/seconds_at_least"),
+    );
+    text.push_str(&findings_text(report));
+    if at(report, "/kept").as_u64().is_some_and(|kept| kept > 0) {
+        text.push_str(&format!("  {} of those tried stay as they are\n", at(report, "/kept")));
+    }
+    if at(report, "/dropped").as_u64().is_some_and(|dropped| dropped > 0) {
+        let dropped = at(report, "/dropped");
+        text.push_str(&format!("  {dropped} of {tried} tried are dropped by the transform\n"));
+    }
+    // A purge can have none.
+    if at(report, "/has_way_back") == &json!(false) && at(report, "/removed").is_null() {
+        text.push_str("  no `inverse`: there is no way back\n");
+    }
+    for sample in at(report, "/samples").as_array().into_iter().flatten() {
+        text.push_str(&format!("  - {}\n", at(sample, "/before").as_str().unwrap_or_default()));
+        for after in at(sample, "/after").as_array().into_iter().flatten() {
+            text.push_str(&format!("    -> {}\n", after.as_str().unwrap_or_default()));
+        }
+    }
+    text
+}
+
+/// What is wrong or odd with those that were tried.
+fn findings_text(report: &Value) -> String {
+    let (tried, mut text) = (at(report, "/tried"), String::new());
+    for (name, title) in [
+        ("refused", "cannot be transformed"),
+        ("collisions", "two items for one key"),
+        ("not_invertible", "does not come back"),
+        ("hot_partitions", "hot partition"),
+        ("unmatched", "unknown attribute"),
+        ("occupied", "not empty"),
+        ("looks_at_any", "can look at any attribute, so name those that it needs if you can"),
+    ] {
+        let shown = at(report, &format!("/{name}")).as_array().map_or(0, Vec::len);
+        if let Some(all) = at(report, &format!("/{name}_count")).as_u64()
+            && all > shown as u64
+        {
+            text.push_str(&format!("  {title}: {all} of {tried} tried, such as\n"));
+        }
+        for entry in at(report, &format!("/{name}")).as_array().into_iter().flatten() {
+            text.push_str(&format!("  {title}: {}\n", entry.as_str().unwrap_or_default()));
+        }
+    }
+    text
+}
+
+/// A line for each phase and each index that it writes to.
+fn phases_text(report: &Value) -> String {
+    let mut text = String::new();
+    for phase in at(report, "/phases").as_array().into_iter().flatten() {
+        let name = at(phase, "/phase").as_str().unwrap_or_default();
+        let per = at(phase, "/per").as_str().map_or_else(String::new, |per| {
+            format!(
+                " for each {per} that reaches its targets, an estimate: which come is not known"
+            )
+        });
+        let (writes, reads) = (at(phase, "/write_units"), at(phase, "/read_units"));
+        text.push_str(&format!("  {name}: {writes} write units and {reads} read units{per}\n"));
+        for index in at(phase, "/indexes").as_array().into_iter().flatten() {
+            text.push_str(&format!(
+                "    of them {} write units in index `{}` of `{}`\n",
+                at(index, "/write_units"),
+                at(index, "/index").as_str().unwrap_or_default(),
+                at(index, "/table").as_str().unwrap_or_default(),
+            ));
+        }
+    }
+    text
+}
+
+#[expect(clippy::cast_precision_loss, reason = "estimates do not need more than 52 bits")]
+fn float(number: u64) -> f64 {
+    number as f64
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a number of bytes is neither negative nor that large"
+)]
+fn whole_bytes(bytes: f64) -> u64 {
+    bytes as u64
+}
+
+fn ratio(part: u64, whole: u64) -> f64 {
+    float(part) / float(whole)
+}
+
+#[cfg(test)]
+mod tests;

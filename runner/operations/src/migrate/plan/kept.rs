@@ -1,0 +1,140 @@
+//! Where Weir itself keeps values of items, beside the tables that a purge names: the receipt says
+//! what of it the purge did not remove, and how to remove it.
+//!
+//! docs/migration-purge.md has the same places; a test compares them.
+
+use crate::migrate::failure::Result;
+use aws_sdk_dynamodb::Client;
+use rules::fan_out::Job;
+use serde_json::{Value, json};
+
+use crate::migrate::context::Context;
+use client::attribute::from_sdk_item;
+use client::sdk_error::error_text;
+use client::sdk_error::is_not_found;
+
+/// The name of the control table in the template, behind the prefix of its tables.
+const CONTROL_TABLE: &str = "weir-migrations";
+/// The name of the table of fan-out's jobs in the template, behind the same prefix.
+const JOBS_TABLE: &str = "fan-out-jobs";
+
+/// A place where values of items may stay.
+pub(crate) struct Place {
+    pub(crate) name: &'static str,
+    /// How a person removes them.
+    pub(crate) remove: &'static str,
+}
+
+/// The places that a purge does not look into.
+pub(crate) const PLACES: [Place; 9] = [
+    Place {
+        name: "histories of `versions`",
+        remove: "name the table of histories in a plan of kind `purge` as well",
+    },
+    Place {
+        name: "editions",
+        remove: "publish an edition without these items, then `weir editions prune`",
+    },
+    Place { name: "archives of tables without `archive: true`", remove: "`weir archive erase`" },
+    Place {
+        name: "objects of the failures bucket (`quarantine/` and failure destinations)",
+        remove: "delete the objects that hold the items, with their earlier versions",
+    },
+    Place {
+        name: "messages of queues and topics that are failure destinations",
+        remove: "delete the messages; of `weir up`, the files below `destinations/` of its data folder",
+    },
+    Place {
+        name: "logs of the functions",
+        remove: "delete the log streams; of `weir up`, the files below `logs/` of its data folder",
+    },
+    Place {
+        name: "lines that `weir load` has put aside",
+        remove: "delete `.weir/put-aside*.ndjson` and the file that was loaded",
+    },
+    Place {
+        name: "this migration's plan, receipt and samples in the control table",
+        remove: "delete its entries in the control table once the receipt is kept elsewhere",
+    },
+    Place {
+        name: "streams and point-in-time backups",
+        remove: "they expire, after 24 hours and after the days that the backup is kept",
+    },
+];
+
+/// What a purge leaves, for its receipt. A table of jobs that cannot be read is named with the reason:
+/// all that the purge had to prove is proved by then.
+pub(crate) async fn told(context: &Context) -> Vec<Value> {
+    let mut places = Vec::new();
+    if let Some(table) = jobs_table(&context.control.table) {
+        let place = |found: Value| {
+            json!({
+                "place": format!("jobs of fan-out of origins that were deleted, in table `{table}`"),
+                "found": found,
+                "remove": format!(
+                    "`weir fan-out prune --jobs-table {table}`; else TTL removes each a week after its origin was deleted"
+                ),
+            })
+        };
+        match jobs_with_values(&context.control.client, &table).await {
+            Ok(None) => {}
+            Ok(Some(jobs)) => places.push(place(json!(jobs))),
+            Err(failure) => places.push(place(json!(failure.to_string()))),
+        }
+    }
+    let place = |place: &Place| json!({ "place": place.name, "remove": place.remove });
+    places.extend(PLACES.iter().map(place));
+    places
+}
+
+/// The table of jobs that the template makes beside a control table.
+fn jobs_table(control_table: &str) -> Option<String> {
+    let prefix = control_table.strip_suffix(CONTROL_TABLE)?;
+    Some(format!("{prefix}{JOBS_TABLE}"))
+}
+
+/// How many jobs hold values of origins that were deleted; `None` without a table of jobs.
+async fn jobs_with_values(client: &Client, table: &str) -> Result<Option<u64>> {
+    let scan = client.scan().table_name(table).consistent_read(true);
+    let mut items = scan.into_paginator().items().send();
+    let mut found = 0;
+    while let Some(item) = items.next().await {
+        let item = match item {
+            Err(error) if is_not_found(&error) => return Ok(None),
+            Err(error) => Err(error_text(&error)),
+            Ok(item) => from_sdk_item(item),
+        };
+        let item = item.map_err(|error| format!("cannot read table `{table}`: {error}"))?;
+        let holds = |job: Job| job.state.deleted && !job.state.values.is_empty();
+        found += u64::from(Job::from_item(&item).is_ok_and(holds));
+    }
+    Ok(Some(found))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn the_page_about_purges_has_every_place() {
+        let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/migration-purge.md");
+        let text = std::fs::read_to_string(page).unwrap();
+        let section = text.split("## What Weir keeps of items").nth(1).unwrap();
+        let section = section.split("\n## ").next().unwrap();
+        for Place { name, remove } in &PLACES {
+            assert!(section.contains(&format!("| {name} | {remove} |")), "{name}: {remove}");
+        }
+        let rows = section.lines().filter(|line| line.starts_with("| ")).count();
+        // The jobs of fan-out, and the head.
+        assert_eq!(rows, PLACES.len() + 2);
+    }
+
+    #[test]
+    fn the_table_of_jobs_stands_beside_the_control_table() {
+        assert_eq!(jobs_table("weir-migrations").as_deref(), Some("fan-out-jobs"));
+        assert_eq!(jobs_table("dev-weir-migrations").as_deref(), Some("dev-fan-out-jobs"));
+        assert_eq!(jobs_table("control"), None);
+    }
+}

@@ -1,0 +1,12 @@
+//! Plans: reading the file, fitting it to its tables, and what it would do and cost. Nothing is written.
+
+pub(crate) mod compile;
+pub(crate) mod cost;
+pub(crate) mod estimate;
+pub(crate) mod indexes;
+pub(crate) mod kept;
+pub(crate) mod neighbours;
+pub(crate) mod plan_file;
+pub(crate) mod tables;
+pub(crate) mod targets;
+pub(crate) mod unmatched;

@@ -1,0 +1,285 @@
+//! What a migration must know of its tables before it begins, and samples of their items.
+//!
+//! It reads only.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
+
+use crate::migrate::failure::{Result, fatal};
+use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::types::{
+    AttributeValue as Sdk, KeyType, KeysAndAttributes, TableDescription,
+};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use model::json::{item_from_str, write_string};
+use model::limits::BATCH_GET_KEYS_MAX;
+use model::{AttributeValue, Item, KeyAttribute, KeyAttributeType, KeySchema, PrimaryKey};
+use rules::migration::plan::{Direction, Plan};
+
+use crate::migrate::plan::indexes::IndexFacts;
+use client::sdk_error::error_text;
+
+/// Answers in a row that bring no item of those asked for, before a table counts as throttled.
+const THROTTLED_MAX: u32 = 8;
+/// How long is waited after the first of them; after the second one twice as long, and so on.
+const THROTTLED_PAUSE: Duration = Duration::from_millis(50);
+
+/// Tables that a message names.
+const NAMED_MAX: i32 = 20;
+
+/// A table of a plan.
+#[derive(Clone, Debug)]
+pub(crate) struct TableFacts {
+    pub(crate) schema: KeySchema,
+    /// Items as `DescribeTable` counts them: on AWS some hours old.
+    pub(crate) items: u64,
+    pub(crate) bytes: u64,
+    /// The stream's view type, if it has one.
+    pub(crate) stream: Option<String>,
+    pub(crate) provisioned_write_units: u64,
+    /// Its indexes, global and local.
+    pub(crate) indexes: Vec<IndexFacts>,
+}
+
+/// Describes every table of a plan; those that do not exist are left out.
+pub(crate) async fn describe(client: &Client, plan: &Plan) -> Result<BTreeMap<String, TableFacts>> {
+    let mut tables = BTreeMap::new();
+    for direction in [Direction::Forward, Direction::Reverse] {
+        for name in plan.source_tables(direction).into_iter().chain(plan.target_tables(direction)) {
+            if tables.contains_key(name) {
+                continue;
+            }
+            match client.describe_table().table_name(name).send().await {
+                Ok(answer) => {
+                    let facts = answer.table.as_ref().and_then(facts);
+                    let facts = facts.ok_or_else(|| format!("`{name}` cannot be understood"))?;
+                    tables.insert(name.to_owned(), facts);
+                }
+                Err(error)
+                    if error
+                        .as_service_error()
+                        .is_some_and(|error| error.is_resource_not_found_exception()) => {}
+                Err(error) => {
+                    return Err(fatal!("DescribeTable {name}: {}", error_text(&error)));
+                }
+            }
+        }
+    }
+    Ok(tables)
+}
+
+/// The names of the first tables of a store, as many as a message can name.
+///
+/// # Errors
+/// When they cannot be listed.
+pub(crate) async fn names(client: &Client) -> Result<Vec<String>> {
+    let answer = client.list_tables().limit(NAMED_MAX).send().await;
+    let answer = answer.map_err(|error| format!("ListTables: {}", error_text(&error)))?;
+    let has_more = answer.last_evaluated_table_name.is_some();
+    let mut names = answer.table_names.unwrap_or_default();
+    names.extend(has_more.then(|| "others".to_owned()));
+    Ok(names)
+}
+
+/// The key schema of a table.
+pub(crate) async fn schema(client: &Client, table: &str) -> Result<KeySchema> {
+    let answer = client.describe_table().table_name(table).send().await;
+    let answer =
+        answer.map_err(|error| format!("DescribeTable {table}: {}", error_text(&error)))?;
+    let facts = answer.table.as_ref().and_then(facts);
+    Ok(facts.ok_or_else(|| format!("`{table}` cannot be understood"))?.schema)
+}
+
+/// The key schemas alone.
+pub(crate) fn schemas(tables: &BTreeMap<String, TableFacts>) -> BTreeMap<String, KeySchema> {
+    tables.iter().map(|(name, facts)| (name.clone(), facts.schema.clone())).collect()
+}
+
+fn facts(table: &TableDescription) -> Option<TableFacts> {
+    let attribute = |wanted: &KeyType| {
+        let element = table.key_schema().iter().find(|element| element.key_type() == wanted)?;
+        let name = element.attribute_name();
+        let definition =
+            table.attribute_definitions().iter().find(|found| found.attribute_name() == name)?;
+        let attribute_type =
+            KeyAttributeType::from_descriptor(definition.attribute_type().as_str())?;
+        Some(KeyAttribute { name: name.to_owned(), attribute_type })
+    };
+    let schema =
+        KeySchema { partition: attribute(&KeyType::Hash)?, sort: attribute(&KeyType::Range) };
+    let stream = table.stream_specification().filter(|stream| stream.stream_enabled());
+    let view = stream.and_then(|stream| stream.stream_view_type());
+    let units = table.provisioned_throughput().and_then(|units| units.write_capacity_units());
+    Some(TableFacts {
+        schema,
+        items: u64::try_from(table.item_count().unwrap_or(0)).unwrap_or(0),
+        bytes: u64::try_from(table.table_size_bytes().unwrap_or(0)).unwrap_or(0),
+        stream: view.map(|view| view.as_str().to_owned()),
+        provisioned_write_units: units.and_then(|units| u64::try_from(units).ok()).unwrap_or(0),
+        indexes: IndexFacts::of_table(table),
+    })
+}
+
+/// The first `limit` items of a table, in the order of a scan.
+pub(crate) async fn sample(client: &Client, table: &str, limit: u64) -> Result<Vec<Item>> {
+    let (mut items, mut start) = (Vec::new(), None);
+    while (items.len() as u64) < limit {
+        let rest = i32::try_from(limit - items.len() as u64).unwrap_or(i32::MAX).min(1000);
+        let answer = client.scan().table_name(table).limit(rest).set_exclusive_start_key(start);
+        let answer = answer.send().await;
+        let answer = answer.map_err(|error| format!("Scan {table}: {}", error_text(&error)))?;
+        for item in answer.items.unwrap_or_default() {
+            items.push(from_sdk(&item)?);
+        }
+        start = answer.last_evaluated_key;
+        if start.is_none() {
+            break;
+        }
+    }
+    Ok(items)
+}
+
+/// Every item of a partition, strongly consistent, in the order of the sort keys.
+pub(crate) async fn partition(
+    client: &Client,
+    table: &str,
+    attribute: &str,
+    value: &AttributeValue,
+) -> Result<Vec<Item>> {
+    let (mut items, mut start) = (Vec::new(), None);
+    loop {
+        let answer = client
+            .query()
+            .table_name(table)
+            .consistent_read(true)
+            .key_condition_expression("#p = :p")
+            .expression_attribute_names("#p", attribute)
+            .expression_attribute_values(":p", client::attribute::to_sdk_value(value))
+            .set_exclusive_start_key(start)
+            .send()
+            .await
+            .map_err(|error| format!("Query {table}: {}", error_text(&error)))?;
+        for item in answer.items.unwrap_or_default() {
+            items.push(from_sdk(&item)?);
+        }
+        start = answer.last_evaluated_key;
+        if start.is_none() {
+            return Ok(items);
+        }
+    }
+}
+
+/// One item, strongly consistent.
+pub(crate) async fn get(client: &Client, table: &str, key: &Item) -> Result<Option<Item>> {
+    let request = client.get_item().table_name(table).consistent_read(true);
+    let request = request.set_key(Some(client::attribute::to_sdk_item(key)));
+    let answer = request.send().await;
+    let answer = answer.map_err(|error| format!("GetItem {table}: {}", error_text(&error)))?;
+    answer.item.as_ref().map(from_sdk).transpose()
+}
+
+/// Items by their keys, strongly consistent; those that are not there are left out.
+pub(crate) async fn get_all(
+    client: &Client,
+    table: &str,
+    schema: &KeySchema,
+    keys: impl IntoIterator<Item = &PrimaryKey>,
+) -> Result<BTreeMap<PrimaryKey, Item>> {
+    let keys = keys.into_iter().map(|key| client::attribute::to_sdk_item(&key.to_item(schema)));
+    let mut missing: Vec<HashMap<String, Sdk>> = keys.collect();
+    let (mut items, mut without_progress) = (BTreeMap::new(), 0);
+    while !missing.is_empty() {
+        let some = missing.split_off(missing.len().saturating_sub(BATCH_GET_KEYS_MAX));
+        let asked = some.len();
+        let request = KeysAndAttributes::builder().set_keys(Some(some)).consistent_read(true);
+        let request = request.build().map_err(|error| error.to_string())?;
+        let answer = client.batch_get_item().request_items(table, request).send().await;
+        let answer =
+            answer.map_err(|error| format!("BatchGetItem {table}: {}", error_text(&error)))?;
+        for item in answer.responses.into_iter().flatten().flat_map(|(_, items)| items) {
+            let item = from_sdk(&item)?;
+            let key = schema.key_of_item(&item).map_err(|error| error.to_string())?;
+            items.insert(key, item);
+        }
+        let left = answer.unprocessed_keys.into_iter().flatten();
+        let left: Vec<_> = left.flat_map(|(_, keys)| keys.keys).collect();
+        without_progress = if left.len() < asked { 0 } else { without_progress + 1 };
+        if without_progress > THROTTLED_MAX {
+            return Err(fatal!("`{table}` is throttled: its keys stay unprocessed"));
+        }
+        if !left.is_empty() {
+            tokio::time::sleep(THROTTLED_PAUSE * without_progress.max(1)).await;
+        }
+        missing.extend(left);
+    }
+    Ok(items)
+}
+
+/// From the SDK's item to ours, by way of DynamoDB JSON, which both know.
+pub(crate) fn from_sdk(item: &HashMap<String, Sdk>) -> Result<Item> {
+    let mut text = String::new();
+    write_members(&mut text, item);
+    item_from_str(&text).map_err(|error| fatal!("an item cannot be read: {error}"))
+}
+
+fn write_members(out: &mut String, members: &HashMap<String, Sdk>) {
+    out.push('{');
+    for (position, (name, value)) in members.iter().enumerate() {
+        if position > 0 {
+            out.push(',');
+        }
+        write_string(out, name);
+        out.push(':');
+        write_value(out, value);
+    }
+    out.push('}');
+}
+
+fn write_value(out: &mut String, value: &Sdk) {
+    let tagged = |out: &mut String, tag: &str, write: &dyn Fn(&mut String)| {
+        out.push_str("{\"");
+        out.push_str(tag);
+        out.push_str("\":");
+        write(out);
+        out.push('}');
+    };
+    let list = |out: &mut String, members: &mut dyn Iterator<Item = String>| {
+        out.push('[');
+        out.push_str(&members.collect::<Vec<_>>().join(","));
+        out.push(']');
+    };
+    let quoted = |text: &str| {
+        let mut out = String::new();
+        write_string(&mut out, text);
+        out
+    };
+    match value {
+        Sdk::S(text) => tagged(out, "S", &|out| write_string(out, text)),
+        Sdk::N(text) => tagged(out, "N", &|out| write_string(out, text)),
+        Sdk::B(blob) => tagged(out, "B", &|out| write_string(out, &STANDARD.encode(blob))),
+        Sdk::Bool(flag) => tagged(out, "BOOL", &|out| out.push_str(&flag.to_string())),
+        Sdk::M(members) => tagged(out, "M", &|out| write_members(out, members)),
+        Sdk::L(members) => tagged(out, "L", &|out| {
+            list(
+                out,
+                &mut members.iter().map(|member| {
+                    let mut text = String::new();
+                    write_value(&mut text, member);
+                    text
+                }),
+            );
+        }),
+        Sdk::Ss(members) => tagged(out, "SS", &|out| {
+            list(out, &mut members.iter().map(|m| quoted(m)));
+        }),
+        Sdk::Ns(members) => tagged(out, "NS", &|out| {
+            list(out, &mut members.iter().map(|m| quoted(m)));
+        }),
+        Sdk::Bs(members) => tagged(out, "BS", &|out| {
+            list(out, &mut members.iter().map(|m| quoted(&STANDARD.encode(m))));
+        }),
+        // Null, and what the SDK may learn later: DynamoDB JSON has no other writing for it.
+        _ => out.push_str("{\"NULL\":true}"),
+    }
+}

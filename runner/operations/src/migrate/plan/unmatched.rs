@@ -1,0 +1,57 @@
+//! What a plan says of items and none of those that were tried has, in words for its author.
+
+use std::collections::BTreeSet;
+
+use rules::migration::{Absent, Unmatched};
+
+use client::output::counted;
+use template::diagnostic::similar;
+
+/// Names that a message shows at most.
+const NAMES_MAX: usize = 12;
+
+/// The name that was probably meant.
+fn meant(absent: &Absent) -> Option<&str> {
+    similar(&absent.name, absent.known.iter().map(String::as_str))
+}
+
+/// One line for a person.
+pub(crate) fn line(table: &str, tried: usize, unmatched: &Unmatched) -> String {
+    let tried = counted(tried, "item", "items");
+    let of_absent = |absent: &Absent, what: &str| {
+        let hint = match meant(absent) {
+            Some(name) => format!("did you mean `{name}`?"),
+            None => format!("there are {}", listed(&absent.known)),
+        };
+        format!("`{}`{what} none of {tried} of `{table}`; {hint}", absent.path)
+    };
+    match unmatched {
+        Unmatched::Read(absent) => of_absent(absent, " is in"),
+        Unmatched::Cut(absent) => of_absent(absent, ", the path of a part, is in"),
+        Unmatched::Uncut { path, types } => {
+            let types: Vec<&str> = types.iter().copied().collect();
+            format!(
+                "`.{path}` is cut in none of {tried} of `{table}`: it is of type {} there; `cut: each` takes a list that is not empty, `cut: whole` any value",
+                types.join(" or ")
+            )
+        }
+    }
+}
+
+fn listed(names: &BTreeSet<String>) -> String {
+    let mut shown: Vec<String> =
+        names.iter().take(NAMES_MAX).map(|name| format!("`{name}`")).collect();
+    if names.len() > NAMES_MAX {
+        shown.push(format!("{} more", names.len() - NAMES_MAX));
+    }
+    shown.join(", ")
+}
+
+/// Whether it is a slip rather than an attribute that few items have: a name beside it is nearly the
+/// same, or a split never cuts there.
+pub(crate) fn is_slip(unmatched: &Unmatched) -> bool {
+    match unmatched {
+        Unmatched::Read(absent) => meant(absent).is_some(),
+        Unmatched::Cut(_) | Unmatched::Uncut { .. } => true,
+    }
+}

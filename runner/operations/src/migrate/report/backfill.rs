@@ -1,0 +1,49 @@
+//! How far the backfill of a migration is. A migration whose segments are all read is moved to `tailing`
+//! by whoever looks.
+
+use control::{BACKFILL_RUN, Expect, Move, State};
+use rules::migration::Phase;
+
+use crate::migrate::context::Context;
+use crate::migrate::control_table::Guard;
+use crate::migrate::failure::Result;
+use crate::migrate::report::progress::Progress;
+use crate::migrate::switch::clear_touches;
+
+/// The backfill's progress, and the state as [`advance`] would leave it; writes nothing.
+pub(crate) async fn look(context: &Context, name: &str) -> Result<(State, Progress)> {
+    let mut state = context.state(name).await?;
+    let progress = Progress::of(&context.tasks_of(name, BACKFILL_RUN).await?);
+    if state.phase == Phase::Copying && progress.is_copied_to_the_end() {
+        state.phase = Phase::Tailing;
+    }
+    Ok((state, progress))
+}
+
+/// The backfill's progress. When all of it is done, the migration tails the stream.
+pub(crate) async fn advance(context: &Context, name: &str) -> Result<(State, Progress)> {
+    let state = context.state(name).await?;
+    let tasks = context.tasks_of(name, BACKFILL_RUN).await?;
+    let progress = Progress::of(&tasks);
+    if state.phase == Phase::Copying && progress.is_copied_to_the_end() {
+        let at = context.now().await;
+        return match context.make(name, Guard::default(), &Move::Tail { at }).await {
+            Ok(state) => Ok((state, progress)),
+            // Many look at the same time; one of them moves it.
+            Err(failure) => match context.state(name).await? {
+                state if state.phase == Phase::Copying => Err(failure),
+                state => Ok((state, progress)),
+            },
+        };
+    }
+    if state.phase == Phase::Aborted
+        && state.unswept
+        && !clear_touches::begin_clearing(context, &tasks).await?
+        && progress.is_done()
+    {
+        let expect = Expect::phases(&[Phase::Aborted]);
+        let swept = |state: &mut State| std::mem::take(&mut state.unswept);
+        return Ok((context.control.change_state(name, expect, swept).await?, progress));
+    }
+    Ok((state, progress))
+}

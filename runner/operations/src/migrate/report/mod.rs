@@ -1,0 +1,16 @@
+//! What a migration tells about itself: status, list, journal, and waiting for a phase.
+
+pub(crate) mod backfill;
+pub(crate) mod documents;
+pub(crate) mod list;
+pub(crate) mod next_steps;
+pub(crate) mod patience;
+pub(crate) mod problems;
+pub(crate) mod progress;
+pub(crate) mod status;
+pub(crate) mod status_line;
+pub(crate) mod throttling;
+pub(crate) mod wait;
+
+#[cfg(test)]
+pub(crate) mod status_tests;

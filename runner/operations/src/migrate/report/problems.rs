@@ -1,0 +1,154 @@
+//! Notes of problems: which of them a status tells, and which are no problems any more.
+//!
+//! Workers note what a person must look at. A comparison that finds no difference says that all of it
+//! was put right before it began, so notes from before are removed: whoever reads `status` would look
+//! for what is not there. Documents that could not be assembled stay noted: a way back looks at each of
+//! them once more, and must not miss one.
+
+use std::collections::BTreeMap;
+
+use aws_sdk_dynamodb::types::AttributeValue as Sdk;
+use control::{Entry as _, PARTITION_KEY, Problem, ProblemKind, SORT_KEY};
+use futures::StreamExt as _;
+use rules::migration::Phase;
+use rules::migration::plan::Kind;
+
+use crate::migrate::context::Context;
+use crate::migrate::failure::Result;
+
+/// Notes that are removed at the same time.
+const AT_ONCE: usize = 16;
+/// By how much the second of a note may be too early: seconds are whole, and DynamoDB's machines have
+/// clocks of their own.
+const EARLY_SECONDS: i64 = 5;
+
+/// Problems of which a status says what they are.
+const PROBLEMS_SHOWN: usize = 5;
+
+/// The notes of a migration.
+pub(crate) struct Problems {
+    /// What a person must look at.
+    standing: Vec<Problem>,
+    /// What was put right since it was noted.
+    gone: Vec<Problem>,
+}
+
+impl Problems {
+    /// The notes of a migration in a phase. Who came to the end of a way has proved that nothing is left
+    /// of what was noted on it: a switch there or back, and the end of what is changed in place, is
+    /// refused while something is. Any other end closes the way back without a look at what is on it. If
+    /// `are_whole`, every document that could not be assembled can be.
+    pub(crate) fn of(
+        notes: Vec<Problem>,
+        phase: Phase,
+        kind: Option<Kind>,
+        are_whole: bool,
+    ) -> Self {
+        let is_proved = kind.is_some_and(Kind::is_in_place);
+        let has_gone_through = phase == Phase::Reverted || (phase == Phase::Completed && is_proved);
+        let is_gone = |note: &Problem| has_gone_through || (are_whole && is_of_document(note));
+        let (gone, standing) = notes.into_iter().partition(is_gone);
+        Self { standing, gone }
+    }
+
+    pub(crate) fn are_none(&self) -> bool {
+        self.standing.is_empty()
+    }
+
+    /// How many there are, by their kind.
+    pub(crate) fn by_kind(&self) -> BTreeMap<String, u64> {
+        by_kind(&self.standing)
+    }
+
+    /// The same of those that are gone.
+    pub(crate) fn gone_by_kind(&self) -> BTreeMap<String, u64> {
+        by_kind(&self.gone)
+    }
+
+    /// The first of them, in words.
+    pub(crate) fn samples(&self) -> Vec<String> {
+        let told = |Problem { kind, table, key, reason, .. }: &Problem| {
+            format!("{}: {table} {key}: {reason}", kind.as_str())
+        };
+        self.standing.iter().map(told).take(PROBLEMS_SHOWN).collect()
+    }
+}
+
+fn by_kind(problems: &[Problem]) -> BTreeMap<String, u64> {
+    let mut by_kind: BTreeMap<String, u64> = BTreeMap::new();
+    for problem in problems {
+        *by_kind.entry(problem.kind.as_str().to_owned()).or_default() += 1;
+    }
+    by_kind
+}
+
+fn is_of_document(note: &Problem) -> bool {
+    note.kind == ProblemKind::Unassembled
+}
+
+/// Removes the notes of a migration from before a second, by the clock of DynamoDB's answers. Those that
+/// are written anew meanwhile stay, and what cannot be removed now is left to the next comparison.
+///
+/// # Errors
+/// When the control table cannot be read.
+pub(crate) async fn forget(context: &Context, name: &str, before: i64) -> Result<()> {
+    let notes = context.control.list::<Problem>(name, Problem::PREFIX).await?;
+    let before = u64::try_from(before - EARLY_SECONDS).unwrap_or(0);
+    futures::stream::iter(notes.iter().filter(|note| !is_of_document(note)))
+        .for_each_concurrent(AT_ONCE, |note| remove(context, note, before))
+        .await;
+    Ok(())
+}
+
+async fn remove(context: &Context, note: &Problem, before: u64) {
+    let request = context.control.client.delete_item().table_name(&context.control.table);
+    let request = request
+        .key(PARTITION_KEY, Sdk::S(note.partition()))
+        .key(SORT_KEY, Sdk::S(note.name()))
+        // A worker that did not know the time noted none.
+        .condition_expression("attribute_not_exists(#at) OR #at < :before")
+        .expression_attribute_names("#at", "at")
+        .expression_attribute_values(":before", Sdk::N(before.to_string()));
+    let _ = request.send().await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_way_has_gone_through_in_spite_of_is_gone() {
+        let note = |kind, key: &str| Problem {
+            migration: "move".to_owned(),
+            kind,
+            table: "pets".to_owned(),
+            key: key.to_owned(),
+            reason: String::new(),
+            at: None,
+        };
+        let notes = vec![
+            note(ProblemKind::Collision, "1"),
+            note(ProblemKind::Collision, "2"),
+            note(ProblemKind::Unassembled, "3"),
+        ];
+        for (phase, kind, are_whole, standing, gone) in [
+            (Phase::Ready, Kind::Split, false, 3, 0),
+            (Phase::CutOver, Kind::Split, false, 3, 0),
+            (Phase::CutOver, Kind::Split, true, 2, 1),
+            (Phase::Reverting, Kind::Split, false, 3, 0),
+            (Phase::Reverted, Kind::Split, false, 0, 3),
+            (Phase::Completed, Kind::InPlace, false, 0, 3),
+            // The way back was closed with them on it.
+            (Phase::Completed, Kind::Split, false, 3, 0),
+            // What it was given up for.
+            (Phase::Aborted, Kind::InPlace, false, 3, 0),
+        ] {
+            let problems = Problems::of(notes.clone(), phase, Some(kind), are_whole);
+            let sum = |kinds: BTreeMap<String, u64>| kinds.values().sum::<u64>();
+            let found = (sum(problems.by_kind()), sum(problems.gone_by_kind()));
+            assert_eq!(found, (standing, gone), "{phase:?}");
+            assert_eq!(problems.samples().len() as u64, standing);
+            assert_eq!(problems.are_none(), standing == 0);
+        }
+    }
+}

@@ -1,0 +1,275 @@
+//! What the tasks of a run have done together, and how much of a backfill that is.
+//!
+//! Nothing is read here. Tables are of unequal size, so how much is copied is told in items where it is
+//! known how many there are, and in segments only where it is not; how long the rest takes follows from
+//! the same measure.
+//!
+//! What is told never goes back: the counts are those from when the backfill began, each segment is its
+//! share of its table's count, more than its share is told of none, and a segment that is read once more
+//! for something else stays as far as it was copied.
+
+use std::collections::BTreeMap;
+
+use control::Task;
+use serde_json::{Value, json};
+
+/// What the tasks of a run have done together.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Progress {
+    pub(crate) tasks: usize,
+    pub(crate) done: usize,
+    /// Tasks whose segment was read to its end, also where it is read once more by now.
+    copied: usize,
+    /// What is read once more, to take marks off; none if nothing is.
+    anew: Option<Anew>,
+    /// Tasks that a worker has had.
+    pub(crate) taken: usize,
+    /// Tasks that nobody takes up until a person has them taken up again.
+    pub(crate) aside: usize,
+    /// Why an open task could not be worked on lately.
+    pub(crate) failing: Option<String>,
+    pub(crate) counts: BTreeMap<String, u64>,
+    pub(crate) samples: Vec<String>,
+    /// By table, its segments.
+    tables: BTreeMap<String, Vec<Segment>>,
+}
+
+/// What was read once more.
+#[derive(Clone, Copy, Debug, Default)]
+struct Anew {
+    done: usize,
+    /// Items.
+    read: u64,
+}
+
+/// What the task of a segment has done.
+#[derive(Clone, Copy, Debug, Default)]
+struct Segment {
+    is_done: bool,
+    /// Items that were read.
+    read: u64,
+}
+
+impl Progress {
+    /// Adds up tasks.
+    pub(crate) fn of<'t>(tasks: impl IntoIterator<Item = &'t Task>) -> Self {
+        let mut progress = Self::default();
+        for task in tasks {
+            progress.tasks += 1;
+            progress.done += usize::from(task.done);
+            progress.note_worker(task);
+            if task.clears.is_some() {
+                let anew = progress.anew.get_or_insert_default();
+                anew.done += usize::from(task.done);
+                anew.read += read_in(&task.counts);
+            }
+            let counts = task.copied_counts();
+            let segment = Segment { is_done: task.is_copied(), read: read_in(counts) };
+            progress.copied += usize::from(segment.is_done);
+            for (name, count) in counts {
+                *progress.counts.entry(name.clone()).or_default() += count;
+            }
+            progress.tables.entry(task.table.clone()).or_default().push(segment);
+            progress.samples.extend(task.samples.iter().cloned());
+        }
+        progress.samples.truncate(10);
+        progress
+    }
+
+    fn note_worker(&mut self, task: &Task) {
+        self.taken += usize::from(task.was_taken());
+        if task.done {
+            return;
+        }
+        // What stands still until a person helps is told before what is tried again.
+        if self.failing.is_none() || (task.aside && self.aside == 0) {
+            self.failing = task.failing.clone().or(self.failing.take());
+        }
+        self.aside += usize::from(task.aside);
+    }
+
+    /// A count; 0 if nothing was counted.
+    pub(crate) fn count(&self, name: &str) -> u64 {
+        self.counts.get(name).copied().unwrap_or(0)
+    }
+
+    /// Whether all tasks are done.
+    pub(crate) fn is_done(&self) -> bool {
+        self.done == self.tasks
+    }
+
+    /// Whether there are tasks of a backfill, and all are done.
+    pub(crate) fn is_copied_to_the_end(&self) -> bool {
+        self.is_done() && self.tasks > 0
+    }
+
+    pub(crate) fn json(&self) -> Value {
+        json!({
+            "tasks": self.tasks, "done": self.copied, "taken": self.taken,
+            "counts": self.counts, "samples": self.samples,
+            "anew": self.anew.map(|anew| json!({
+                "segments": self.tasks, "done": anew.done, "read": anew.read,
+            })),
+        })
+    }
+
+    /// How much of a backfill is done, where `counted` says how many items a table had when it began, as
+    /// far as that is known.
+    pub(crate) fn measure(&self, counted: &BTreeMap<String, u64>) -> Measure {
+        if self.tasks > 0 && self.copied == self.tasks {
+            let read = self.count("read");
+            return Measure { done: read, whole: read, is_all: true, is_guess: false };
+        }
+        let mut measure = Measure::default();
+        for (table, segments) in &self.tables {
+            // 0 is that of a table whose items are too new to be counted, too.
+            let Some(items) = counted.get(table).copied().filter(|items| *items > 0) else {
+                return self.in_segments();
+            };
+            measure.add(segments, items);
+        }
+        measure
+    }
+
+    fn in_segments(&self) -> Measure {
+        let [done, whole] = [self.copied, self.tasks].map(|n| u64::try_from(n).unwrap_or(0));
+        // Segments of several tables differ in size by nobody knows how much.
+        Measure { done, whole, is_guess: self.tables.len() > 1, ..Measure::default() }
+    }
+}
+
+/// Items that were read, by some counts.
+fn read_in(counts: &BTreeMap<String, u64>) -> u64 {
+    counts.get("read").copied().unwrap_or(0)
+}
+
+/// How much of a backfill is done, in items or in segments.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Measure {
+    done: u64,
+    whole: u64,
+    /// Every segment is read.
+    is_all: bool,
+    /// There is more than the whole, and nobody knows how much.
+    is_guess: bool,
+}
+
+impl Measure {
+    /// Adds a table that had so many items. Keys are spread over its segments evenly.
+    fn add(&mut self, segments: &[Segment], items: u64) {
+        let number = u64::try_from(segments.len()).unwrap_or(u64::MAX);
+        let mut done = 0_u64;
+        for segment in segments {
+            let read = segment.read.saturating_mul(number);
+            self.is_guess |= !segment.is_done && read >= items;
+            done = done.saturating_add(if segment.is_done { items } else { read.min(items) });
+        }
+        self.done += done.checked_div(number).unwrap_or(0);
+        self.whole += items;
+    }
+
+    /// Whole percents; 100 only when every segment is read.
+    pub(crate) fn percent(self) -> u64 {
+        if self.is_all {
+            return 100;
+        }
+        self.done.saturating_mul(100).checked_div(self.whole).unwrap_or(0).min(99)
+    }
+
+    /// How many seconds the rest takes at the pace of those that have passed; none if nothing is done
+    /// yet, or nobody knows how much is left.
+    pub(crate) fn seconds_left(self, passed: u64) -> Option<u64> {
+        if self.is_all || self.is_guess {
+            return None;
+        }
+        let left = self.whole.saturating_sub(self.done);
+        passed.saturating_mul(left).checked_div(self.done)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use control::Work;
+
+    use super::*;
+    use crate::migrate::start::tasks::tests::task;
+
+    /// Tasks of a table: of each, what it has read and whether it is done.
+    fn tasks(table: &str, tasks: &[(u64, bool)]) -> Vec<Task> {
+        let task = |(read, done): &(u64, bool)| Task {
+            table: table.to_owned(),
+            done: *done,
+            counts: [("read".to_owned(), *read)].into(),
+            ..task(0, Work::Backfill)
+        };
+        tasks.iter().map(task).collect()
+    }
+
+    #[test]
+    fn percents_and_what_is_left_are_of_the_items_of_all_tables() {
+        let one = |of: &[(u64, bool)]| tasks("big", of);
+        let both = |small: &[(u64, bool)], big: &[(u64, bool)]| {
+            [tasks("small", small), tasks("big", big)].concat()
+        };
+        let done8 = [(2, true); 4];
+        for (tasks, [small, big], percent, left) in [
+            (Vec::new(), [0, 0], 0, None),
+            (one(&[(0, false); 4]), [0, 20_000], 0, None),
+            (one(&[(3_375, false); 4]), [0, 20_000], 67, Some(48)),
+            // Half of the segments are those of a table of eight items.
+            (both(&done8, &[(25, false); 4]), [8, 3_000], 3, Some(2_685)),
+            // The table has grown since it was counted: what is done is told by its segments.
+            (
+                one(&[(4_500, true), (4_500, true), (4_500, true), (0, false)]),
+                [0, 5_000],
+                75,
+                Some(33),
+            ),
+            // Nothing is done that could say it.
+            (one(&[(1_300, false); 4]), [0, 5_000], 99, None),
+            (both(&done8, &[(1_300, false); 4]), [8, 5_000], 99, None),
+            // Nothing is known of the count.
+            (one(&[(5_000, true), (0, false), (0, false), (0, false)]), [0, 0], 25, Some(300)),
+            (one(&[(5_000, false), (0, false)]), [0, 0], 0, None),
+            (both(&done8, &[(25, false); 4]), [8, 0], 50, None),
+            (one(&[(4_750, true); 4]), [0, 20_000], 100, None),
+            // It has shrunk.
+            (one(&[(4_500, true), (0, false)]), [0, 90_000], 50, Some(100)),
+        ] {
+            let counted = [("small".to_owned(), small), ("big".to_owned(), big)].into();
+            let found = Progress::of(&tasks).measure(&counted);
+            let told = (found.percent(), found.seconds_left(100));
+            assert_eq!(told, (percent, left), "{tasks:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_told_of_a_backfill_never_goes_back() {
+        for (counted, sizes) in [
+            // As it was counted, grown, shrunk, and not counted.
+            ([8, 3_000], [2, 750]),
+            ([8, 3_000], [40, 2_000]),
+            ([900, 3_000], [2, 11]),
+            ([0, 3_000], [2, 750]),
+            ([0, 0], [2, 750]),
+        ] {
+            let counted = ["small", "big"].map(str::to_owned).into_iter().zip(counted).collect();
+            let mut segments = sizes.map(|_| [(0, false); 4]);
+            let (mut last, mut dice) = (0, 7_u64);
+            while segments.iter().flatten().any(|(_, is_done)| !is_done) {
+                dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                let (table, segment) = ((dice >> 60) % 2, (dice >> 50) % 4);
+                let (table, segment) =
+                    (usize::try_from(table).unwrap(), usize::try_from(segment).unwrap());
+                let (read, is_done) = &mut segments[table][segment];
+                *read = (*read + 1 + (dice >> 40) % 200).min(sizes[table]);
+                *is_done |= *read == sizes[table];
+                let all = [tasks("small", &segments[0]), tasks("big", &segments[1])].concat();
+                let now = Progress::of(&all).measure(&counted).percent();
+                assert!(now >= last, "{counted:?} {segments:?}: {now} after {last}");
+                last = now;
+            }
+            assert_eq!(last, 100);
+        }
+    }
+}

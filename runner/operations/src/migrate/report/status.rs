@@ -1,0 +1,448 @@
+//! What a migration says about itself: status and watch.
+//!
+//! Nothing is moved here but from copying to tailing, when every segment was read.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::migrate::failure::Result;
+use crate::migrate::plan::compile::compile;
+use crate::migrate::report::backfill::advance;
+use control::{JournalLine, Problem, Route, State, Verified};
+use rules::migration::Phase;
+use rules::migration::plan::{Direction, Kind, Plan};
+use serde_json::{Value, json};
+
+use crate::migrate::context::Context;
+use crate::migrate::drain::stream_lag;
+use crate::migrate::drain::stream_lag::{Streams, Watcher};
+use crate::migrate::report::documents;
+use crate::migrate::report::next_steps::Standing;
+use crate::migrate::report::patience::{Patience, UNSEEN_MAX};
+use crate::migrate::report::problems::Problems;
+use crate::migrate::report::progress::Progress;
+use crate::migrate::report::status_line::line;
+use crate::migrate::report::throttling::throttled;
+use crate::migrate::report::wait::TOLD_EVERY;
+use crate::migrate::start::workers;
+use crate::migrate::switch::{comparison, way_back};
+use client::exit::Exit;
+use client::output::{self, Output, show};
+
+/// Phases in which nothing more happens by itself.
+const QUIET: [&str; 6] = ["tailing", "ready", "cut-over", "reverted", "completed", "aborted"];
+/// For so many seconds after its last line in the journal whoever begins a migration is perhaps still
+/// at it: a fence is waited for half a minute at most.
+const BEGINNING_SECONDS: i64 = 60;
+
+/// What is known of a migration at one moment.
+struct Known {
+    state: State,
+    plan: Option<Plan>,
+    backfill: Progress,
+    /// Items of the sources by table when the backfill began; none if that is over, or was not noted.
+    counted: Option<BTreeMap<String, u64>>,
+    route: Option<Route>,
+    problems: Problems,
+    streams: Streams,
+    documents: Documents,
+    /// The comparisons that are at work.
+    compared: Option<Progress>,
+    /// The last one is one that an end goes on with.
+    is_left: bool,
+    throttled: Option<String>,
+    /// Segments that nobody could work on lately.
+    failing: Value,
+    /// For how long it is in a phase that somebody has to end, in seconds since its last line in the
+    /// journal.
+    in_phase: Option<i64>,
+    now: i64,
+}
+
+/// The status of a migration as JSON, `weir.migration.status/v1`.
+///
+/// With a watcher it says also how far the streams are.
+pub(crate) async fn describe(
+    context: &Context,
+    name: &str,
+    watcher: Option<&mut Watcher>,
+) -> Result<Value> {
+    let (state, backfill) = advance(context, name).await?;
+    let notes: Vec<Problem> = context.control.list(name, Problem::PREFIX).await?;
+    let route = context.control.route(name).await?;
+    let phase = state.phase;
+    let (plan, fingerprint) = context.plan(name).await.ok().unzip();
+    // What was given up is told as far as it had come.
+    let is_told = matches!(phase, Phase::Preparing | Phase::Copying | Phase::Aborted);
+    let counted = state.counted.clone().filter(|_| is_told);
+    let now = context.now().await;
+    let (mut streams, mut documents) = (Streams::default(), Documents::NotAsked);
+    if let (Some(watcher), Some(plan)) = (watcher, &plan) {
+        streams = watcher.look(context, &state, plan, now).await;
+        let asked = documents_in_the_way(context, plan, phase);
+        // What is not known in time is not said, but that it is not.
+        let unknown = Documents::Unknown { seconds: watcher.limit().as_secs() };
+        documents = tokio::time::timeout(watcher.limit(), asked).await.unwrap_or(Ok(unknown))?;
+    }
+    // After a cut-over a look may have noted what it proved.
+    let state = if phase == Phase::CutOver { context.state(name).await? } else { state };
+    let problems = Problems::of(
+        notes,
+        phase,
+        plan.as_ref().map(|plan| plan.kind),
+        matches!(documents, Documents::AllWhole),
+    );
+    let throttled = match &plan {
+        Some(plan) => throttled(context, &state, plan, now).await?,
+        None => None,
+    };
+    let tasks = context.tasks(name).await?;
+    let compared = comparison::at_work(&tasks, &state);
+    let left = fingerprint.and_then(|of| comparison::resumable(&state, &tasks, &of, now));
+    let failing = workers::failing(&tasks, &state);
+    let in_phase = match is_in_hands(phase) {
+        true => last_heard(context, name).await?.map(|at| now.saturating_sub(at)),
+        false => None,
+    };
+    let known = Known {
+        state,
+        plan,
+        backfill,
+        counted,
+        route,
+        problems,
+        streams,
+        documents,
+        compared,
+        is_left: left.is_some(),
+        throttled,
+        failing,
+        in_phase,
+        now,
+    };
+    let is_still_followed =
+        phase.has_ended() && context.control.active().await?.active.contains_key(name);
+    Ok(known.json(name, is_still_followed))
+}
+
+impl Known {
+    fn json(&self, name: &str, is_still_followed: bool) -> Value {
+        let Self { state, backfill, route, now, .. } = self;
+        let mut standing = Standing::of(name, state, self.plan.as_ref(), *now);
+        standing.is_held_up = route.as_ref().is_some_and(Route::blocks_writers);
+        standing.is_compared = self.compared.is_some();
+        standing.is_of_end = self.is_left && standing.may_end_in_place();
+        standing.is_still_followed = is_still_followed;
+        standing.is_beginning = self.in_phase.is_some_and(|for_s| for_s <= BEGINNING_SECONDS);
+        standing.is_unfit = self.streams.is_unfit;
+        let stream = self.note_stream(&mut standing);
+        let hopeless = at(&stream, "/hopeless").as_str();
+        let hopeless = self.documents.refused().or(hopeless);
+        standing.is_hopeless = hopeless.is_some();
+        let measure = backfill.measure(self.counted.as_ref().unwrap_or(&BTreeMap::new()));
+        // Workers begin while tasks are still being made.
+        let most = if standing.phase == Phase::Preparing { 99 } else { 100 };
+        let copied = measure.percent().min(most);
+        let seconds = seconds_of_copying(state, *now);
+        let is_paused = state.is_paused();
+        let is_given_up = standing.phase == Phase::Aborted;
+        let is_going_on = !is_paused && !is_given_up && copied > 0 && copied < 100;
+        let left = measure.seconds_left(seconds).filter(|_| is_going_on);
+        json!({
+            "schema": "weir.migration.status/v1",
+            "migration": name,
+            "phase": state.phase.as_str(),
+            "preparing_seconds": self.in_phase.filter(|_| standing.phase == Phase::Preparing),
+            "switching_seconds": self.in_phase.filter(|_| standing.phase != Phase::Preparing),
+            "paused": is_paused,
+            "unswept": state.unswept,
+            "still_followed": standing.is_still_followed,
+            "copied_percent": copied,
+            "source_items": self.source_items(),
+            "backfill": backfill.json(),
+            "items_per_second": backfill.count("read").checked_div(seconds.max(1)),
+            "copying_seconds_left": left,
+            "throttled": self.throttled,
+            "failing": self.failing,
+            "problems": self.problems.by_kind(),
+            "problems_gone": self.problems.gone_by_kind(),
+            "problem_samples": self.problems.samples(),
+            "verified": verified(state),
+            "stale": standing.is_stale(),
+            "stale_seconds": standing.stale_seconds,
+            "compared_now": standing.is_compared,
+            "comparison_not_noted": standing.lacks_comparison() && !standing.is_compared,
+            "comparison": self.compared.as_ref().map(|work| json!({
+                "segments": work.tasks, "done": work.done, "read": work.count("read"),
+            })),
+            "writers_held_up": standing.is_held_up,
+            "writers_held_up_since": state.held_at.filter(|_| standing.is_held_up),
+            "route": {
+                "epoch": route.as_ref().map_or(0, |route| route.revision),
+                "read": route.as_ref().map(|route| route.read.as_str()),
+                "write": route.as_ref().map(|route| route.write.as_str()),
+            },
+            "stream_horizon_seconds": at(&stream, "/horizon_seconds"),
+            "hopeless": hopeless,
+            "stream_unread_seconds": self.streams.unread_seconds,
+            "documents_unread_seconds": self.documents.unread_seconds(),
+            "stream_problem": self.streams.problem,
+            "way_back": way_back::describe(state, self.plan.as_ref(), *now),
+            "has_way_back": self.plan.as_ref().map(|plan| !plan.inverse.is_empty()),
+            "next_steps": steps(&standing),
+            "stream": stream,
+        })
+    }
+
+    /// Items of all sources when the backfill began, if that is known.
+    fn source_items(&self) -> Option<u64> {
+        let items: u64 = self.counted.as_ref()?.values().sum();
+        (items > 0).then_some(items)
+    }
+
+    /// What the streams say, without what may not be said of them, and what that means for where the
+    /// migration stands.
+    fn note_stream(&self, standing: &mut Standing<'_>) -> Value {
+        let mut stream = self.streams.told.clone();
+        // What a function has refused waits as well.
+        standing.is_unfollowed = at(&stream, "/unfollowed").is_string() && self.problems.are_none();
+        // What the streams have forgotten is not among what they say.
+        if standing.stale_seconds.is_some()
+            && let Some(percent) = stream.pointer_mut("/converged_percent")
+        {
+            *percent = Value::Null;
+        }
+        if let (Some(line), Some(hopeless)) =
+            (self.documents.refused(), stream.pointer_mut("/hopeless"))
+        {
+            *hopeless = json!(line);
+        }
+        stream
+    }
+}
+
+/// What became of the documents of a split that could not be assembled.
+enum Documents {
+    NotAsked,
+    AllWhole,
+    /// They were not all looked at in so many seconds.
+    Unknown {
+        seconds: u64,
+    },
+    /// One that would make a way back refused, in words.
+    Refused(String),
+}
+
+impl Documents {
+    /// A document that cannot go back.
+    fn refused(&self) -> Option<&str> {
+        match self {
+            Self::Refused(line) => Some(line),
+            Self::NotAsked | Self::AllWhole | Self::Unknown { .. } => None,
+        }
+    }
+
+    fn unread_seconds(&self) -> Option<u64> {
+        match self {
+            Self::Unknown { seconds } => Some(*seconds),
+            Self::NotAsked | Self::AllWhole | Self::Refused(_) => None,
+        }
+    }
+}
+
+/// Looks whether a document stands in the way of a way back, as `revert` does.
+async fn documents_in_the_way(context: &Context, plan: &Plan, phase: Phase) -> Result<Documents> {
+    if plan.kind != Kind::Split || phase != Phase::CutOver || plan.inverse.is_empty() {
+        return Ok(Documents::NotAsked);
+    }
+    // Where the plan does not fit its tables, that is told by whoever looks at the streams.
+    let Ok(migration) = compile(context, plan, Direction::Reverse).await else {
+        return Ok(Documents::NotAsked);
+    };
+    let refused = documents::refused(context, &plan.migration, &migration, 1).await?;
+    Ok(refused.into_iter().next().map_or(Documents::AllWhole, |line| {
+        Documents::Refused(format!(
+            "a document cannot go back, {line}; correct or delete its parts, and compare again"
+        ))
+    }))
+}
+
+/// Whether somebody at a command line has to end a phase, who may have died.
+fn is_in_hands(phase: Phase) -> bool {
+    matches!(
+        phase,
+        Phase::Preparing
+            | Phase::CuttingOver
+            | Phase::Turning
+            | Phase::Reverting
+            | Phase::Returning
+            | Phase::Completing
+    )
+}
+
+/// When a migration was last heard of in its journal.
+async fn last_heard(context: &Context, name: &str) -> Result<Option<i64>> {
+    let journal: Vec<JournalLine> = context.control.list(name, JournalLine::PREFIX).await?;
+    Ok(journal.last().map(|line| line.at))
+}
+
+fn steps(standing: &Standing<'_>) -> Vec<Value> {
+    let steps = standing.steps().into_iter();
+    steps.map(|(command, why)| json!({ "command": command, "why": why })).collect()
+}
+
+fn verified(state: &State) -> Value {
+    state.verified.map_or(Value::Null, |Verified { run, differences, compared, at, .. }| {
+        json!({ "run": run, "differences": differences, "compared": compared, "at": at })
+    })
+}
+
+/// Seconds since the backfill began, until it ended.
+fn seconds_of_copying(state: &State, now: i64) -> u64 {
+    let until = state.copied_at.unwrap_or(now);
+    u64::try_from(until.saturating_sub(state.since)).unwrap_or(0)
+}
+
+/// Shows the status once.
+pub(crate) async fn status(
+    context: &Context,
+    name: &str,
+    exit_code: bool,
+    look: Duration,
+) -> Result<Exit> {
+    let mut watcher = Watcher::with_limit(look);
+    let status = describe(context, name, Some(&mut watcher)).await?;
+    show_status(context.output, &status);
+    Ok(if exit_code { exit_of(&status) } else { Exit::Done })
+}
+
+/// The exit code that says how far a migration is.
+pub(crate) fn exit_of(status: &Value) -> Exit {
+    let is = |flag: &str| at(status, flag) == &json!(true);
+    let is_unread = |what: &str| at(status, what).is_u64();
+    match at(status, "/phase").as_str() {
+        Some("reverted" | "aborted") if is("/unswept") => Exit::Differences,
+        _ if is("/still_followed") => Exit::Differences,
+        Some("ready") if is("/stale") => Exit::Differences,
+        // What is in the way of a cut-over, or of a way back, may stand in what was not looked at.
+        Some("ready" | "cut-over")
+            if !is("/stale")
+                && (is_unread("/stream_unread_seconds")
+                    || is_unread("/documents_unread_seconds")) =>
+        {
+            Exit::Differences
+        }
+        Some("ready" | "cut-over") if is("/comparison_not_noted") => Exit::Differences,
+        // The next switch would refuse. A way back that is too old is known as such.
+        Some("ready" | "cut-over") if at(status, "/hopeless").is_string() && !is("/stale") => {
+            Exit::Differences
+        }
+        Some("ready" | "cut-over") if at(status, "/stream_problem").is_string() => {
+            Exit::Differences
+        }
+        // Some of what was written to the targets has not come back.
+        Some("cut-over") if at(status, "/way_back/differences").as_u64() > Some(0) => {
+            Exit::Differences
+        }
+        Some("ready" | "cut-over" | "completed" | "reverted") => Exit::Done,
+        Some("aborted") => Exit::Failed,
+        _ => Exit::Differences,
+    }
+}
+
+fn show_status(output: Output, status: &Value) {
+    if output != Output::Table {
+        show(&format!("{status}\n"));
+        return;
+    }
+    show(&format!("{}\n", line(status)));
+    for sample in samples(status) {
+        show(&format!("  {sample}\n"));
+    }
+    let next: Vec<(&str, &str)> = at(status, "/next_steps")
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|step| Some((at(step, "/command").as_str()?, at(step, "/why").as_str()?)))
+        .collect();
+    output::next(&next);
+}
+
+/// The samples of a status, and how many more there are beyond them.
+fn samples(status: &Value) -> Vec<String> {
+    let list = |place: &str| -> Vec<String> {
+        let samples = at(status, place).as_array().into_iter().flatten();
+        samples.filter_map(Value::as_str).map(str::to_owned).collect()
+    };
+    let mut lines = list("/backfill/samples");
+    let listed = lines.iter().filter(|line| line.starts_with("refused: ")).count() as u64;
+    let refused = at(status, "/backfill/counts/refused").as_u64().unwrap_or(0);
+    if refused > listed {
+        lines.push(format!("refused: {} more", refused - listed));
+    }
+    let problems = list("/problem_samples");
+    let listed = problems.len() as u64;
+    lines.extend(problems);
+    let all = at(status, "/problems").as_object().into_iter().flatten();
+    let all: u64 = all.filter_map(|(_, number)| number.as_u64()).sum();
+    if all > listed {
+        lines.push(format!("{} more problems", all - listed));
+    }
+    lines
+}
+
+/// Shows the status whenever it has changed, until nothing more happens by itself.
+pub(crate) async fn watch(context: &Context, name: &str) -> Result<Exit> {
+    let limit = stream_lag::look_limit(&context.endpoint, None);
+    let (mut shown, mut watcher) = (Value::Null, Watcher::with_limit(limit));
+    let mut patience = Patience::after_first(UNSEEN_MAX);
+    loop {
+        let looked = describe(context, name, Some(&mut watcher)).await;
+        let Some(mut status) = patience.seen(looked)? else {
+            tokio::time::sleep(TOLD_EVERY).await;
+            continue;
+        };
+        let phase = at(&status, "/phase").as_str().unwrap_or_default().to_owned();
+        // The rate changes all the time; it is no change of the migration.
+        let rate = status.get_mut("items_per_second").map(Value::take);
+        if status != shown {
+            shown = status.clone();
+            if let (Some(place), Some(rate)) = (status.get_mut("items_per_second"), rate) {
+                *place = rate;
+            }
+            match context.output {
+                Output::Table => show(&format!("{}\n", line(&status))),
+                _ => show(&format!("{status}\n")),
+            }
+        }
+        if QUIET.contains(&phase.as_str()) {
+            return Ok(Exit::Done);
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+}
+
+/// What stands at a place of a document; null if nothing does.
+pub(crate) fn at<'v>(value: &'v Value, place: &str) -> &'v Value {
+    value.pointer(place).unwrap_or(&Value::Null)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_status_says_how_many_more_are_refused() {
+        let status = |refused: u64, problems: u64| {
+            json!({
+                "backfill": {"counts": {"refused": refused}, "samples": ["refused: a", "x: b"]},
+                "problems": {"refused": problems}, "problem_samples": ["refused: c"],
+            })
+        };
+        assert_eq!(samples(&status(1, 1)), ["refused: a", "x: b", "refused: c"]);
+        assert_eq!(
+            samples(&status(7, 4)),
+            ["refused: a", "x: b", "refused: 6 more", "refused: c", "3 more problems"]
+        );
+    }
+}

@@ -1,0 +1,295 @@
+//! The status of a migration on one line, for people.
+//!
+//! What it says, `report` has found out.
+
+use std::time::Duration;
+
+use indicatif::HumanDuration;
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use crate::migrate::report::status::at;
+use crate::migrate::start::workers;
+use crate::migrate::switch::way_back;
+use client::output::counted;
+
+/// After so many seconds in a phase of a switch it is told what goes on with it: most are over sooner.
+const SWITCHING_SECONDS: i64 = 60;
+
+/// A status for people.
+pub(crate) fn line(status: &Value) -> String {
+    let counts = at(status, "/backfill/counts");
+    let count = |name: &str| at(counts, &format!("/{name}")).as_u64().unwrap_or(0);
+    let of_all = match at(status, "/source_items").as_u64() {
+        // A count may be hours old, and the tables have grown.
+        Some(items) if items >= count("read") => format!("{} of about {items}", count("read")),
+        _ => count("read").to_string(),
+    };
+    let name = at(status, "/migration").as_str().unwrap_or_default();
+    let phase = at(status, "/phase").as_str().unwrap_or_default();
+    let mut line = format!(
+        "{name}: {phase}{}  copied {} % ({of_all} items read, {} of {} segments, {} written, {} refused)",
+        unswept(status, phase),
+        at(status, "/copied_percent"),
+        at(status, "/backfill/done"),
+        at(status, "/backfill/tasks"),
+        count("written"),
+        count("refused"),
+    );
+    if let Some(seconds) = at(status, "/copying_seconds_left").as_u64() {
+        line.push_str(&format!(", about {} left", HumanDuration(Duration::from_secs(seconds))));
+    }
+    line.push_str(&read_anew(status));
+    if at(status, "/writers_held_up") == &json!(true) {
+        let since = at(status, "/writers_held_up_since").as_i64();
+        let since = since.and_then(|seconds| Timestamp::from_second(seconds).ok());
+        let since = since.map(|since| format!(" since {since}")).unwrap_or_default();
+        line.push_str(&format!("  writers are held up{since}"));
+    }
+    line.push_str(&left_half_way(status, phase));
+    if at(status, "/stream").is_object() {
+        line.push_str(&stream_line(status, name));
+    }
+    line.push_str(&in_the_way(status, name));
+    if let Some(reason) = at(status, "/throttled").as_str() {
+        line.push_str(&format!("  throttled: {reason}"));
+    }
+    if let Some(failing) = workers::line_of(status) {
+        line.push_str(&format!("  failing: {failing}"));
+    }
+    for (kind, number) in at(status, "/problems").as_object().into_iter().flatten() {
+        line.push_str(&format!("  {kind}: {number}"));
+    }
+    for (kind, number) in at(status, "/problems_gone").as_object().into_iter().flatten() {
+        line.push_str(&format!("  {kind}, seen earlier and gone: {number}"));
+    }
+    if let Some(known) = way_back::line(at(status, "/way_back")) {
+        line.push_str(&format!("  way back: {known}"));
+    }
+    if let Some(differences) = at(status, "/verified/differences").as_u64() {
+        // What was compared for a cut-over says nothing of the way back.
+        let what = if at(status, "/way_back").is_object() { ", before the cut-over" } else { "" };
+        let differences = counted(differences, "difference", "differences");
+        line.push_str(&format!("  last verified: {differences}{what}"));
+        if at(status, "/comparison_not_noted") == &json!(true) {
+            line.push_str(", but a later comparison was not brought to its end");
+        }
+        let age = at(status, "/stale_seconds").as_i64().filter(|_| phase != "cut-over");
+        if let Some(seconds) = age {
+            let but = match at(status, "/stale") == &json!(true) {
+                true => "too old for a cut-over",
+                false => "`complete` compares again",
+            };
+            line.push_str(&format!(", {} h ago: {but}", seconds / 3600));
+        }
+    }
+    line
+}
+
+/// How far it is that segments are read once more, to take marks off; nothing if all are, or none is.
+fn read_anew(status: &Value) -> String {
+    let of = |name: &str| at(status, &format!("/backfill/anew/{name}")).as_u64().unwrap_or(0);
+    match (of("done"), of("segments")) {
+        (done, segments) if done < segments => format!(
+            "  reading anew, to take marks off: {done} of {}",
+            counted(segments, "segment", "segments")
+        ),
+        _ => String::new(),
+    }
+}
+
+/// What goes on with a switch that perhaps nobody is at any more.
+fn left_half_way(status: &Value, phase: &str) -> String {
+    let seconds = at(status, "/switching_seconds").as_i64();
+    // Workers go on with the streams, and not with a switch.
+    let steps = at(status, "/next_steps").as_array().map_or(&[][..], Vec::as_slice);
+    let commands = steps.iter().filter_map(|step| at(step, "/command").as_str());
+    let mut commands = commands.filter(|command| !command.starts_with("weir migrate work "));
+    let command = commands.next();
+    match seconds.filter(|seconds| *seconds > SWITCHING_SECONDS).zip(command) {
+        Some((seconds, command)) => {
+            format!("  it is {phase} for {seconds} s: if nobody is at it any more, `{command}`")
+        }
+        None => String::new(),
+    }
+}
+
+/// What is in the way, or at work: of the streams, and of comparisons.
+fn in_the_way(status: &Value, name: &str) -> String {
+    let mut line = String::new();
+    for (place, what) in [
+        ("/stream_unread_seconds", "the streams were not read to their end"),
+        (
+            "/documents_unread_seconds",
+            "the documents that could not be assembled were not all read",
+        ),
+    ] {
+        if let Some(seconds) = at(status, place).as_u64() {
+            let more = seconds.max(1).saturating_mul(6);
+            line.push_str(&format!(
+                "  {what} in {seconds} s: `weir migrate status {name} --look {more}`"
+            ));
+        }
+    }
+    if let Some(problem) = at(status, "/stream_problem").as_str() {
+        line.push_str(&format!("  the streams cannot be looked at: {problem}"));
+    }
+    if let Some(hopeless) = at(status, "/hopeless").as_str() {
+        line.push_str(&format!("  it would not go through however long it takes: {hopeless}"));
+    }
+    if at(status, "/comparison").is_object() {
+        let of = |name: &str| at(status, &format!("/comparison/{name}")).as_u64().unwrap_or(0);
+        line.push_str(&format!(
+            "  a comparison is at work: {} of {} segments done, {} items read",
+            of("done"),
+            of("segments"),
+            of("read"),
+        ));
+    }
+    line
+}
+
+/// What an end has left undone.
+fn unswept(status: &Value, phase: &str) -> &'static str {
+    match phase {
+        _ if at(status, "/still_followed") == &json!(true) => ", but changes are still followed",
+        "reverted" if at(status, "/unswept") == &json!(true) => {
+            ", but tombstones and marks still stand in the sources"
+        }
+        "aborted" if at(status, "/unswept") == &json!(true) => {
+            ", but marks still stand in the sources"
+        }
+        _ => "",
+    }
+}
+
+/// How far the streams are that a migration follows.
+fn stream_line(status: &Value, name: &str) -> String {
+    let of = |name: &str| at(status, &format!("/stream/{name}")).as_u64().unwrap_or(0);
+    let converged = match at(status, "/stream/converged_percent").as_u64() {
+        Some(percent) => format!("converged {percent} %"),
+        None => "how much has converged is not known".to_owned(),
+    };
+    let mut line = format!(
+        "  {converged} ({} of {} {}, {} s behind",
+        of("waiting"),
+        counted(of("records"), "change", "changes"),
+        if of("waiting") == 1 { "waits" } else { "wait" },
+        of("lag_seconds"),
+    );
+    // Nothing can be lost of a stream that was followed to its end.
+    if of("waiting") > 0 {
+        let hours = Duration::from_secs(of("horizon_seconds")).as_secs_f64() / 3600.0;
+        line.push_str(&format!(", the oldest would be lost in {hours:.1} h"));
+    }
+    line.push(')');
+    if let Some(table) = at(status, "/stream/late").as_str() {
+        line.push_str(&late(status, name, table));
+    }
+    line
+}
+
+/// What is said of a table whose oldest change waits for long.
+fn late(status: &Value, name: &str, table: &str) -> String {
+    let of = |name: &str| at(status, &format!("/stream/{name}")).as_u64().unwrap_or(0);
+    let (seconds, idle) = (of("lag_seconds"), of("idle_seconds"));
+    // What a function has refused waits as well.
+    let has_problems = at(status, "/problems").as_object().is_some_and(|kinds| !kinds.is_empty());
+    match (at(status, "/stream/followed").as_bool(), has_problems) {
+        (Some(true), false) => {
+            format!("  the stream of `{table}` is {seconds} s behind, and followed")
+        }
+        (Some(true), true) => format!(
+            "  a change of `{table}` waits for {seconds} s while others are applied: it may be of one of the problems"
+        ),
+        (Some(false), true) => format!(
+            "  a change of `{table}` waits for {seconds} s: it is of one of the problems, or no function follows its stream"
+        ),
+        (Some(false), false) => format!(
+            "  a change of `{table}` waits for {seconds} s, and none was applied in the last {idle} s: does a function follow its stream? `weir migrate work {name}` does"
+        ),
+        (None, _) => format!("  a change of `{table}` waits for {seconds} s"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_streams_say_of_a_time_that_they_may_have_forgotten_is_not_claimed() {
+        let mut status = json!({
+            "migration": "shop", "phase": "ready", "stale": false,
+            "stream": { "waiting": 0, "records": 9, "lag_seconds": 0, "converged_percent": 100 },
+            "verified": { "differences": 0 },
+        });
+        let said = line(&status);
+        assert!(said.contains("converged 100 %") && said.ends_with("0 differences"), "{said}");
+        status["stream"]["converged_percent"] = Value::Null;
+        status["hopeless"] = json!("x cannot be transformed");
+        let said = line(&status);
+        assert!(said.contains("however long it takes: x cannot be transformed"), "{said}");
+        status["stale_seconds"] = json!(25 * 3600 + 7);
+        let said = line(&status);
+        assert!(said.contains("is not known (0 of 9 changes wait"), "{said}");
+        assert!(said.ends_with("25 h ago: `complete` compares again"), "{said}");
+        status["stale"] = json!(true);
+        let said = line(&status);
+        assert!(said.ends_with("0 differences, 25 h ago: too old for a cut-over"), "{said}");
+    }
+
+    #[test]
+    fn what_waits_for_long_is_followed_or_not() {
+        let mut status = json!({
+            "migration": "shop", "phase": "ready",
+            "stream": {
+                "waiting": 4, "records": 9, "lag_seconds": 80, "late": "parts",
+                "followed": false, "idle_seconds": 3,
+            },
+        });
+        let waits = |status: &Value, words: &str| {
+            let said = line(status);
+            assert!(said.contains(words), "{said}");
+            said.contains("`weir migrate work shop` does")
+        };
+        let words = "a change of `parts` waits for 80 s, and none was applied in the last 3 s:";
+        assert!(waits(&status, words));
+        status["stream"]["followed"] = json!(true);
+        assert!(!waits(&status, "the stream of `parts` is 80 s behind, and followed"));
+        status["stream"]["followed"] = Value::Null;
+        assert!(!waits(&status, "a change of `parts` waits for 80 s"));
+        status["problems"] = json!({ "unassembled": 4 });
+        status["stream"]["followed"] = json!(false);
+        assert!(!waits(&status, "it is of one of the problems, or no function"));
+        status["stream"]["followed"] = json!(true);
+        assert!(!waits(&status, "it may be of one of the problems"));
+    }
+
+    #[test]
+    fn what_was_not_looked_at_is_said() {
+        let status = json!({
+            "migration": "shop", "phase": "tailing", "source_items": 7,
+            "backfill": {
+                "counts": { "read": 9 }, "anew": { "segments": 4, "done": 1, "read": 2 },
+            },
+            "stream_unread_seconds": 10, "stream_problem": "there is no table `b`",
+            "documents_unread_seconds": 20,
+            "comparison": { "segments": 16, "done": 3, "read": 120 },
+            "problems_gone": { "collision": 9 },
+            "switching_seconds": 90, "next_steps": [{ "command": "weir migrate cutover shop" }],
+        });
+        let said = line(&status);
+        for words in [
+            "(9 items read",
+            "  reading anew, to take marks off: 1 of 4 segments",
+            "not read to their end in 10 s: `weir migrate status shop --look 60`",
+            "assembled were not all read in 20 s: `weir migrate status shop --look 120`",
+            "the streams cannot be looked at: there is no table `b`",
+            "a comparison is at work: 3 of 16 segments done, 120 items read",
+            "collision, seen earlier and gone: 9",
+            "for 90 s: if nobody is at it any more, `weir migrate cutover shop`",
+        ] {
+            assert!(said.contains(words), "{said}");
+        }
+    }
+}

@@ -1,0 +1,423 @@
+//! What a status says of a migration by its state and the store's time, on a store in this process.
+
+use std::time::Duration;
+
+use aws_sdk_dynamodb::types::AttributeValue as Sdk;
+use control::{
+    Comparing, FollowedTable, JournalLine, Lag, Problem, ProblemKind, Route, Side, State, Task,
+    Verified, Work,
+};
+use rules::migration::Phase;
+use serde_json::{Value, json};
+
+use crate::migrate::drain::stream_lag::{Watcher, look_limit};
+use crate::migrate::plan::plan_file::PlanFile;
+use crate::migrate::report::{status, status_line};
+use crate::migrate::start::tasks::tests::task;
+use crate::migrate::switch::switching_tests::{
+    NAME, Served, is_in, plan_with_way_back, serve, set_state, write_down,
+};
+use client::exit::Exit;
+
+/// A state, and what is said of it.
+struct Case {
+    state: State,
+    /// The verbs that are offered.
+    offers: &'static [&'static str],
+    says: &'static str,
+    never_says: &'static str,
+    exit: Exit,
+}
+
+/// A store with a plan that has a way back; one of two segments is read.
+async fn begun() -> Served {
+    let served = serve().await;
+    let control = &served.context.control;
+    write_down(&served, &plan_with_way_back()).await;
+    for (segment, done) in [(0, true), (1, false)] {
+        control.put(&Task { segment, done, ..task(0, Work::Touch) }).await.unwrap();
+    }
+    served
+}
+
+/// The verbs that a status offers, what it says, and its exit code.
+async fn status_of(served: &Served, case: &Case) -> (Vec<String>, String, Exit) {
+    let control = &served.context.control;
+    control.put(&case.state).await.unwrap();
+    let write = if case.state.held_at.is_some() { Side::None } else { Side::Source };
+    control.put(&Route { write, ..Route::new(NAME) }).await.unwrap();
+    let limit = look_limit(&served.context.endpoint, None);
+    let mut watcher = Watcher::with_limit(limit);
+    let status = status::describe(&served.context, NAME, Some(&mut watcher)).await.unwrap();
+    let commands = status["next_steps"].as_array().unwrap().iter();
+    let commands = commands.map(|step| step["command"].as_str().unwrap());
+    let verbs = commands.map(|command| command.strip_prefix("weir migrate ").unwrap().to_owned());
+    (verbs.collect(), status_line::line(&status), status::exit_of(&status))
+}
+
+async fn check(cases: &[Case]) {
+    let served = begun().await;
+    for case in cases {
+        let (offers, said, exit) = status_of(&served, case).await;
+        assert_eq!(offers, case.offers, "{said}");
+        assert!(said.contains(case.says), "{said}");
+        assert!(!said.contains(case.never_says), "{said}");
+        assert_eq!(exit, case.exit, "{said}");
+    }
+}
+
+/// Behind the making of every stream of a test, and more than a day ago.
+async fn times() -> (i64, i64) {
+    let now = serve().await.context.now().await + 30;
+    (now, now - 25 * 3600 - 60)
+}
+
+fn state(phase: Phase) -> State {
+    State { phase, ..State::new(NAME) }
+}
+
+/// A state with a comparison that found so many differences.
+fn compared(phase: Phase, at: i64, differences: u64) -> State {
+    let verified = Some(Verified { run: 1, differences, at, ..Verified::default() });
+    State { verified, ..state(phase) }
+}
+
+const NOT_NOTED: Option<Comparing> = Some(Comparing { run: 2, since: None });
+
+#[tokio::test]
+async fn what_may_be_forgotten_is_to_be_compared_before_anything_rests_on_it() {
+    let (now, old) = times().await;
+    let back = |back_since| State { back_since, ..state(Phase::CutOver) };
+    check(&[
+        Case {
+            state: compared(Phase::Ready, now, 0),
+            offers: &["cutover move"],
+            says: "converged 100 %",
+            never_says: "too old",
+            exit: Exit::Done,
+        },
+        Case {
+            state: compared(Phase::Ready, old, 0),
+            offers: &["verify move"],
+            says: "last verified: 0 differences, 25 h ago: too old for a cut-over",
+            never_says: "converged 100 %",
+            exit: Exit::Differences,
+        },
+        // What a later comparison found is not known.
+        Case {
+            state: State { comparing: NOT_NOTED, ..compared(Phase::Ready, now, 0) },
+            offers: &["verify move"],
+            says: "0 differences, but a later comparison was not brought to its end",
+            never_says: "too old",
+            exit: Exit::Differences,
+        },
+        Case {
+            state: State { comparing: NOT_NOTED, ..back(now) },
+            offers: &["verify move", "complete move"],
+            says: "look again by",
+            never_says: "forgotten",
+            exit: Exit::Differences,
+        },
+        Case {
+            state: back(now),
+            offers: &["revert move", "complete move"],
+            says: "look again by",
+            never_says: "forgotten",
+            exit: Exit::Done,
+        },
+        // Something has not come back.
+        Case {
+            state: State { back_differences: Some(2), ..back(now) },
+            offers: &["verify --repair move", "revert --with-differences move", "complete move"],
+            says: "the last comparison found 2 differences",
+            never_says: "look again by",
+            exit: Exit::Differences,
+        },
+        Case {
+            state: back(old),
+            offers: &["verify move", "complete move"],
+            says: "streams may have forgotten some",
+            never_says: "look again by",
+            exit: Exit::Done,
+        },
+    ])
+    .await;
+}
+
+#[tokio::test]
+async fn an_end_that_left_something_undone_is_no_end() {
+    let unswept = |phase| State { unswept: true, ..state(phase) };
+    check(&[
+        Case {
+            state: unswept(Phase::Reverted),
+            offers: &["revert move"],
+            says: "reverted, but tombstones and marks still stand in the sources",
+            never_says: "throttled",
+            exit: Exit::Differences,
+        },
+        Case {
+            state: state(Phase::Reverted),
+            offers: &[],
+            says: "reverted  copied",
+            never_says: "still stand",
+            exit: Exit::Done,
+        },
+        Case {
+            state: unswept(Phase::Aborted),
+            offers: &["work move"],
+            says: "aborted, but marks still stand in the sources",
+            never_says: "throttled",
+            exit: Exit::Differences,
+        },
+        Case {
+            state: state(Phase::Aborted),
+            offers: &[],
+            says: "aborted  copied",
+            never_says: "still stand",
+            exit: Exit::Failed,
+        },
+    ])
+    .await;
+}
+
+#[tokio::test]
+async fn no_repair_is_offered_for_what_cannot_be_transformed() {
+    let (now, _) = times().await;
+    let verified = Verified { run: 1, differences: 2, refused: 2, at: now, ..Verified::default() };
+    check(&[Case {
+        state: State { verified: Some(verified), ..state(Phase::Tailing) },
+        offers: &["verify move", "abort move"],
+        says: "last verified: 2 differences",
+        never_says: "too old",
+        exit: Exit::Differences,
+    }])
+    .await;
+}
+
+#[tokio::test]
+async fn what_is_offered_fits_the_phase() {
+    let (now, _) = times().await;
+    let paused = |state| State { paused: true, ..state };
+    check(&[
+        Case {
+            state: state(Phase::Preparing),
+            offers: &["start PLAN"],
+            says: "preparing",
+            never_says: "held up",
+            exit: Exit::Differences,
+        },
+        Case {
+            state: paused(state(Phase::Copying)),
+            offers: &["resume move"],
+            says: "throttled: paused by a person",
+            never_says: " left",
+            exit: Exit::Differences,
+        },
+        // A pause is of the backfill, which is over.
+        Case {
+            state: paused(compared(Phase::Ready, now, 0)),
+            offers: &["cutover move"],
+            says: "ready",
+            never_says: "paused",
+            exit: Exit::Done,
+        },
+        Case {
+            state: paused(state(Phase::Completed)),
+            offers: &[],
+            says: "completed",
+            never_says: "paused",
+            exit: Exit::Done,
+        },
+        Case {
+            state: compared(Phase::Tailing, now, 2),
+            offers: &["verify --repair move", "abort move"],
+            says: "last verified: 2 differences",
+            never_says: "too old",
+            exit: Exit::Differences,
+        },
+        Case {
+            state: State { held_at: Some(1_000), ..state(Phase::CuttingOver) },
+            offers: &["cutover move", "abort move"],
+            says: "writers are held up since 1970-01-01T00:16:40Z",
+            never_says: "ready",
+            exit: Exit::Differences,
+        },
+    ])
+    .await;
+}
+
+/// Brings a migration to a phase, and gives what is said of it by a look that may take so long.
+async fn looked(served: &Served, phase: &str, limit: Duration) -> Value {
+    is_in(&served.context, Phase::from_name(phase).unwrap()).await;
+    let mut watcher = Watcher::with_limit(limit);
+    status::describe(&served.context, NAME, Some(&mut watcher)).await.unwrap()
+}
+
+fn text(text: &str) -> Sdk {
+    Sdk::S(text.to_owned())
+}
+
+fn offers(status: &Value) -> Vec<&str> {
+    let steps = status["next_steps"].as_array().unwrap().iter();
+    steps.map(|step| step["command"].as_str().unwrap()).collect()
+}
+
+const LONG: Duration = Duration::from_secs(600);
+
+#[tokio::test]
+async fn a_comparison_that_is_at_work_is_told_before_the_first_one_is_done() {
+    let served = begun().await;
+    let control = &served.context.control;
+    for (segment, done) in [(0, true), (1, false)] {
+        control.put(&Task { segment, done, ..task(1, Work::CheckSource) }).await.unwrap();
+    }
+    let status = looked(&served, "tailing", LONG).await;
+    assert_eq!(status["compared_now"], true, "{status}");
+    assert_eq!(status["comparison"], json!({ "segments": 2, "done": 1, "read": 0 }));
+    assert_eq!(offers(&status), ["weir migrate resume move"]);
+}
+
+#[tokio::test]
+async fn a_look_that_is_not_done_in_time_is_told() {
+    let served = begun().await;
+    let status = looked(&served, "tailing", Duration::ZERO).await;
+    assert_eq!((&status["stream"], &status["stream_unread_seconds"]), (&Value::Null, &json!(0)));
+    let said = status_line::line(&status);
+    assert!(said.contains("were not read to their end in 0 s"), "{said}");
+    let exit = async |limit| {
+        let (now, _) = times().await;
+        let verified = compared(Phase::Ready, now, 0).verified;
+        set_state(&served.context, |state| state.verified = verified).await;
+        status::exit_of(&looked(&served, "ready", limit).await)
+    };
+    // What was not read may be in the way of a cut-over.
+    assert_eq!(exit(Duration::ZERO).await, Exit::Differences);
+    assert_eq!(exit(LONG).await, Exit::Done);
+    // And of a way back.
+    for (limit, expected) in [(Duration::ZERO, Exit::Differences), (LONG, Exit::Done)] {
+        let (now, _) = times().await;
+        set_state(&served.context, |state| state.back_since = now).await;
+        let status = looked(&served, "cut-over", limit).await;
+        assert_eq!(status::exit_of(&status), expected, "{status}");
+    }
+    let status = looked(&served, "tailing", LONG).await;
+    assert_eq!(status["stream_unread_seconds"], Value::Null);
+    assert!(status["stream"].is_object(), "{status}");
+}
+
+#[tokio::test]
+async fn what_waits_for_long_while_nothing_is_applied_is_followed_by_nobody() {
+    let served = begun().await;
+    let put = served.context.control.client.put_item().table_name("cats").item("p", text("k"));
+    put.send().await.unwrap();
+    let moved = json!({ "advance_ms": 60_000 });
+    let clock = client::endpoint::admin(http::Method::POST, &served.store.url, "clock", &moved);
+    clock.await.unwrap();
+    let status = looked(&served, "tailing", LONG).await;
+    let stream = &status["stream"];
+    assert_eq!((&stream["late"], &stream["followed"]), (&json!("cats"), &json!(false)), "{status}");
+    assert_eq!(
+        (&stream["unfollowed"], offers(&status)[0]),
+        (&json!("cats"), "weir migrate work move")
+    );
+    let noted = client::server_date::seconds(&served.context.control.client).await.unwrap();
+    // One that works through what others have applied says that it follows, and is not behind by that.
+    let follow = async |at: i64| {
+        let (table, at) = ("cats".to_owned(), u64::try_from(at).unwrap());
+        served.context.control.put(&FollowedTable { table, at }).await.unwrap();
+        let status = looked(&served, "tailing", LONG).await;
+        (status["stream"]["followed"].clone(), status["stream"]["unfollowed"].clone())
+    };
+    assert_eq!(follow(noted).await, (json!(true), Value::Null));
+    assert_eq!(follow(noted - 3_600).await, (json!(false), json!("cats")));
+    // A function says that it is at it, and that the stream is behind.
+    let (table, at) = ("cats".to_owned(), u64::try_from(noted).unwrap());
+    served.context.control.put(&Lag { table, seconds: 61, at }).await.unwrap();
+    let status = looked(&served, "tailing", LONG).await;
+    assert_eq!(status["stream"]["unfollowed"], Value::Null, "{status}");
+    assert_eq!(offers(&status), ["weir migrate verify move"]);
+    let said = status_line::line(&status);
+    assert!(said.contains("s behind, and followed"), "{said}");
+}
+
+#[tokio::test]
+async fn a_table_that_is_gone_hides_nothing_else() {
+    let served = begun().await;
+    served.context.control.client.delete_table().table_name("pets").send().await.unwrap();
+    let status = looked(&served, "ready", LONG).await;
+    assert_eq!((&status["phase"], &status["backfill"]["tasks"]), (&json!("ready"), &json!(2)));
+    let said = status_line::line(&status);
+    assert!(
+        said.contains("the streams cannot be looked at: ") && said.contains("`pets`"),
+        "{said}"
+    );
+    assert_eq!(offers(&status), ["weir migrate abort move"]);
+    assert_eq!(status::exit_of(&status), Exit::Differences);
+}
+
+#[tokio::test]
+async fn whoever_begins_it_is_left_alone_as_long_as_they_may_be_at_it() {
+    let served = begun().await;
+    let heard = |ago: i64| {
+        let served = &served;
+        async move {
+            let (migration, at) = (NAME.to_owned(), served.context.now().await - ago);
+            let (from, to) = (Phase::None, Phase::Preparing);
+            let (why, by) = (String::new(), String::new());
+            let line = JournalLine { migration, line: 1, from, to, why, at, by };
+            served.context.control.put(&line).await.unwrap();
+            looked(served, "preparing", LONG).await
+        }
+    };
+    assert_eq!(offers(&heard(5).await), ["weir migrate wait move"]);
+    let status = heard(500).await;
+    assert_eq!(offers(&status), ["weir migrate start PLAN"]);
+    assert!(status["preparing_seconds"].as_i64() >= Some(500), "{status}");
+}
+
+#[tokio::test]
+async fn a_document_that_cannot_go_back_is_in_the_way_of_a_way_back() {
+    let served = serve().await;
+    served.store.table_of("parts", "pk", "sk").await;
+    let plan = PlanFile::read(
+        "plan.yaml",
+        "migration: move\nkind: split\nfrom:\n  - table: cats\n    to: parts\n    key: {pk: 'CAT#{p}'}\n    parts: [{name: PLOT, path: plot}]\n",
+    );
+    write_down(&served, &plan.unwrap_or_else(|errors| panic!("{errors}")).plan).await;
+    let put = |sk: &str, attribute: &str| {
+        let put = served.context.control.client.put_item().table_name("parts");
+        put.item("pk", text("CAT#1")).item("sk", text(sk)).item(attribute, text("1")).send()
+    };
+    put("PLOT", "plot").await.unwrap();
+    let note = Problem {
+        migration: NAME.to_owned(),
+        kind: ProblemKind::Unassembled,
+        table: "parts".to_owned(),
+        key: r#"{"pk":{"S":"CAT#1"}}"#.to_owned(),
+        reason: String::new(),
+        at: None,
+    };
+    served.context.control.put(&note).await.unwrap();
+    let now = served.context.now().await;
+    set_state(&served.context, |state| state.back_since = now).await;
+
+    // Whether it can is not known.
+    let status = looked(&served, "cut-over", Duration::ZERO).await;
+    let unread = [&status["documents_unread_seconds"], &status["hopeless"]];
+    assert_eq!(unread, [&json!(0), &Value::Null], "{status}");
+    assert_eq!(status::exit_of(&status), Exit::Differences);
+    let status = looked(&served, "cut-over", LONG).await;
+    assert_eq!(status["documents_unread_seconds"], Value::Null);
+    let hopeless = status["hopeless"].as_str().unwrap();
+    assert!(hopeless.starts_with("a document cannot go back, parts"), "{status}");
+    assert_eq!(offers(&status), ["weir migrate verify move", "weir migrate complete move"]);
+    assert_eq!(status::exit_of(&status), Exit::Differences);
+    assert_eq!(status["problems"], json!({ "unassembled": 1 }));
+    // Somebody corrects it.
+    put("PROFILE", "p").await.unwrap();
+    let status = looked(&served, "cut-over", LONG).await;
+    assert_eq!(status["hopeless"], Value::Null, "{status}");
+    assert_eq!(offers(&status), ["weir migrate revert move", "weir migrate complete move"]);
+    assert_eq!(status["problems"], json!({}));
+    assert_eq!(status["problems_gone"], json!({ "unassembled": 1 }));
+}

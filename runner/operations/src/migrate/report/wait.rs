@@ -1,0 +1,206 @@
+//! Waiting until a migration has come to a phase, and saying meanwhile how far it is.
+//!
+//! Nothing is moved here but from copying to tailing, when every segment was read.
+
+use std::time::{Duration, Instant};
+
+use indicatif::HumanDuration;
+use serde_json::{Value, json};
+
+use crate::migrate::context::{Context, LOOK_EVERY};
+use crate::migrate::failure::{Result, fatal};
+use crate::migrate::report::backfill::advance;
+use crate::migrate::report::patience::{Patience, UNSEEN_MAX};
+use crate::migrate::report::progress::Progress;
+use crate::migrate::report::status::{at, describe};
+use crate::migrate::report::status_line::line;
+use crate::migrate::start::workers;
+use client::exit::Exit;
+use client::output::say;
+
+/// How often a verb that waits says how far the migration is.
+pub(crate) const TOLD_EVERY: Duration = Duration::from_secs(2);
+/// Without any progress for so long, a verb that waits says so: a page of the backfill takes well
+/// below a second where nothing holds it up.
+const UNMOVED: Duration = Duration::from_secs(30);
+
+/// Says how far a migration is whenever that has changed, and once when it has not for long.
+struct Teller {
+    said: String,
+    moved: Instant,
+    is_warned: bool,
+}
+
+impl Teller {
+    fn new() -> Self {
+        Self { said: String::new(), moved: Instant::now(), is_warned: false }
+    }
+
+    fn tell(&mut self, status: &Value) {
+        // What is left is estimated anew all the time; that is no change of the migration.
+        let progress = at(status, "/backfill").to_string() + &at(status, "/phase").to_string();
+        if progress != self.said {
+            say(&line(status));
+            (self.said, self.moved, self.is_warned) = (progress, Instant::now(), false);
+        } else if !self.is_warned
+            && self.moved.elapsed() > UNMOVED
+            && at(status, "/phase") == "copying"
+        {
+            let why = at(status, "/throttled")
+                .as_str()
+                .map_or_else(|| workers::advice_of(status), str::to_owned);
+            say(&format!("nothing has moved for {} s: {why}", UNMOVED.as_secs()));
+            self.is_warned = true;
+        } else if !self.is_warned
+            && self.moved.elapsed() > UNMOVED
+            && at(status, "/phase") == "preparing"
+            && let Some(advice) = of_preparing(status)
+        {
+            say(&advice);
+            self.is_warned = true;
+        }
+    }
+}
+
+/// What goes on with a migration that nobody seems to begin any more; none while somebody may.
+fn of_preparing(status: &Value) -> Option<String> {
+    let seconds = at(status, "/preparing_seconds").as_i64()?;
+    let step = at(status, "/next_steps/0/command").as_str();
+    let command = step.filter(|command| command.contains(" start "))?;
+    Some(format!(
+        "whoever began it was not heard of for {seconds} s: `{command}` goes on with it, PLAN is its file; if they are still at it, their beginning ends"
+    ))
+}
+
+/// Says how far the backfill is, until the migration is in one of `phases`.
+pub(crate) async fn until(context: &Context, name: &str, phases: &[&str]) -> Result<()> {
+    let (mut teller, mut patience) = (Teller::new(), Patience::new(UNSEEN_MAX));
+    loop {
+        // Workers have better things to do than to prove what they did.
+        if let Some(status) = patience.seen(describe(context, name, None).await)? {
+            teller.tell(&status);
+            // What is still to be swept needs its workers.
+            let is_swept = at(&status, "/unswept") != &json!(true);
+            let phase = at(&status, "/phase").as_str();
+            if is_swept && phase.is_some_and(|phase| phases.contains(&phase)) {
+                return Ok(());
+            }
+        }
+        tokio::time::sleep(TOLD_EVERY).await;
+    }
+}
+
+/// The phases of the way to the targets, and those of the way back, in their order.
+const THERE: [&str; 9] = [
+    "preparing",
+    "copying",
+    "tailing",
+    "ready",
+    "cutting-over",
+    "turning",
+    "cut-over",
+    "completing",
+    "completed",
+];
+const BACK: [&str; 3] = ["reverting", "returning", "reverted"];
+/// Phases that no other follows.
+const ENDS: [&str; 3] = ["completed", "reverted", "aborted"];
+
+/// Whether who waits for a phase has waited enough: in that phase, or one behind it on the same way.
+fn is_reached(wanted: &str, now: &str) -> bool {
+    let is_behind = |way: &[&str]| {
+        let place = |phase: &str| way.iter().position(|known| *known == phase);
+        place(wanted).is_some_and(|wanted| place(now) >= Some(wanted))
+    };
+    now == wanted || is_behind(&THERE) || is_behind(&BACK)
+}
+
+/// Waits for a phase or one behind it.
+pub(crate) async fn wait(context: &Context, name: &str, phase: &str, timeout: u64) -> Result<Exit> {
+    if !THERE.contains(&phase) && !BACK.contains(&phase) && phase != "aborted" {
+        return Err(fatal!(
+            "there is no phase `{phase}` to wait for; phases are {}, {}, aborted",
+            THERE.join(", "),
+            BACK.join(", ")
+        ));
+    }
+    let (started, mut teller, mut now) = (Instant::now(), Teller::new(), String::new());
+    let (mut told, mut backfill) = (None::<Instant>, Progress::default());
+    let limit = Duration::from_secs(timeout);
+    let (mut patience, mut for_status) = (Patience::after_first(limit), Patience::new(limit));
+    loop {
+        if let Some((state, seen)) = patience.seen(advance(context, name).await)? {
+            (now, backfill) = (state.phase.as_str().to_owned(), seen);
+        }
+        if is_reached(phase, &now) {
+            say(&format!("`{name}` is {now} after {}", HumanDuration(started.elapsed())));
+            return Ok(Exit::Done);
+        }
+        if ENDS.contains(&now.as_str()) {
+            return Err(fatal!("`{name}` is {now}"));
+        }
+        if started.elapsed() > limit {
+            let advice = match now.as_str() {
+                "copying" => format!("; {}", workers::advice(name, &backfill)),
+                "preparing" => {
+                    "; `weir migrate start PLAN` goes on with it, PLAN is its file, if nobody else does"
+                        .to_owned()
+                }
+                _ => String::new(),
+            };
+            say(&format!("`{name}` is still {now} after {timeout} s{advice}"));
+            return Ok(Exit::TimedOut);
+        }
+        // A look at the phase is one item, the whole status is several: it is taken less often.
+        if told.is_none_or(|told| told.elapsed() > TOLD_EVERY) {
+            if let Some(status) = for_status.seen(describe(context, name, None).await)? {
+                teller.tell(&status);
+            }
+            told = Some(Instant::now());
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rules::migration::Phase;
+
+    use super::*;
+
+    #[test]
+    fn every_phase_can_be_waited_for_and_is_reached_by_those_behind_it() {
+        for phase in Phase::ALL.into_iter().filter(|phase| *phase != Phase::None) {
+            let phase = phase.as_str();
+            let is_known = [&THERE[..], &BACK, &ENDS].iter().any(|known| known.contains(&phase));
+            assert!(is_known && is_reached(phase, phase), "{phase}");
+        }
+        for (wanted, now, expected) in [
+            ("tailing", "copying", false),
+            ("tailing", "cut-over", true),
+            ("turning", "cut-over", true),
+            ("reverting", "cut-over", false),
+            ("reverting", "returning", true),
+            ("reverting", "reverted", true),
+            ("cut-over", "reverting", false),
+            ("aborted", "reverted", false),
+        ] {
+            assert_eq!(is_reached(wanted, now), expected, "{wanted} {now}");
+        }
+    }
+
+    #[test]
+    fn who_waits_for_a_beginning_is_told_what_goes_on_with_it() {
+        let mut status = json!({
+            "preparing_seconds": 7, "next_steps": [{ "command": "weir migrate wait shop" }],
+        });
+        assert_eq!(of_preparing(&status), None);
+        status["next_steps"][0]["command"] = json!("weir migrate start PLAN");
+        status["preparing_seconds"] = json!(90);
+        let said = of_preparing(&status).unwrap();
+        assert!(
+            said.contains("not heard of for 90 s: `weir migrate start PLAN` goes on"),
+            "{said}"
+        );
+    }
+}

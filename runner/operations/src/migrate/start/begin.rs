@@ -1,0 +1,197 @@
+//! Beginning a migration: what it moves is noted, its plan written, it is made active, and then its tasks
+//! are made.
+//!
+//! Each step may be done again. Where nobody answers for a moment all of it is, as long as nobody else
+//! has begun it meanwhile: a migration that is half begun stays so until somebody goes on with it.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use control::{Active, BACKFILL_RUN, Expect, Move, PlanEntry, Side, State, Work};
+use rules::migration::Phase;
+use rules::migration::plan::{Backfill, Direction, Plan};
+
+use crate::migrate::context::Context;
+use crate::migrate::control_table::Guard;
+use crate::migrate::failure::{Failure, Result, refused};
+use crate::migrate::plan::neighbours::enter;
+use crate::migrate::plan::tables;
+use crate::migrate::start::fence::{After, Fence, activate, wait_for};
+use crate::migrate::start::record_time::RecordTime;
+use crate::migrate::start::tasks::{Run, make_tasks};
+use crate::migrate::switch::hold::new_holder;
+use client::output::say;
+
+/// For how long it is tried to begin while the store answers now and then.
+const BEGIN_LIMIT: Duration = Duration::from_secs(600);
+/// How long is waited before it is tried again.
+const BEGIN_PAUSE: Duration = Duration::from_secs(2);
+
+/// Whose it is to begin a migration.
+#[derive(Debug, PartialEq, Eq)]
+enum Beginning {
+    /// Nobody else has begun it.
+    Ours,
+    /// It has begun.
+    Done,
+    /// Somebody else began it, or ended it.
+    Theirs,
+}
+
+impl Beginning {
+    fn of(state: &State, holder: &str, fingerprint: &str) -> Self {
+        match state.phase {
+            Phase::None => Self::Ours,
+            // Another plan of the same name.
+            _ if state.fingerprint.as_deref() != Some(fingerprint) => Self::Theirs,
+            Phase::Preparing if state.holder.as_deref() == Some(holder) => Self::Ours,
+            Phase::Preparing => Self::Theirs,
+            phase if phase.has_ended() => Self::Theirs,
+            _ => Self::Done,
+        }
+    }
+}
+
+/// Begins a migration, and where nobody answered in between, goes on for a while.
+///
+/// # Errors
+/// When it cannot be begun, or somebody else begins it.
+pub(crate) async fn begin(context: &Context, plan: &Plan, rate: u64) -> Result<()> {
+    let (holder, begun, mut said) = (new_holder(), Instant::now(), String::new());
+    let mut is_first = true;
+    loop {
+        let tried = match is_first {
+            true => begin_as(context, plan, rate, &holder).await,
+            false => begin_again(context, plan, rate, &holder).await,
+        };
+        let problem = match tried {
+            Ok(()) => return Ok(()),
+            Err(Failure::Unknown(problem)) => problem,
+            Err(failure) => return Err(failure),
+        };
+        if begun.elapsed() > BEGIN_LIMIT {
+            return Err(Failure::Unknown(format!(
+                "{problem}; say `weir migrate start` again with the same plan, it goes on where this one ended"
+            )));
+        }
+        if problem != said {
+            say(&format!("`{}` is not begun yet, it is tried again: {problem}", plan.migration));
+            said = problem;
+        }
+        is_first = false;
+        tokio::time::sleep(BEGIN_PAUSE).await;
+    }
+}
+
+async fn begin_again(context: &Context, plan: &Plan, rate: u64, holder: &str) -> Result<()> {
+    let state = context.control.state(&plan.migration).await?;
+    let json = serde_json::to_string(plan).map_err(|error| error.to_string())?;
+    match Beginning::of(&state, holder, &Plan::fingerprint(&json)) {
+        Beginning::Ours => begin_as(context, plan, rate, holder).await,
+        Beginning::Done => Ok(()),
+        Beginning::Theirs => Err(refused!(
+            "somebody else took over what was begun with `{}`; it is theirs to end",
+            plan.migration
+        )),
+    }
+}
+
+/// Notes what the plan moves, writes it, makes the migration active, and then makes the tasks of the
+/// backfill. Each step may be done again by whoever begins after this process has died, or at the same
+/// time; then the steps of the one before come to nothing.
+async fn begin_as(context: &Context, plan: &Plan, rate: u64, holder: &str) -> Result<()> {
+    let (control, name) = (&context.control, plan.migration.as_str());
+    let json = serde_json::to_string(plan).map_err(|error| error.to_string())?;
+    let fingerprint = Plan::fingerprint(&json);
+    // Who says it last begins it: a fence must not be moved by one while the other makes tasks.
+    let (holder, of_plan) = (holder.to_owned(), fingerprint.clone());
+    let prepare = Move::Prepare { holder: holder.clone(), fingerprint: of_plan, rate };
+    let (enter, now) = (|active: &mut Active| enter(active, plan), context.now().await);
+    let state = control.make_with(name, Guard::default(), &prepare, now, Some(enter)).await?;
+    if state.fingerprint.as_deref() != Some(fingerprint.as_str()) {
+        return Err(refused!("somebody else begins another plan as `{name}` at the same time"));
+    }
+    let absent = PlanEntry { migration: name.to_owned(), revision: 0, plan: json.clone() };
+    let written = |entry: &mut PlanEntry| {
+        let is_so = entry.revision > 0 && entry.plan == json;
+        entry.plan.clone_from(&json);
+        !is_so
+    };
+    control.change(absent, written).await?;
+    let expect = Expect::held(&[Phase::Preparing], &holder);
+    control.set_route(name, expect, (Side::Source, Side::Source)).await?;
+    let since = fence(context, name, &fingerprint, expect).await?;
+    let items = source_items(context, plan).await;
+    let noted = |state: &mut State| {
+        let is_so = state.counted.is_some() && state.since == since;
+        state.counted.get_or_insert_with(|| items.clone());
+        state.since = since;
+        !is_so
+    };
+    control.change_state(name, expect, noted).await?;
+    let work = match plan.backfill {
+        Backfill::Scan => Work::Backfill,
+        Backfill::Touch => Work::Touch,
+    };
+    let direction = Direction::Forward;
+    for table in plan.source_tables(direction) {
+        let run = Run { number: BACKFILL_RUN, work, repairs: false, direction };
+        make_tasks(context, plan, &fingerprint, run, table, expect).await?;
+    }
+    context.make(name, Guard::held(&holder), &Move::Copy).await.map(drop)
+}
+
+/// The fence of a migration that begins. One that somebody set who did not come to the end of it must not
+/// be moved: records behind it may have been applied, and they count more than a backfill.
+async fn fence(
+    context: &Context,
+    name: &str,
+    fingerprint: &str,
+    expect: Expect<'_>,
+) -> Result<i64> {
+    let (direction, after) = (Direction::Forward, After::Read);
+    let active = context.control.active().await?;
+    let known = active
+        .active
+        .get(name)
+        .filter(|known| known.direction == direction && known.fingerprint == fingerprint);
+    let Some(known) = known else {
+        let fence = Fence { direction, fingerprint, expect, after };
+        return activate(context, name, fence).await;
+    };
+    // It is not known when it became active, but it is by now.
+    let from = known.since.max(context.now().await);
+    wait_for(context, name, from + after.seconds(context).await).await?;
+    RecordTime::open(context).await?.pass(from).await?;
+    Ok(known.since)
+}
+
+/// How many items each source has, as `DescribeTable` counts them, which on AWS is some hours old. What
+/// is copied is told by these counts to the end: they are counted anew now and then, and nobody wants to
+/// see the copied part shrink. Without them it is told as well.
+async fn source_items(context: &Context, plan: &Plan) -> BTreeMap<String, u64> {
+    let found = tables::describe(&context.control.client, plan).await.unwrap_or_default();
+    let sources = plan.source_tables(Direction::Forward).into_iter();
+    sources.filter_map(|table| Some((table.to_owned(), found.get(table)?.items))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_tries_again_takes_it_from_nobody() {
+        let of = |phase, holder: &str, fingerprint| {
+            let (holder, own) = (Some(holder.to_owned()), Some("f".to_owned()));
+            let state = State { phase, holder, fingerprint: own, ..State::new("shop") };
+            Beginning::of(&state, "a", fingerprint)
+        };
+        assert_eq!(Beginning::of(&State::new("shop"), "a", "f"), Beginning::Ours);
+        assert_eq!(of(Phase::Copying, "", "other"), Beginning::Theirs);
+        assert_eq!(of(Phase::Preparing, "a", "f"), Beginning::Ours);
+        assert_eq!(of(Phase::Preparing, "b", "f"), Beginning::Theirs);
+        assert_eq!(of(Phase::Aborted, "a", "f"), Beginning::Theirs);
+        assert_eq!(of(Phase::Copying, "", "f"), Beginning::Done);
+        assert_eq!(of(Phase::Tailing, "", "f"), Beginning::Done);
+    }
+}

@@ -1,0 +1,425 @@
+//! `weir migrate start` and `work`: what is checked before a migration starts, and its workers on this
+//! machine.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::migrate::failure::{Failure, Result, refused};
+use clap::Args;
+use control::verbs::{Answer, Verb, answer};
+use rules::migration::plan::{Direction, Kind, Plan};
+use rules::migration::{Migration, Phase, PlanError};
+
+use crate::migrate::context::{Context, LOOK_EVERY};
+use crate::migrate::drain::trimmed;
+use crate::migrate::local_workers::{LocalWorkers, Problem, StartWorkers, WorkerOptions};
+use crate::migrate::plan::plan_file::PlanFile;
+use crate::migrate::plan::{estimate, neighbours, tables, targets};
+use crate::migrate::report::patience::{Patience, UNSEEN_MAX};
+use crate::migrate::report::wait;
+use crate::migrate::start::record_time;
+use crate::migrate::start::{begin, workers};
+use client::exit::Exit;
+use client::interruption;
+use client::output::{self, say};
+use client::running::Look;
+use template::Wanted;
+
+/// What to begin.
+#[derive(Clone, Debug, Args)]
+#[command(
+    after_help = "Examples:\n  weir migrate start shop.yaml --dry-run\n  weir migrate start shop.yaml --local-workers 4\n  weir migrate start shop.yaml --local-workers 2 --rate 500\n\nExit codes: 0 done, 1 failed, 4 refused"
+)]
+pub(crate) struct StartArguments {
+    /// The plan file
+    file: PathBuf,
+    /// Run this many workers here, until the migration ends or Ctrl-C
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    local_workers: usize,
+    #[command(flatten)]
+    workers: Workers,
+    /// Items per second that the backfill reads, all workers together; 0 for no limit
+    #[arg(long, default_value_t = 0, allow_negative_numbers = true, value_parser = rate)]
+    rate: u64,
+    /// On AWS, create the control table if it is missing; no deployed function follows it
+    #[arg(long)]
+    create_control_table: bool,
+    /// Report what would happen; change nothing
+    #[arg(long)]
+    dry_run: bool,
+}
+
+/// A rate as somebody writes it.
+///
+/// # Errors
+/// When it is none.
+pub(crate) fn rate(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| {
+        "a rate is a whole positive number of items per second, or 0 for no limit".to_owned()
+    })
+}
+
+/// What to work on.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct WorkArguments {
+    /// The migration
+    name: String,
+    /// Run this many workers, until the migration ends or Ctrl-C
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    local_workers: usize,
+    #[command(flatten)]
+    workers: Workers,
+}
+
+#[derive(Clone, Debug, Args)]
+struct Workers {
+    /// Where local workers keep checkpoints, logs and refused records
+    #[arg(long, default_value = ".weir/migrate", value_name = "FOLDER")]
+    directory: PathBuf,
+    /// The folder of the function's package
+    #[arg(long, default_value = "functions/processor", value_name = "FOLDER")]
+    package: PathBuf,
+    /// Deliver each successful batch a second time, as happens on AWS
+    #[arg(long)]
+    duplicate_deliveries: bool,
+}
+
+/// Begins a migration, or says that it was begun.
+pub(crate) async fn run(
+    context: &Context,
+    arguments: &StartArguments,
+    start: &dyn StartWorkers,
+) -> Result<Exit> {
+    let name = arguments.file.display().to_string();
+    let file = std::fs::read_to_string(&arguments.file);
+    let file = file.map_err(|error| format!("cannot read `{name}`: {error}"))?;
+    let file = PlanFile::read(&name, &file)?;
+    let plan = &file.plan;
+    let migration = check(context, plan).await.map_err(|wrong| match wrong {
+        Wrong::Plan(errors) => Failure::Fatal(file.show(&errors)),
+        Wrong::Other(failure) => failure,
+    })?;
+    if arguments.dry_run {
+        return dry_run(context, &file, &migration).await;
+    }
+    let is_asked_for = arguments.create_control_table;
+    if let Some(why) = context.control.missing(&context.endpoint, is_asked_for).await? {
+        return Err(refused!("refused: {why}"));
+    }
+    context.control.ensure().await?;
+    let is_begun = match begun(context, plan).await? {
+        answer @ (Answer::Go | Answer::GoOn) => {
+            if answer == Answer::Go {
+                check_samples(context, &file, &migration).await?;
+            }
+            if let Some(why) = neighbours::in_the_way(context, plan).await? {
+                return Err(refused!("refused: {why}"));
+            }
+            false
+        }
+        Answer::Already => true,
+        Answer::Refused(why) => return Err(Failure::Refused(why)),
+    };
+    if is_begun {
+        let phase = context.state(&plan.migration).await?.phase;
+        say(&format!("`{}` was begun before, it is {}", plan.migration, phase.as_str()));
+        workers::wake_set_aside(context, &plan.migration).await?;
+    }
+    if !is_begun {
+        record_time::check(context).await?;
+    }
+    if arguments.local_workers == 0 {
+        warn_of_unfollowed(context, plan);
+    }
+    // Local workers are there before the first change is to be followed.
+    let host = local(context, plan, arguments.local_workers, &arguments.workers, start).await?;
+    if !is_begun {
+        says_what_is_in_the_targets(context, plan).await?;
+        if let Err(problem) = begin::begin(context, plan, arguments.rate).await {
+            // Whoever began another one at the same time was first.
+            return Err(match neighbours::in_the_way(context, plan).await? {
+                Some(why) => refused!("refused: {why}"),
+                None => problem,
+            });
+        }
+        say(&format!("`{}` has begun", plan.migration));
+    }
+    attend(context, &plan.migration, host).await
+}
+
+/// Says what a start would do, and writes nothing.
+async fn dry_run(context: &Context, file: &PlanFile, migration: &Migration) -> Result<Exit> {
+    check_samples(context, file, migration).await?;
+    let plan = &file.plan;
+    say(&format!("`{}` would {}; nothing was written", plan.migration, purpose(plan)));
+    Ok(match says_what_is_in_the_targets(context, plan).await? {
+        true => Exit::Differences,
+        false => Exit::Done,
+    })
+}
+
+/// Says which targets are not empty; returns whether one is not.
+async fn says_what_is_in_the_targets(context: &Context, plan: &Plan) -> Result<bool> {
+    let client = &context.control.client;
+    let found = tables::describe(client, plan).await?;
+    let occupied = targets::occupied(client, plan, &found).await?;
+    for line in &occupied {
+        say(&format!("not empty: {line}"));
+    }
+    Ok(!occupied.is_empty())
+}
+
+/// What a plan does to its tables, for a person.
+fn purpose(plan: &Plan) -> String {
+    let sources = plan.source_tables(Direction::Forward).join(", ");
+    match plan.kind {
+        Kind::Purge => format!("follow {sources} and remove what meets the condition there"),
+        Kind::InPlace => format!("follow {sources} and change the items where they stand"),
+        Kind::Restructure | Kind::Split => {
+            let targets = plan.target_tables(Direction::Forward).join(", ");
+            format!("follow {sources} and copy into {targets}")
+        }
+    }
+}
+
+/// Checks that a plan can do something with some item.
+///
+/// # Errors
+/// Why it can do nothing with any item that was tried, or that a table cannot be read.
+async fn check_samples(context: &Context, file: &PlanFile, migration: &Migration) -> Result<()> {
+    match estimate::all_refused(context, &file.plan, migration).await? {
+        None => Ok(()),
+        Some(why) => Err(refused!(
+            "refused: nothing of what was tried can be transformed; the first: {why}\ncorrect the plan; `weir migrate plan {}` tries more",
+            file.name
+        )),
+    }
+}
+
+/// Says which streams the running system gives to no function of migrations. Of another store nothing
+/// is known here; `status` tells of changes that nobody applies.
+fn warn_of_unfollowed(context: &Context, plan: &Plan) {
+    let Look::Running(running) = Look::here() else { return };
+    if running.dynamodb != context.endpoint {
+        return;
+    }
+    let mut unfollowed = followed(plan);
+    unfollowed.retain(|table| !running.migrated.contains(table));
+    if !unfollowed.is_empty() {
+        say(&format!(
+            "no function of the running `weir up` applies what is written to {}: `weir migrate work {}` does from here, or give the function `migration` an event of each",
+            unfollowed.join(", "),
+            plan.migration
+        ));
+    }
+}
+
+/// Works on a migration that was begun.
+pub(crate) async fn work(
+    context: &Context,
+    arguments: &WorkArguments,
+    start: &dyn StartWorkers,
+) -> Result<Exit> {
+    let (plan, _) = context.plan(&arguments.name).await?;
+    let host =
+        local(context, &plan, arguments.local_workers.max(1), &arguments.workers, start).await?;
+    workers::wake_set_aside(context, &arguments.name).await?;
+    attend(context, &arguments.name, host).await
+}
+
+async fn local(
+    context: &Context,
+    plan: &Plan,
+    count: usize,
+    workers: &Workers,
+    start: &dyn StartWorkers,
+) -> Result<Option<Box<dyn LocalWorkers>>> {
+    if count == 0 {
+        return Ok(None);
+    }
+    let binary = "migration".to_owned();
+    // Without its source, the binary beside `weir` is taken.
+    if (Wanted { package_folder: workers.package.clone(), binary }).has_source() {
+        say("building the function `migration`, for some minutes if it was not built before");
+    }
+    let directory: &Path = &workers.directory;
+    let options = WorkerOptions {
+        endpoint: &context.endpoint,
+        control_table: &context.control.table,
+        tables: followed(plan),
+        workers: count,
+        directory,
+        package_folder: workers.package.clone(),
+        timeout: Duration::from_secs(plan.function_seconds.into()),
+        duplicate_deliveries: workers.duplicate_deliveries,
+    };
+    Ok(Some(start.start(options).await?))
+}
+
+/// The tables whose streams a migration follows: the sources, and for the way back the targets.
+pub(crate) fn followed(plan: &Plan) -> Vec<String> {
+    let mut tables = plan.source_tables(Direction::Forward);
+    tables.extend(plan.source_tables(Direction::Reverse));
+    tables.sort_unstable();
+    tables.dedup();
+    tables.into_iter().map(str::to_owned).collect()
+}
+
+/// Stays while there are local workers and work for them.
+async fn attend(
+    context: &Context,
+    name: &str,
+    host: Option<Box<dyn LocalWorkers>>,
+) -> Result<Exit> {
+    let Some(host) = host else {
+        output::next(&[
+            (&format!("weir migrate status {name}"), "how far it is"),
+            (&format!("weir migrate work {name}"), "work on it from here, if no Lambda does"),
+        ]);
+        return Ok(Exit::Done);
+    };
+    output::next(&[
+        (&format!("weir migrate wait {name}"), "until all is copied, in another terminal"),
+        (&format!("weir migrate verify {name}"), "compare"),
+    ]);
+    let watching = wait::until(context, name, &["reverted", "completed", "aborted"]);
+    let ended = tokio::select! {
+        ended = watching => ended,
+        problem = failed(context, name, host.as_ref()) => Err(problem.into()),
+        signal = interruption::requested() => {
+            say(&format!(
+                "interrupted; `weir migrate work {name}` resumes, `weir migrate status {name}` shows how far it is"
+            ));
+            host.stop().await;
+            return Ok(Exit::Interrupted(signal));
+        }
+    };
+    host.stop().await;
+    ended.map(|()| Exit::Done)
+}
+
+/// Waits until a table is no longer followed, and gives the reason. Records of tasks that were
+/// trimmed are made again before their shard goes on, so that a process that dies in between finds
+/// the same gap again.
+async fn failed(context: &Context, name: &str, host: &dyn LocalWorkers) -> String {
+    let mut patience = Patience::new(UNSEEN_MAX);
+    loop {
+        if let Some(problem) = host.problem() {
+            if let Problem::NotFollowed(why) = problem {
+                return why;
+            }
+            let phase = context.control.state(name).await.map_or(Phase::None, |state| state.phase);
+            let plan = context.plan(name).await.ok().map(|(plan, _)| plan);
+            return format!("{problem}; {}", trimmed::after_loss(name, plan.as_ref(), phase));
+        }
+        if let Some(shard) = host.trimmed_tasks() {
+            match patience.seen(workers::wake(context, name).await) {
+                Ok(Some(())) => host.resume_after_trim(&shard),
+                Ok(None) => {}
+                Err(problem) => return problem.to_string(),
+            }
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
+
+pub(crate) enum Wrong {
+    Plan(Vec<PlanError>),
+    Other(Failure),
+}
+
+/// Checks a plan against its tables: keys, transforms, streams.
+pub(crate) async fn check(context: &Context, plan: &Plan) -> Result<Migration, Wrong> {
+    let found = tables::describe(&context.control.client, plan).await.map_err(Wrong::Other)?;
+    let schemas = tables::schemas(&found);
+    let compiled = Migration::compile(plan, Direction::Forward, &schemas).and_then(|migration| {
+        if !plan.inverse.is_empty() {
+            Migration::compile(plan, Direction::Reverse, &schemas)?;
+        }
+        Ok(migration)
+    });
+    let migration = match compiled {
+        Ok(migration) => migration,
+        Err(errors) => return Err(Wrong::Plan(with_tables(context, errors).await)),
+    };
+    let unwritten = plan.unwritten();
+    if !unwritten.is_empty() {
+        return Err(Wrong::Plan(unwritten));
+    }
+    for table in followed(plan) {
+        let view = found.get(&table).and_then(|facts| facts.stream.as_deref());
+        if view != Some("NEW_AND_OLD_IMAGES") {
+            return Err(Wrong::Other(without_stream(&context.endpoint, &table, view).into()));
+        }
+    }
+    Ok(migration)
+}
+
+/// That a table has not the stream that a migration needs, and the commands that give it one. A stream
+/// of another view type has to be disabled first.
+fn without_stream(endpoint: &str, table: &str, view: Option<&str>) -> String {
+    let command = |specification: &str| {
+        format!(
+            "`aws dynamodb update-table --endpoint-url {endpoint} --table-name {table} --stream-specification {specification}`"
+        )
+    };
+    let first =
+        view.map(|_| format!("disable that one with {}, then ", command("StreamEnabled=false")));
+    format!(
+        "table `{table}` must have a stream with NEW_AND_OLD_IMAGES, it has {}; {}enable it with {}",
+        view.unwrap_or("none"),
+        first.unwrap_or_default(),
+        command("StreamEnabled=true,StreamViewType=NEW_AND_OLD_IMAGES")
+    )
+}
+
+/// Errors of a plan, with the tables that there are beside those that there are not.
+async fn with_tables(context: &Context, mut errors: Vec<PlanError>) -> Vec<PlanError> {
+    let is_missing = |error: &PlanError| error.reason.starts_with("there is no table");
+    if errors.iter().any(is_missing) {
+        // Without them, the errors are as true.
+        let names = tables::names(&context.control.client).await.unwrap_or_default();
+        for error in errors.iter_mut().filter(|error| is_missing(error) && !names.is_empty()) {
+            error.reason.push_str(&format!("; there are {}", names.join(", ")));
+        }
+    }
+    errors
+}
+
+/// Whether a plan is to be begun, or was.
+async fn begun(context: &Context, plan: &Plan) -> Result<Answer> {
+    let state = context.control.state(&plan.migration).await?;
+    let answer = answer(&plan.migration, plan.kind, Verb::Start, state.phase);
+    let json = serde_json::to_string(plan).map_err(|error| error.to_string())?;
+    let is_same = state.fingerprint == Some(Plan::fingerprint(&json));
+    if !is_same && matches!(answer, Answer::GoOn | Answer::Already) {
+        return Ok(Answer::Refused(format!(
+            "`{}` was begun with another plan; work that was done under it must not be mixed with this one: give this plan another name",
+            plan.migration
+        )));
+    }
+    Ok(answer)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{Args as _, FromArgMatches as _};
+
+    use super::*;
+
+    #[test]
+    fn a_rate_is_a_positive_number() {
+        let read = |rate: &str| {
+            let command = StartArguments::augment_args(clap::Command::new("start"));
+            let matches = command.try_get_matches_from(["start", "plan.yaml", "--rate", rate]);
+            let read = matches.and_then(|matches| StartArguments::from_arg_matches(&matches));
+            read.map(|start| start.rate).map_err(|error| error.to_string())
+        };
+        assert_eq!(read("20"), Ok(20));
+        for wrong in ["-5", "many", "1.5"] {
+            let said = read(wrong).unwrap_err();
+            assert!(said.contains("a rate is a whole positive number"), "{said}");
+            assert!(!said.contains("-- -5"), "{said}");
+        }
+    }
+}

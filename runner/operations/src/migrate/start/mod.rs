@@ -1,0 +1,8 @@
+//! Starting a migration: its fence, its tasks, and the workers that take them.
+
+pub(crate) mod begin;
+pub(crate) mod command;
+pub(crate) mod fence;
+pub(crate) mod record_time;
+pub(crate) mod tasks;
+pub(crate) mod workers;

@@ -1,0 +1,184 @@
+//! The tasks of a run: one for each segment of a table. Each is an entry of the control table, whose
+//! record wakes a worker.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use control::{BACKFILL_RUN, Expect, State, Task, Work};
+use rules::migration::plan::{Direction, Plan};
+
+use crate::migrate::attempts::{Written, pause};
+use crate::migrate::context::Context;
+use crate::migrate::failure::Result;
+use client::contention::Attempts;
+
+/// Tasks that are made by one transaction, which may have a hundred parts.
+const AT_ONCE: usize = 50;
+
+/// A run of tasks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Run {
+    /// Its number; 0 is the backfill.
+    pub(crate) number: u64,
+    /// What is done.
+    pub(crate) work: Work,
+    /// Whether differences are repaired.
+    pub(crate) repairs: bool,
+    /// Which way the migration runs.
+    pub(crate) direction: Direction,
+}
+
+/// Begins a run of tasks; gives its number. What it `notes` in the state stands there from then on.
+///
+/// # Errors
+/// When its state is not what is expected, or the control table cannot be written.
+pub(crate) async fn begin_run(
+    context: &Context,
+    name: &str,
+    expect: Expect<'_>,
+    notes: impl Fn(&mut State, u64),
+) -> Result<u64> {
+    let begin = |state: &mut State| {
+        state.run += 1;
+        notes(state, state.run);
+        true
+    };
+    Ok(context.control.change_state(name, expect, begin).await?.run)
+}
+
+/// Makes the tasks of a run for one table: one for each segment. Those that are there are left. They
+/// are made as long as the state is what is expected, and by the same transaction: whoever moves the
+/// migration on and then looks for open tasks sees all that there will be.
+///
+/// # Errors
+/// When the state is not what is expected, or the control table cannot be read or written.
+pub(crate) async fn make_tasks(
+    context: &Context,
+    plan: &Plan,
+    fingerprint: &str,
+    run: Run,
+    table: &str,
+    expect: Expect<'_>,
+) -> Result<()> {
+    let (control, name) = (&context.control, plan.migration.as_str());
+    let prefix = format!("{}{}#{table}#", Task::prefix_of(run.number), run.work.as_str());
+    let mut attempts = Attempts::first();
+    // Each group that is made leaves fewer, and attempts in vain are counted.
+    loop {
+        let known: Vec<Task> = control.list(name, &prefix).await?;
+        let known: BTreeSet<u32> = known.iter().map(|task| task.segment).collect();
+        let tasks: Vec<Task> = (0..plan.segments)
+            .filter(|segment| !known.contains(segment))
+            .map(|segment| open(plan, fingerprint, run, table, segment))
+            .take(AT_ONCE)
+            .collect();
+        if tasks.is_empty() {
+            return Ok(());
+        }
+        match control.add(name, expect, tasks).await? {
+            Written::Done => {}
+            in_vain => pause(&mut attempts, in_vain, &format!("the tasks of `{name}`")).await?,
+        }
+    }
+}
+
+/// The run of some work on a table that another command can resume: the last run of the migration, or
+/// one before it that was made to its end. None if there is none, so that the work has to begin. Its
+/// missing tasks are made by whoever resumes it.
+///
+/// # Errors
+/// When the control table cannot be read.
+pub(crate) async fn resumable_run(
+    context: &Context,
+    plan: &Plan,
+    fingerprint: &str,
+    (work, direction, table): (Work, Direction, &str),
+) -> Result<Option<u64>> {
+    let name = plan.migration.as_str();
+    let last = context.state(name).await?.run;
+    let mut tasks = context.tasks(name).await?;
+    tasks.retain(|task| {
+        (task.work, task.direction) == (work, direction)
+            && task.table == table
+            && task.fingerprint == fingerprint
+    });
+    Ok(newest_resumable(&tasks, last, plan.segments))
+}
+
+/// The same among the tasks of the same work, where a run has so many of them.
+fn newest_resumable(tasks: &[Task], last: u64, segments: u32) -> Option<u64> {
+    let runs: BTreeSet<u64> = tasks.iter().map(|task| task.run).collect();
+    let is_resumable = |run: &u64| {
+        let of_run = || tasks.iter().filter(|task| task.run == *run);
+        let is_ended =
+            of_run().all(|task| task.done) && u32::try_from(of_run().count()) == Ok(segments);
+        // What was ended without its work is done again from its beginning.
+        *run > BACKFILL_RUN && (*run == last || is_ended) && !of_run().any(|task| task.superseded)
+    };
+    runs.into_iter().rev().find(is_resumable)
+}
+
+fn open(plan: &Plan, fingerprint: &str, run: Run, table: &str, segment: u32) -> Task {
+    Task {
+        migration: plan.migration.clone(),
+        revision: 0,
+        run: run.number,
+        work: run.work,
+        table: table.to_owned(),
+        direction: run.direction,
+        segment,
+        segments: plan.segments,
+        fingerprint: fingerprint.to_owned(),
+        repairs: run.repairs,
+        done: false,
+        superseded: false,
+        cursor: None,
+        owner: None,
+        leased_until: 0,
+        share: None,
+        counts: BTreeMap::new(),
+        samples: Vec::new(),
+        page: None,
+        failing: None,
+        failed: 0,
+        aside: false,
+        clears: None,
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use control::Entry as _;
+
+    use super::*;
+    use crate::migrate::switch::switching_tests::{NAME, plan};
+
+    /// An open task of a run.
+    pub(crate) fn task(number: u64, work: Work) -> Task {
+        let run = Run { number, work, repairs: false, direction: Direction::Forward };
+        Task { revision: 1, ..open(&plan(), "f", run, "cats", 0) }
+    }
+
+    #[test]
+    fn what_is_open_or_done_is_resumed() {
+        let task = |run, done, superseded| Task { done, superseded, ..task(run, Work::Unmark) };
+        assert_eq!(task(3, false, false).partition(), NAME);
+        let (open, done, given_up) = ((false, false), (true, false), (true, true));
+        for (last, tasks, expected) in [
+            (4, vec![], None),
+            // The last run is resumed, also where some of its tasks were not made.
+            (4, vec![(4, done), (4, open)], Some(4)),
+            (4, vec![(4, done)], Some(4)),
+            // Of one before it nobody does what is left.
+            (4, vec![(3, done), (3, open)], None),
+            (4, vec![(3, done)], None),
+            (4, vec![(3, done), (3, done)], Some(3)),
+            (4, vec![(3, given_up), (3, done)], None),
+            (4, vec![(2, done), (2, done), (3, given_up), (3, done)], Some(2)),
+            // The backfill is no sweep.
+            (0, vec![(0, done), (0, done)], None),
+        ] {
+            let entries: Vec<_> = tasks.iter().map(|(run, (d, s))| task(*run, *d, *s)).collect();
+            assert_eq!(newest_resumable(&entries, last, 2), expected, "{last} {tasks:?}");
+        }
+    }
+}

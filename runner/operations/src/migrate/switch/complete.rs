@@ -1,0 +1,315 @@
+//! The end of a migration: the way back is closed, and the marks and tombstones are taken off, of the
+//! targets after a cut-over, of the sources after a way back; of sources that were touched in any case.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::migrate::failure::{Failure, Result};
+use crate::migrate::switch::verb_hooks;
+use clap::Args;
+use control::verbs::{Answer, Verb, answer};
+use control::{Expect, Move, State, Work};
+use rules::migration::Phase;
+use rules::migration::plan::{Backfill, Direction, Kind, Plan};
+
+use crate::migrate::context::Context;
+use crate::migrate::control_table::Guard;
+use crate::migrate::plan::tables;
+use crate::migrate::start::tasks::begin_run;
+use crate::migrate::start::tasks::{Run, make_tasks, resumable_run};
+use crate::migrate::start::workers;
+use crate::migrate::switch::cutover::SwitchArguments;
+use crate::migrate::switch::{in_place, sweep, verify};
+use client::exit::Exit;
+use client::output::{counted, say, show};
+
+/// What to complete.
+#[derive(Clone, Debug, Args)]
+#[command(
+    after_help = "Examples:\n  weir migrate complete shop --dry-run\n  weir migrate complete shop\n\nExit codes: 0 done, 3 differences, 4 refused, 5 timed out; run it again to go on"
+)]
+pub(crate) struct CompleteArguments {
+    #[command(flatten)]
+    pub(crate) switch: SwitchArguments,
+    /// For a purge with archives on AWS: the answer of `archive-maintenance` to the event that `complete`
+    /// prints; one file per archive
+    #[arg(long, value_name = "FILE")]
+    erased: Vec<PathBuf>,
+}
+
+/// Closes the way back and takes the marks off the targets.
+pub(crate) async fn complete(
+    context: &Context,
+    CompleteArguments { switch: arguments, erased }: &CompleteArguments,
+) -> Result<Exit> {
+    let name = arguments.name.as_str();
+    let state = context.state(name).await?;
+    let (plan, fingerprint) = context.plan(name).await?;
+    match answer(name, plan.kind, Verb::Complete, state.phase) {
+        Answer::Go | Answer::GoOn => {}
+        Answer::Already => {
+            if !arguments.dry_run {
+                // An older version could die before it did that.
+                let expect = Expect::phases(&[Phase::Completed]);
+                context.control.set_active(name, expect, None).await?;
+            }
+            say(&format!("`{name}` is completed already"));
+            in_place::show_receipt(context, name).await?;
+            return in_place::verdict(context, name).await;
+        }
+        Answer::Refused(why) => return Err(Failure::Refused(why)),
+    }
+    if arguments.dry_run {
+        let what = match plan.kind {
+            Kind::Purge => {
+                "a last comparison would have to find nothing left, and the tables would no longer be followed"
+            }
+            Kind::InPlace => {
+                "the way back would be closed, and the tables would no longer be followed"
+            }
+            Kind::Restructure | Kind::Split => {
+                "the way back would be closed, and the marks be taken off"
+            }
+        };
+        say(&format!("{what}; nothing was written"));
+        return Ok(Exit::Done);
+    }
+    verb_hooks::before(context, "complete", name).await?;
+    let ended = match plan.kind.is_in_place() {
+        true => in_place::complete(context, &plan, &fingerprint, &state, arguments, erased).await,
+        false => close(context, &plan, &fingerprint, arguments.limit()).await,
+    };
+    match or_by_another(context, name, ended).await? {
+        Exit::Done => in_place::verdict(context, name).await,
+        other => Ok(other),
+    }
+}
+
+/// How an end ended: where it did not come through because somebody else did who said it at the same
+/// time, all is as it was asked for.
+async fn or_by_another(context: &Context, name: &str, ended: Result<Exit>) -> Result<Exit> {
+    if ended == Ok(Exit::Done) {
+        return ended;
+    }
+    match context.state(name).await {
+        Ok(state) if state.phase == Phase::Completed => {}
+        _ => return ended,
+    }
+    say(&format!("`{name}` is completed already"));
+    in_place::show_receipt(context, name).await?;
+    Ok(Exit::Done)
+}
+
+/// Takes the marks off the targets of a migration whose items were moved.
+async fn close(context: &Context, plan: &Plan, fingerprint: &str, limit: Duration) -> Result<Exit> {
+    let name = plan.migration.as_str();
+    context.make(name, Guard::default(), &Move::Close).await?;
+    let expect = Expect::phases(&[Phase::Completing]);
+    context.control.set_active(name, expect, None).await?;
+    let of = (plan, fingerprint, Direction::Forward);
+    if take_off(context, of, expect, limit).await?.is_none() {
+        return Ok(Exit::TimedOut);
+    }
+    context.make(name, Guard::default(), &Move::Complete).await?;
+    show(&format!("{name} is completed; the source tables are no longer needed\n"));
+    Ok(Exit::Done)
+}
+
+/// Takes tombstones and marks off the sources after the way back; they are in use again meanwhile.
+pub(crate) async fn clean(
+    context: &Context,
+    plan: &Plan,
+    fingerprint: &str,
+    limit: Duration,
+) -> Result<Exit> {
+    let name = plan.migration.as_str();
+    let expect = Expect::phases(&[Phase::Reverted]);
+    let of = (plan, fingerprint, Direction::Reverse);
+    let Some(swept) = take_off(context, of, expect, limit).await? else {
+        return Ok(Exit::TimedOut);
+    };
+    let swept_off = |state: &mut State| std::mem::take(&mut state.unswept);
+    context.control.change_state(name, expect, swept_off).await?;
+    let swept = counted(swept, "tombstone", "tombstones");
+    say(&format!("{swept} and all marks are removed from the sources"));
+    Ok(Exit::Done)
+}
+
+/// Takes the tombstones and marks of a direction off the tables that have them; gives how many
+/// tombstones, none if that was not done in time.
+async fn take_off(
+    context: &Context,
+    (plan, fingerprint, way): (&Plan, &str, Direction),
+    expect: Expect<'_>,
+    limit: Duration,
+) -> Result<Option<u64>> {
+    let name = plan.migration.as_str();
+    let Some(swept) = sweep::after_invocations(context, name, plan, limit).await? else {
+        return Ok(None);
+    };
+    let there = tables::describe(&context.control.client, plan).await?;
+    // A table that is gone has no marks: after a switch without a way back nobody needs the sources.
+    for table in marked(plan, way).into_iter().filter(|table| there.contains_key(*table)) {
+        if !unmark(context, (plan, fingerprint, way), expect, table, limit).await? {
+            return Ok(None);
+        }
+    }
+    // Those of an earlier run that was given up were noted only now.
+    let late = sweep::sweep(context, name, limit).await?;
+    Ok(late.map(|late| swept + late))
+}
+
+/// The tables on whose items a direction may have left marks: those that it wrote to, and those whose
+/// items were touched.
+fn marked(plan: &Plan, way: Direction) -> Vec<&str> {
+    let mut tables = match way {
+        Direction::Forward => plan.target_tables(Direction::Forward),
+        Direction::Reverse => Vec::new(),
+    };
+    if way == Direction::Reverse || plan.backfill == Backfill::Touch {
+        tables.extend(plan.source_tables(Direction::Forward));
+    }
+    tables
+}
+
+/// Takes the marks of a direction off a table; gives whether that was done in time.
+async fn unmark(
+    context: &Context,
+    (plan, fingerprint, way): (&Plan, &str, Direction),
+    expect: Expect<'_>,
+    table: &str,
+    limit: Duration,
+) -> Result<bool> {
+    let name = plan.migration.as_str();
+    let of = (Work::Unmark, way, table);
+    // Nothing is marked any more by then, so what was done stays done, and what is open goes on.
+    let number = match resumable_run(context, plan, fingerprint, of).await? {
+        Some(run) => {
+            workers::wake(context, name).await?;
+            run
+        }
+        None => begin_run(context, name, expect, |_, _| ()).await?,
+    };
+    let run = Run { number, work: Work::Unmark, repairs: false, direction: way };
+    make_tasks(context, plan, fingerprint, run, table, expect).await?;
+    Ok(verify::finished(context, name, number, limit).await?.is_some())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use clap::{Args as _, FromArgMatches as _};
+    use futures::FutureExt as _;
+
+    use super::*;
+    use crate::migrate::start::begin::begin;
+    use crate::migrate::switch::switching_tests::{NAME, plan, plan_in_place, serve, write_down};
+    use client::output::Output;
+    use control::{Active, Receipt, Task, Verified};
+    use testing::proxy;
+
+    #[test]
+    fn sources_that_were_touched_may_have_marks_whichever_way_it_ends() {
+        let touching = Plan { backfill: Backfill::Touch, ..plan() };
+        assert_eq!(marked(&plan(), Direction::Forward), ["pets"]);
+        assert_eq!(marked(&touching, Direction::Forward), ["pets", "cats"]);
+        for plan in [plan(), touching] {
+            assert_eq!(marked(&plan, Direction::Reverse), ["cats"]);
+        }
+    }
+
+    /// Goal: of two who complete a migration at the same time, the slower one finds it completed, wherever
+    /// it is when the other one comes to the end, and a receipt is there for both.
+    #[tokio::test]
+    async fn the_slower_of_two_who_complete_finds_it_completed() {
+        let arguments = CompleteArguments::augment_args(clap::Command::new("complete"));
+        let arguments = arguments.try_get_matches_from(["complete", NAME]).unwrap();
+        let arguments = CompleteArguments::from_arg_matches(&arguments).unwrap();
+        // Just before the write that has this, the other one ends it, or gives it up.
+        for (before, other_end, expected) in [
+            ("\"S\":\"completing\"", Phase::Completed, Ok(Exit::Done)),
+            ("\"S\":\"completed\"", Phase::Completed, Ok(Exit::Done)),
+            ("\"S\":\"completing\"", Phase::Aborted, Err("it is aborted now")),
+        ] {
+            let served = serve().await;
+            begin(&served.context, &plan_in_place(NAME), 0).await.unwrap();
+            let at = served.context.now().await + 30;
+            let ready = |state: &mut State| {
+                state.phase = Phase::Ready;
+                state.verified = Some(Verified { at, ..Verified::default() });
+                true
+            };
+            served.context.control.change(State::new(NAME), ready).await.unwrap();
+            let (control, is_first) = (served.context.control.clone(), AtomicBool::new(true));
+            let script = move |operation: &str, body: &str| {
+                let is_meant = operation == "TransactWriteItems" && body.contains(before);
+                let is_now = is_meant && is_first.swap(false, Ordering::SeqCst);
+                let control = control.clone();
+                async move {
+                    if is_now {
+                        let end = |state: &mut State| {
+                            state.phase = other_end;
+                            true
+                        };
+                        control.change(State::new(NAME), end).await.unwrap();
+                        let leave = |active: &mut Active| active.remove(NAME);
+                        control.change(Active::default(), leave).await.unwrap();
+                        let (migration, receipt) = (NAME.to_owned(), "{}".to_owned());
+                        let receipt = Receipt { migration, revision: 0, receipt };
+                        control.change(receipt, |_| true).await.unwrap();
+                    }
+                    None
+                }
+                .boxed()
+            };
+            let url = proxy::before(&served.context.endpoint, script).await;
+            let slower = Context::new(&url, "weir-migrations", Output::Table);
+            match (complete(&slower, &arguments).await, expected) {
+                (Err(problem), Err(words)) => {
+                    assert!(problem.to_string().contains(words), "{problem}");
+                }
+                (ended, expected) => assert_eq!(ended, expected.map_err(Failure::from)),
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn taking_marks_off_goes_on_where_it_was_not_done_in_time() {
+        let served = serve().await;
+        let (context, control, plan) = (&served.context, &served.context.control, plan());
+        write_down(&served, &plan).await;
+        let (_, fingerprint) = context.plan(NAME).await.unwrap();
+        let completing = |state: &mut State| {
+            state.phase = Phase::Completing;
+            true
+        };
+        control.change(State::new(NAME), completing).await.unwrap();
+        let (fingerprint, plan) = (fingerprint.as_str(), &plan);
+        // Whether it was done, and the last run.
+        let swept = async |table: &str| {
+            let of = (plan, fingerprint, Direction::Forward);
+            let expect = Expect::phases(&[Phase::Completing]);
+            let is_done = unmark(context, of, expect, table, Duration::ZERO).await.unwrap();
+            (is_done, context.state(NAME).await.unwrap().run)
+        };
+        let work = async |run: u64, is_superseded: bool| {
+            let task = context.tasks_of(NAME, run).await.unwrap().remove(0);
+            let is_so = |task: &mut Task| {
+                (task.done, task.superseded) = (true, is_superseded);
+                true
+            };
+            control.change(task, is_so).await.unwrap();
+        };
+        assert_eq!(swept("pets").await, (false, 1));
+        assert_eq!(swept("pets").await, (false, 1));
+        work(1, false).await;
+        assert_eq!(swept("pets").await, (true, 1));
+        // What is done of one table stays done while another one is swept.
+        assert_eq!(swept("cats").await, (false, 2));
+        assert_eq!(swept("pets").await, (true, 2));
+        // What was ended without its work is made anew.
+        work(2, true).await;
+        assert_eq!(swept("cats").await, (false, 3));
+    }
+}

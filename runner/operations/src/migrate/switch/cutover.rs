@@ -1,0 +1,140 @@
+//! `weir migrate cutover`: what is checked before readers and writers are switched to the targets.
+//!
+//! The switch itself is in `executor`.
+
+use std::time::Duration;
+
+use clap::Args;
+use control::verbs::{Answer, Verb, answer};
+use control::{COMPARISON_SECONDS, State, Switch};
+use rules::migration::Phase;
+use rules::migration::plan::Direction;
+
+use crate::migrate::context::Context;
+use crate::migrate::failure::{Failure, Result, refused};
+use crate::migrate::report::backfill::advance;
+use crate::migrate::report::backfill::look;
+use crate::migrate::switch::executor::{Asked, Executor};
+use crate::migrate::switch::verb_hooks;
+use client::exit::Exit;
+use client::output::say;
+
+/// What to switch.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct SwitchArguments {
+    /// The migration
+    pub(crate) name: String,
+    /// Seconds that writers may be blocked before the switch is rolled back
+    #[arg(long, default_value_t = 60)]
+    pub(crate) timeout: u64,
+    /// Report what would happen; change nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+}
+
+/// What to cut over.
+#[derive(Clone, Debug, Args)]
+#[command(
+    after_help = "Examples:\n  weir migrate cutover shop --dry-run\n  weir migrate cutover shop --timeout 30\n\nExit codes: 0 done, 4 refused, 5 timed out: rolled back, unless the message says that the rollback failed or that the cut-over is committed but incomplete; then run it again"
+)]
+pub(crate) struct CutoverArguments {
+    #[command(flatten)]
+    pub(crate) switch: SwitchArguments,
+    /// Switch although the plan has no `inverse`: later writes to the targets never reach the sources
+    #[arg(long)]
+    no_way_back: bool,
+    /// Switch although no worker follows the targets' streams: their writes reach the sources only if a
+    /// worker starts within 24 hours
+    #[arg(long)]
+    nobody_follows: bool,
+}
+
+impl SwitchArguments {
+    /// Runs the hook after a verb, but not after one that only said what it would do.
+    pub(crate) async fn with_hooks(
+        &self,
+        context: &Context,
+        verb: &str,
+        ended: Result<Exit>,
+    ) -> Result<Exit> {
+        if self.dry_run {
+            return ended;
+        }
+        verb_hooks::after(context, verb, &self.name, ended).await
+    }
+
+    pub(crate) fn limit(&self) -> Duration {
+        Duration::from_secs(self.timeout)
+    }
+}
+
+/// Switches to the targets.
+pub(crate) async fn cutover(
+    context: &Context,
+    CutoverArguments { switch: arguments, no_way_back, nobody_follows }: &CutoverArguments,
+) -> Result<Exit> {
+    let name = arguments.name.as_str();
+    let (state, _) = match arguments.dry_run {
+        true => look(context, name).await?,
+        false => advance(context, name).await?,
+    };
+    let phase = state.phase;
+    let (plan, fingerprint) = context.plan(name).await?;
+    match answer(name, plan.kind, Verb::Cutover, phase) {
+        Answer::Go | Answer::GoOn => {}
+        Answer::Already => {
+            say(&format!("`{name}` is cut over already"));
+            return Ok(Exit::Done);
+        }
+        Answer::Refused(why) => return Err(Failure::Refused(why)),
+    }
+    let is_for_good = plan.inverse.is_empty() && !plan.kind.is_in_place();
+    if is_for_good && !no_way_back && phase != Phase::Turning {
+        return Err(refused!(
+            "the plan of `{name}` has no `inverse`, so `weir migrate revert` could not switch back: say --no-way-back if that is meant"
+        ));
+    }
+    let stale = match phase {
+        Phase::Turning => None,
+        _ => too_old(context, name, &state).await,
+    };
+    if phase == Phase::Ready
+        && let Some(why) = &stale
+    {
+        return Err(Failure::Refused(why.clone()));
+    }
+    let targets = plan.target_tables(Direction::Forward).join(", ");
+    if arguments.dry_run && phase == Phase::Turning {
+        say(&format!(
+            "all is drained already: the route would be opened to {targets}; nothing was written"
+        ));
+        return Ok(Exit::Done);
+    }
+    if arguments.dry_run {
+        say(&format!(
+            "writers of {} would stop for {} s and until all is drained, then use {targets}; nothing was written",
+            plan.source_tables(Direction::Forward).join(", "),
+            plan.gate_seconds,
+        ));
+        return Ok(Exit::Done);
+    }
+    verb_hooks::before(context, "cutover", name).await?;
+    let asked = Asked {
+        stale,
+        asks_followers: !nobody_follows && phase == Phase::Ready,
+        may_differ: false,
+        limit: arguments.limit(),
+    };
+    Executor::new(context, Switch::CUTOVER, (&plan, &fingerprint), &state, asked).run().await
+}
+
+/// Why the last comparison does not stand any more for what was written before it; none if it does.
+async fn too_old(context: &Context, name: &str, state: &State) -> Option<String> {
+    let age = state.comparison_age(context.now().await);
+    (age > COMPARISON_SECONDS).then(|| {
+        format!(
+            "`{name}` was compared {} hours ago, and a stream keeps records for 24: `weir migrate verify {name}` again",
+            age / 3600
+        )
+    })
+}

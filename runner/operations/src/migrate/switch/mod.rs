@@ -1,0 +1,21 @@
+//! Comparing, switching and ending: the verbs that move readers and writers, and what they wait for.
+//!
+//! Which step follows which is decided in the crate `control`.
+
+pub(crate) mod clear_touches;
+pub(crate) mod comparison;
+pub(crate) mod complete;
+pub(crate) mod cutover;
+pub(crate) mod executor;
+pub(crate) mod hold;
+pub(crate) mod in_place;
+pub(crate) mod revert;
+pub(crate) mod sweep;
+pub(crate) mod verb_hooks;
+pub(crate) mod verify;
+pub(crate) mod way_back;
+
+#[cfg(test)]
+pub(crate) mod fault_tests;
+#[cfg(test)]
+pub(crate) mod switching_tests;

@@ -1,0 +1,327 @@
+//! Removing tombstones when no invocation is left that could write what they keep away.
+//!
+//! An invocation that read its migrations before a switch may hang, and put an item late. Where its
+//! deletion left a tombstone that put finds it and does nothing, so tombstones stay until every
+//! invocation from before the switch has reached its time-out.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use crate::migrate::failure::{Result, fatal};
+use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::types::{AttributeValue as Sdk, ReturnValue};
+use control::{Entry as _, PARTITION_KEY, SORT_KEY, Tombstone, tombstone_partitions};
+use futures::StreamExt as _;
+use model::json::{item_from_str, item_to_string};
+use model::{AttributeValue, Item, KeySchema};
+use rules::migration::{MARK, Plan, Registers, is_bare_tombstone, unmarked};
+
+use crate::migrate::context::Context;
+use crate::migrate::plan::tables;
+use client::attribute::{to_sdk_item, to_sdk_value};
+use client::endpoint;
+use client::output::{counted, say};
+use client::sdk_error::error_text;
+use client::server_date;
+
+/// Seconds that a request may be under way after its invocation was ended.
+const REQUEST_SECONDS: u64 = 5;
+/// Tombstones that are removed at the same time.
+const AT_ONCE: usize = 32;
+/// How often it is said for how long there is still to wait, or how much is done.
+const SAY_EVERY: Duration = Duration::from_secs(10);
+
+/// Real time in seconds since 1970, in which invocations live, whatever the clock of a local store
+/// says. Whoever ends a switch may sit at another machine than whoever made it, so it is the time that
+/// the answers of the store tell, but for a local store, whose answers tell its own.
+pub(crate) async fn real_seconds(context: &Context) -> u64 {
+    let told = match endpoint::ask_clock(&context.endpoint).await {
+        Some(_) => None,
+        None => server_date::seconds(&context.control.client).await,
+    };
+    let told = told.and_then(|seconds| u64::try_from(seconds).ok());
+    told.unwrap_or_else(|| {
+        SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+    })
+}
+
+/// Seconds until every invocation from before the last switch has ended.
+pub(crate) fn seconds_left(switched_at: u64, function_seconds: u32, now: u64) -> u64 {
+    let ends = switched_at + u64::from(function_seconds) + REQUEST_SECONDS;
+    // A clock that was set back makes nobody wait longer than a time-out.
+    ends.saturating_sub(now).min(u64::from(function_seconds) + REQUEST_SECONDS)
+}
+
+/// Waits until no invocation from before the last switch is left, and removes every tombstone; gives
+/// how many, none if that was not done in time, which begins then.
+pub(crate) async fn after_invocations(
+    context: &Context,
+    name: &str,
+    plan: &Plan,
+    limit: Duration,
+) -> Result<Option<u64>> {
+    wait(context, name, plan, "then tombstones are removed").await?;
+    sweep(context, name, limit).await
+}
+
+/// Waits until no invocation from before the last switch is left.
+pub(crate) async fn wait(context: &Context, name: &str, plan: &Plan, then: &str) -> Result<()> {
+    let (state, begun) = (context.state(name).await?, Instant::now());
+    loop {
+        let switched_at = state.switched_at.unwrap_or(0);
+        let now = real_seconds(context).await;
+        let left = seconds_left(switched_at, plan.function_seconds, now);
+        // As long ago as an invocation may last, all there are began behind the switch, whatever clocks
+        // say.
+        let longest = u64::from(plan.function_seconds) + REQUEST_SECONDS;
+        if left == 0 || begun.elapsed().as_secs() > longest {
+            return Ok(());
+        }
+        say(&format!(
+            "{left} s until the last invocation from before the switch has ended; {then}"
+        ));
+        tokio::time::sleep(Duration::from_secs(left).min(SAY_EVERY)).await;
+    }
+}
+
+/// What is done about what stands where a tombstone was noted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sweep {
+    /// It is gone, lives again, or is not the migration's.
+    Leave,
+    /// It is a tombstone.
+    Delete,
+    /// A writer's update made an item of the tombstone and left its mark, which alone must go.
+    Unmark,
+}
+
+impl Sweep {
+    fn of(stands: Option<&Item>, schema: &KeySchema) -> Self {
+        let registers = stands.and_then(|item| Registers::from_item(item).ok());
+        match stands.filter(|_| registers.is_some_and(|registers| registers.is_tombstone())) {
+            None => Self::Leave,
+            Some(item) if is_bare_tombstone(item, schema) => Self::Delete,
+            Some(_) => Self::Unmark,
+        }
+    }
+}
+
+/// Removes every tombstone that was noted, unless it lives again; gives how many, none if that was not
+/// done in time, which is said: the next sweep goes on with those that are left. No invocation is left
+/// that could write what they keep away.
+pub(crate) async fn sweep(context: &Context, name: &str, limit: Duration) -> Result<Option<u64>> {
+    let mut schemas: BTreeMap<String, KeySchema> = BTreeMap::new();
+    let begun = Instant::now();
+    let (mut swept, mut looked, mut said) = (0, 0_u64, begun);
+    let partitions = tombstone_partitions(name);
+    let last = partitions.len().saturating_sub(1);
+    for (number, partition) in partitions.enumerate() {
+        let notes: Vec<Tombstone> = context.control.list(&partition, Tombstone::PREFIX).await?;
+        for Tombstone { table, .. } in &notes {
+            if !schemas.contains_key(table) {
+                let schema = tables::schema(&context.control.client, table).await?;
+                schemas.insert(table.clone(), schema);
+            }
+        }
+        // One that was begun is ended: an item may have to be put back.
+        let mut left = notes.len();
+        let in_time = notes.iter().take_while(|_| begun.elapsed() < limit).inspect(|_| left -= 1);
+        let sweeps = in_time.map(|note| sweep_one(context, note, &schemas));
+        let mut sweeps = futures::stream::iter(sweeps).buffer_unordered(AT_ONCE);
+        while let Some(is_swept) = sweeps.next().await {
+            swept += u64::from(is_swept?);
+            looked += 1;
+            if said.elapsed() > SAY_EVERY {
+                let notes = counted(looked, "note of a tombstone is", "notes of tombstones are");
+                let removed = counted(swept, "tombstone", "tombstones");
+                say(&format!("{notes} done, {removed} removed"));
+                said = Instant::now();
+            }
+        }
+        drop(sweeps);
+        if left > 0 || (number < last && begun.elapsed() >= limit) {
+            say(&format!(
+                "not done after {} s: {} removed; say it again, with more time by --timeout, and it goes on with the others",
+                limit.as_secs(),
+                counted(swept, "tombstone is", "tombstones are")
+            ));
+            return Ok(None);
+        }
+    }
+    Ok(Some(swept))
+}
+
+/// Removes the tombstone of a note, and the note; gives whether there was one.
+async fn sweep_one(
+    context: &Context,
+    note: &Tombstone,
+    schemas: &BTreeMap<String, KeySchema>,
+) -> Result<bool> {
+    let Tombstone { table, key, at, .. } = note;
+    let Some(schema) = schemas.get(table) else { return Ok(false) };
+    let key = item_from_str(key).map_err(|error| format!("a note of a tombstone: {error}"))?;
+    let is_swept = match remove(&context.control.client, table, schema, &key).await? {
+        Removed::Tombstone => true,
+        Removed::Nothing => false,
+        // There is a newer note.
+        Removed::Changed => return Ok(false),
+    };
+    let request = context.control.client.delete_item().table_name(&context.control.table);
+    let request = request
+        .key(PARTITION_KEY, Sdk::S(note.partition()))
+        .key(SORT_KEY, Sdk::S(note.name()))
+        .condition_expression("#at = :at")
+        .expression_attribute_names("#at", "at")
+        .expression_attribute_values(":at", Sdk::S(at.clone()));
+    // A note that is newer by now is left for the next sweep.
+    let _ = request.send().await;
+    Ok(is_swept)
+}
+
+/// What became of a tombstone.
+enum Removed {
+    Tombstone,
+    Nothing,
+    /// It was written meanwhile.
+    Changed,
+}
+
+/// Removes what is left of a tombstone, if its mark is still the one that was read.
+async fn remove(client: &Client, table: &str, schema: &KeySchema, key: &Item) -> Result<Removed> {
+    let stands = tables::get(client, table, key).await?;
+    let done = Sweep::of(stands.as_ref(), schema);
+    let Some(mark) = stands.as_ref().filter(|_| done != Sweep::Leave).and_then(|i| i.get(MARK))
+    else {
+        return Ok(Removed::Nothing);
+    };
+    if done == Sweep::Unmark {
+        return unmark(client, table, key, mark).await;
+    }
+    let request = client.delete_item().table_name(table);
+    let request = request
+        .set_key(Some(to_sdk_item(key)))
+        .condition_expression("#mark = :mark")
+        .expression_attribute_names("#mark", MARK)
+        .expression_attribute_values(":mark", to_sdk_value(mark))
+        .return_values(ReturnValue::AllOld);
+    match request.send().await {
+        Ok(answer) => {
+            let old = answer.attributes.as_ref().map(tables::from_sdk).transpose()?;
+            if let Some(item) = old.filter(|item| !is_bare_tombstone(item, schema)) {
+                put_back(client, table, schema, &item).await?;
+                return Ok(Removed::Nothing);
+            }
+            Ok(Removed::Tombstone)
+        }
+        Err(error)
+            if error
+                .as_service_error()
+                .is_some_and(|e| e.is_conditional_check_failed_exception()) =>
+        {
+            Ok(Removed::Changed)
+        }
+        Err(error) => Err(fatal!("a tombstone: {}", error_text(&error))),
+    }
+}
+
+/// Takes the mark off an item that an update made of a tombstone.
+async fn unmark(
+    client: &Client,
+    table: &str,
+    key: &Item,
+    mark: &AttributeValue,
+) -> Result<Removed> {
+    let request = client.update_item().table_name(table);
+    let request = request
+        .set_key(Some(to_sdk_item(key)))
+        .update_expression("REMOVE #mark")
+        .condition_expression("#mark = :mark")
+        .expression_attribute_names("#mark", MARK)
+        .expression_attribute_values(":mark", to_sdk_value(mark));
+    match request.send().await {
+        Ok(_) => Ok(Removed::Nothing),
+        Err(error)
+            if error
+                .as_service_error()
+                .is_some_and(|e| e.is_conditional_check_failed_exception()) =>
+        {
+            Ok(Removed::Changed)
+        }
+        Err(error) => Err(fatal!("the mark of an item: {}", error_text(&error))),
+    }
+}
+
+/// Puts an item back that an update made of a tombstone between the look at it and its removal. No
+/// condition can say that an item has nothing but its key, so it is seen afterwards.
+async fn put_back(client: &Client, table: &str, schema: &KeySchema, item: &Item) -> Result<()> {
+    let request = client.put_item().table_name(table);
+    let request = request
+        .set_item(Some(to_sdk_item(&unmarked(item))))
+        .condition_expression("attribute_not_exists(#key)")
+        .expression_attribute_names("#key", &schema.partition.name);
+    match request.send().await {
+        Ok(_) => Ok(()),
+        // Whoever wrote since then is later.
+        Err(error)
+            if error
+                .as_service_error()
+                .is_some_and(|e| e.is_conditional_check_failed_exception()) =>
+        {
+            Ok(())
+        }
+        Err(error) => Err(fatal!(
+            "an item of `{table}` that was written while its tombstone was removed could not be put back: {}; put it: {}",
+            error_text(&error),
+            item_to_string(&unmarked(item))
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use model::{KeyAttribute, KeyAttributeType};
+
+    use super::*;
+
+    #[test]
+    fn what_an_update_made_of_a_tombstone_is_kept() {
+        let attribute_type = KeyAttributeType::S;
+        let partition = KeyAttribute { name: "p".to_owned(), attribute_type };
+        let schema = KeySchema { partition, sort: None };
+        let stamp = format!("/{}", "0".repeat(40));
+        let gone = format!(
+            r#""_weir":{{"M":{{"from":{{"S":"a"}},"at":{{"S":"{stamp}"}},"gone":{{"BOOL":true}}}}}}"#
+        );
+        let live = gone.replace(r#","gone":{"BOOL":true}"#, "");
+        for (item, expected) in [
+            (r#"{"p":{"S":"1"},$}"#.replace('$', &gone), Sweep::Delete),
+            (r#"{"p":{"S":"1"},"status":{"S":"new"},$}"#.replace('$', &gone), Sweep::Unmark),
+            (r#"{"p":{"S":"1"},$}"#.replace('$', &live), Sweep::Leave),
+            (r#"{"p":{"S":"1"},"status":{"S":"new"}}"#.to_owned(), Sweep::Leave),
+        ] {
+            let stands = item_from_str(&item).unwrap();
+            assert_eq!(Sweep::of(Some(&stands), &schema), expected, "{item}");
+        }
+        assert_eq!(Sweep::of(None, &schema), Sweep::Leave);
+    }
+
+    #[test]
+    fn tombstones_outlive_every_invocation() {
+        for (switched_at, function_seconds, now, left) in [
+            (1_000, 60, 1_000, 65),
+            (1_000, 60, 1_064, 1),
+            (1_000, 60, 1_065, 0),
+            (1_000, 900, 1_065, 840),
+            // A state from before switches were noted.
+            (0, 60, 1_000, 0),
+            // The clock was set back by an hour.
+            (5_000, 60, 1_400, 65),
+        ] {
+            assert_eq!(
+                seconds_left(switched_at, function_seconds, now),
+                left,
+                "{switched_at} {now}"
+            );
+        }
+    }
+}

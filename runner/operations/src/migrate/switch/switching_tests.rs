@@ -1,0 +1,564 @@
+//! What moves a migration on, said by two at the same time or after somebody died, on a store in this
+//! process.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use aws_sdk_dynamodb::types::{AttributeValue as Sdk, StreamSpecification};
+use control::{
+    Comparing, Expect, Followed, Move, PlanEntry, Receipt, Side, State, Switch, Task, Verified,
+};
+use futures::FutureExt as _;
+use http::Method;
+use model::json::item_from_str;
+use rules::Effect;
+use rules::migration::Phase;
+use rules::migration::plan::{Backfill, Direction, Kind, Output as Made, Plan, Source};
+use serde_json::{Value, json};
+
+use crate::migrate::adjust::abort;
+use crate::migrate::context::Context;
+use crate::migrate::control_table::Guard;
+use crate::migrate::drain::lost;
+use crate::migrate::plan::compile::compile;
+use crate::migrate::plan::{estimate, neighbours, tables};
+use crate::migrate::report::status;
+use crate::migrate::start::begin::begin;
+use crate::migrate::start::command::{Wrong, check};
+use crate::migrate::switch::cutover::SwitchArguments;
+use crate::migrate::switch::hold::{Hold, Released};
+use crate::migrate::switch::{in_place, verify};
+use client::endpoint;
+use client::exit::Exit;
+use client::output::Output;
+use testing::proxy;
+use testing::store::TestStore;
+
+pub(crate) const NAME: &str = "move";
+
+/// A store with the tables of the plan.
+pub(crate) struct Served {
+    pub(crate) context: Context,
+    pub(crate) store: TestStore,
+}
+
+impl Served {
+    async fn clock(&self, change: Value) {
+        endpoint::admin(Method::POST, &self.context.endpoint, "clock", &change).await.unwrap();
+    }
+
+    /// The fence with which the migration is active.
+    async fn fence(&self) -> Option<i64> {
+        let active = self.context.control.active().await.unwrap();
+        active.active.get(NAME).map(|followed| followed.since)
+    }
+
+    /// Waits until the migration is active with another fence than this one.
+    async fn other_fence(&self, known: Option<i64>) -> Option<i64> {
+        loop {
+            let fence = self.fence().await;
+            if fence != known {
+                return fence;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+}
+
+pub(crate) async fn serve() -> Served {
+    let store = TestStore::open().await;
+    for table in ["cats", "pets"] {
+        store.table(table).await;
+    }
+    let context = Context::new(&store.url, "weir-migrations", Output::Table);
+    context.control.ensure().await.unwrap();
+    Served { context, store }
+}
+
+pub(crate) fn plan() -> Plan {
+    let output = Made { to: "pets".into(), transform: ".".into(), key: [].into() };
+    Plan {
+        migration: NAME.into(),
+        kind: Kind::Restructure,
+        from: vec![Source {
+            table: "cats".into(),
+            items: vec![output],
+            split: None,
+            archive: false,
+        }],
+        inverse: Vec::new(),
+        backfill: Backfill::Scan,
+        segments: 1,
+        gate_seconds: 0,
+        settle_seconds: 0,
+        function_seconds: 1,
+    }
+}
+
+/// The same with a way back.
+pub(crate) fn plan_with_way_back() -> Plan {
+    let output = Made { to: "cats".into(), transform: ".".into(), key: [].into() };
+    let source = Source { table: "pets".into(), items: vec![output], split: None, archive: false };
+    Plan { inverse: vec![source], ..plan() }
+}
+
+/// Writes a plan down, as `start` does.
+pub(crate) async fn write_down(served: &Served, plan: &Plan) {
+    let json = serde_json::to_string(plan).unwrap();
+    let entry = PlanEntry { migration: NAME.to_owned(), revision: 0, plan: json };
+    served.context.control.put(&entry).await.unwrap();
+}
+
+/// Changes the state of the migration, whatever it is.
+pub(crate) async fn set_state(context: &Context, change: impl Fn(&mut State)) {
+    let set = |state: &mut State| {
+        change(state);
+        true
+    };
+    context.control.change(State::new(NAME), set).await.unwrap();
+}
+
+/// Brings the migration to a phase.
+pub(crate) async fn is_in(context: &Context, phase: Phase) {
+    set_state(context, |state| state.phase = phase).await;
+}
+
+/// How functions follow a migration whose plan has this fingerprint.
+pub(crate) fn followed(direction: Direction, fingerprint: &str, since: i64) -> Followed {
+    Followed { direction, fingerprint: fingerprint.to_owned(), since }
+}
+
+/// Takes the migration for a cut-over.
+pub(crate) async fn held(context: &Context) -> Hold<'_> {
+    let followed = followed(Direction::Forward, "f", 7);
+    Hold::take(context, NAME, Switch::CUTOVER, followed).await.unwrap()
+}
+
+#[tokio::test]
+async fn two_who_begin_at_the_same_time_have_one_fence() {
+    let served = serve().await;
+    let (context, plan) = (&served.context, plan());
+    // The first one waits for its fence for as long as the clock stands.
+    served.clock(json!({"freeze": true})).await;
+    let first = begin(context, &plan, 0);
+    let holder = async || context.state(NAME).await.unwrap().holder;
+    let meanwhile = async {
+        let fence = served.other_fence(None).await;
+        let first = holder().await;
+        let clock = async {
+            while holder().await == first {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            served.clock(json!({"resume": true})).await;
+        };
+        (fence, tokio::join!(begin(context, &plan, 0), clock).0)
+    };
+    let (first, (fence, second)) = tokio::join!(first, meanwhile);
+    let state = context.state(NAME).await.unwrap();
+    assert_eq!(state.phase, Phase::Copying, "{first:?} {second:?}");
+    // The tasks were made after the fence with which the function passes records over.
+    let since = state.since;
+    assert_eq!(served.fence().await, Some(since), "{first:?} {second:?}");
+    // What was applied behind the first fence counts more than a backfill, so it stays.
+    assert_eq!(fence, Some(since));
+    assert!(first.unwrap_err().to_string().contains("somebody else"));
+    second.unwrap();
+    assert_eq!(state.holder, None);
+}
+
+#[tokio::test]
+async fn who_takes_a_switch_over_follows_the_sources_again() {
+    let served = serve().await;
+    let (context, control) = (&served.context, &served.context.control);
+    // Somebody died after the migration was turned round.
+    let dead = |state: &mut State| {
+        state.phase = Phase::CuttingOver;
+        (state.holder, state.held_at) = (Some("dead".to_owned()), Some(5));
+    };
+    set_state(context, dead).await;
+    let expect = Expect::phases(&[Phase::CuttingOver]);
+    let turned = followed(Direction::Reverse, "f", 9);
+    control.set_active(NAME, expect, Some(turned)).await.unwrap();
+    control.set_route(NAME, expect, (Side::Source, Side::None)).await.unwrap();
+
+    let hold = held(context).await;
+    hold.follow().await.unwrap();
+    let active = control.active().await.unwrap();
+    assert_eq!(active.active.get(NAME), Some(&followed(Direction::Forward, "f", 7)));
+    // Writers are held up since the dead one closed the route.
+    hold.block_writers(0).await.unwrap();
+    assert_eq!(context.state(NAME).await.unwrap().held_at, Some(5));
+    assert!(matches!(hold.release().await, Ok(Released::Back)));
+    let route = control.route(NAME).await.unwrap().unwrap();
+    assert_eq!((route.read, route.write), (Side::Source, Side::Source));
+    let state = context.state(NAME).await.unwrap();
+    assert_eq!((state.phase, state.holder, state.held_at), (Phase::Ready, None, None));
+    // The next one closes an open route, now.
+    held(context).await.block_writers(0).await.unwrap();
+    assert!(context.state(NAME).await.unwrap().held_at > Some(5));
+}
+
+/// A plan that changes the items of `cats` where they stand, there and back.
+pub(crate) fn plan_in_place(name: &str) -> Plan {
+    let source = |transform: &str| {
+        let made = Made { to: "cats".into(), transform: transform.into(), key: [].into() };
+        Source { table: "cats".into(), items: vec![made], split: None, archive: false }
+    };
+    let (from, inverse) = (vec![source(".a = 1")], vec![source("del(.a)")]);
+    Plan { migration: name.into(), kind: Kind::InPlace, from, inverse, ..plan() }
+}
+
+#[tokio::test]
+async fn two_that_begin_at_the_same_time_do_not_move_the_same_items() {
+    for of in [|name: &str| Plan { migration: name.into(), ..plan() }, plan_in_place] {
+        let served = serve().await;
+        let (one, other) = (of("one"), of("other"));
+        let begins = (begin(&served.context, &one, 0), begin(&served.context, &other, 0));
+        let (first, second) = tokio::join!(begins.0, begins.1);
+        assert!(first.is_ok() != second.is_ok(), "{first:?} {second:?}");
+        let why = first.and(second).unwrap_err();
+        assert!(why.to_string().contains("is under way and"), "{why}");
+        // The one that was refused is not begun, and is not in the way.
+        let states = served.context.control.states().await.unwrap();
+        assert_eq!(states.len(), 1);
+        let begun = states[0].migration.as_str();
+        let third = Plan { migration: "third".into(), ..of("third") };
+        let why = neighbours::in_the_way(&served.context, &third).await.unwrap().unwrap();
+        assert!(why.starts_with(&format!("`{begun}` is under way")), "{why}");
+        assert_eq!(abort(&served.context, begun, false).await, Ok(Exit::Done));
+        assert_eq!(neighbours::in_the_way(&served.context, &third).await, Ok(None));
+        begin(&served.context, &third, 0).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn what_has_ended_is_not_followed_any_more() {
+    let served = serve().await;
+    let (context, control) = (&served.context, &served.context.control);
+    begin(context, &plan(), 0).await.unwrap();
+    assert!(served.fence().await.is_some());
+    // As far as an `abort` comes that dies after its first write.
+    let end = Move::Abort { kind: Kind::Restructure, touches: false };
+    context.make(NAME, Guard::default(), &end).await.unwrap();
+    assert_eq!(served.fence().await, None);
+
+    // An older version could leave it followed. It is told, with what ends that.
+    let expect = Expect::phases(&[Phase::Aborted]);
+    let still = followed(Direction::Forward, "f", 1);
+    control.set_active(NAME, expect, Some(still)).await.unwrap();
+    let status = status::describe(context, NAME, None).await.unwrap();
+    assert_eq!(status["still_followed"], true);
+    assert_eq!(status["next_steps"][0]["command"], "weir migrate abort move");
+    assert_eq!(status::exit_of(&status), Exit::Differences);
+    let again = Plan { migration: "again".into(), ..plan() };
+    let why = neighbours::in_the_way(context, &again).await.unwrap().unwrap();
+    assert!(why.contains("`move` has ended and is still followed"), "{why}");
+    assert_eq!(abort(context, NAME, false).await, Ok(Exit::Done));
+    assert_eq!(served.fence().await, None);
+    assert_eq!(neighbours::in_the_way(context, &again).await, Ok(None));
+}
+
+#[tokio::test]
+async fn of_two_that_change_items_back_the_second_one_does() {
+    let served = serve().await;
+    let (context, plan) = (&served.context, plan_in_place(NAME));
+    begin(context, &plan, 0).await.unwrap();
+    is_in(context, Phase::CutOver).await;
+    let fence = served.fence().await;
+    // The first one waits for its fence for as long as the clock stands; then both wait for workers.
+    served.clock(json!({"freeze": true})).await;
+    let arguments = SwitchArguments { name: NAME.to_owned(), timeout: 1, dry_run: false };
+    let (_, fingerprint) = context.plan(NAME).await.unwrap();
+    let revert = || in_place::revert(context, NAME, &plan, &fingerprint, &arguments);
+    let holder = async || context.state(NAME).await.unwrap().holder;
+    let meanwhile = async {
+        served.other_fence(fence).await;
+        let first = holder().await;
+        let clock = async {
+            while holder().await == first {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            served.clock(json!({"resume": true})).await;
+        };
+        tokio::join!(revert(), clock).0
+    };
+    let (first, second) = tokio::join!(revert(), meanwhile);
+    assert!(
+        first.clone().unwrap_err().to_string().contains("somebody else took over"),
+        "{first:?}"
+    );
+    // No worker is there.
+    assert_eq!(second, Ok(Exit::TimedOut));
+    assert!(holder().await.is_some());
+}
+
+#[tokio::test]
+async fn changing_back_goes_on_where_it_was_not_done_in_time() {
+    let served = serve().await;
+    let (context, plan) = (&served.context, plan_in_place(NAME));
+    begin(context, &plan, 0).await.unwrap();
+    is_in(context, Phase::CutOver).await;
+    let arguments = SwitchArguments { name: NAME.to_owned(), timeout: 0, dry_run: false };
+    let (_, fingerprint) = context.plan(NAME).await.unwrap();
+    // The run that is waited for, and the fence behind which records are followed.
+    let reverted = async || {
+        let ended = in_place::revert(context, NAME, &plan, &fingerprint, &arguments).await;
+        assert_eq!(ended, Ok(Exit::TimedOut), "no worker is there");
+        (context.state(NAME).await.unwrap().run, served.fence().await)
+    };
+    let first = reverted().await;
+    assert_eq!((first.0, context.tasks_of(NAME, 1).await.unwrap().len()), (1, 1));
+    assert_eq!(reverted().await, first);
+    // What came after the run, such as a comparison, may have found what it did not change.
+    set_state(context, |state| state.run = 2).await;
+    let anew = reverted().await;
+    assert!(anew.0 == 3 && anew.1 > first.1, "{anew:?} {first:?}");
+    // Of one that was done it is what follows it that did not go through.
+    let task = context.tasks_of(NAME, 3).await.unwrap().remove(0);
+    let is_done = |task: &mut Task| !std::mem::replace(&mut task.done, true);
+    context.control.change(task, is_done).await.unwrap();
+    let last = reverted().await;
+    assert!(last.0 == 4 && last.1 > anew.1, "{last:?} {anew:?}");
+}
+
+/// Brings a migration to a phase, with a comparison of `compared` items that is new enough.
+async fn compared_in(served: &Served, phase: Phase, run: u64, compared: u64) {
+    // Behind the making of the stream.
+    let at = served.context.now().await + 30;
+    let verified = Verified { at, compared, ..Verified::default() };
+    set_state(&served.context, |state| {
+        (state.phase, state.run, state.verified) = (phase, run, Some(verified));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_end_in_place_goes_on_with_the_comparison_that_it_left() {
+    let served = serve().await;
+    let (context, control) = (&served.context, &served.context.control);
+    let plan = Plan { segments: 2, ..plan_in_place(NAME) };
+    begin(context, &plan, 0).await.unwrap();
+    // What `verify` began is not what a person has asked `complete` for.
+    compared_in(&served, Phase::CutOver, 1, 0).await;
+    set_state(context, |state| state.begin_comparison(1, None)).await;
+    let arguments = SwitchArguments { name: NAME.to_owned(), timeout: 600, dry_run: false };
+    let (_, fingerprint) = context.plan(NAME).await.unwrap();
+    let complete = async || {
+        let state = context.state(NAME).await.unwrap();
+        in_place::complete(context, &plan, &fingerprint, &state, &arguments, &[]).await
+    };
+    let is_made = async |run: u64| {
+        while context.tasks_of(NAME, run).await.unwrap().len() < 2 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let left_with = async |run: u64| {
+        tokio::select! {
+            ended = complete() => panic!("{ended:?}"),
+            () = is_made(run) => {}
+        }
+    };
+    let done = async |run: u64, segment: usize, different: u64| {
+        let task = context.tasks_of(NAME, run).await.unwrap().remove(segment);
+        let done = |task: &mut Task| {
+            task.counts = [("different".to_owned(), different)].into();
+            task.done = true;
+            true
+        };
+        control.change(task, done).await.unwrap();
+    };
+    // What is said to go on with it.
+    let offered = async || {
+        let status = status::describe(context, NAME, None).await.unwrap();
+        status["next_steps"][0]["command"].as_str().unwrap().to_owned()
+    };
+    left_with(2).await;
+    assert_eq!(offered().await, "weir migrate complete move");
+    // What it has found may be right by now.
+    done(2, 0, 1).await;
+    assert_eq!(offered().await, "weir migrate resume move");
+    left_with(3).await;
+    done(3, 0, 0).await;
+    assert_eq!(offered().await, "weir migrate complete move");
+    let rest = async {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        done(3, 1, 0).await;
+    };
+    let ended = async { tokio::join!(complete(), rest).0 };
+    let ended = tokio::time::timeout(Duration::from_secs(60), ended).await;
+    assert_eq!(ended.expect("it waits for another run"), Ok(Exit::Done));
+    let state = context.state(NAME).await.unwrap();
+    assert_eq!((state.phase, state.run), (Phase::Completed, 3));
+    assert_eq!((state.verified.unwrap().run, state.comparing), (3, None));
+}
+
+/// Goal: of two who end a migration in place at the same time one begins the comparison, and the other goes
+/// on with it.
+#[tokio::test]
+async fn two_who_complete_at_the_same_time_wait_for_one_comparison() {
+    let served = serve().await;
+    let (context, control) = (&served.context, &served.context.control);
+    begin(context, &plan_in_place(NAME), 0).await.unwrap();
+    compared_in(&served, Phase::CutOver, 1, 0).await;
+    // Just before the slower one begins a comparison, the other one does.
+    let (of_script, is_first) = (control.clone(), AtomicBool::new(true));
+    let now = context.now().await;
+    let script = move |operation: &str, body: &str| {
+        let is_meant = operation == "PutItem" && body.contains("\"comparing\"");
+        let is_now = is_meant && is_first.swap(false, Ordering::SeqCst);
+        let control = of_script.clone();
+        async move {
+            if is_now {
+                let others = |state: &mut State| {
+                    state.run = 2;
+                    state.begin_comparison(2, Some(now));
+                    true
+                };
+                control.change(State::new(NAME), others).await.unwrap();
+            }
+            None
+        }
+        .boxed()
+    };
+    let url = proxy::before(&context.endpoint, script).await;
+    let slower = Context::new(&url, "weir-migrations", Output::Table);
+    let expect = Expect::phases(&[Phase::CutOver]);
+    // No worker is there.
+    let looked = verify::look_on(&slower, NAME, expect, Duration::ZERO).await.unwrap();
+    assert!(looked.is_none());
+    let state = context.state(NAME).await.unwrap();
+    assert_eq!(state.run, 2);
+    assert_eq!(state.comparing, Some(Comparing { run: 2, since: Some(now) }));
+    assert_eq!(context.tasks_of(NAME, 2).await.unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn a_purge_that_is_closed_is_not_compared_again() {
+    let served = serve().await;
+    let context = &served.context;
+    let mut plan = Plan { kind: Kind::Purge, inverse: Vec::new(), ..plan_in_place(NAME) };
+    plan.from[0].items[0].transform = ".tenant == \"7\"".into();
+    begin(context, &plan, 0).await.unwrap();
+    // Somebody said `complete`, and the archive could not be erased.
+    compared_in(&served, Phase::Completing, 4, 7).await;
+    let arguments = SwitchArguments { name: NAME.to_owned(), timeout: 600, dry_run: false };
+    let (_, fingerprint) = context.plan(NAME).await.unwrap();
+    let state = context.state(NAME).await.unwrap();
+    let ended = in_place::complete(context, &plan, &fingerprint, &state, &arguments, &[]);
+    let ended = tokio::time::timeout(Duration::from_secs(60), ended).await;
+    assert_eq!(ended.expect("nothing waits for workers"), Ok(Exit::Done));
+    let state = context.state(NAME).await.unwrap();
+    assert_eq!((state.phase, state.run), (Phase::Completed, 4));
+    let receipt: Receipt = context.control.get(NAME, Receipt::NAME).await.unwrap().unwrap();
+    assert!(receipt.receipt.contains("\"compared\":7"), "{receipt:?}");
+}
+
+#[tokio::test]
+async fn what_was_lost_is_said_again_until_somebody_cuts_over() {
+    let served = serve().await;
+    let (context, control) = (&served.context, &served.context.control);
+    let migration = compile(context, &plan(), Direction::Forward).await.unwrap();
+    let item = |value: &str| {
+        item_from_str(&format!(r#"{{"p":{{"S":"{value}"}},"v":{{"S":"a"}}}}"#)).unwrap()
+    };
+    let stated = |value: &str| {
+        let effect = migration.backfill("cats", &item(value)).unwrap().remove(0);
+        let Effect::Registers { target, registers } = effect else { panic!("{effect:?}") };
+        (target, registers)
+    };
+    let stands = async |key: &str| {
+        let key = item_from_str(&format!(r#"{{"p":{{"S":"{key}"}}}}"#)).unwrap();
+        tables::get(&control.client, "pets", &key).await.unwrap().is_some()
+    };
+    for (to, is_said) in
+        [(Phase::Tailing, true), (Phase::CuttingOver, false), (Phase::CutOver, false)]
+    {
+        is_in(context, to).await;
+        let (target, registers) = stated(to.as_str());
+        let compared = Expect::phases(&verify::COMPARED);
+        let said = (&target, &registers);
+        let again = lost::say_again(control, compared, (&migration, None), said).await;
+        assert_eq!(stands(to.as_str()).await, is_said, "{to:?}");
+        match is_said {
+            true => {
+                assert_eq!(again, Ok(true));
+                let once_more = lost::say_again(control, compared, (&migration, None), said).await;
+                assert_eq!(once_more, Ok(false));
+            }
+            false => {
+                let why = again.unwrap_err().to_string();
+                assert!(why.contains("somebody else moved"), "{to:?}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_plan_that_can_do_nothing_with_any_item_is_known_before_it_begins() {
+    let served = serve().await;
+    let refused = async |transform: &str| {
+        let mut plan = plan();
+        plan.from[0].items[0].transform = transform.into();
+        let migration = compile(&served.context, &plan, Direction::Forward).await.unwrap();
+        estimate::all_refused(&served.context, &plan, &migration).await.unwrap()
+    };
+    let fails = ".v = (.v | tonumber)";
+    assert_eq!(refused(fails).await, None, "there is nothing to try");
+    let put = async |p: &str, v: &str| {
+        let put = served.context.control.client.put_item().table_name("cats");
+        put.item("p", Sdk::S(p.to_owned())).item("v", Sdk::S(v.to_owned())).send().await.unwrap();
+    };
+    put("k", "a").await;
+    let why = refused(fails).await.unwrap();
+    assert!(why.contains("\"k\""), "{why}");
+    assert_eq!(refused(".").await, None);
+    put("l", "7").await;
+    assert_eq!(refused(fails).await, None, "one of two can be transformed");
+}
+
+#[tokio::test]
+async fn a_way_back_that_reads_what_nobody_writes_is_told_at_its_place() {
+    let served = serve().await;
+    let mut plan = plan();
+    let output = Made { to: "cats".into(), transform: ".".into(), key: [].into() };
+    let source = Source {
+        table: "weir-migrations".into(),
+        items: vec![output],
+        split: None,
+        archive: false,
+    };
+    plan.inverse = vec![source];
+    let Err(Wrong::Plan(errors)) = check(&served.context, &plan).await else {
+        panic!("a way back from a table that nothing is written to was taken")
+    };
+    assert_eq!(errors.len(), 1);
+    assert_eq!(errors[0].place, "inverse[0].table");
+    assert!(errors[0].reason.ends_with("the way back reads pets"), "{errors:?}");
+}
+
+#[tokio::test]
+async fn a_table_without_a_stream_is_told_with_the_command_that_makes_one() {
+    let served = serve().await;
+    let off = StreamSpecification::builder().stream_enabled(false).build().unwrap();
+    let update = served.context.control.client.update_table().table_name("cats");
+    update.stream_specification(off).send().await.unwrap();
+    let Err(Wrong::Other(why)) = check(&served.context, &plan()).await else {
+        panic!("a table without a stream was taken")
+    };
+    let why = why.to_string();
+    let command = "--table-name cats --stream-specification StreamEnabled=true,StreamViewType=NEW_AND_OLD_IMAGES`";
+    assert!(why.contains("it has none; enable it with `aws dynamodb update-table"), "{why}");
+    assert!(why.ends_with(command), "{why}");
+}
+
+#[tokio::test]
+async fn a_table_that_is_not_there_is_told_with_those_that_are() {
+    let served = serve().await;
+    let mut plan = plan();
+    plan.from[0].table = "cat".into();
+    let Err(Wrong::Plan(errors)) = check(&served.context, &plan).await else {
+        panic!("a plan with a table that is not there was taken")
+    };
+    let known = "there is no table `cat`; there are cats, pets, weir-migrations";
+    assert!(errors.iter().any(|error| error.reason == known), "{errors:?}");
+}

@@ -1,0 +1,426 @@
+//! Verifying: the workers compare every source item with its targets, and every target with its
+//! source, while both are in use; here their findings are added up.
+
+use std::time::{Duration, Instant};
+
+use crate::migrate::failure::{Failure, Result, fatal, refused};
+use crate::migrate::plan::compile::compile;
+use crate::migrate::report::backfill::advance;
+use clap::Args;
+use control::verbs::{Answer, Verb, answer};
+use control::{Expect, Move, State, Verified, Work};
+use rules::migration::Phase;
+use rules::migration::plan::{Direction, Plan};
+use serde_json::json;
+
+use crate::migrate::context::{ANSWER_LIMIT, Context, LOOK_EVERY};
+use crate::migrate::control_table::Guard;
+use crate::migrate::drain::lost::LOST_SECONDS;
+use crate::migrate::drain::open::{WayBack, drain};
+use crate::migrate::drain::proof::Counted;
+use crate::migrate::report::next_steps::Standing;
+use crate::migrate::report::patience::Patience;
+use crate::migrate::report::problems;
+use crate::migrate::report::progress::Progress;
+use crate::migrate::start::tasks::begin_run;
+use crate::migrate::start::tasks::{Run, make_tasks};
+use crate::migrate::start::workers;
+use crate::migrate::start::workers::advice;
+use crate::migrate::switch::comparison;
+use client::exit::Exit;
+use client::output::{self, Output, counted, say, show};
+use client::server_date;
+
+/// What is compared with what.
+#[derive(Clone, Copy)]
+struct Way {
+    direction: Direction,
+    /// The phases in which it is compared.
+    phases: &'static [Phase],
+}
+
+/// For a cut-over.
+const THERE: Way = Way { direction: Direction::Forward, phases: &COMPARED };
+/// For the way back, after a cut-over.
+const BACK: Way = Way { direction: Direction::Reverse, phases: &[Phase::CutOver] };
+
+/// What is a difference, in the words of the workers.
+const DIFFERENCES: [&str; 6] =
+    ["missing", "different", "extra", "occupied", "refused", "not_invertible"];
+/// The phases in which sources and targets are compared for a cut-over.
+pub(crate) const COMPARED: [Phase; 2] = [Phase::Tailing, Phase::Ready];
+
+/// How often it is said how far it is.
+const SAID_EVERY: Duration = Duration::from_secs(2);
+/// How often it is looked whether another comparison has begun meanwhile, before whoever ends a migration
+/// gives up.
+const BEGUN_MAX: u32 = 5;
+/// Whoever sees no progress for so long may have no workers.
+const WITHOUT_WORKERS: Duration = Duration::from_secs(10);
+
+/// What to compare.
+#[derive(Clone, Debug, Args)]
+#[command(
+    after_help = "Examples:\n  weir migrate verify shop\n  weir migrate verify shop --repair --timeout 600\n\nExit codes: 0 no difference, 3 differences, 4 refused, 5 timed out"
+)]
+pub(crate) struct VerifyArguments {
+    /// The migration
+    name: String,
+    /// Repair the differences, then compare again
+    #[arg(long)]
+    repair: bool,
+    /// Seconds for everything, repair and second comparison included
+    #[arg(long, default_value_t = 3600)]
+    timeout: u64,
+}
+
+impl VerifyArguments {
+    pub(crate) fn limit(&self) -> Duration {
+        Duration::from_secs(self.timeout)
+    }
+}
+
+/// Compares, and moves a migration without differences to `ready`. After the cut-over it compares
+/// what was written since then with what came back of it. It ends in time, whatever the store does.
+pub(crate) async fn run(context: &Context, arguments: &VerifyArguments) -> Result<Exit> {
+    // Whoever waits for workers says in time how far they are; what is left is an answer that does not
+    // come.
+    let most = arguments.limit().saturating_add(ANSWER_LIMIT);
+    within(most, verified(context, arguments)).await
+}
+
+/// A comparison that ends in time, also where the store says nothing.
+async fn within(most: Duration, verified: impl Future<Output = Result<Exit>>) -> Result<Exit> {
+    if let Ok(ended) = tokio::time::timeout(most, verified).await {
+        return ended;
+    }
+    say(&format!("not in time: not done in {} s", most.as_secs()));
+    Ok(Exit::TimedOut)
+}
+
+async fn verified(context: &Context, arguments: &VerifyArguments) -> Result<Exit> {
+    let begun = Instant::now();
+    let (state, _) = advance(context, &arguments.name).await?;
+    let (plan, _) = context.plan(&arguments.name).await?;
+    if let Answer::Refused(why) = answer(&arguments.name, plan.kind, Verb::Verify, state.phase) {
+        return Err(Failure::Refused(why));
+    }
+    let way = if state.phase == Phase::CutOver { BACK } else { THERE };
+    if way.direction == Direction::Reverse && plan.inverse.is_empty() {
+        return Err(refused!(
+            "`{}` is cut over, and its plan has no `inverse`: there is no way back to compare",
+            arguments.name
+        ));
+    }
+    let left = || arguments.limit().saturating_sub(begun.elapsed());
+    let found = compared(context, &arguments.name, way, arguments.repair, left()).await?;
+    let Some(mut found) = found else { return Ok(Exit::TimedOut) };
+    let lost = match arguments.repair {
+        true => repair_lost(context, &arguments.name, &plan, way).await?,
+        false => 0,
+    };
+    if lost > 0 {
+        let targets = counted(lost, "target was", "targets were");
+        say(&format!("{targets} told what records said that were lost"));
+    }
+    if arguments.repair && (lost > 0 || differences(&found) > 0) {
+        report(context, &arguments.name, &found);
+        if left().is_zero() {
+            say("not in time: it is repaired, and not compared again; say `verify` again");
+            return Ok(Exit::TimedOut);
+        }
+        let again = compared(context, &arguments.name, way, false, left()).await?;
+        let Some(again) = again else { return Ok(Exit::TimedOut) };
+        found = again;
+    }
+    report(context, &arguments.name, &found);
+    if differences(&found) > 0 {
+        // What cannot be transformed, one way or the other, is the same after a repair.
+        if differences(&found) == not_repaired(&found) {
+            say(match way.direction {
+                Direction::Forward => {
+                    "what is refused cannot be repaired: change these items, or abort and correct the plan"
+                }
+                Direction::Reverse => {
+                    "what is refused cannot come back as it is: change or delete these items"
+                }
+            });
+            return Ok(Exit::Differences);
+        }
+        if found.count("occupied") > 0 {
+            say(
+                "what is occupied the migration did not write, so it neither writes over it nor removes it: delete or move it first",
+            );
+        }
+        output::next(&[(
+            &format!("weir migrate verify {} --repair", arguments.name),
+            "repair them",
+        )]);
+        return Ok(Exit::Differences);
+    }
+    let phase = match way.direction {
+        Direction::Forward => Phase::Ready,
+        Direction::Reverse => Phase::CutOver,
+    };
+    Standing::new(&arguments.name, phase, Some(&plan)).show();
+    Ok(Exit::Done)
+}
+
+/// Says again what records said that have not reached their targets for so long that no mapping may
+/// deliver them any more. What is changed in place holds no data, and was repaired by its comparison.
+async fn repair_lost(context: &Context, name: &str, plan: &Plan, way: Way) -> Result<u64> {
+    if plan.kind.is_in_place() {
+        return Ok(0);
+    }
+    let state = context.state(name).await?;
+    let counted = Counted::new(state.since_of(way.direction), i64::MAX);
+    let mut drain = drain(context, plan, way.direction, counted, WayBack::Unused).await?;
+    drain.look().await?;
+    let (expect, now) = (Expect::phases(way.phases), context.now().await);
+    let there = match way.direction {
+        Direction::Reverse => Some(compile(context, plan, Direction::Forward).await?),
+        Direction::Forward => None,
+    };
+    drain.say_again(&context.control, expect, there.as_ref(), now - LOST_SECONDS).await
+}
+
+pub(crate) fn differences(found: &Progress) -> u64 {
+    DIFFERENCES.iter().map(|kind| found.count(kind)).sum()
+}
+
+/// Differences that are in the way of an end in place: the way back is closed, so nothing has to come
+/// back.
+pub(crate) fn in_the_way_of_an_end(found: &Progress) -> u64 {
+    differences(found).saturating_sub(found.count("not_invertible"))
+}
+
+/// Differences that no repair helps: items that cannot be transformed, one way or the other.
+fn not_repaired(found: &Progress) -> u64 {
+    found.count("refused") + found.count("not_invertible")
+}
+
+fn report(context: &Context, name: &str, found: &Progress) {
+    if context.output != Output::Table {
+        let report = json!({
+            "schema": "weir.migration.verify/v1", "migration": name,
+            "differences": differences(found), "dropped": found.count("dropped"),
+            "found": found.json(),
+        });
+        show(&format!("{report}\n"));
+        return;
+    }
+    let kinds = DIFFERENCES.iter().map(|kind| format!("{} {kind}", found.count(kind)));
+    show(&format!(
+        "{} compared: {}; {} dropped, {} repaired, {} foreign, {}\n",
+        counted(found.count("read"), "item", "items"),
+        kinds.collect::<Vec<_>>().join(", "),
+        found.count("dropped"),
+        found.count("repaired"),
+        found.count("foreign"),
+        counted(found.count("tombstones"), "tombstone", "tombstones"),
+    ));
+    for sample in &found.samples {
+        show(&format!("  {sample}\n"));
+    }
+}
+
+/// What a comparison found.
+pub(crate) struct Compared {
+    pub(crate) found: Progress,
+    pub(crate) run: u64,
+    /// The store's time when it began: what was written before it was compared.
+    pub(crate) began: i64,
+    /// The same by the clock of the answers, by which workers note problems; none if it is not told.
+    began_by_answers: Option<i64>,
+}
+
+impl Compared {
+    /// What a state notes of it.
+    pub(crate) fn verified(&self) -> Verified {
+        Verified {
+            run: self.run,
+            differences: differences(&self.found),
+            refused: not_repaired(&self.found),
+            compared: self.found.count("read"),
+            at: self.began,
+        }
+    }
+
+    /// Removes the notes of problems that it did not find any more.
+    async fn forget_problems(&self, context: &Context, name: &str) -> Result<()> {
+        match self.began_by_answers.filter(|_| differences(&self.found) == 0) {
+            Some(began) => problems::forget(context, name, began).await,
+            None => Ok(()),
+        }
+    }
+}
+
+async fn compared(
+    context: &Context,
+    name: &str,
+    way: Way,
+    repairs: bool,
+    limit: Duration,
+) -> Result<Option<Progress>> {
+    let expect = Expect::phases(way.phases);
+    let looked = look_through(context, name, way.direction, expect, repairs, limit).await?;
+    let Some(compared) = looked else { return Ok(None) };
+    let note = match way.direction {
+        Direction::Forward => Move::Verified(compared.verified()),
+        Direction::Reverse => Move::VerifiedBack(compared.verified()),
+    };
+    context.make(name, Guard::of_run(compared.run), &note).await?;
+    compared.forget_problems(context, name).await?;
+    Ok(Some(compared.found))
+}
+
+/// One comparison of everything, after which the migration is ready or tailing; none if it was not
+/// done in time.
+pub(crate) async fn compare(
+    context: &Context,
+    name: &str,
+    limit: Duration,
+) -> Result<Option<Progress>> {
+    compared(context, name, THERE, false, limit).await
+}
+
+/// One comparison of everything, which moves nothing on; none if it was not done in time.
+pub(crate) async fn look_through(
+    context: &Context,
+    name: &str,
+    way: Direction,
+    expect: Expect<'_>,
+    repairs: bool,
+    limit: Duration,
+) -> Result<Option<Compared>> {
+    let began = context.now().await;
+    let began_by_answers = server_date::seconds(&context.control.client).await;
+    let begin = |state: &mut State, run| state.begin_comparison(run, None);
+    let run = begin_run(context, name, expect, begin).await?;
+    let found = compared_in(context, name, (run, way, repairs), expect, limit).await?;
+    Ok(found.map(|found| Compared { found, run, began, began_by_answers }))
+}
+
+/// The same for an end, without a repair. Whoever says the end again goes on with the segments that are
+/// open, if those that are done have no difference: what was written since the comparison began has been
+/// applied, which is proved before this each time.
+pub(crate) async fn look_on(
+    context: &Context,
+    name: &str,
+    expect: Expect<'_>,
+    limit: Duration,
+) -> Result<Option<Compared>> {
+    let (run, began) = begun_for_an_end(context, name, expect).await?;
+    let what = (run, Direction::Forward, false);
+    let found = compared_in(context, name, what, expect, limit).await?;
+    Ok(found.map(|found| Compared { found, run, began, began_by_answers: None }))
+}
+
+/// The comparison of an end that goes on, or one that begins, and when it began. Of two who say the end at
+/// the same time one begins it, and the other goes on with it.
+async fn begun_for_an_end(context: &Context, name: &str, expect: Expect<'_>) -> Result<(u64, i64)> {
+    let (_, fingerprint) = context.plan(name).await?;
+    let mut attempts = 1;
+    loop {
+        let (state, now) = (context.state(name).await?, context.now().await);
+        let tasks = context.tasks(name).await?;
+        if let Some(known) = comparison::resumable(&state, &tasks, &fingerprint, now) {
+            say("the comparison goes on where it ended");
+            workers::wake(context, name).await?;
+            return Ok(known);
+        }
+        let last = state.run;
+        let begin = |state: &mut State, run| state.begin_comparison(run, Some(now));
+        match begin_run(context, name, expect.with_run(last), begin).await {
+            Ok(run) => return Ok((run, now)),
+            Err(problem) => {
+                let is_of_others = context.state(name).await?.run != last;
+                if !is_of_others || attempts == BEGUN_MAX {
+                    return Err(problem);
+                }
+                attempts += 1;
+            }
+        }
+    }
+}
+
+/// Makes the tasks of a run that compares, as far as they are not there, and waits until all are done.
+async fn compared_in(
+    context: &Context,
+    name: &str,
+    (number, direction, repairs): (u64, Direction, bool),
+    expect: Expect<'_>,
+    limit: Duration,
+) -> Result<Option<Progress>> {
+    let (plan, fingerprint) = context.plan(name).await?;
+    let run = Run { number, work: Work::CheckSource, repairs, direction };
+    for table in plan.source_tables(direction) {
+        make_tasks(context, &plan, &fingerprint, run, table, expect).await?;
+    }
+    // In place, sources and targets are the same items.
+    if !plan.kind.is_in_place() {
+        let run = Run { work: Work::CheckTarget, ..run };
+        for table in plan.target_tables(direction) {
+            make_tasks(context, &plan, &fingerprint, run, table, expect).await?;
+        }
+    }
+    finished(context, name, number, limit).await
+}
+
+/// Waits until every task of a run is done.
+pub(crate) async fn finished(
+    context: &Context,
+    name: &str,
+    run: u64,
+    limit: Duration,
+) -> Result<Option<Progress>> {
+    let started = Instant::now();
+    let (mut said, mut last, mut moved) = (Instant::now(), String::new(), Some(Instant::now()));
+    let (mut patience, mut seen) = (Patience::new(limit), "nothing could be seen".to_owned());
+    let mut known = Progress::default();
+    loop {
+        // Workers may have ended a task without its work.
+        let seen_now = context
+            .tasks_of(name, run)
+            .await
+            .map(|tasks| (Progress::of(&tasks), tasks.iter().any(|task| task.superseded)));
+        if let Some((progress, is_superseded)) = patience.seen(seen_now)? {
+            if progress.is_done() && is_superseded {
+                return Err(fatal!(
+                    "this run of `{name}` was not made to its end: a later one was begun, or somebody switched, meanwhile; `weir migrate status {name}` says where it stands"
+                ));
+            }
+            if progress.is_done() {
+                return Ok(Some(progress));
+            }
+            let (done, tasks, read) = (progress.done, progress.tasks, progress.count("read"));
+            seen = format!("{done} of {tasks} segments done, {read} items read");
+            known = progress;
+        }
+        if started.elapsed() > limit {
+            say(&format!("not done after {} s: {seen}; {}", limit.as_secs(), advice(name, &known)));
+            return Ok(None);
+        }
+        if seen != last && said.elapsed() > SAID_EVERY {
+            say(&seen);
+            (said, last, moved) = (Instant::now(), seen.clone(), Some(Instant::now()));
+        } else if moved.is_some_and(|moved| moved.elapsed() > WITHOUT_WORKERS) {
+            say(&format!("{seen}; {}", advice(name, &known)));
+            moved = None;
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_store_that_says_nothing_holds_no_comparison_up_for_ever() {
+        let never = std::future::pending();
+        assert_eq!(within(Duration::from_millis(20), never).await, Ok(Exit::TimedOut));
+        let ended = within(Duration::from_secs(600), async { Ok(Exit::Differences) });
+        assert_eq!(ended.await, Ok(Exit::Differences));
+    }
+}
