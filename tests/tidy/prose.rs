@@ -79,7 +79,6 @@ const BANNED: &[(&str, &str)] = &[
     ("looked whether", "checked whether"),
     ("said again", "run again, repeated"),
     ("said otherwise", "by default"),
-    ("put back", "replay, restore"),
     ("worked off", "processed"),
     ("stands in the archive", "is archived"),
     ("of one's own", "own"),
