@@ -35,14 +35,12 @@ const NOT_REWRITTEN: &[(&str, usize)] = &[
     ("docs/formats/log.md", 5),
     ("docs/formats/node-directory.md", 6),
     ("docs/formats/peer-protocol.md", 5),
-    ("docs/fuzzing.md", 4),
     ("docs/glossary.md", 1),
     ("docs/migration-fine-print.md", 1),
     ("docs/migration-on-aws.md", 1),
     ("docs/migration-reference.md", 2),
     ("docs/migration-safety.md", 2),
     ("docs/parity.md", 7),
-    ("docs/simulation.md", 8),
     ("docs/transforms.md", 2),
 ];
 
