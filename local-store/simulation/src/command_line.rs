@@ -115,8 +115,9 @@ struct Runs {
 
 fn parse_mutation(name: &str) -> Result<Mutation, String> {
     let found = Mutation::ALL.into_iter().find(|mutation| format!("{mutation:?}") == name);
-    found
-        .ok_or_else(|| "unknown fault; docs/development/simulation.md names them all".to_owned())
+    found.ok_or_else(|| {
+        "there is no such fault: docs/development/simulation.md names them".to_owned()
+    })
 }
 
 /// Carries out the command.
