@@ -8,10 +8,11 @@ use serde_json::Value;
 use crate::{assert_none, root};
 
 /// Every crate of ours, and the crates of ours that it may use. The same as in ARCHITECTURE.md.
-const ARROWS: [(&str, &[&str]); 19] = [
+const ARROWS: [(&str, &[&str]); 20] = [
     ("model", &[]),
     ("rules", &["model"]),
-    ("processor", &["rules", "model"]),
+    ("control", &["rules"]),
+    ("processor", &["control", "rules", "model"]),
     ("expression", &["model"]),
     ("partition", &["expression", "model"]),
     ("platform", &[]),
@@ -23,7 +24,7 @@ const ARROWS: [(&str, &[&str]); 19] = [
     ("template", &["mapping"]),
     ("client", &["template", "mapping", "model"]),
     ("local", &["client", "template", "mapping", "server", "node", "model", "platform"]),
-    ("operations", &["client", "template", "mapping", "rules", "model", "platform"]),
+    ("operations", &["client", "template", "mapping", "control", "rules", "model", "platform"]),
     (
         "runner",
         &[
@@ -56,7 +57,8 @@ const SHELL_ONLY: [&str; 9] = [
     "mio",
 ];
 /// Crates without a clock, a disk, a socket, randomness or async, each with a `clippy.toml` that says so.
-pub(crate) const PURE: [&str; 5] = ["model", "rules", "expression", "partition", "mapping"];
+pub(crate) const PURE: [&str; 6] =
+    ["model", "rules", "control", "expression", "partition", "mapping"];
 /// The same but for files of packages, which it opens to see how a function is built.
 const ALMOST_PURE: &str = "template";
 

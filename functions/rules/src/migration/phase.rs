@@ -2,12 +2,18 @@
 //!
 //! What may be done in which of them, and how one becomes another, is not known here.
 
+use serde::{Deserialize, Serialize};
+
 use super::plan::Direction;
 
 /// How far a migration is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize,
+)]
+#[serde(rename_all = "kebab-case")]
 pub enum Phase {
     /// It was not begun.
+    #[default]
     None,
     /// It is being made active.
     Preparing,

@@ -1,0 +1,36 @@
+//! The plan of a migration, as it was when the migration began.
+//!
+//! Item name / `PLAN`: `plan`, the plan as JSON. Its fingerprint is computed from that text.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Entry, revised};
+
+/// The plan of a migration.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlanEntry {
+    /// The migration.
+    pub migration: String,
+    /// The revision of the entry.
+    #[serde(default)]
+    pub revision: u64,
+    /// The plan as JSON.
+    pub plan: String,
+}
+
+impl PlanEntry {
+    /// The name of the entry.
+    pub const NAME: &'static str = "PLAN";
+}
+
+impl Entry for PlanEntry {
+    fn partition(&self) -> String {
+        self.migration.clone()
+    }
+
+    fn name(&self) -> String {
+        Self::NAME.to_owned()
+    }
+}
+
+revised!(PlanEntry);

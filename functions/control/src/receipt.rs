@@ -1,0 +1,36 @@
+//! What a purge removed.
+//!
+//! Item name / `RECEIPT`: `receipt`, `weir.migration.receipt/v1` as JSON. It is written once.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Entry, revised};
+
+/// The receipt of a purge.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Receipt {
+    /// The migration.
+    pub migration: String,
+    /// The revision of the entry.
+    #[serde(default)]
+    pub revision: u64,
+    /// The receipt as JSON.
+    pub receipt: String,
+}
+
+impl Receipt {
+    /// The name of the entry.
+    pub const NAME: &'static str = "RECEIPT";
+}
+
+impl Entry for Receipt {
+    fn partition(&self) -> String {
+        self.migration.clone()
+    }
+
+    fn name(&self) -> String {
+        Self::NAME.to_owned()
+    }
+}
+
+revised!(Receipt);

@@ -1,0 +1,39 @@
+//! The marker by which a command sees that the records of a store show a later time than a fence.
+//!
+//! Item `*` / `RECORD_TIME`: `marker`, a name that each check replaces; `behind`, the most seconds by
+//! which the time of the marker's record was behind the store's clock.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Entry, SHARED, is_default, revised};
+
+/// The marker.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RecordTime {
+    /// The revision of the entry.
+    #[serde(default)]
+    pub revision: u64,
+    /// The name of the last marker.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub marker: String,
+    /// Seconds by which record times may be behind the clock.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub behind: u64,
+}
+
+impl RecordTime {
+    /// The name of the entry.
+    pub const NAME: &'static str = "RECORD_TIME";
+}
+
+impl Entry for RecordTime {
+    fn partition(&self) -> String {
+        SHARED.to_owned()
+    }
+
+    fn name(&self) -> String {
+        Self::NAME.to_owned()
+    }
+}
+
+revised!(RecordTime);

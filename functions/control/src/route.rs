@@ -1,0 +1,77 @@
+//! Which side the application reads and writes.
+//!
+//! Item name / `ROUTE`: `read` and `write`, each `source` or `target`, or `write` is `none` while writers
+//! are blocked; `revision` is the epoch: it grows with each change and never goes back. The application
+//! reads this entry.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Entry, revised};
+
+/// A side of a migration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Side {
+    /// The tables that the plan reads.
+    Source,
+    /// The tables that the plan writes.
+    Target,
+    /// Neither: writers are blocked.
+    None,
+}
+
+impl Side {
+    /// Returns its name, as the route has it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Source => "source",
+            Self::Target => "target",
+            Self::None => "none",
+        }
+    }
+}
+
+/// The route of a migration.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Route {
+    /// The migration.
+    pub migration: String,
+    /// The revision of the entry, which is the route's epoch.
+    #[serde(default)]
+    pub revision: u64,
+    /// Where readers read.
+    pub read: Side,
+    /// Where writers write.
+    pub write: Side,
+}
+
+impl Route {
+    /// The name of the entry.
+    pub const NAME: &'static str = "ROUTE";
+
+    /// Returns the route of a migration that has none in the table.
+    #[must_use]
+    pub fn new(migration: &str) -> Self {
+        let migration = migration.to_owned();
+        Self { migration, revision: 0, read: Side::Source, write: Side::Source }
+    }
+
+    /// Whether writers are blocked.
+    #[must_use]
+    pub fn blocks_writers(&self) -> bool {
+        self.write == Side::None
+    }
+}
+
+impl Entry for Route {
+    fn partition(&self) -> String {
+        self.migration.clone()
+    }
+
+    fn name(&self) -> String {
+        Self::NAME.to_owned()
+    }
+}
+
+revised!(Route);

@@ -1,0 +1,230 @@
+//! How far a migration is.
+//!
+//! Item name / `STATE`. A change of `phase` is written in one transaction with its journal line; every
+//! change is guarded by `revision`. Times are the store's, in seconds since 1970, unless a field says
+//! otherwise.
+
+use std::collections::BTreeMap;
+
+use rules::migration::{Direction, Phase};
+use serde::{Deserialize, Serialize};
+
+use crate::{Entry, is_default, revised};
+
+/// How long a comparison stands for what was written before it: a stream keeps a record for 24 hours, so
+/// one from before that may have been trimmed unread, and no drain would find it. Source: DynamoDB
+/// developer guide, "Change data capture for DynamoDB Streams".
+pub const COMPARISON_SECONDS: i64 = 23 * 3600;
+
+/// The state of a migration.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct State {
+    /// The migration.
+    pub migration: String,
+    /// The revision of the entry.
+    #[serde(default)]
+    pub revision: u64,
+    /// How far it is.
+    #[serde(default)]
+    pub phase: Phase,
+    /// The command that starts or switches it, while it is `preparing`, `cutting-over` or `reverting`.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub holder: Option<String>,
+    /// The fingerprint of its plan.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub fingerprint: Option<String>,
+    /// The second after which records of the sources count.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub since: i64,
+    /// The second after which records of the targets count, after a cut-over; in place, that of the run
+    /// that changes items back.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub back_since: i64,
+    /// Items of each source when the backfill began, from which progress is computed.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub counted: Option<BTreeMap<String, u64>>,
+    /// The backfill is paused.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub paused: bool,
+    /// It was aborted, so workers do no more of it.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub stopped: bool,
+    /// Items per second that the backfill may read; 0 without a limit.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub rate: u64,
+    /// The number of the last run of tasks.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub run: u64,
+    /// When every segment was read.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub copied_at: Option<i64>,
+    /// Since when writers are blocked, while they are.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub held_at: Option<i64>,
+    /// When it was last switched, by the clock of the store's answers.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub switched_at: Option<u64>,
+    /// Tombstones or marks are left to remove.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub unswept: bool,
+    /// The last comparison, until its result is noted.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub comparing: Option<Comparing>,
+    /// The result of the last comparison for a cut-over.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub verified: Option<Verified>,
+    /// Differences that the last comparison of the way back found.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub back_differences: Option<u64>,
+    /// Until when everything that was written to the targets is known to have come back.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub back_at: i64,
+}
+
+/// A comparison whose result nobody has noted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Comparing {
+    /// Its run of tasks.
+    pub run: u64,
+    /// When it began, if another command may resume it.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub since: Option<i64>,
+}
+
+/// The result of a comparison for a cut-over.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Verified {
+    /// Its run of tasks.
+    pub run: u64,
+    /// Differences.
+    pub differences: u64,
+    /// Of these, those that no repair removes.
+    pub refused: u64,
+    /// Items compared.
+    pub compared: u64,
+    /// When it began.
+    pub at: i64,
+}
+
+impl State {
+    /// The name of the entry.
+    pub const NAME: &'static str = "STATE";
+
+    /// Returns the state of a migration that was not started.
+    #[must_use]
+    pub fn new(migration: &str) -> Self {
+        Self { migration: migration.to_owned(), ..Self::default() }
+    }
+
+    /// Whether the backfill is paused; a pause has no meaning once it is over.
+    #[must_use]
+    pub fn is_paused(&self) -> bool {
+        self.paused && matches!(self.phase, Phase::Preparing | Phase::Copying)
+    }
+
+    /// Returns when the last comparison for a cut-over began; 0 without one.
+    #[must_use]
+    pub fn verified_at(&self) -> i64 {
+        self.verified.map_or(0, |verified| verified.at)
+    }
+
+    /// Returns the seconds since the last comparison for a cut-over began.
+    #[must_use]
+    pub fn comparison_age(&self, now: i64) -> i64 {
+        now.saturating_sub(self.verified_at())
+    }
+
+    /// Returns the last second up to which everything that was written to the targets is known to have
+    /// come back.
+    #[must_use]
+    pub fn back_known_at(&self) -> i64 {
+        self.back_since.max(self.back_at)
+    }
+
+    /// Returns the second after which records count that go in a direction.
+    #[must_use]
+    pub fn since_of(&self, direction: Direction) -> i64 {
+        match direction {
+            Direction::Forward => self.since,
+            Direction::Reverse => self.back_since,
+        }
+    }
+
+    /// Notes that a comparison begins. With `since`, another command may resume it.
+    pub fn begin_comparison(&mut self, run: u64, since: Option<i64>) {
+        self.comparing = Some(Comparing { run, since });
+    }
+
+    /// Notes that the result of a comparison is known; a later one may be at work.
+    pub fn end_comparison(&mut self, run: u64) {
+        self.comparing = self.comparing.filter(|comparing| comparing.run > run);
+    }
+
+    /// Whether a later run replaces this one: its result is void, and two that repair would repair
+    /// twice. Nothing replaces the backfill.
+    #[must_use]
+    pub fn replaces(&self, run: u64) -> bool {
+        run > crate::BACKFILL_RUN && self.run > run
+    }
+
+    /// Whether nobody waits for this run any more, because the migration has ended. After a revert, marks
+    /// may be left to remove.
+    #[must_use]
+    pub fn is_past(&self, run: u64) -> bool {
+        run > crate::BACKFILL_RUN
+            && match self.phase {
+                Phase::Reverted => !self.unswept,
+                phase => phase.has_ended(),
+            }
+    }
+}
+
+impl Entry for State {
+    fn partition(&self) -> String {
+        self.migration.clone()
+    }
+
+    fn name(&self) -> String {
+        Self::NAME.to_owned()
+    }
+}
+
+revised!(State);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_later_run_replaces_all_but_the_backfill() {
+        let state = |run: u64| State { run, ..State::new("shop") };
+        for (last, expected) in [(2, false), (3, false), (4, true)] {
+            assert_eq!(state(last).replaces(3), expected, "{last}");
+        }
+        assert!(!State::new("shop").replaces(3));
+        assert!(!state(9).replaces(0));
+    }
+
+    #[test]
+    fn nobody_waits_for_a_run_of_a_migration_that_has_ended() {
+        for phase in Phase::ALL {
+            let state = State { phase, ..State::new("shop") };
+            assert_eq!(state.is_past(3), phase.has_ended(), "{phase:?}");
+            // Marks of an aborted touch are still removed.
+            assert!(!state.is_past(0), "{phase:?}");
+            let unswept = State { unswept: true, ..state };
+            let expected = phase.has_ended() && phase != Phase::Reverted;
+            assert_eq!(unswept.is_past(3), expected, "{phase:?}");
+        }
+    }
+
+    #[test]
+    fn the_end_of_a_comparison_leaves_a_later_one() {
+        let mut state = State::new("shop");
+        state.begin_comparison(4, Some(7));
+        state.end_comparison(3);
+        assert_eq!(state.comparing, Some(Comparing { run: 4, since: Some(7) }));
+        state.end_comparison(4);
+        assert_eq!(state.comparing, None);
+    }
+}

@@ -1,0 +1,36 @@
+//! Why DynamoDB throttles requests on a table.
+//!
+//! Item `*` / `THROTTLE#<table>`: `reason`, in the second `at`.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Entry, SHARED};
+
+/// A note that requests on a table are throttled.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Throttled {
+    /// The table.
+    pub table: String,
+    /// The reason, in DynamoDB's words.
+    pub reason: String,
+    /// The second, since 1970.
+    pub at: u64,
+}
+
+impl Throttled {
+    /// Returns the name of the entry of a table.
+    #[must_use]
+    pub fn name_of(table: &str) -> String {
+        format!("THROTTLE#{table}")
+    }
+}
+
+impl Entry for Throttled {
+    fn partition(&self) -> String {
+        SHARED.to_owned()
+    }
+
+    fn name(&self) -> String {
+        Self::name_of(&self.table)
+    }
+}

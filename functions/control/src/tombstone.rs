@@ -1,0 +1,84 @@
+//! Where a tombstone was written, so that it is found again when nobody needs it any more.
+//!
+//! Item name`/tombstones/<00 to 15>` / `TOMBSTONE#<table>#<hash of the key>`: `table`, `key`, and `at`,
+//! the stamp of the tombstone. It is written before its tombstone and removed with it; a note without a
+//! tombstone does no harm.
+
+use serde::{Deserialize, Serialize};
+use xxhash_rust::xxh3::xxh3_128;
+
+use crate::Entry;
+
+/// Partitions over which the notes of a migration are spread: DynamoDB takes 1,000 writes per second for
+/// one. Source: DynamoDB developer guide, "Burst and adaptive capacity".
+const PARTITIONS: u32 = 16;
+
+/// A note of a tombstone.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tombstone {
+    /// The partition key of the note, which [`tombstone_partitions`] lists.
+    pub migration: String,
+    /// The table of the tombstone.
+    pub table: String,
+    /// The key of the tombstone as DynamoDB JSON.
+    pub key: String,
+    /// The stamp of the tombstone.
+    pub at: String,
+}
+
+impl Tombstone {
+    /// What the names of notes begin with.
+    pub const PREFIX: &'static str = "TOMBSTONE#";
+
+    /// Returns the note of a tombstone with this key, as DynamoDB JSON, and stamp.
+    #[must_use]
+    pub fn new(migration: &str, table: &str, key: &str, stamp: &str) -> Self {
+        let partition = u32::try_from(hash_of(key) % u128::from(PARTITIONS)).unwrap_or(0);
+        Self {
+            migration: partition_of(migration, partition),
+            table: table.to_owned(),
+            key: key.to_owned(),
+            at: stamp.to_owned(),
+        }
+    }
+}
+
+impl Entry for Tombstone {
+    fn partition(&self) -> String {
+        self.migration.clone()
+    }
+
+    fn name(&self) -> String {
+        format!("{}{}#{:032x}", Self::PREFIX, self.table, hash_of(&self.key))
+    }
+}
+
+/// Returns the partition keys of all notes of a migration.
+pub fn tombstone_partitions(migration: &str) -> impl ExactSizeIterator<Item = String> {
+    let migration = migration.to_owned();
+    (0..PARTITIONS as usize).map(move |number| {
+        partition_of(&migration, u32::try_from(number).unwrap_or(PARTITIONS))
+    })
+}
+
+fn partition_of(migration: &str, number: u32) -> String {
+    format!("{migration}/tombstones/{number:02}")
+}
+
+fn hash_of(key: &str) -> u128 {
+    xxh3_128(key.as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_note_is_in_one_of_the_partitions() {
+        let note = Tombstone::new("shop", "orders", r#"{"id":{"S":"7"}}"#, "/1");
+        assert!(tombstone_partitions("shop").any(|partition| partition == note.partition()));
+        assert_eq!(tombstone_partitions("shop").nth(3).as_deref(), Some("shop/tombstones/03"));
+        let name = note.name();
+        assert!(name.starts_with("TOMBSTONE#orders#") && name.len() == 17 + 32, "{name}");
+    }
+}
