@@ -15,7 +15,7 @@ use crate::{Entry, SHARED, is_default, revised};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Active {
     /// The revision of the entry.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub revision: u64,
     /// By migration: how functions follow it.
     #[serde(default)]

@@ -1,4 +1,5 @@
-//! The control table of migrations: each of its entries as a type.
+//! Migrations as a state machine over one table: each entry of the control table as a type, every move of
+//! a migration, and the switch of readers and writers.
 //!
 //! The command line and the workers meet in this table: a verb writes what shall be done, a worker reads
 //! it from the table's stream and writes how far it came. The fields of a type are the attributes of its
@@ -10,15 +11,19 @@ mod expect;
 mod followed;
 mod journal_line;
 mod lag;
+mod moves;
 mod plan;
 mod problem;
 mod receipt;
 mod record_time;
 mod route;
 mod state;
+mod switch;
 mod task;
 mod throttled;
 mod tombstone;
+mod turn;
+pub mod verbs;
 
 #[cfg(test)]
 mod round_trip_tests;
@@ -33,15 +38,18 @@ pub use expect::{Broken, Expect};
 pub use followed::FollowedTable;
 pub use journal_line::JournalLine;
 pub use lag::Lag;
+pub use moves::Move;
 pub use plan::PlanEntry;
 pub use problem::{Problem, ProblemKind};
 pub use receipt::Receipt;
 pub use record_time::RecordTime;
 pub use route::{Route, Side};
 pub use state::{COMPARISON_SECONDS, Comparing, State, Verified};
+pub use switch::{Cause, End, Known, Next, Outcome, Step, Switch};
 pub use task::{BACKFILL_RUN, Copied, Task, Work};
 pub use throttled::Throttled;
 pub use tombstone::{Tombstone, tombstone_partitions};
+pub use turn::Turn;
 
 /// The attribute that is the table's partition key.
 pub const PARTITION_KEY: &str = "migration";

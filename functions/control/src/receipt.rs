@@ -4,7 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Entry, revised};
+use crate::{Entry, is_default, revised};
 
 /// The receipt of a purge.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -12,7 +12,7 @@ pub struct Receipt {
     /// The migration.
     pub migration: String,
     /// The revision of the entry.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub revision: u64,
     /// The receipt as JSON.
     pub receipt: String,

@@ -11,7 +11,7 @@ use crate::{Entry, SHARED, is_default, revised};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecordTime {
     /// The revision of the entry.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub revision: u64,
     /// The name of the last marker.
     #[serde(default, skip_serializing_if = "is_default")]

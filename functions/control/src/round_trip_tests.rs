@@ -173,3 +173,25 @@ fn the_layout_is_what_others_read() {
     }
     assert_eq!(item.get("revision"), Some(&serde_dynamo::AttributeValue::N("3".to_owned())));
 }
+
+/// Goal: the event filter in `template.yaml` passes each task that a worker may take, and no other.
+#[test]
+fn the_event_filter_sees_which_tasks_are_offered() {
+    let passes = |task: &Task| {
+        let item: serde_dynamo::Item = serde_dynamo::to_item(task).unwrap();
+        let is_open = item.get("done") == Some(&serde_dynamo::AttributeValue::Bool(false));
+        task.name().starts_with("TASK#")
+            && is_open
+            && ["owner", "aside"].into_iter().all(|name| item.get(name).is_none())
+    };
+    let mut task = Task::new("shop", 1, Work::CheckSource, "cats");
+    assert!(passes(&task) && task.is_offered());
+    task.lease("w", 9);
+    assert!(!passes(&task) && !task.is_offered());
+    task.fail("the table is gone", None, true);
+    assert!(!passes(&task) && !task.is_offered());
+    task.succeed(None);
+    assert!(passes(&task) && task.is_offered());
+    task.supersede();
+    assert!(!passes(&task) && !task.is_offered());
+}

@@ -6,7 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Entry, revised};
+use crate::{Entry, is_default, revised};
 
 /// A side of a migration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -38,7 +38,7 @@ pub struct Route {
     /// The migration.
     pub migration: String,
     /// The revision of the entry, which is the route's epoch.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub revision: u64,
     /// Where readers read.
     pub read: Side,

@@ -22,7 +22,7 @@ pub struct State {
     /// The migration.
     pub migration: String,
     /// The revision of the entry.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub revision: u64,
     /// How far it is.
     #[serde(default)]

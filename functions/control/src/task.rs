@@ -69,7 +69,7 @@ pub struct Task {
     /// The migration.
     pub migration: String,
     /// The revision of the entry.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub revision: u64,
     /// The number of its run; [`BACKFILL_RUN`] is the backfill. Part of the stamps of its repairs.
     #[serde(default)]
@@ -144,6 +144,36 @@ impl Task {
     /// What the names of tasks begin with.
     pub const PREFIX: &'static str = "TASK#";
 
+    /// Returns an open task of a whole table that runs forward, as it is before it is written.
+    #[must_use]
+    pub fn new(migration: &str, run: u64, work: Work, table: &str) -> Self {
+        Self {
+            migration: migration.to_owned(),
+            revision: 0,
+            run,
+            work,
+            table: table.to_owned(),
+            direction: Direction::Forward,
+            segment: 0,
+            segments: 1,
+            fingerprint: String::new(),
+            repairs: false,
+            done: false,
+            superseded: false,
+            cursor: None,
+            owner: None,
+            leased_until: 0,
+            share: None,
+            counts: BTreeMap::new(),
+            samples: Vec::new(),
+            page: None,
+            failing: None,
+            failed: 0,
+            aside: false,
+            clears: None,
+        }
+    }
+
     /// Returns what the names of the tasks of a run begin with.
     #[must_use]
     pub fn prefix_of(run: u64) -> String {
@@ -160,6 +190,20 @@ impl Task {
     #[must_use]
     pub fn is_leased(&self, now_ms: u64) -> bool {
         self.owner.is_some() && self.leased_until > now_ms
+    }
+
+    /// Whether a worker other than this one has it at a time, in milliseconds since 1970.
+    #[must_use]
+    pub fn is_leased_by_another(&self, worker: &str, now_ms: u64) -> bool {
+        self.is_leased(now_ms) && self.owner.as_deref() != Some(worker)
+    }
+
+    /// Whether nothing is left to do for the stream record of an earlier revision: the task is done, or a
+    /// later revision is free and has a record of its own. If that one is leased, its worker may have died,
+    /// and the earlier record is the only one that is delivered again.
+    #[must_use]
+    pub fn outdates(&self, offered: &Self) -> bool {
+        self.done || (self.revision > offered.revision && self.owner.is_none())
     }
 
     /// Whether its stream record is work for somebody: it is open, not leased and not set aside.
@@ -179,6 +223,12 @@ impl Task {
     #[must_use]
     pub fn was_taken(&self) -> bool {
         self.done || self.owner.is_some() || !self.counts.is_empty() || self.failing.is_some()
+    }
+
+    /// Leases it to a worker until a time, in milliseconds since 1970, without the share that a worker
+    /// before may have left.
+    pub fn lease(&mut self, worker: &str, until_ms: u64) {
+        (self.owner, self.leased_until, self.share) = (Some(worker.to_owned()), until_ms, None);
     }
 
     /// Gives up the lease.
@@ -208,7 +258,11 @@ impl Task {
     }
 
     /// Adds counts and samples.
-    pub fn add<'c>(&mut self, counts: impl IntoIterator<Item = (&'c str, u64)>, samples: &[String]) {
+    pub fn add<'c>(
+        &mut self,
+        counts: impl IntoIterator<Item = (&'c str, u64)>,
+        samples: &[String],
+    ) {
         for (name, more) in counts {
             *self.counts.entry(name.to_owned()).or_default() += more;
         }
@@ -258,32 +312,15 @@ revised!(Task);
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Revised as _;
 
     fn task() -> Task {
         Task {
-            migration: "shop".to_owned(),
             revision: 4,
-            run: 3,
-            work: Work::CheckSource,
-            table: "cats".to_owned(),
-            direction: Direction::Forward,
-            segment: 0,
-            segments: 1,
-            fingerprint: "f".to_owned(),
             repairs: true,
-            done: false,
-            superseded: false,
-            cursor: None,
             owner: Some("w".to_owned()),
             leased_until: 9,
-            share: None,
-            counts: BTreeMap::new(),
-            samples: Vec::new(),
-            page: None,
-            failing: None,
-            failed: 0,
-            aside: false,
-            clears: None,
+            ..Task::new("shop", 3, Work::CheckSource, "cats")
         }
     }
 
@@ -293,6 +330,24 @@ mod tests {
         assert_eq!(task.name(), "TASK#3#check-source#cats#0000");
         task.supersede();
         assert!(task.done && task.superseded && task.owner.is_none() && task.leased_until == 0);
+        assert_eq!(task.next().revision, 5);
+    }
+
+    #[test]
+    fn a_task_is_left_to_its_worker_until_its_lease_ends() {
+        let task = task();
+        assert!(task.is_leased_by_another("v", 8));
+        assert!(!task.is_leased_by_another("w", 8));
+        assert!(!task.is_leased_by_another("v", 9));
+    }
+
+    #[test]
+    fn a_record_has_nothing_more_to_say_once_a_later_one_comes() {
+        let (offered, leased) = (Task { owner: None, ..task() }, Task { revision: 5, ..task() });
+        let mut free = leased.clone();
+        free.release();
+        assert!(free.outdates(&offered) && free.is_offered() && !offered.outdates(&offered));
+        assert!(!leased.outdates(&offered) && Task { done: true, ..leased }.outdates(&offered));
     }
 
     #[test]

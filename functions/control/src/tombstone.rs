@@ -56,9 +56,8 @@ impl Entry for Tombstone {
 /// Returns the partition keys of all notes of a migration.
 pub fn tombstone_partitions(migration: &str) -> impl ExactSizeIterator<Item = String> {
     let migration = migration.to_owned();
-    (0..PARTITIONS as usize).map(move |number| {
-        partition_of(&migration, u32::try_from(number).unwrap_or(PARTITIONS))
-    })
+    (0..PARTITIONS as usize)
+        .map(move |number| partition_of(&migration, u32::try_from(number).unwrap_or(PARTITIONS)))
 }
 
 fn partition_of(migration: &str, number: u32) -> String {

@@ -34,7 +34,7 @@ use crate::frame::{Executor, Frame, Processed, Report, Summary};
 use crate::histories::{DynamoDbHistories, Histories};
 use crate::maintenance;
 use crate::metrics::{self, Metrics};
-use crate::migration::control::Control;
+use crate::migration::control_table::Control;
 use crate::migration::{Begun, Migrations, Throttling};
 use crate::object_store::ObjectStore;
 use crate::object_store::s3::S3ObjectStore;

@@ -9,6 +9,7 @@
 use std::collections::BTreeMap;
 
 use aws_sdk_dynamodb::types::AttributeValue as SdkValue;
+use control::ProblemKind;
 use model::json::item_to_string;
 use model::{Item, PrimaryKey};
 use rules::migration::{Document, Keys, MARK, Migration, Registers, Target};
@@ -87,7 +88,9 @@ impl Targets {
         }
         if let Some(reason) = &assembled.refused {
             let text = self.partition_text(migration, document);
-            self.note_unassembled(document, &text, reason).await?;
+            let (name, parts) = (&document.migration, &document.parts);
+            let kind = ProblemKind::Unassembled;
+            self.control.note_problem(kind, name, parts, &text, reason).await?;
         }
         let source = self.source(migration, document);
         let mut written = false;
@@ -96,7 +99,8 @@ impl Targets {
             match self.put_assembled(&target, &source, stands, item).await? {
                 Put::Written => written = true,
                 Put::Refused(reason) => {
-                    self.note_problem("refused", &target, &self.key(&target)?, &reason).await?;
+                    self.note_problem(ProblemKind::Refused, &target, &self.key(&target)?, &reason)
+                        .await?;
                 }
                 Put::Stands(_) => return Ok(None),
             }

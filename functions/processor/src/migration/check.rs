@@ -10,6 +10,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use control::Task;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use model::json::item_to_string;
@@ -21,14 +22,14 @@ use rules::migration::{
     key_of, unmarked, visible,
 };
 
-use super::control::{Tally, Task, sdk};
+use super::tally::Tally;
 use super::targets::load_items;
 use super::task::Worker;
 use super::window::Extent;
-use super::{PLAN_TABLE, documents, strangers, touch};
+use super::{PLAN_TABLE, documents, foreign_items, touch};
 use crate::back_off::{Deadline, RetryPolicy};
 use crate::failure::Failure;
-use crate::tables::attribute_value::to_sdk_item;
+use crate::tables::attribute_value::{to_sdk, to_sdk_item};
 use crate::tables::dynamodb::request_failure;
 
 /// How often a suspect is looked at again, and how long is waited in between: a stream function
@@ -229,7 +230,7 @@ pub(super) async fn targets(
             Ok(registers) if registers.is_tombstone() => foreign.push(item),
             Ok(registers) => {
                 // Another migration may write to the same table.
-                if !strangers::is_of(&worker.migration, &registers) {
+                if !foreign_items::is_of(&worker.migration, &registers) {
                     foreign.push(item);
                 }
                 suspects.push(item.clone());
@@ -241,7 +242,7 @@ pub(super) async fn targets(
             Err(_) => foreign.push(item),
         }
     }
-    for item in strangers::tell(worker, task, foreign, tally).await? {
+    for item in foreign_items::count(worker, task, foreign, tally).await? {
         let why = match Registers::from_item(item) {
             Ok(registers) if registers.is_tombstone() => {
                 "it was written over a tombstone".to_owned()
@@ -523,7 +524,7 @@ async fn take_mark_off(
     schema: &KeySchema,
     item: &Item,
 ) -> Result<bool, Failure> {
-    let mark = item.get(MARK).map(sdk);
+    let mark = item.get(MARK).map(to_sdk);
     let request = worker
         .control
         .client

@@ -7,12 +7,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use control::Task;
 use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _, stream};
 use model::{Item, KeySchema, KeyValue, PrimaryKey};
 use rules::migration::{Document, Keys, MARK, key_of, visible};
 
 use super::check::{Difference, Repair, look_again, report, unknown};
-use super::control::{Tally, Task};
+use super::tally::Tally;
 use super::targets::load_items;
 use super::task::Worker;
 use crate::back_off::{Deadline, RetryPolicy};

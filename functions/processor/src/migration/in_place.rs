@@ -14,6 +14,7 @@ use aws_sdk_dynamodb::operation::update_item::UpdateItemError;
 use aws_sdk_dynamodb::types::{
     AttributeValue as SdkValue, ReturnValue, ReturnValuesOnConditionCheckFailure as Return,
 };
+use control::{ProblemKind, Task};
 use futures::FutureExt as _;
 use model::Item;
 use model::json::item_to_string;
@@ -23,7 +24,7 @@ use rules::migration::{Guard, Rewrite, Target, changed};
 
 use super::PLAN_TABLE;
 use super::check;
-use super::control::{Tally, Task};
+use super::tally::Tally;
 use super::targets::{Targets, load_items, outcome};
 use super::task::Worker;
 use super::window::Window;
@@ -290,7 +291,7 @@ impl Targets {
                 Ok(Rewrite::Delete) => None,
                 Ok(Rewrite::Change(after)) => Some(after),
                 Err(reason) => {
-                    self.note_problem("refused", target, &key, &reason).await?;
+                    self.note_problem(ProblemKind::Refused, target, &key, &reason).await?;
                     return Ok(false);
                 }
             };
@@ -316,7 +317,7 @@ impl Targets {
                     standing = item;
                 }
                 Ok(Sent::Refused(reason)) => {
-                    self.note_problem("refused", target, &key, &reason).await?;
+                    self.note_problem(ProblemKind::Refused, target, &key, &reason).await?;
                     return Ok(false);
                 }
                 Ok(Sent::Stands(None)) => return Ok(false),
@@ -372,8 +373,13 @@ impl Targets {
         }
         let item = item_to_string(&met);
         tracing::error!(function = "migration", table, item, reason = %failure, "an item that was changed while others wrote it could not be put back; this is how it was");
-        self.note_problem("refused", target, key, &format!("it could not be put back: {failure}"))
-            .await?;
+        self.note_problem(
+            ProblemKind::Refused,
+            target,
+            key,
+            &format!("it could not be put back: {failure}"),
+        )
+        .await?;
         Err(Failure::Retry(failure))
     }
 }

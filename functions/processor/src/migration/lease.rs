@@ -1,85 +1,72 @@
-//! Leases: who has a task, and for how long others leave it to them.
+//! Leases: which worker has a task, and for how long others leave it alone.
 //!
-//! A lease is short, because a worker that has died holds its task up until the lease ends; and a page
-//! may take as long as an invocation. So a lease is renewed while its task is worked on. Whoever finds
-//! it taken or ended by somebody else, or could not renew it until its end, ends the slice and notes
-//! nothing of it: others may work on the task from then on, which does no harm. What is under way is
-//! not cut off: a delete whose answer nobody reads may have met an item that has to be put back.
+//! A lease is short, because a worker that has died blocks its task until the lease ends; and a page may
+//! take as long as an invocation. So a worker renews the lease while it works on the task. A worker that
+//! finds the task leased by another or ended, or cannot renew the lease until its end, ends the slice and
+//! writes nothing of it: others may work on the task from then on, which does no harm. Requests that are
+//! under way are not cut off: a delete whose answer nobody reads may have met an item that must be put back.
 
 use std::pin::pin;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use control::Task;
 use futures::future::{Either, select};
-use model::{AttributeValue, Item, Number};
 use tokio::time::{Instant, timeout_at};
 
-use super::control::{Control, SHARE, Task};
-use super::task::{Idle, Later};
+use super::control_table::Control;
+use super::task::Later;
 use crate::failure::Failure;
 
 /// How long others leave a task to its worker, unless that renews it.
 pub(super) const LEASE: Duration = Duration::from_secs(8);
-/// How often a lease is renewed: longer than a usual slice, which then needs no renewal, and so often
-/// that one which fails can be made again.
+/// How often a lease is renewed: longer than a usual slice, which then needs no renewal, and so often that
+/// a renewal that fails can be made again.
 const RENEW_EVERY: Duration = Duration::from_secs(3);
 /// How long one request of a renewal may take, so that another one fits into what is left of the lease.
 const RENEWAL_MAX: Duration = Duration::from_secs(2);
-/// The wait before a renewal that failed is made again; until the end of a lease that is some times.
+/// The wait before a renewal that failed is made again; several fit into a lease.
 const RENEWAL_PAUSE: Duration = Duration::from_millis(500);
 
-/// Writes into a task's entry that its owner has it from now on.
-fn lend(item: &mut Item) {
-    let until = now_ms() + u64::try_from(LEASE.as_millis()).unwrap_or(0);
-    item.insert("leased_until".to_owned(), AttributeValue::N(Number::from(until)));
+/// A leased task, or why this worker did not get it: none if nothing is left to do for its record.
+pub(super) type Leased = Result<Task, Option<Later>>;
+
+/// Returns when a lease that begins now ends, in milliseconds since 1970.
+fn lease_end() -> u64 {
+    now_ms() + u64::try_from(LEASE.as_millis()).unwrap_or(0)
 }
 
-/// For how long another worker has a task, if one has.
+/// Returns why to wait for another worker that has a task; none if no other has it.
 pub(super) fn held_by_another(task: &Task, name: &str, now: u64) -> Option<Later> {
-    let is_held = task.leased_until > now && task.owner.as_deref() != Some(name);
     // A clock may be wrong by any amount; no lease is longer than this.
     let left = Duration::from_millis(task.leased_until.saturating_sub(now)).min(LEASE);
     let reason = "another worker has this task".to_owned();
-    is_held.then_some(Later { reason, at_most: Some(left) })
+    task.is_leased_by_another(name, now).then_some(Later { reason, at_most: Some(left) })
 }
 
-/// Takes the lease of the task that a record told of.
+/// Leases the task that a record offers to the worker `name`.
 ///
 /// # Errors
 /// When the control table cannot be read or written.
-pub(crate) async fn lease(
+pub(super) async fn lease(
     control: &Control,
-    migration: &str,
-    entry: &str,
-    told_revision: u64,
+    offered: &Task,
     name: &str,
-) -> Result<Result<Task, Idle>, Failure> {
-    let Some(task) = control.get(migration, entry).await?.as_ref().and_then(Task::from_item) else {
-        return Ok(Err(Idle::NothingToDo));
+) -> Result<Leased, Failure> {
+    let Some(mut task) = control.reread(offered).await?.filter(|task| !task.outdates(offered))
+    else {
+        return Ok(Err(None));
     };
-    let now = now_ms();
-    // A later revision without an owner has a record of its own. With one, its worker may have
-    // died after it took the lease; then this record is the only one that is delivered again.
-    if task.done || (task.revision > told_revision && task.owner.is_none()) {
-        return Ok(Err(Idle::NothingToDo));
+    if let Some(later) = held_by_another(&task, name, now_ms()) {
+        return Ok(Err(Some(later)));
     }
-    if let Some(later) = held_by_another(&task, name, now) {
-        return Ok(Err(Idle::Later(later)));
-    }
-    let leased = task.next(|item| {
-        item.insert("owner".to_owned(), AttributeValue::from(name));
-        // A worker that died may have left its share.
-        item.remove(SHARE);
-        lend(item);
-    });
-    if !control.replace(&leased, task.revision).await? {
-        return Ok(Err(Idle::Later("another worker took this task".into())));
-    }
-    Ok(Task::from_item(&leased).ok_or(Idle::NothingToDo))
+    task.lease(name, lease_end());
+    let leased = control.replace(task).await?;
+    Ok(leased.ok_or_else(|| Some("another worker took this task".into())))
 }
 
-/// Does `work` on a task that was leased, and renews its lease meanwhile. Gives what the work came to,
-/// and the task as it stands then; none if somebody else has the task by then, or has ended it. The
-/// work is awaited in any case.
+/// Does `work` on a leased task, and renews the lease meanwhile. Returns the result of the work and the
+/// task as it is then; none if another worker has the task by then, or it has ended. The work is awaited
+/// in any case.
 ///
 /// # Errors
 /// When the lease could not be renewed until its end.
@@ -109,9 +96,9 @@ async fn renewed_every<T, E>(
         }
         let begun = Instant::now();
         let renewing = Box::pin(renewed(control, &task, ends));
-        // A renewal is not left half-way where the task has to be given back: whoever does not know
-        // whether it was written does not know the revision for that. What failed is put off, for which
-        // the task is read anew, and there may be no time to wait.
+        // Work that succeeded waits for a renewal that is under way: without its outcome the revision is
+        // not known with which the task is given back. Work that failed does not: its task is read again,
+        // and there may be no time to wait.
         let (renewed, done) = match select(&mut work, renewing).await {
             Either::Left((Err(failed), _)) => return Ok(Some((Err(failed), task.clone()))),
             Either::Left((done, renewing)) => (renewing.await, Some(done)),
@@ -122,7 +109,7 @@ async fn renewed_every<T, E>(
             (Ok(Some(renewed)), Some(done)) => return Ok(Some((done, renewed))),
             (lost, done) => {
                 if done.is_none() {
-                    // Whether it failed or not, it is not this worker's to note.
+                    // Another worker's task: the result is not written.
                     let _ = work.await;
                 }
                 return lost.map(|_| None);
@@ -131,14 +118,14 @@ async fn renewed_every<T, E>(
     }
 }
 
-/// Renews the lease of a task; gives the task as it stands then, none if it is somebody else's.
+/// Renews the lease of a task. Returns the task as it is then; none if another worker has it.
 async fn renewed(control: &Control, task: &Task, ends: Instant) -> Result<Option<Task>, Failure> {
     let mut failure = "nobody answered".to_owned();
     while Instant::now() < ends {
         match timeout_at(ends.min(Instant::now() + RENEWAL_MAX), renew(control, task)).await {
             Ok(Err(Failure::Retry(reason))) => failure = reason,
             Ok(ended) => return ended,
-            // It may be written late; then the next one finds that.
+            // It may be written late; then the next attempt finds that.
             Err(_) => {}
         }
         tokio::time::sleep(RENEWAL_PAUSE).await;
@@ -147,13 +134,12 @@ async fn renewed(control: &Control, task: &Task, ends: Instant) -> Result<Option
 }
 
 async fn renew(control: &Control, task: &Task) -> Result<Option<Task>, Failure> {
-    let next = task.next(lend);
-    if control.replace(&next, task.revision).await? {
-        return Ok(Task::from_item(&next));
+    let next = Task { leased_until: lease_end(), ..task.clone() };
+    if let Some(renewed) = control.replace(next).await? {
+        return Ok(Some(renewed));
     }
-    // An earlier attempt may have written it whose answer did not come.
-    let found = control.get(&task.migration, task.entry()).await?;
-    let found = found.as_ref().and_then(Task::from_item);
+    // An earlier attempt may have written it whose answer was lost.
+    let found = control.reread(task).await?;
     Ok(found.filter(|found| !found.done && found.owner.is_some() && found.owner == task.owner))
 }
 
@@ -164,32 +150,24 @@ pub(super) fn now_ms() -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use model::json::item_from_str;
+    use control::Work;
     use serde_json::{Value, json};
     use tokio::sync::Notify;
 
     use super::super::Throttling;
+    use super::super::control_table::tests::json_of;
     use super::*;
     use crate::tables::scripted::{endpoint, serve_as};
 
-    /// A task that the worker `w` has.
-    fn entry(owner: &str, revision: u64) -> Value {
-        json!({
-            "migration": {"S": "shop"}, "entry": {"S": "TASK#3#check-source#cats#0000"},
-            "work": {"S": "check-source"}, "table": {"S": "cats"}, "segment": {"N": "0"},
-            "segments": {"N": "1"}, "fingerprint": {"S": "f"}, "revision": {"N": revision.to_string()},
-            "done": {"BOOL": false}, "owner": {"S": owner}, "leased_until": {"N": "9"},
-        })
+    /// A task that a worker has.
+    fn task(owner: &str, revision: u64) -> Task {
+        let task = Task::new("shop", 3, Work::CheckSource, "cats");
+        Task { revision, owner: Some(owner.to_owned()), leased_until: 9, ..task }
     }
 
     /// A task that the worker `w` has just leased.
     fn held() -> Task {
-        let leased_until = now_ms() + u64::try_from(LEASE.as_millis()).unwrap();
-        Task { leased_until, ..task(&entry("w", 4)) }
-    }
-
-    fn task(entry: &Value) -> Task {
-        Task::from_item(&item_from_str(&entry.to_string()).unwrap()).unwrap()
+        Task { leased_until: lease_end(), ..task("w", 4) }
     }
 
     /// The revision at the end of work that lasts for some renewals, over a table that answers as
@@ -228,7 +206,7 @@ mod tests {
 
     #[test]
     fn a_task_is_left_to_its_worker_until_its_lease_ends() {
-        let task = task(&entry("w", 4));
+        let task = task("w", 4);
         assert!(held_by_another(&task, "v", 8).is_some_and(|later| later.is_of_a_lease()));
         assert_eq!(held_by_another(&task, "w", 8), None);
         assert_eq!(held_by_another(&task, "v", 9), None);
@@ -255,11 +233,10 @@ mod tests {
     /// Goal: what a worker has under way is ended and judged, also when it has lost its task.
     #[tokio::test]
     async fn who_lost_a_task_ends_what_is_under_way_and_gives_nothing_back() {
-        let mut done = entry("w", 5);
-        done["done"] = json!({"BOOL": true});
-        let mut free = entry("w", 5);
-        free.as_object_mut().unwrap().remove("owner");
-        for stands in [entry("v", 5), done, free] {
+        let done = Task { done: true, ..task("w", 5) };
+        let free = Task { owner: None, ..task("w", 5) };
+        for stands in [task("v", 5), done, free] {
+            let stands = json_of(&stands);
             let (listener, client) = endpoint().await;
             let control = Control::new(client, "control".to_owned(), Throttling::default());
             let (lost, is_over) = (Notify::new(), std::cell::Cell::new(false));
@@ -295,7 +272,7 @@ mod tests {
                 assert_eq!(body["ExpressionAttributeValues"][":guard"]["N"], "5");
                 ("200 OK", json!({}))
             }
-            _ => ("200 OK", json!({"Item": entry("w", 5)})),
+            _ => ("200 OK", json!({"Item": json_of(&task("w", 5))})),
         });
         assert!(found.await.is_some_and(|revision| revision >= 6));
     }

@@ -7,17 +7,18 @@
 
 mod assembly;
 mod check;
-pub(crate) mod control;
+pub(crate) mod control_table;
 mod describe;
+mod dispatch;
 mod documents;
 mod first_writes;
+mod foreign_items;
 mod in_place;
 mod lease;
 mod pace;
+mod retry;
 mod server_date;
-mod set_aside;
-mod strangers;
-mod taking;
+mod tally;
 mod targets;
 mod task;
 mod throttling;
@@ -29,8 +30,9 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use control::{Entry as _, Followed, FollowedTable, Lag, PlanEntry, SHARED, Throttled};
+use model::KeySchema;
 use model::arn::StreamArn;
-use model::{AttributeValue, KeySchema};
 use rules::migration::plan::NOTED_EVERY_SECONDS;
 use rules::migration::{Direction, Kind, Migration, Plan};
 
@@ -40,7 +42,7 @@ use crate::failure::Failure;
 use crate::frame::{Frame, Report};
 use crate::object_store::ObjectStore;
 use crate::quarantine::Quarantine;
-use control::{Active, Control, Lag};
+use control_table::Control;
 use targets::Targets;
 pub(crate) use throttling::Throttling;
 
@@ -59,9 +61,16 @@ pub(crate) struct Migrations<O> {
     retry: RetryPolicy,
     /// This process, as an owner of leases.
     name: String,
-    compiled: Mutex<BTreeMap<Active, Arc<Migration>>>,
-    /// By the entry of a note: the second in which it was written last.
+    compiled: Mutex<BTreeMap<ActiveMigration, Arc<Migration>>>,
+    /// By the name of a note's entry: the second in which it was written last.
     noted: Mutex<BTreeMap<String, u64>>,
+}
+
+/// A migration that functions follow, or one way of it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct ActiveMigration {
+    name: String,
+    followed: Followed,
 }
 
 /// A batch, told apart by what its records are from.
@@ -96,11 +105,12 @@ impl<O: ObjectStore + Clone> Migrations<O> {
     ) -> Result<Begun<O>, Failure> {
         match self.kind(batch)? {
             Batch::Control => {
-                let response = self.work(batch, deadline).await;
+                let offers = dispatch::offers(batch);
+                let response = self.work(&offers, deadline).await;
                 self.note_throttling().await;
-                // It tells that the functions at work are such as note what they follow. An event without
-                // the template's filter brings the notes as well, and one for each note has no end.
-                if taking::tells_of_a_task(batch) {
+                // This note proves that running functions write such notes. An event without the template's
+                // filter delivers the notes as well, and a note for each note would never end.
+                if !offers.is_empty() {
                     self.note_followed(self.control.table()).await;
                 }
                 Ok(Begun::Done(response))
@@ -157,7 +167,8 @@ impl<O: ObjectStore + Clone> Migrations<O> {
         batch: &[Delivered<'_>],
     ) -> Result<(Vec<Arc<Migration>>, Vec<Arc<Migration>>), Failure> {
         let (mut migrations, mut ways_there) = (Vec::new(), Vec::new());
-        for active in self.control.active().await? {
+        for (name, followed) in self.control.active().await?.active {
+            let active = ActiveMigration { name, followed };
             match self.there_and_back(&active).await {
                 Ok((migration, there)) => {
                     migrations.push(migration);
@@ -175,23 +186,26 @@ impl<O: ObjectStore + Clone> Migrations<O> {
     /// A migration, and its way there if it goes back and needs it.
     async fn there_and_back(
         &self,
-        active: &Active,
+        active: &ActiveMigration,
     ) -> Result<(Arc<Migration>, Option<Arc<Migration>>), Failure> {
         let migration = self.migration(active).await?;
-        if active.direction != Direction::Reverse || migration.kind() != Kind::Restructure {
+        if active.followed.direction != Direction::Reverse || migration.kind() != Kind::Restructure
+        {
             return Ok((migration, None));
         }
-        let there = Active { direction: Direction::Forward, since: None, ..active.clone() };
+        let (name, fingerprint) = (active.name.clone(), active.followed.fingerprint.clone());
+        let followed = Followed { direction: Direction::Forward, fingerprint, since: 0 };
+        let there = ActiveMigration { name, followed };
         Ok((migration, Some(self.migration(&there).await?)))
     }
 
     /// Whether a batch is known to be of a table that a migration does not read.
-    async fn is_of_others(&self, active: &Active, batch: &[Delivered<'_>]) -> bool {
+    async fn is_of_others(&self, active: &ActiveMigration, batch: &[Delivered<'_>]) -> bool {
         let Some(table) = table_of(batch) else { return false };
-        let plan = self.plan(&active.migration).await;
-        plan.is_ok_and(|(plan, fingerprint)| {
-            fingerprint == active.fingerprint
-                && !plan.source_tables(active.direction).contains(&table.as_str())
+        let ActiveMigration { name, followed } = active;
+        self.plan(name).await.is_ok_and(|(plan, fingerprint)| {
+            fingerprint == followed.fingerprint
+                && !plan.source_tables(followed.direction).contains(&table.as_str())
         })
     }
 
@@ -214,26 +228,23 @@ impl<O: ObjectStore + Clone> Migrations<O> {
         });
         let Some((table, made)) = first else { return Ok(()) };
         let made = made.unwrap_or(now);
-        let lag = Lag { seconds: now.saturating_sub(made), at: now };
-        if !lag.is_too_long(now) {
+        let lag = Lag { table, seconds: now.saturating_sub(made), at: now };
+        if !lag.is_too_long(now) || !self.is_to_be_noted(&lag.name(), now) {
             return Ok(());
         }
-        if !self.is_to_be_noted(&format!("LAG#{table}"), now) {
-            return Ok(());
-        }
-        self.control.note_lag(&table, lag).await
+        self.control.put(&lag).await
     }
 
     /// Notes what DynamoDB throttled, for people. A note that cannot be written holds nothing up.
     async fn note_throttling(&self) {
         let untold = self.control.throttling.take_untold();
         let Some(now) = self.control.now() else { return };
-        for (table, why) in untold {
-            let entry = format!("THROTTLE#{table}");
-            if self.is_to_be_noted(&entry, now)
-                && let Err(failure) = self.control.note_throttling(&entry, &why, now).await
+        for (table, reason) in untold {
+            let note = Throttled { table, reason, at: now };
+            if self.is_to_be_noted(&note.name(), now)
+                && let Err(failure) = self.control.put(&note).await
             {
-                tracing::warn!(function = "migration", why, %failure, "throttled, which could not be noted");
+                tracing::warn!(function = "migration", reason = note.reason, %failure, "throttled, which could not be noted");
             }
         }
     }
@@ -242,11 +253,13 @@ impl<O: ObjectStore + Clone> Migrations<O> {
     /// with its records, such as those that a migration makes in its targets before it is turned round.
     /// A note that cannot be written holds nothing up.
     async fn note_followed(&self, table: &str) {
-        let entry = format!("FOLLOWED#{table}");
-        let Some(now) = self.control.now().filter(|now| self.is_to_be_noted(&entry, *now)) else {
+        let Some(at) = self.control.now() else { return };
+        let followed = FollowedTable { table: table.to_owned(), at };
+        let entry = followed.name();
+        if !self.is_to_be_noted(&entry, at) {
             return;
-        };
-        let note = tokio::time::timeout(NOTE_LIMIT, self.control.note_time(&entry, now));
+        }
+        let note = tokio::time::timeout(NOTE_LIMIT, self.control.put(&followed));
         let late = |_| Err(Failure::Retry("the control table does not answer".to_owned()));
         if let Err(failure) = note.await.unwrap_or_else(late) {
             tracing::warn!(function = "migration", table, %failure, "followed, which could not be noted");
@@ -269,7 +282,7 @@ impl<O: ObjectStore + Clone> Migrations<O> {
     /// Why a backfill waits, if it has to: the stream of one of its source tables is far behind.
     async fn behind(&self, migration: &Migration) -> Result<Option<String>, Failure> {
         for table in migration.schemas().keys().filter(|table| migration.reads(table)) {
-            let lag = self.control.lag(table).await?;
+            let lag: Option<Lag> = self.control.get(SHARED, &Lag::name_of(table)).await?;
             if let Some((lag, now)) = lag.zip(self.control.now())
                 && lag.is_too_long(now)
             {
@@ -291,14 +304,15 @@ impl<O: ObjectStore + Clone> Migrations<O> {
     }
 
     /// The compiled migration of a plan: compiling jq takes some milliseconds.
-    async fn migration(&self, active: &Active) -> Result<Arc<Migration>, Failure> {
+    async fn migration(&self, active: &ActiveMigration) -> Result<Arc<Migration>, Failure> {
         if let Some(known) = self.compiled().get(active) {
             return Ok(Arc::clone(known));
         }
-        let named = |failure: Failure| failure.within(&format!("migration `{}`", active.migration));
+        let ActiveMigration { name, followed } = active;
+        let named = |failure: Failure| failure.within(&format!("migration `{name}`"));
         let wrong = |reason: String| named(Failure::Fatal(reason));
-        let (plan, fingerprint) = self.plan(&active.migration).await?;
-        if fingerprint != active.fingerprint {
+        let (plan, fingerprint) = self.plan(name).await?;
+        if fingerprint != followed.fingerprint {
             return Err(wrong(
                 "its plan is not the one that it was started with; abort it and start it anew"
                     .to_owned(),
@@ -306,11 +320,12 @@ impl<O: ObjectStore + Clone> Migrations<O> {
         }
         let schemas = self.schemas(&plan).await.map_err(named)?;
         let migration =
-            Migration::compile(&plan, active.direction, &schemas).map_err(|errors| {
+            Migration::compile(&plan, followed.direction, &schemas).map_err(|errors| {
                 let reasons: Vec<_> = errors.iter().map(ToString::to_string).collect();
                 wrong(reasons.join("; "))
             })?;
-        let migration = Arc::new(migration.fenced(active.since));
+        let since = u64::try_from(followed.since).ok().filter(|since| *since > 0);
+        let migration = Arc::new(migration.fenced(since));
         let mut compiled = self.compiled();
         if compiled.len() >= COMPILED_MAX {
             compiled.clear();
@@ -319,17 +334,17 @@ impl<O: ObjectStore + Clone> Migrations<O> {
         Ok(migration)
     }
 
-    fn compiled(&self) -> std::sync::MutexGuard<'_, BTreeMap<Active, Arc<Migration>>> {
+    fn compiled(&self) -> std::sync::MutexGuard<'_, BTreeMap<ActiveMigration, Arc<Migration>>> {
         self.compiled.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn plan(&self, migration: &str) -> Result<(Plan, String), Failure> {
         let missing = || Failure::Fatal(format!("migration `{migration}` has no plan"));
-        let item = self.control.get(migration, "PLAN").await?.ok_or_else(missing)?;
-        let text = item.get("plan").and_then(AttributeValue::as_str).ok_or_else(missing)?;
-        let plan = serde_json::from_str(text)
+        let entry = self.control.get::<PlanEntry>(migration, PlanEntry::NAME).await?;
+        let text = entry.ok_or_else(missing)?.plan;
+        let plan = serde_json::from_str(&text)
             .map_err(|error| Failure::Fatal(format!("the plan of `{migration}`: {error}")))?;
-        Ok((plan, Plan::fingerprint(text)))
+        Ok((plan, Plan::fingerprint(&text)))
     }
 
     async fn schemas(&self, plan: &Plan) -> Result<BTreeMap<String, KeySchema>, Failure> {

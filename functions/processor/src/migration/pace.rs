@@ -2,52 +2,45 @@
 
 use std::time::Duration;
 
-use super::control::{Task, Work};
+use control::{Entry as _, Task};
+
 use super::task::SLICE;
 
 /// Items per second that a task may read; none without a limit.
 pub(crate) struct Pace(pub(crate) Option<u64>);
 
-/// Whether the rate of a migration limits this work: the backfill. A person waits for a comparison and
-/// for what ends a migration.
-pub(crate) fn is_limited(work: Work) -> bool {
-    matches!(work, Work::Backfill | Work::Touch)
-}
-
-/// Items per second that the task `entry` may read of the `rate` of its migration, given all of the
+/// Returns how many items per second a task may read of the `rate` of its migration, given all of the
 /// migration's tasks; 0 if the workers of other tasks have taken the whole rate.
 ///
 /// Each worker may have an equal part of the rate, and at most what the others leave: a worker that
 /// joins waits until the slices of those before it end. The share of a worker that has died is free
-/// again when its lease ends. Of two tasks without a share the one whose entry comes first takes it
+/// again when its lease ends. Of two tasks without a share the one whose name comes first takes it
 /// first, so that both together do not take the same part.
-pub(crate) fn share(rate: u64, tasks: &[Task], entry: &str, now_ms: u64) -> u64 {
-    let is_worked_on =
-        |task: &&Task| task.owner.is_some() && !task.done && task.leased_until > now_ms;
-    let others: Vec<&Task> = tasks
-        .iter()
-        .filter(|task| task.entry() != entry && is_limited(task.work))
-        .filter(is_worked_on)
-        .collect();
+pub(crate) fn share(rate: u64, tasks: &[Task], task: &Task, now_ms: u64) -> u64 {
+    let name = task.name();
+    let others = tasks.iter().map(|other| (other.name(), other)).filter(|(of_other, other)| {
+        *of_other != name && other.work.has_rate() && !other.done && other.is_leased(now_ms)
+    });
+    let others: Vec<_> = others.collect();
     let fair = (rate / (others.len() as u64 + 1)).max(1);
-    let taken = others.iter().map(|task| match task.share {
+    let taken = others.iter().map(|(of_other, other)| match other.share {
         Some(share) => share,
-        None if task.entry() < entry => fair,
+        None if *of_other < name => fair,
         None => 0,
     });
     fair.min(rate.saturating_sub(taken.sum()))
 }
 
 impl Pace {
-    /// Items of a page, `most` without a limit. A page is no more than a slice may read, so that what
-    /// is waited for it fits into one.
-    pub(super) fn page_items(&self, most: i32) -> i32 {
+    /// Returns the items of a page, `most` without a limit. A page is no more than a slice may read, so that
+    /// the wait for it fits into one.
+    pub(super) fn page_items(&self, most: u32) -> u32 {
         let of_slice = self.0.map(|rate| rate.saturating_mul(SLICE.as_secs()));
-        let of_slice = of_slice.map_or(most, |items| i32::try_from(items).unwrap_or(most));
+        let of_slice = of_slice.map_or(most, |items| u32::try_from(items).unwrap_or(most));
         of_slice.clamp(1, most.max(1))
     }
 
-    /// How long is to be waited when so many items were read in this time.
+    /// Returns how long to wait after so many items were read in this time.
     pub(super) fn wait(&self, read: u64, elapsed: Duration) -> Duration {
         let Some(rate) = self.0.filter(|rate| *rate > 0) else { return Duration::ZERO };
         Duration::from_millis(read.saturating_mul(1000) / rate).saturating_sub(elapsed)
@@ -56,8 +49,7 @@ impl Pace {
 
 #[cfg(test)]
 mod tests {
-    use model::json::item_from_str;
-    use serde_json::json;
+    use control::Work;
 
     use super::super::lease::LEASE;
     use super::super::task::PAGE_ITEMS;
@@ -66,45 +58,35 @@ mod tests {
     const NOW: u64 = 1_000;
 
     /// A task of a backfill: who works on it until when, and its share.
-    fn task(number: u64, owner: Option<&str>, leased_until: u64, share: Option<u64>) -> Task {
-        let mut task = json!({
-            "migration": {"S": "shop"}, "entry": {"S": entry(number)}, "work": {"S": "backfill"},
-            "table": {"S": "cats"}, "segment": {"N": number.to_string()}, "segments": {"N": "8"},
-            "fingerprint": {"S": "f"}, "revision": {"N": "1"}, "done": {"BOOL": false},
-            "leased_until": {"N": leased_until.to_string()},
-        });
-        if let Some(owner) = owner {
-            task["owner"] = json!({"S": owner});
-        }
-        if let Some(share) = share {
-            task["share"] = json!({"N": share.to_string()});
-        }
-        Task::from_item(&item_from_str(&task.to_string()).unwrap()).unwrap()
+    fn task(segment: u32, owner: Option<&str>, leased_until: u64, share: Option<u64>) -> Task {
+        let task = Task::new("shop", 0, Work::Backfill, "cats");
+        Task { segment, segments: 8, owner: owner.map(str::to_owned), leased_until, share, ..task }
     }
 
-    fn entry(number: u64) -> String {
-        format!("TASK#0#backfill#cats#{number:04}")
+    /// The share of a segment.
+    fn share(rate: u64, tasks: &[Task], segment: u32, now_ms: u64) -> u64 {
+        super::share(rate, tasks, &task(segment, None, 0, None), now_ms)
     }
 
     #[test]
     fn a_rate_is_of_the_backfill_alone() {
-        assert!([Work::Backfill, Work::Touch].into_iter().all(is_limited));
+        assert!([Work::Backfill, Work::Touch].into_iter().all(Work::has_rate));
         let others = [Work::CheckSource, Work::CheckTarget, Work::Unmark];
-        assert!(!others.into_iter().any(is_limited));
+        assert!(!others.into_iter().any(Work::has_rate));
         let mut compares = task(1, Some("v"), NOW + 1, Some(300));
         compares.work = Work::CheckSource;
-        assert_eq!(share(300, &[compares], &entry(0), NOW), 300);
+        assert_eq!(share(300, &[compares], 0, NOW), 300);
     }
 
     #[test]
     fn one_worker_has_the_whole_rate_however_many_segments_there_are() {
         let mut tasks: Vec<Task> = (0..8).map(|number| task(number, None, 0, None)).collect();
         tasks[0] = task(0, Some("w"), NOW + 1, None);
-        assert_eq!(share(300, &tasks, &entry(0), NOW), 300);
+        assert_eq!(share(300, &tasks, 0, NOW), 300);
         // A worker that died counts until its lease ends.
         tasks[5] = task(5, Some("dead"), NOW + 1, Some(150));
-        assert_eq!(share(300, &tasks, &entry(0), NOW), 150);
-        assert_eq!(share(300, &tasks, &entry(0), NOW + 1), 300);
+        assert_eq!(share(300, &tasks, 0, NOW), 150);
+        assert_eq!(share(300, &tasks, 0, NOW + 1), 300);
     }
 
     #[test]
@@ -112,7 +94,7 @@ mod tests {
         let of = |shares: &[Option<u64>]| {
             let others = shares.iter().zip(1..);
             let others = others.map(|(share, number)| task(number, Some("v"), NOW + 1, *share));
-            share(300, &others.collect::<Vec<_>>(), &entry(0), NOW)
+            share(300, &others.collect::<Vec<_>>(), 0, NOW)
         };
         assert_eq!(of(&[Some(300)]), 0);
         assert_eq!(of(&[Some(150)]), 150);
@@ -127,11 +109,11 @@ mod tests {
         for (rate, workers) in [(300, 1), (300, 2), (300, 7), (3, 8), (1, 2), (100, 256)] {
             let tasks: Vec<Task> =
                 (0..workers).map(|number| task(number, Some("w"), NOW + 1, None)).collect();
-            let shares = (0..workers).map(|number| share(rate, &tasks, &entry(number), NOW));
+            let shares = (0..workers).map(|number| share(rate, &tasks, number, NOW));
             let shares: Vec<u64> = shares.collect();
             let sum: u64 = shares.iter().sum();
             assert!(sum <= rate, "{rate} {workers}: {shares:?}");
-            assert!(sum + workers > rate, "{rate} {workers}: {shares:?}");
+            assert!(sum + u64::from(workers) > rate, "{rate} {workers}: {shares:?}");
         }
     }
 
@@ -144,7 +126,7 @@ mod tests {
             for _ in 0..20 {
                 let (mut read, mut elapsed) = (0, Duration::ZERO);
                 while elapsed < SLICE {
-                    read += u64::try_from(pace.page_items(PAGE_ITEMS)).unwrap();
+                    read += u64::from(pace.page_items(PAGE_ITEMS));
                     let wait = pace.wait(read, elapsed);
                     assert!(elapsed + wait < LEASE, "{rate}: {wait:?}");
                     elapsed += wait;

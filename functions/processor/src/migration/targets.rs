@@ -12,17 +12,18 @@ use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::error::ProvideErrorMetadata;
 use aws_sdk_dynamodb::operation::put_item::PutItemError;
 use aws_sdk_dynamodb::types::{AttributeValue as SdkValue, ReturnValuesOnConditionCheckFailure};
+use control::{ProblemKind, Tombstone};
 use model::json::item_to_string;
 use model::limits::BATCH_GET_KEYS_MAX;
-use model::{AttributeValue, Item, KeySchema};
+use model::{Item, KeySchema};
 use rules::migration::{
-    Direction, Document, MARK, MARK_AT, MARK_FROM, MARK_MORE, Migration, Phase, Register,
-    Registers, Target, key_of, said_by_all,
+    Direction, MARK, MARK_AT, MARK_FROM, MARK_MORE, Migration, Register, Registers, Target, key_of,
+    said_by_all,
 };
 use rules::{Folded, Found, Needs, Stamp};
 
 use super::PLAN_TABLE;
-use super::control::Control;
+use super::control_table::Control;
 use super::window::{Extent, Window};
 use crate::back_off::{Deadline, RetryPolicy};
 use crate::failure::Failure;
@@ -41,7 +42,7 @@ const NEWER: &str = "attribute_not_exists(#key) OR (#mark.#from = :source AND #m
 #[derive(Clone, Debug)]
 pub(crate) struct Targets {
     pub(super) client: Client,
-    control: Control,
+    pub(super) control: Control,
     /// By name.
     migrations: BTreeMap<String, Arc<Migration>>,
     /// The way there of those that go back, by name.
@@ -129,7 +130,7 @@ impl Targets {
             match put {
                 Ok(Put::Written) => return Ok(true),
                 Ok(Put::Refused(reason)) => {
-                    self.note_problem("refused", target, &key, &reason).await?;
+                    self.note_problem(ProblemKind::Refused, target, &key, &reason).await?;
                     return Ok(false);
                 }
                 Ok(Put::Stands(found)) => {
@@ -198,7 +199,8 @@ impl Targets {
                 }
                 Err(error) => {
                     if !self.is_writers(target).await? {
-                        self.note_problem("foreign", target, key, &error.to_string()).await?;
+                        self.note_problem(ProblemKind::Foreign, target, key, &error.to_string())
+                            .await?;
                     }
                     return Ok(None);
                 }
@@ -210,7 +212,7 @@ impl Targets {
         if joined.live().count() > 1 {
             let sources: Vec<&str> = joined.live().map(|(source, _)| source).collect();
             let reason = format!("{} have this target", sources.join(" and "));
-            self.note_problem("collision", target, key, &reason).await?;
+            self.note_problem(ProblemKind::Collision, target, key, &reason).await?;
         }
         if joined.is_tombstone()
             && let Some(stamp) = joined.iter().map(|(_, register)| &register.stamp).max()
@@ -224,9 +226,7 @@ impl Targets {
     /// was to reach it before the switch has; what comes still is delivered late.
     async fn is_writers(&self, target: &Target) -> Result<bool, Failure> {
         let way = if target.adopts { Direction::Reverse } else { Direction::Forward };
-        let state = self.control.get(&target.migration, "STATE").await?.unwrap_or_default();
-        let phase = state.get("phase").and_then(AttributeValue::as_str).and_then(Phase::from_name);
-        Ok(phase.is_some_and(|phase| phase.is_past_repair(way)))
+        Ok(self.control.state(&target.migration).await?.phase.is_past_repair(way))
     }
 
     /// What is known of an item without a mark on the way back: what its origins say that stand and do
@@ -330,35 +330,27 @@ impl Targets {
         answer.item.map(from_sdk_item).transpose()
     }
 
+    /// Writes the note of a tombstone, before the tombstone itself.
     pub(super) async fn note_tombstone(
         &self,
         target: &Target,
         key: &Item,
         stamp: &Stamp,
     ) -> Result<(), Failure> {
-        let key = item_to_string(key);
-        self.control.note_tombstone(&target.migration, &target.table, &key, stamp.as_str()).await
+        let (migration, table, key) = (&target.migration, &target.table, item_to_string(key));
+        self.control.put(&Tombstone::new(migration, table, &key, stamp.as_str())).await
     }
 
-    pub(super) async fn note_unassembled(
-        &self,
-        document: &Document,
-        key: &str,
-        reason: &str,
-    ) -> Result<(), Failure> {
-        let kind = "unassembled";
-        self.control.note_problem(&document.migration, kind, &document.parts, key, reason).await
-    }
-
+    /// Writes that a person must look at a target.
     pub(super) async fn note_problem(
         &self,
-        kind: &str,
+        kind: ProblemKind,
         target: &Target,
         key: &Item,
         reason: &str,
     ) -> Result<(), Failure> {
         let key = item_to_string(key);
-        self.control.note_problem(&target.migration, kind, &target.table, &key, reason).await
+        self.control.note_problem(kind, &target.migration, &target.table, &key, reason).await
     }
 
     /// Makes every target know what is said about it, and answers for each whether it changed.

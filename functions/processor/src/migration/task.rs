@@ -11,16 +11,19 @@ use std::time::{Duration, Instant};
 
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::operation::scan::ScanOutput;
-use model::{AttributeValue, Item};
+use control::{Entry as _, Task, Work};
+use model::Item;
+use model::json::{item_from_str, item_to_string};
 use rules::Effect;
-use rules::migration::{Direction, Migration, Phase};
+use rules::migration::Migration;
 use tracing::{info, warn};
 
 use super::PLAN_TABLE;
-use super::control::{Control, Tally, Task, Work};
+use super::control_table::Control;
 use super::lease::{held_by_another, now_ms, while_held};
 use super::pace::Pace;
-use super::set_aside::{Stuck, worked};
+use super::retry::Stuck;
+use super::tally::Tally;
 use super::targets::{Targets, WRITES_AT_ONCE};
 use super::{check, first_writes, in_place, touch, window};
 use crate::back_off::{Deadline, RetryPolicy};
@@ -38,9 +41,9 @@ const WAIT_MIN: Duration = Duration::from_secs(1);
 /// Longest wait: a migration that may go on, or was paused or stopped, shows so late.
 const WAIT_MAX: Duration = Duration::from_secs(10);
 /// Items of a scan page: some hundred writes between two looks at the clock.
-pub(super) const PAGE_ITEMS: i32 = 500;
+pub(super) const PAGE_ITEMS: u32 = 500;
 /// The writes at the same time for which that is so: with fewer, a page has fewer items.
-const PAGE_WIDTH: i32 = 64;
+const PAGE_WIDTH: u32 = 64;
 /// Attempts to read one page.
 const PAGE_RETRY: RetryPolicy = RetryPolicy::CONTENDED;
 
@@ -55,30 +58,12 @@ pub(crate) struct Worker<'w> {
     pub(crate) targets: Targets,
 }
 
-/// Why a task is not worked on now.
-pub(crate) enum Idle {
-    /// A later record of the task will come, or nothing is left to do.
-    NothingToDo,
-    /// The task is to be looked at again.
-    Later(Later),
-}
-
 /// Why a task is to be looked at again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Later {
     pub(crate) reason: String,
     /// The time after which nothing holds it up any more, if that is known.
     pub(super) at_most: Option<Duration>,
-}
-
-impl Idle {
-    /// Why the task is to be looked at again, if it is.
-    pub(crate) fn into_later(self) -> Option<Later> {
-        match self {
-            Self::NothingToDo => None,
-            Self::Later(later) => Some(later),
-        }
-    }
 }
 
 impl From<&str> for Later {
@@ -115,90 +100,41 @@ impl Later {
     }
 }
 
-/// What becomes of the task of a comparison that repairs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Repair {
-    Now,
-    /// Somebody switches, which may come to nothing yet.
-    Later,
-    /// What it would repair is the writers' now.
-    Never,
-}
-
-/// What becomes of a task that repairs in this direction; none of a migration without a state, which
-/// nobody can carry out.
-fn repair_at(phase: Option<Phase>, way: Direction) -> Option<Repair> {
-    let phase = phase.filter(|phase| *phase != Phase::None)?;
-    Some(match (phase.may_repair(way), phase.is_past_repair(way)) {
-        (true, _) => Repair::Now,
-        (false, true) => Repair::Never,
-        (false, false) => Repair::Later,
-    })
-}
-
-/// Why a task that repairs is not worked on in this phase; none if it is. One that can never be done
-/// is marked as done: it would stand open, and whoever waits for comparisons would wait for ever.
+/// Marks the task that a record offered as superseded.
 ///
 /// # Errors
 /// When the control table cannot be read or written.
-pub(crate) async fn kept_from_repair(
-    control: &Control,
-    (migration, entry): (&str, &str),
-    phase: Option<Phase>,
-    way: Direction,
-) -> Result<Option<Idle>, Failure> {
-    match repair_at(phase, way) {
-        Some(Repair::Now) => return Ok(None),
-        Some(Repair::Later) => {
-            let reason = "a switch is under way, which a repair must not meet";
-            return Ok(Some(Idle::Later(reason.into())));
-        }
-        Some(Repair::Never) => {}
-        None => return Ok(Some(Idle::NothingToDo)),
-    }
-    supersede(control, (migration, entry)).await?;
-    Ok(Some(Idle::NothingToDo))
-}
-
-/// Marks a task as done that nobody is to do any more.
-///
-/// # Errors
-/// When the control table cannot be read or written.
-async fn supersede(control: &Control, (migration, entry): (&str, &str)) -> Result<(), Failure> {
-    let found = control.get(migration, entry).await?.as_ref().and_then(Task::from_item);
-    if let Some(task) = found.filter(|task| !task.done) {
-        info!(function = "migration", migration, entry, "task superseded");
+pub(super) async fn supersede(control: &Control, offered: &Task) -> Result<(), Failure> {
+    if let Some(mut task) = control.reread(offered).await?.filter(|task| !task.done) {
+        info!(
+            function = "migration",
+            migration = task.migration,
+            entry = task.name(),
+            "task superseded"
+        );
+        task.supersede();
         // A task that others change meanwhile has another record.
-        control.replace(&superseded(&task), task.revision).await?;
+        control.replace(task).await?;
     }
     Ok(())
 }
 
-fn superseded(task: &Task) -> Item {
-    task.next(|item| {
-        item.remove("owner");
-        item.remove("leased_until");
-        item.insert("done".to_owned(), AttributeValue::Bool(true));
-        item.insert("superseded".to_owned(), AttributeValue::Bool(true));
-    })
-}
-
-/// Marks a task as done that a later run took the place of, or that nobody waits for any more, unless
-/// another worker has it: that one may be repairing, and a switch waits for it.
+/// Marks a task as superseded unless another worker has it: that worker may be repairing, and a switch waits
+/// for it. Returns why to check it again, if it has one.
 ///
 /// # Errors
 /// When the control table cannot be read or written.
-pub(crate) async fn end_outdated(
+pub(super) async fn supersede_when_free(
     control: &Control,
-    (migration, entry): (&str, &str),
+    offered: &Task,
     name: &str,
-) -> Result<Idle, Failure> {
-    let found = control.get(migration, entry).await?.as_ref().and_then(Task::from_item);
-    if let Some(later) = found.and_then(|task| held_by_another(&task, name, now_ms())) {
-        return Ok(Idle::Later(later));
+) -> Result<Option<Later>, Failure> {
+    let found = control.reread(offered).await?;
+    let later = found.and_then(|task| held_by_another(&task, name, now_ms()));
+    if later.is_none() {
+        supersede(control, offered).await?;
     }
-    supersede(control, (migration, entry)).await?;
-    Ok(Idle::NothingToDo)
+    Ok(later)
 }
 
 /// What a slice of work has done.
@@ -207,34 +143,33 @@ struct Slice {
     cursor: Option<Item>,
     done: bool,
     /// Items of the next page at most.
-    most: i32,
+    most: u32,
     tally: Tally,
     read: u64,
 }
 
-/// The task as it stands after a slice of work: how far it came, for whoever takes it next.
-fn given_back(task: &Task, Slice { cursor, done, most, tally, .. }: &Slice) -> Item {
-    task.next(|item| {
-        worked(item, (*most < PAGE_ITEMS).then_some(*most));
-        match cursor {
-            Some(key) => {
-                item.insert("cursor".to_owned(), AttributeValue::M(key.0.clone()));
-            }
-            None => {
-                item.remove("cursor");
-            }
-        }
-        item.insert("done".to_owned(), AttributeValue::Bool(*done));
-        tally.add_to(item);
+/// Returns the task after a slice of work: how far it came, for the worker that takes it next.
+fn given_back(mut task: Task, Slice { cursor, done, most, tally, .. }: &Slice) -> Task {
+    task.succeed((*most < PAGE_ITEMS).then_some(*most));
+    task.cursor = cursor.as_ref().map(item_to_string);
+    task.done = *done;
+    tally.add_to(&mut task);
+    task
+}
+
+/// Returns the key after which a task's scan goes on.
+fn cursor_of(task: &Task) -> Result<Option<Item>, Failure> {
+    task.cursor.as_deref().map(item_from_str).transpose().map_err(|error| {
+        Failure::Fatal(format!("the cursor of `{}` is damaged: {error}", task.name()))
     })
 }
 
 /// Items of a page at most, after one of so many: half of them if it could not be done, and more again
 /// after each that fits into a slice. One that takes longer, and may be almost too much for an
 /// invocation, stays as large as it is.
-fn page_after(most: i32, items: usize, took: Option<Duration>) -> i32 {
+fn page_after(most: u32, items: usize, took: Option<Duration>) -> u32 {
     match took {
-        None => i32::try_from(items / 2).unwrap_or(most).clamp(1, most.max(1)),
+        None => u32::try_from(items / 2).unwrap_or(most).clamp(1, most.max(1)),
         Some(took) if took < SLICE => most.saturating_mul(2).min(PAGE_ITEMS),
         Some(_) => most,
     }
@@ -270,13 +205,12 @@ impl Worker<'_> {
         let started = Instant::now();
         let slice = Box::pin(self.slice(task, pace, deadline));
         let Some((slice, task)) = while_held(self.control, task, slice).await? else {
-            let (migration, entry) = (&task.migration, task.entry());
+            let (migration, entry) = (&task.migration, task.name());
             info!(function = "migration", migration, entry, "task taken by another");
             return Ok(());
         };
         let slice = slice?;
-        let next = given_back(&task, &slice);
-        let written = self.control.replace(&next, task.revision).await?;
+        let written = self.control.replace(given_back(task.clone(), &slice)).await?.is_some();
         tell(&task, slice.read, (slice.done, written), started.elapsed());
         Ok(())
     }
@@ -285,7 +219,8 @@ impl Worker<'_> {
     async fn slice(&self, task: &Task, pace: &Pace, deadline: Deadline) -> Result<Slice, Stuck> {
         let started = Instant::now();
         let mut tally = Tally::default();
-        let mut cursor = task.cursor.clone();
+        let begin = cursor_of(task)?;
+        let mut cursor = begin.clone();
         let (mut read, mut most) = (0u64, task.page.unwrap_or(PAGE_ITEMS));
         let mut ahead = None;
         let done = loop {
@@ -296,7 +231,7 @@ impl Worker<'_> {
             };
             let page = match page {
                 Ok(page) => page,
-                Err(failure) if cursor == task.cursor => return Err(failure.into()),
+                Err(failure) if cursor == begin => return Err(failure.into()),
                 Err(failure) => {
                     // What was done before this page is kept.
                     info!(function = "migration", reason = %failure, "page later");
@@ -315,7 +250,7 @@ impl Worker<'_> {
             self.control.throttling.adapt(throttled);
             most = page_after(most, page.len(), done.is_ok().then(|| begun.elapsed()));
             if let Err(failure) = done {
-                if cursor == task.cursor {
+                if cursor == begin {
                     return Err(Stuck { failure, page: Some(most) });
                 }
                 // What was done before this page is kept.
@@ -413,11 +348,11 @@ impl Worker<'_> {
         task: &Task,
         after: Option<&Item>,
         pace: &Pace,
-        most: i32,
+        most: u32,
     ) -> Result<UnreadPage, Failure> {
         // Few writes at the same time are few in a slice, and a page is done whole.
         let width = self.control.throttling.width().min(WRITES_AT_ONCE);
-        let items = PAGE_ITEMS * i32::try_from(width).unwrap_or(1) / PAGE_WIDTH;
+        let items = PAGE_ITEMS * u32::try_from(width).unwrap_or(1) / PAGE_WIDTH;
         let items = pace.page_items(items.min(most));
         let mut attempts = PAGE_RETRY.attempts();
         let mut failure = String::new();
@@ -437,7 +372,7 @@ impl Worker<'_> {
         &self,
         task: &Task,
         next: Option<&Item>,
-        (pace, most): (&Pace, i32),
+        (pace, most): (&Pace, u32),
         deadline: Deadline,
     ) -> Option<UnreadPage> {
         // With a pace there is time to read the page in its turn.
@@ -455,16 +390,18 @@ async fn page(
     client: &Client,
     task: &Task,
     after: Option<&Item>,
-    items: i32,
+    items: u32,
 ) -> Result<UnreadPage, Failure> {
+    // The SDK's numbers have a sign.
+    let number = |number: u32| i32::try_from(number).unwrap_or(i32::MAX);
     let (direct, answer) = answered(|| ScanOutput::builder().build());
     client
         .scan()
         .table_name(&task.table)
         .consistent_read(true)
-        .limit(items.max(1))
-        .segment(task.segment)
-        .total_segments(task.segments)
+        .limit(number(items.max(1)))
+        .segment(number(task.segment))
+        .total_segments(number(task.segments))
         .set_exclusive_start_key(after.map(to_sdk_item))
         .customize()
         .interceptor(direct)
@@ -476,34 +413,7 @@ async fn page(
 
 #[cfg(test)]
 mod tests {
-    use model::json::item_from_str;
-
     use super::*;
-
-    #[test]
-    fn a_repair_that_can_never_be_done_is_marked_as_done() {
-        let (forward, reverse) = (Direction::Forward, Direction::Reverse);
-        for (phase, way, expected) in [
-            (Phase::Ready, forward, Some(Repair::Now)),
-            (Phase::CuttingOver, forward, Some(Repair::Later)),
-            (Phase::Turning, forward, Some(Repair::Never)),
-            (Phase::CutOver, forward, Some(Repair::Never)),
-            (Phase::Reverting, forward, Some(Repair::Never)),
-            (Phase::CutOver, reverse, Some(Repair::Now)),
-            (Phase::Reverting, reverse, Some(Repair::Later)),
-            (Phase::Returning, reverse, Some(Repair::Never)),
-            (Phase::None, forward, None),
-        ] {
-            assert_eq!(repair_at(Some(phase), way), expected, "{phase:?} {way:?}");
-        }
-        assert_eq!(repair_at(None, forward), None);
-
-        let open = r#"{"migration":{"S":"shop"},"entry":{"S":"TASK#3#check-source#cats#0000"},"work":{"S":"check-source"},"table":{"S":"cats"},"segment":{"N":"0"},"segments":{"N":"1"},"fingerprint":{"S":"f"},"revision":{"N":"4"},"repairs":{"BOOL":true},"done":{"BOOL":false},"owner":{"S":"w"},"leased_until":{"N":"9"}}"#;
-        let task = Task::from_item(&item_from_str(open).unwrap()).unwrap();
-        let done = Task::from_item(&superseded(&task)).unwrap();
-        assert!(done.done && done.owner.is_none());
-        assert_eq!((done.revision, done.leased_until), (5, 0));
-    }
 
     #[test]
     fn a_task_that_must_wait_is_looked_at_again_within_bounds() {

@@ -5,8 +5,11 @@ mod unfiltered;
 
 use std::time::Duration;
 
+use control::{Active, Entry, State, Task, Work};
+use rules::migration::Phase;
 use serde_json::{Value, json};
 
+use super::control_table::tests::{entry_of, json_of};
 use super::*;
 use crate::event::{Event, decode};
 use crate::object_store::in_memory::InMemoryObjectStore;
@@ -50,26 +53,30 @@ fn record(table: &str, image: &Value) -> Value {
     })
 }
 
-/// A comparison's task, of which another worker has the lease for a moment yet.
-fn leased_task(now_ms: u128) -> Value {
-    json!({
-        "migration": {"S": "m"}, "entry": {"S": "TASK#1#check-source#src#0000"},
-        "work": {"S": "check-source"}, "table": {"S": "src"}, "segment": {"N": "0"},
-        "segments": {"N": "1"}, "fingerprint": {"S": "f"}, "revision": {"N": "4"},
-        "done": {"BOOL": false}, "owner": {"S": "other"},
-        "leased_until": {"N": (now_ms + 60_000).to_string()},
-    })
+/// The answer to a read of an entry.
+fn item(entry: &impl Entry) -> Value {
+    json!({"Item": json_of(entry)})
+}
+
+fn plan_entry(migration: &str, plan: &str) -> PlanEntry {
+    PlanEntry { migration: migration.to_owned(), revision: 1, plan: plan.to_owned() }
+}
+
+/// The entry of active migrations with one that goes forward.
+fn active(migration: &str, plan: &str) -> Active {
+    let (direction, fingerprint) = (Direction::Forward, Plan::fingerprint(plan));
+    let active = [(migration.to_owned(), Followed { direction, fingerprint, since: 0 })].into();
+    Active { revision: 1, active, ..Active::default() }
 }
 
 #[tokio::test]
 async fn a_task_that_another_worker_has_is_looked_at_again_before_it_is_answered() {
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
-    let leased = leased_task(now.as_millis());
-    let mut told = leased.clone();
-    told.as_object_mut().unwrap().remove("owner");
-    let mut done = leased.clone();
-    done["done"] = json!({"BOOL": true});
-    let told = record("control", &told);
+    // Another worker has it for a moment yet.
+    let task = Task { revision: 4, ..Task::new("m", 1, Work::CheckSource, "src") };
+    let mut leased = task.clone();
+    leased.lease("other", lease::now_ms() + 60_000);
+    let done = Task { done: true, ..leased.clone() };
+    let told = record("control", &json_of(&task));
     for (seconds, looks_wanted, left) in [(60, 2, 0), (2, 1, 1)] {
         let mut looks = 0;
         let deadline = Deadline::after(Duration::from_secs(seconds));
@@ -83,7 +90,7 @@ async fn a_task_that_another_worker_has_is_looked_at_again_before_it_is_answered
             }
             looks += 1;
             let task = if looks == 1 { &leased } else { &done };
-            ("200 OK", json!({"Item": task}))
+            ("200 OK", item(task))
         });
         let failures = answer.await.unwrap().batch_item_failures;
         assert_eq!((looks, failures.len()), (looks_wanted, left));
@@ -98,9 +105,6 @@ async fn a_table_of_a_plan_that_the_role_may_not_read_is_told_with_its_migration
         "inverse": [], "backfill": "scan", "segments": 1, "gate_seconds": 1,
     });
     let plan = plan.to_string();
-    let active = json!({"M": {"shop": {"M": {
-        "direction": {"S": "forward"}, "fingerprint": {"S": Plan::fingerprint(&plan)},
-    }}}});
     for (table, is_read) in [("src", true), ("other", false)] {
         let deadline = Deadline::after(Duration::from_secs(60));
         let record = record(table, &json!({}));
@@ -111,8 +115,8 @@ async fn a_table_of_a_plan_that_the_role_may_not_read_is_told_with_its_migration
             (
                 "200 OK",
                 match body["Key"]["entry"]["S"].as_str() {
-                    Some("ACTIVE") => json!({"Item": {"active": active}}),
-                    Some("PLAN") => json!({"Item": {"plan": {"S": plan}}}),
+                    Some("ACTIVE") => item(&active("shop", &plan)),
+                    Some("PLAN") => item(&plan_entry("shop", &plan)),
                     _ => json!({}),
                 },
             )
@@ -162,32 +166,32 @@ fn moved_plan() -> String {
     plan.to_string()
 }
 
-fn split_task(work: &str, table: &str, run: u64) -> Value {
+fn split_task(work: Work, table: &str, run: u64) -> Task {
     task_of(&split_plan(), work, table, run)
 }
 
 /// A task of a plan.
-fn task_of(plan: &str, work: &str, table: &str, run: u64) -> Value {
-    json!({
-        "migration": {"S": "m"}, "entry": {"S": format!("TASK#{run}#{work}#{table}#0000")},
-        "work": {"S": work}, "table": {"S": table}, "segment": {"N": "0"},
-        "segments": {"N": "1"}, "fingerprint": {"S": Plan::fingerprint(plan)},
-        "revision": {"N": "1"}, "run": {"N": run.to_string()}, "repairs": {"BOOL": true},
-        "done": {"BOOL": false},
-    })
+fn task_of(plan: &str, work: Work, table: &str, run: u64) -> Task {
+    let fingerprint = Plan::fingerprint(plan);
+    Task { revision: 1, fingerprint, repairs: true, ..Task::new("m", run, work, table) }
+}
+
+/// The state of a migration in a phase, whose last run has a number.
+fn state(phase: Phase, run: u64) -> State {
+    State { revision: 1, phase, run, ..State::new("m") }
 }
 
 /// The state of a migration that copied all, whose last run has a number.
-fn tailing(run: u64) -> Value {
-    json!({"phase": {"S": "tailing"}, "run": {"N": run.to_string()}, "rate": {"N": "100"}})
+fn tailing(run: u64) -> State {
+    State { rate: 100, ..state(Phase::Tailing, run) }
 }
 
 /// The same of the plan that splits, in a migration whose last run has a number.
 async fn worked(
-    task: Value,
+    task: Task,
     last_run: u64,
     tables: impl FnMut(&str, &Value) -> (&'static str, Value),
-) -> (Value, Vec<Value>, usize) {
+) -> (Task, Vec<Value>, usize) {
     worked_in(&split_plan(), &tailing(last_run), task, tables).await
 }
 
@@ -196,26 +200,26 @@ async fn worked(
 /// control table's.
 async fn worked_in(
     plan: &str,
-    state: &Value,
-    mut task: Value,
+    state: &State,
+    mut task: Task,
     mut tables: impl FnMut(&str, &Value) -> (&'static str, Value),
-) -> (Value, Vec<Value>, usize) {
-    let (told, mut others) = (record("control", &task), Vec::new());
+) -> (Task, Vec<Value>, usize) {
+    let (told, mut others) = (record("control", &json_of(&task)), Vec::new());
     let deadline = Deadline::after(Duration::from_secs(60));
     let answer = begun(&told, deadline, |operation, body| match operation {
         "getitem" => {
             let item = match body["Key"]["entry"]["S"].as_str() {
-                Some("STATE") => state.clone(),
-                Some("PLAN") => json!({"plan": {"S": plan}}),
-                Some("ACTIVE") => return ("200 OK", json!({})),
-                _ => task.clone(),
+                Some("STATE") => item(state),
+                Some("PLAN") => item(&plan_entry("m", plan)),
+                Some("ACTIVE") => json!({}),
+                _ => item(&task),
             };
-            ("200 OK", json!({"Item": item}))
+            ("200 OK", item)
         }
-        "query" if body["TableName"] == "control" => ("200 OK", json!({"Items": [task]})),
+        "query" if body["TableName"] == "control" => ("200 OK", json!({"Items": [json_of(&task)]})),
         "putitem" if body["TableName"] == "control" => {
-            match body["Item"]["entry"] == task["entry"] {
-                true => task = body["Item"].clone(),
+            match body["Item"]["entry"]["S"] == task.name() {
+                true => task = entry_of(&body["Item"]).unwrap(),
                 false if body["Item"]["entry"]["S"] == "FOLLOWED#control" => {}
                 false => others.push(body["Item"].clone()),
             }
@@ -229,7 +233,7 @@ async fn worked_in(
         _ => tables(operation, body),
     });
     let left = answer.await.unwrap().batch_item_failures.len();
-    assert!(task.get("share").is_none(), "{task}");
+    assert_eq!(task.share, None, "{task:?}");
     (task, others, left)
 }
 
@@ -252,37 +256,36 @@ async fn what_nobody_migrated_among_the_parts_of_a_document_is_a_difference() {
     let mark = json!({"M": {
         "from": {"S": r#"src|{"id":{"S":"1"}}"#}, "at": {"S": format!("/{}", "0".repeat(40))},
     }});
-    let item = |pk: &str, sk: &str| json!({"pk": {"S": pk}, "sk": {"S": sk}});
-    let mut profile = item("D#1", "PROFILE");
+    let part = |pk: &str, sk: &str| json!({"pk": {"S": pk}, "sk": {"S": sk}});
+    let mut profile = part("D#1", "PROFILE");
     profile["id"] = json!({"S": "1"});
     profile["_weir"] = mark;
-    let stranger = item("D#1", "PLOT#9");
+    let foreign = part("D#1", "PLOT#9");
     // The comparison of the sources finds it where the document has a part.
-    let in_the_way = item("D#1", "PLOT");
-    let elsewhere = item("OTHER", "PLOT#9");
+    let in_the_way = part("D#1", "PLOT");
+    let elsewhere = part("OTHER", "PLOT#9");
     let mut asked = Vec::new();
-    let (task, notes, left) = worked(split_task("check-target", "tgt", 1), 1, |operation, body| {
-        asked.push(operation.to_owned());
-        (
-            "200 OK",
-            match operation {
-                "scan" => json!({"Items": [profile, stranger, in_the_way, elsewhere]}),
-                "batchgetitem" if body["RequestItems"]["tgt"].is_object() => {
-                    json!({"Responses": {"tgt": [profile]}})
-                }
-                "batchgetitem" => {
-                    json!({"Responses": {"src": [{"id": {"S": "1"}, "plot": {"S": "a"}}]}})
-                }
-                _ => json!({}),
-            },
-        )
-    })
-    .await;
-    assert_eq!((&task["done"], left), (&json!({"BOOL": true}), 0), "{task}");
-    let counts = &task["counts"]["M"];
-    assert_eq!(counts["occupied"], json!({"N": "1"}), "{task}");
-    assert_eq!(counts["foreign"], json!({"N": "1"}), "{task}");
-    let told = task["samples"].to_string();
+    let (task, notes, left) =
+        worked(split_task(Work::CheckTarget, "tgt", 1), 1, |operation, body| {
+            asked.push(operation.to_owned());
+            (
+                "200 OK",
+                match operation {
+                    "scan" => json!({"Items": [profile, foreign, in_the_way, elsewhere]}),
+                    "batchgetitem" if body["RequestItems"]["tgt"].is_object() => {
+                        json!({"Responses": {"tgt": [profile]}})
+                    }
+                    "batchgetitem" => {
+                        json!({"Responses": {"src": [{"id": {"S": "1"}, "plot": {"S": "a"}}]}})
+                    }
+                    _ => json!({}),
+                },
+            )
+        })
+        .await;
+    assert_eq!((task.done, left), (true, 0), "{task:?}");
+    assert_eq!((task.counts["occupied"], task.counts["foreign"]), (1, 1), "{task:?}");
+    let told = task.samples.join(" ");
     assert!(told.contains("PLOT#9") && told.contains("delete or move it"), "{told}");
     // It is repaired by nobody, and told of.
     assert!(!asked.iter().any(|operation| operation.starts_with("delete")), "{asked:?}");
@@ -295,89 +298,77 @@ async fn what_nobody_migrated_among_the_parts_of_a_document_is_a_difference() {
 #[tokio::test]
 async fn a_comparison_that_is_outdated_ends_without_a_look_at_the_tables() {
     let never = |operation: &str, _: &Value| panic!("{operation}");
-    let (task, _, left) = worked(split_task("check-source", "src", 1), 2, never).await;
-    assert_eq!((&task["done"], left), (&json!({"BOOL": true}), 0), "{task}");
-    assert_eq!(task["superseded"], json!({"BOOL": true}));
+    let (task, _, left) = worked(split_task(Work::CheckSource, "src", 1), 2, never).await;
+    assert_eq!((task.done, task.superseded, left), (true, true, 0), "{task:?}");
 }
 
 #[tokio::test]
 async fn a_task_whose_table_is_gone_is_set_aside_and_holds_no_other_up() {
     let gone = |_: &str, _: &Value| ("400 Bad Request", error("ResourceNotFoundException"));
-    let (task, _, left) = worked(split_task("check-source", "src", 1), 1, gone).await;
+    let (task, _, left) = worked(split_task(Work::CheckSource, "src", 1), 1, gone).await;
     assert_eq!(left, 0, "its record would stand in front of those of other migrations");
-    assert_eq!((&task["aside"], &task["done"]), (&json!({"BOOL": true}), &json!({"BOOL": false})));
-    assert!(task["failing"]["S"].as_str().unwrap().contains("`tgt` does not exist"), "{task}");
-    assert!(task.get("owner").is_none(), "{task}");
+    assert_eq!((task.aside, task.done), (true, false));
+    assert!(task.failing.as_ref().unwrap().contains("`tgt` does not exist"), "{task:?}");
+    assert_eq!(task.owner, None, "{task:?}");
     // The record of that note is no work; the one of a person who has it taken up again is.
     let never = |operation: &str, _: &Value| panic!("{operation}");
     let (unchanged, _, left) = worked(task.clone(), 1, never).await;
     assert_eq!((&unchanged, left), (&task, 0));
-    let mut resumed = task.clone();
-    resumed.as_object_mut().unwrap().remove("aside");
+    let resumed = Task { aside: false, ..task };
     let empty = |_: &str, _: &Value| ("200 OK", json!({"Items": []}));
     let (task, _, _) = worked(resumed, 1, empty).await;
-    assert_eq!(task["done"], json!({"BOOL": true}), "{task}");
-    assert!(task.get("failing").is_none() && task.get("failed").is_none(), "{task}");
+    assert!(task.done && task.failing.is_none() && task.failed == 0, "{task:?}");
 }
 
 #[tokio::test]
 async fn a_page_that_could_not_be_done_comes_again_behind_others_and_is_smaller() {
     let documents: Vec<_> = (0..8).map(|id| json!({"id": {"S": id.to_string()}})).collect();
     let (task, _, left) =
-        worked(split_task("backfill", "src", 0), 0, |operation, _| match operation {
+        worked(split_task(Work::Backfill, "src", 0), 0, |operation, _| match operation {
             "scan" => ("200 OK", json!({"Items": documents})),
             "describetable" => ("200 OK", json!({})),
             _ => ("400 Bad Request", error("ItemCollectionSizeLimitExceededException")),
         })
         .await;
     assert_eq!(left, 0);
-    assert_eq!(
-        (&task["page"], &task["failed"]),
-        (&json!({"N": "4"}), &json!({"N": "1"})),
-        "{task}"
-    );
-    assert!(task.get("owner").is_none() && task.get("aside").is_none(), "{task}");
+    assert_eq!((task.page, task.failed), (Some(4), 1), "{task:?}");
+    assert!(task.owner.is_none() && !task.aside, "{task:?}");
     // After the lease and the share of the rate.
-    assert_eq!(task["revision"], json!({"N": "4"}), "which is a record of its own");
+    assert_eq!(task.revision, 4, "which is a record of its own");
 }
 
 #[tokio::test]
 async fn a_task_that_must_wait_has_another_record_behind_others_unless_a_worker_has_it() {
-    let open = split_task("backfill", "src", 0);
-    let with = |name: &str, value: Value| {
-        let mut task = open.clone();
-        task[name] = value;
-        task
-    };
-    let mut held = with("owner", json!({"S": "w"}));
-    held["leased_until"] = json!({"N": u64::MAX.to_string()});
+    let open = split_task(Work::Backfill, "src", 0);
+    let (mut held, mut left) = (open.clone(), open.clone());
+    held.lease("w", u64::MAX);
+    left.lease("w", 0);
     for (task, expected, writes) in [
         (open.clone(), true, 1),
-        (with("done", json!({"BOOL": true})), true, 0),
+        (Task { done: true, ..open.clone() }, true, 0),
         // It has a later record.
-        (with("revision", json!({"N": "2"})), true, 0),
-        (held.clone(), false, 0),
+        (Task { revision: 2, ..open.clone() }, true, 0),
+        (held, false, 0),
         // Whoever had it has died, and the task is free again.
-        (with("owner", json!({"S": "w"})), true, 1),
+        (left, true, 1),
     ] {
         let (listener, client) = endpoint().await;
         let control = Control::new(client, "control".to_owned(), Throttling::default());
         let mut written = 0;
         let serving = serve_as(listener, |operation, body| {
             if operation == "getitem" {
-                return ("200 OK", json!({"Item": task}));
+                return ("200 OK", item(&task));
             }
             written += 1;
             assert_eq!(body["Item"]["revision"], json!({"N": "2"}));
             assert_eq!(body["Item"].get("owner"), None);
             ("200 OK", json!({}))
         });
-        let entry = open["entry"]["S"].as_str().unwrap();
         let is_done = tokio::select! {
-            answer = set_aside::put_behind(&control, ("m", entry, 1)) => answer.unwrap(),
+            answer = retry::put_behind(&control, &open) => answer.unwrap(),
             () = serving => panic!("nothing was answered"),
         };
-        assert_eq!((is_done, written), (expected, writes), "{task}");
+        assert_eq!((is_done, written), (expected, writes), "{task:?}");
     }
 }
 
@@ -391,16 +382,14 @@ async fn what_an_item_left_behind_that_cannot_be_transformed_is_a_difference() {
     let mut changed = made.clone();
     changed["v"] = json!({"S": "bad"});
     made["_weir"] = mark;
-    let of = |table: &str, direction: &str| {
-        let mut task = task_of(&moved_plan(), "check-target", table, 1);
-        task["direction"] = json!({"S": direction});
-        task["repairs"] = json!({"BOOL": false});
-        task
+    let of = |table: &str, direction: Direction| {
+        let task = task_of(&moved_plan(), Work::CheckTarget, table, 1);
+        Task { direction, repairs: false, ..task }
     };
     // What stands in the table that is looked through, and in the one that it is from.
-    let look = async |task: Value, stands: Value, origin: Option<Value>| {
-        let table = task["table"]["S"].as_str().unwrap().to_owned();
-        let (task, _, left) = worked_in(&moved_plan(), &tailing(1), task, |operation, body| {
+    let look = async |task: Task, stands: Value, origin: Option<Value>| {
+        let table = task.table.clone();
+        let (mut task, _, left) = worked_in(&moved_plan(), &tailing(1), task, |operation, body| {
             let page = json!([stands]);
             let answer = match operation {
                 "scan" => json!({"Items": page}),
@@ -415,13 +404,12 @@ async fn what_an_item_left_behind_that_cannot_be_transformed_is_a_difference() {
             ("200 OK", answer)
         })
         .await;
-        assert_eq!((&task["done"], left), (&json!({"BOOL": true}), 0), "{task}");
-        let mut counts = task["counts"]["M"].clone();
-        counts.as_object_mut().unwrap().retain(|kind, _| kind != "read" && kind != "repaired");
-        (counts, task["samples"].to_string())
+        assert_eq!((task.done, left), (true, 0), "{task:?}");
+        task.counts.retain(|kind, _| kind != "read" && kind != "repaired");
+        (task.counts, task.samples.join(" "))
     };
-    let one = |kind: &str| json!({kind: {"N": "1"}});
-    let (there, back) = (of("tgt", "forward"), of("src", "reverse"));
+    let one = |kind: &str| BTreeMap::from([(kind.to_owned(), 1)]);
+    let (there, back) = (of("tgt", Direction::Forward), of("src", Direction::Reverse));
     let (bad, gone, good, back_bad, back_gone, back_good) = tokio::join!(
         look(there.clone(), made.clone(), Some(source("bad"))),
         look(there.clone(), made.clone(), None),
@@ -436,22 +424,22 @@ async fn what_an_item_left_behind_that_cannot_be_transformed_is_a_difference() {
     assert_eq!(back_bad.0, one("refused"), "{back_bad:?}");
     assert!(back_bad.1.contains("refused: src ") && back_bad.1.contains("from tgt|"));
     assert_eq!((gone.0, back_gone.0), (one("extra"), one("extra")));
-    assert_eq!((good.0, back_good.0), (json!({}), json!({})));
+    assert_eq!((good.0, back_good.0), (BTreeMap::new(), BTreeMap::new()));
 }
 
 #[tokio::test]
 async fn what_is_counted_of_a_page_that_fails_is_counted_once() {
-    let item = |id: &str, v: &str| json!({"id": {"S": id}, "v": {"S": v}});
-    let task = task_of(&moved_plan(), "backfill", "src", 0);
+    let source = |id: &str, v: &str| json!({"id": {"S": id}, "v": {"S": v}});
+    let task = task_of(&moved_plan(), Work::Backfill, "src", 0);
     let (task, _, _) = worked_in(&moved_plan(), &tailing(0), task, |operation, body| {
         if operation == "scan" {
-            let last = item("1", "1");
+            let last = source("1", "1");
             return match body.get("ExclusiveStartKey") {
                 None => {
                     let next = json!({"id": {"S": "1"}});
                     ("200 OK", json!({"Items": [last], "LastEvaluatedKey": next}))
                 }
-                Some(_) => ("200 OK", json!({"Items": [item("2", "bad"), item("3", "3")]})),
+                Some(_) => ("200 OK", json!({"Items": [source("2", "bad"), source("3", "3")]})),
             };
         }
         match operation {
@@ -462,17 +450,13 @@ async fn what_is_counted_of_a_page_that_fails_is_counted_once() {
         }
     })
     .await;
-    let one = json!({"N": "1"});
-    assert_eq!(task["cursor"], json!({"M": {"id": {"S": "1"}}}), "{task}");
-    let counts = json!({"M": {"read": one, "stated": one, "written": one}});
-    assert_eq!((&task["counts"], &task["samples"]), (&counts, &json!({"L": []})), "{task}");
+    assert_eq!(task.cursor.as_deref(), Some(r#"{"id":{"S":"1"}}"#), "{task:?}");
+    let counts = ["read", "stated", "written"].map(|name| (name.to_owned(), 1));
+    assert_eq!((&task.counts, task.samples.len()), (&BTreeMap::from(counts), 0), "{task:?}");
 }
 
 #[tokio::test]
 async fn a_stream_is_behind_if_something_of_it_was_left_to_do() {
-    let active = json!({"M": {"m": {"M": {
-        "direction": {"S": "forward"}, "fingerprint": {"S": Plan::fingerprint(&moved_plan())},
-    }}}});
     let mut old = record("src", &json!({"id": {"S": "1"}, "v": {"S": "1"}}));
     old["dynamodb"]["Keys"] = json!({"id": {"S": "1"}});
     let mut stands: Option<Value> = None;
@@ -487,8 +471,8 @@ async fn a_stream_is_behind_if_something_of_it_was_left_to_do() {
             "describetable" if body["TableName"] == "src" => described(&["id"]),
             "describetable" => described(&["pk", "sk"]),
             "getitem" => match body["Key"]["entry"]["S"].as_str() {
-                Some("ACTIVE") => ("200 OK", json!({"Item": {"active": active}})),
-                _ => ("200 OK", json!({"Item": {"plan": {"S": moved_plan()}}})),
+                Some("ACTIVE") => ("200 OK", item(&active("m", &moved_plan()))),
+                _ => ("200 OK", item(&plan_entry("m", &moved_plan()))),
             },
             "putitem" if body["TableName"] == "control" => {
                 notes.push(body["Item"]["entry"]["S"].as_str().unwrap().to_owned());
@@ -516,9 +500,6 @@ async fn a_stream_is_behind_if_something_of_it_was_left_to_do() {
 
 #[tokio::test]
 async fn whoever_follows_a_table_of_a_plan_says_so_also_with_nothing_to_do() {
-    let active = json!({"M": {"m": {"M": {
-        "direction": {"S": "forward"}, "fingerprint": {"S": Plan::fingerprint(&moved_plan())},
-    }}}});
     // The targets are followed before the way back is in use; another table is of no migration.
     for (table, is_noted) in [("tgt", true), ("other", false)] {
         let mut notes = Vec::new();
@@ -534,8 +515,8 @@ async fn whoever_follows_a_table_of_a_plan_says_so_also_with_nothing_to_do() {
                 ("400 Bad Request", error("AccessDeniedException"))
             }
             _ => match body["Key"]["entry"]["S"].as_str() {
-                Some("ACTIVE") => ("200 OK", json!({"Item": {"active": active}})),
-                _ => ("200 OK", json!({"Item": {"plan": {"S": moved_plan()}}})),
+                Some("ACTIVE") => ("200 OK", item(&active("m", &moved_plan()))),
+                _ => ("200 OK", item(&plan_entry("m", &moved_plan()))),
             },
         });
         assert_eq!(answer.await.unwrap().batch_item_failures.len(), 0, "{table}");
@@ -549,30 +530,25 @@ async fn whoever_follows_a_table_of_a_plan_says_so_also_with_nothing_to_do() {
 #[tokio::test]
 async fn no_task_outlives_its_migration() {
     let never = |operation: &str, _: &Value| panic!("{operation}");
-    let state = |phase: &str, run: u64, unswept: bool| {
-        let run = run.to_string();
-        json!({"phase": {"S": phase}, "run": {"N": run}, "unswept": {"BOOL": unswept}})
+    let task_of = |work: Work, table: &str, direction: Direction| {
+        let task = task_of(&moved_plan(), work, table, 3);
+        Task { direction, repairs: false, ..task }
     };
-    let unmark = |table: &str| task_of(&moved_plan(), "unmark", table, 3);
-    let mut reverse = task_of(&moved_plan(), "backfill", "src", 3);
-    reverse["direction"] = json!({"S": "reverse"});
+    let unmark = |table: &str| task_of(Work::Unmark, table, Direction::Forward);
+    let reverse = task_of(Work::Backfill, "src", Direction::Reverse);
     for (task, state) in [
-        (unmark("tgt"), state("completing", 4, false)),
-        (unmark("tgt"), state("completed", 3, false)),
-        (unmark("src"), state("reverted", 3, false)),
-        (reverse.clone(), state("reverting", 4, false)),
-        (reverse, state("reverted", 3, false)),
+        (unmark("tgt"), state(Phase::Completing, 4)),
+        (unmark("tgt"), state(Phase::Completed, 3)),
+        (unmark("src"), state(Phase::Reverted, 3)),
+        (reverse.clone(), state(Phase::Reverting, 4)),
+        (reverse, state(Phase::Reverted, 3)),
     ] {
-        let mut task = task;
-        task["repairs"] = json!({"BOOL": false});
         let (task, _, left) = worked_in(&moved_plan(), &state, task, never).await;
-        assert_eq!((&task["done"], left), (&json!({"BOOL": true}), 0), "{state}");
-        assert_eq!(task["superseded"], json!({"BOOL": true}), "{state}");
+        assert_eq!((task.done, task.superseded, left), (true, true, 0), "{state:?}");
     }
     // Marks that are left to take off after a way back still are.
-    let mut task = unmark("src");
-    task["repairs"] = json!({"BOOL": false});
     let empty = |_: &str, _: &Value| ("200 OK", json!({"Items": []}));
-    let (task, ..) = worked_in(&moved_plan(), &state("reverted", 3, true), task, empty).await;
-    assert_eq!((&task["done"], task.get("superseded")), (&json!({"BOOL": true}), None));
+    let unswept = State { unswept: true, ..state(Phase::Reverted, 3) };
+    let (task, ..) = worked_in(&moved_plan(), &unswept, unmark("src"), empty).await;
+    assert_eq!((task.done, task.superseded), (true, false));
 }

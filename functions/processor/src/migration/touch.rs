@@ -8,6 +8,7 @@
 
 use aws_sdk_dynamodb::error::ProvideErrorMetadata;
 use aws_sdk_dynamodb::types::AttributeValue as SdkValue;
+use control::Task;
 use futures::{StreamExt, stream};
 use model::Item;
 use model::json::item_to_string;
@@ -15,15 +16,12 @@ use rules::migration::{TOUCH, TOUCH_OF_CUTOVER, key_of, visible};
 
 use super::PLAN_TABLE;
 use super::check::unknown;
-use super::control::{Tally, Task};
+use super::tally::Tally;
 use super::task::Worker;
 use crate::back_off::RetryPolicy;
 use crate::failure::Failure;
 use crate::tables::attribute_value::to_sdk_item;
 use crate::tables::dynamodb::request_failure;
-
-/// What the entries of these tasks have in their names.
-pub(super) const ENTRIES: &str = "#touch#";
 
 /// What became of an item.
 enum Touched {

@@ -2,17 +2,17 @@
 
 use std::time::Duration;
 
+use super::failure::Result;
 use rules::migration::plan::Plan;
 use rules::migration::visible;
 
-use super::control::text;
 use super::{Context, beginning, tables, verify};
 
 /// Begins a migration whose plan was checked.
 ///
 /// # Errors
 /// When the control table cannot be written.
-pub async fn begin(context: &Context, plan: &Plan, rate: u64) -> Result<(), String> {
+pub async fn begin(context: &Context, plan: &Plan, rate: u64) -> Result<()> {
     beginning::begin(context, plan, rate).await
 }
 
@@ -20,17 +20,17 @@ pub async fn begin(context: &Context, plan: &Plan, rate: u64) -> Result<(), Stri
 ///
 /// # Errors
 /// When the control table cannot be read.
-pub async fn phase(context: &Context, name: &str) -> Result<(String, u64), String> {
+pub async fn phase(context: &Context, name: &str) -> Result<(String, u64)> {
     let (state, progress) = context.advance(name).await?;
-    Ok((text(&state, "phase").unwrap_or_default().to_owned(), progress.count("read")))
+    Ok((state.phase.as_str().to_owned(), progress.count("read")))
 }
 
 /// Compares sources and targets; gives the number of differences.
 ///
 /// # Errors
 /// When that is not done in time.
-pub async fn differences(context: &Context, name: &str, limit: Duration) -> Result<u64, String> {
-    let found = verify::compare(context, name, false, limit).await?;
+pub async fn differences(context: &Context, name: &str, limit: Duration) -> Result<u64> {
+    let found = verify::compare(context, name, limit).await?;
     let found = found.ok_or_else(|| format!("not compared after {} s", limit.as_secs()))?;
     Ok(verify::differences(&found))
 }
@@ -39,10 +39,7 @@ pub async fn differences(context: &Context, name: &str, limit: Duration) -> Resu
 ///
 /// # Errors
 /// When it cannot be read.
-pub async fn scan(
-    client: &aws_sdk_dynamodb::Client,
-    table: &str,
-) -> Result<Vec<model::Item>, String> {
+pub async fn scan(client: &aws_sdk_dynamodb::Client, table: &str) -> Result<Vec<model::Item>> {
     let schema = tables::schema(client, table).await?;
     let items = tables::sample(client, table, u64::MAX).await?;
     Ok(items.iter().filter_map(|item| visible(item, &schema)).collect())

@@ -2,16 +2,17 @@
 //!
 //! Assembling is the rule's; here its parts are read.
 
+use super::failure::{Result, fatal, refused};
+use control::{Problem, ProblemKind};
 use model::Item;
 use model::json::{item_from_str, item_to_string};
 use rules::migration::plan::{Direction, Kind};
 use rules::migration::{Document, Keys, Migration, visible};
 
-use super::control::text;
 use super::{Context, tables};
 use crate::item_key;
 use client::exit::Exit;
-use client::output::{say, show};
+use client::output::show;
 
 /// What is not yet as a document's parts say, in words; none if all of it is.
 pub(super) async fn unassembled(
@@ -19,7 +20,7 @@ pub(super) async fn unassembled(
     migration: &Migration,
     document: &Document,
     keys: &Keys,
-) -> Result<Option<String>, String> {
+) -> Result<Option<String>> {
     let items = parts(client, migration, document).await?;
     let assembled = migration.assembled(document, &items, keys)?;
     if let Some(reason) = assembled.refused {
@@ -43,21 +44,19 @@ pub(super) async fn refused(
     name: &str,
     migration: &Migration,
     most: usize,
-) -> Result<Vec<String>, String> {
+) -> Result<Vec<String>> {
     let mut lines = Vec::new();
-    for problem in context.control.entries(name, "PROBLEM#unassembled#").await? {
+    let prefix = Problem::prefix_of(ProblemKind::Unassembled);
+    for Problem { table, key, .. } in context.control.list(name, &prefix).await? {
         if lines.len() >= most {
             break;
         }
-        let (Some(table), Some(key)) = (text(&problem, "table"), text(&problem, "key")) else {
-            continue;
-        };
-        let key = item_from_str(key).map_err(|error| format!("a problem: {error}"))?;
-        let schema = migration.schema(table).ok_or_else(|| format!("`{table}` is not known"))?;
+        let key = item_from_str(&key).map_err(|error| format!("a problem: {error}"))?;
+        let schema = migration.schema(&table).ok_or_else(|| format!("`{table}` is not known"))?;
         let partition =
             key.get(&schema.partition.name).and_then(model::KeyValue::from_attribute_value);
         let Some(partition) = partition else { continue };
-        let document = Document { migration: name.to_owned(), parts: table.to_owned(), partition };
+        let document = Document { migration: name.to_owned(), parts: table.clone(), partition };
         let items = parts(&context.control.client, migration, &document).await?;
         if let Some(reason) = migration.assembled(&document, &items, &Keys::default())?.refused {
             lines.push(format!("{table} {}: {reason}", item_to_string(&key)));
@@ -67,11 +66,10 @@ pub(super) async fn refused(
 }
 
 /// Shows the document with a key, assembled of its parts as they are now, whatever its size.
-pub(super) async fn document(context: &Context, name: &str, key: &str) -> Result<Exit, String> {
+pub(super) async fn document(context: &Context, name: &str, key: &str) -> Result<Exit> {
     let (plan, _) = context.plan(name).await?;
     if plan.kind != Kind::Split {
-        say(&format!("`{name}` splits nothing; only a split has documents"));
-        return Ok(Exit::Refused);
+        return Err(refused!("`{name}` splits nothing; only a split has documents"));
     }
     let key = item_key::parse(key)?;
     let migration = context.compile(&plan, Direction::Reverse).await?;
@@ -85,14 +83,14 @@ pub(super) async fn document(context: &Context, name: &str, key: &str) -> Result
             return Ok(Exit::Done);
         }
     }
-    Err(format!("there is no document with the key {}", item_to_string(&key)))
+    Err(fatal!("there is no document with the key {}", item_to_string(&key)))
 }
 
 async fn parts(
     client: &aws_sdk_dynamodb::Client,
     migration: &Migration,
     document: &Document,
-) -> Result<Vec<Item>, String> {
+) -> Result<Vec<Item>> {
     let schema = migration.schema(&document.parts);
     let schema = schema.ok_or_else(|| format!("`{}` is not known", document.parts))?;
     let partition = document.partition.to_attribute_value();

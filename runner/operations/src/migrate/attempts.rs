@@ -6,6 +6,7 @@
 //!
 //! [`contention`]: client::contention
 
+use super::failure::{Failure, Result};
 use client::contention::{Attempts, Undone};
 
 /// What became of a write that is made whole or not at all.
@@ -23,11 +24,7 @@ pub(super) enum Written {
 ///
 /// # Errors
 /// When there were enough of them.
-pub(super) async fn pause(
-    attempts: &mut Attempts,
-    written: Written,
-    what: &str,
-) -> Result<(), String> {
+pub(super) async fn pause(attempts: &mut Attempts, written: Written, what: &str) -> Result<()> {
     let (why, words) = match written {
         Written::Done => return Ok(()),
         Written::Changed => {
@@ -35,5 +32,5 @@ pub(super) async fn pause(
         }
         Written::Throttled(words) => (Undone::Throttled, words),
     };
-    if attempts.after(why).await { Ok(()) } else { Err(words) }
+    if attempts.after(why).await { Ok(()) } else { Err(Failure::Retry(words)) }
 }

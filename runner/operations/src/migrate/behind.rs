@@ -44,8 +44,8 @@ mod tests {
     use rules::migration::plan::Kind;
 
     use super::super::steps::tests::plan;
-    use super::super::verbs::{Answer, Verb, answer};
     use super::*;
+    use control::verbs::{Answer, Verb, answer};
 
     #[test]
     fn what_is_advised_is_not_refused() {

@@ -5,12 +5,12 @@
 
 use std::time::{Duration, Instant};
 
-use super::comparing::compares;
+use control::Outcome;
+
 use super::drain::Drain;
+use super::failure::{Result, refused};
 use super::following::{Applied, FOLLOWED_SECONDS_MAX};
-use super::held::Switch;
 use super::{Context, LOOK_EVERY};
-use client::exit::Exit;
 use client::output::say;
 
 /// Records that may be left when writers are stopped: the function does so many in a second.
@@ -19,31 +19,17 @@ const FEW_RECORDS: u64 = 1_000;
 /// switch over reads them from their beginning, while writers are held up.
 pub(super) const LAST_LOOK: Duration = Duration::from_secs(10);
 
-/// Looks whether a switch may hold writers up: what is in its way now would be afterwards. Gives how
-/// the verb ends if it may not.
-pub(super) async fn may_hold_up(
-    context: &Context,
-    name: &str,
-    switch: Switch,
-    may_differ: bool,
-    drain: &mut Drain,
-    limit: Duration,
-) -> Result<Result<(), Exit>, String> {
-    if compares(context, name, switch.before, may_differ).await? {
-        return Ok(Err(Exit::Refused));
-    }
-    caught_up(context, name, drain, limit).await
-}
-
 /// Looks until everything that was written so far is drained, or until few records are left, which
-/// others may write; or gives how the verb ends, because that was not in time or never will be.
-/// Nobody is held up meanwhile.
-async fn caught_up(
+/// others may write. Nobody is blocked meanwhile.
+///
+/// # Errors
+/// When that never will be, or the streams cannot be read.
+pub(super) async fn caught_up(
     context: &Context,
     name: &str,
     drain: &mut Drain,
     limit: Duration,
-) -> Result<Result<(), Exit>, String> {
+) -> Result<Outcome> {
     let started = Instant::now();
     let (mut said_at, mut said) = (Instant::now(), (String::new(), false));
     let mut applied = Applied::default();
@@ -54,13 +40,12 @@ async fn caught_up(
             say(&format!(
                 "not caught up: the streams could not be read to their end in {seconds} s"
             ));
-            return Ok(Err(Exit::TimedOut));
+            return Ok(Outcome::TimedOut);
         };
         let look = look?;
         applied.hear(&look, Instant::now());
         if let Some(hopeless) = look.hopeless {
-            say(&format!("it would not be drained however long it takes: {hopeless}"));
-            return Ok(Err(Exit::Refused));
+            return Err(refused!("it would not be drained however long it takes: {hopeless}"));
         }
         // What nobody applies now, nobody would apply while writers are held up.
         let late = match &look.oldest {
@@ -71,7 +56,7 @@ async fn caught_up(
             None => None,
         };
         let is_much = look.waiting > FEW_RECORDS || look.is_partial || late.is_some();
-        let Some(missing) = look.missing.filter(|_| is_much) else { return Ok(Ok(())) };
+        let Some(missing) = look.missing.filter(|_| is_much) else { return Ok(Outcome::Done) };
         let more = if look.is_partial { "and more" } else { "records" };
         let what = format!("{} {more} are not applied yet: {missing}", look.waiting);
         let is_followed = applied.is_followed(Instant::now());
@@ -79,7 +64,7 @@ async fn caught_up(
         if started.elapsed() > limit {
             let since = since(is_followed != Some(true));
             say(&format!("not caught up after {} s: {what}{since}", limit.as_secs()));
-            return Ok(Err(Exit::TimedOut));
+            return Ok(Outcome::TimedOut);
         }
         // How old the oldest is grows all the time; that is no news.
         let is_idle = is_followed == Some(false);
@@ -105,30 +90,24 @@ fn oldest(name: &str, late: Option<&(i64, &String)>, is_asked: bool) -> String {
     format!("; the oldest, of `{table}`, for {age} s{asked}")
 }
 
-/// What a drain proof comes to: the number of shards, or how the verb ends, because it took too long
-/// or cannot be.
-pub(super) type Proof = Result<usize, Exit>;
+/// What a drain proof comes to: the number of shards, or [`Outcome::TimedOut`].
+pub(super) type Proof = Result<usize, Outcome>;
 
 /// Looks until everything is drained. What is read before `settle` has passed does not count: a stream may bring a record
 /// that long after its write was acknowledged.
-pub(super) async fn drained(
-    drain: &mut Drain,
-    limit: Duration,
-    settle: Duration,
-) -> Result<Proof, String> {
+pub(super) async fn drained(drain: &mut Drain, limit: Duration, settle: Duration) -> Result<Proof> {
     let started = Instant::now();
     loop {
         let may_end = started.elapsed() >= settle;
         let look = drain.look().await?;
         if let Some(hopeless) = look.hopeless {
-            say(&format!("it will not be drained however long it takes: {hopeless}"));
-            return Ok(Err(Exit::Refused));
+            return Err(refused!("it will not be drained however long it takes: {hopeless}"));
         }
         match look.missing {
             None if may_end => return Ok(Ok(look.shards)),
             Some(missing) if started.elapsed() > limit.saturating_add(settle) => {
                 say(&format!("not drained after {} s: {missing}", limit.as_secs()));
-                return Ok(Err(Exit::TimedOut));
+                return Ok(Err(Outcome::TimedOut));
             }
             _ => tokio::time::sleep(LOOK_EVERY).await,
         }
@@ -138,8 +117,8 @@ pub(super) async fn drained(
 /// A drain proof that ends in time, also where one look at the streams takes longer.
 pub(super) async fn within(
     most: Duration,
-    proof: impl Future<Output = Result<Proof, String>>,
-) -> Result<Proof, String> {
+    proof: impl Future<Output = Result<Proof>>,
+) -> Result<Proof> {
     if let Ok(proved) = tokio::time::timeout(most, proof).await {
         return proved;
     }
@@ -147,7 +126,7 @@ pub(super) async fn within(
         "not drained: the streams could not be read to their end in {} s",
         most.as_secs()
     ));
-    Ok(Err(Exit::TimedOut))
+    Ok(Err(Outcome::TimedOut))
 }
 
 #[cfg(test)]
@@ -157,7 +136,7 @@ mod tests {
     #[tokio::test]
     async fn a_look_that_does_not_end_holds_nobody_up_for_ever() {
         let limit = Duration::from_millis(20);
-        assert_eq!(within(limit, std::future::pending()).await, Ok(Err(Exit::TimedOut)));
+        assert_eq!(within(limit, std::future::pending()).await, Ok(Err(Outcome::TimedOut)));
         assert_eq!(within(limit, async { Ok(Ok(3)) }).await, Ok(Ok(3)));
     }
 }

@@ -4,15 +4,17 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::failure::{Failure, Result};
 use clap::Args;
+use control::verbs::{Answer, Verb, answer};
+use control::{Expect, Move, State, Work};
 use rules::migration::Phase;
 use rules::migration::plan::{Backfill, Direction, Kind, Plan};
 
-use super::control::{Expect, Move, phase_of};
+use super::control_table::Guard;
 use super::cutover::SwitchArguments;
 use super::start::begin_run;
-use super::tasks::{Work, make_tasks, run_to_go_on_with};
-use super::verbs::{Answer, Verb, answer};
+use super::tasks::{Run, make_tasks, resumable_run};
 use super::{Context, in_place, sweep, tables, verify, workers};
 use client::exit::Exit;
 use client::output::{counted, say, show};
@@ -35,12 +37,11 @@ pub(crate) struct CompleteArguments {
 pub(super) async fn complete(
     context: &Context,
     CompleteArguments { switch: arguments, erased }: &CompleteArguments,
-) -> Result<Exit, String> {
+) -> Result<Exit> {
     let name = arguments.name.as_str();
     let state = context.state(name).await?;
-    let phase = phase_of(&state);
     let (plan, fingerprint) = context.plan(name).await?;
-    match answer(name, plan.kind, Verb::Complete, phase) {
+    match answer(name, plan.kind, Verb::Complete, state.phase) {
         Answer::Go | Answer::GoOn => {}
         Answer::Already => {
             if !arguments.dry_run {
@@ -52,10 +53,7 @@ pub(super) async fn complete(
             in_place::show_receipt(context, name).await?;
             return in_place::verdict(context, name).await;
         }
-        Answer::Refused(why) => {
-            say(&why);
-            return Ok(Exit::Refused);
-        }
+        Answer::Refused(why) => return Err(Failure::Refused(why)),
     }
     if arguments.dry_run {
         let what = match plan.kind {
@@ -72,9 +70,7 @@ pub(super) async fn complete(
         say(&format!("{what}; nothing was written"));
         return Ok(Exit::Done);
     }
-    if !context.hooks.before(context, "complete", name).await? {
-        return Ok(Exit::Refused);
-    }
+    context.hooks.before(context, "complete", name).await?;
     let ended = match plan.kind.is_in_place() {
         true => in_place::complete(context, &plan, &fingerprint, &state, arguments, erased).await,
         false => close(context, &plan, &fingerprint, arguments.limit()).await,
@@ -87,16 +83,12 @@ pub(super) async fn complete(
 
 /// How an end ended: where it did not come through because somebody else did who said it at the same
 /// time, all is as it was asked for.
-async fn or_by_another(
-    context: &Context,
-    name: &str,
-    ended: Result<Exit, String>,
-) -> Result<Exit, String> {
+async fn or_by_another(context: &Context, name: &str, ended: Result<Exit>) -> Result<Exit> {
     if ended == Ok(Exit::Done) {
         return ended;
     }
     match context.state(name).await {
-        Ok(state) if phase_of(&state) == Phase::Completed => {}
+        Ok(state) if state.phase == Phase::Completed => {}
         _ => return ended,
     }
     say(&format!("`{name}` is completed already"));
@@ -105,28 +97,16 @@ async fn or_by_another(
 }
 
 /// Takes the marks off the targets of a migration whose items were moved.
-async fn close(
-    context: &Context,
-    plan: &Plan,
-    fingerprint: &str,
-    limit: Duration,
-) -> Result<Exit, String> {
+async fn close(context: &Context, plan: &Plan, fingerprint: &str, limit: Duration) -> Result<Exit> {
     let name = plan.migration.as_str();
-    let now = context.now().await;
-    let expect = Expect::phases(&[Phase::CutOver, Phase::Completing]);
-    let why = "the way back is closed";
-    let close = Move { expect, to: Some(Phase::Completing), why, now };
-    context.control.to_phase(name, close, |_| {}).await?;
+    context.make(name, Guard::default(), &Move::Close).await?;
     let expect = Expect::phases(&[Phase::Completing]);
     context.control.set_active(name, expect, None).await?;
     let of = (plan, fingerprint, Direction::Forward);
     if take_off(context, of, expect, limit).await?.is_none() {
         return Ok(Exit::TimedOut);
     }
-    let now = context.now().await;
-    let why = "completed by a person";
-    let end = Move { expect, to: Some(Phase::Completed), why, now };
-    context.control.to_phase(name, end, |_| {}).await?;
+    context.make(name, Guard::default(), &Move::Complete).await?;
     show(&format!("{name} is completed; the source tables are no longer needed\n"));
     Ok(Exit::Done)
 }
@@ -137,14 +117,14 @@ pub(super) async fn clean(
     plan: &Plan,
     fingerprint: &str,
     limit: Duration,
-) -> Result<Exit, String> {
+) -> Result<Exit> {
     let name = plan.migration.as_str();
     let expect = Expect::phases(&[Phase::Reverted]);
     let of = (plan, fingerprint, Direction::Reverse);
     let Some(swept) = take_off(context, of, expect, limit).await? else {
         return Ok(Exit::TimedOut);
     };
-    let swept_off = |state: &mut super::Entry| state.remove("unswept").is_some();
+    let swept_off = |state: &mut State| std::mem::take(&mut state.unswept);
     context.control.change_state(name, expect, swept_off).await?;
     let swept = counted(swept, "tombstone", "tombstones");
     say(&format!("{swept} and all marks are removed from the sources"));
@@ -158,7 +138,7 @@ async fn take_off(
     (plan, fingerprint, way): (&Plan, &str, Direction),
     expect: Expect<'_>,
     limit: Duration,
-) -> Result<Option<u64>, String> {
+) -> Result<Option<u64>> {
     let name = plan.migration.as_str();
     let Some(swept) = sweep::after_invocations(context, name, plan, limit).await? else {
         return Ok(None);
@@ -195,40 +175,34 @@ async fn unmark(
     expect: Expect<'_>,
     table: &str,
     limit: Duration,
-) -> Result<bool, String> {
+) -> Result<bool> {
     let name = plan.migration.as_str();
-    let direction = match way {
-        Direction::Forward => "forward",
-        Direction::Reverse => "reverse",
-    };
-    let of = ("unmark", direction, table);
+    let of = (Work::Unmark, way, table);
     // Nothing is marked any more by then, so what was done stays done, and what is open goes on.
-    let run = match run_to_go_on_with(context, plan, fingerprint, of).await? {
+    let number = match resumable_run(context, plan, fingerprint, of).await? {
         Some(run) => {
             workers::wake(context, name).await?;
             run
         }
         None => begin_run(context, name, expect, |_, _| ()).await?,
     };
-    let work = Work { run, work: "unmark", repairs: false, direction };
-    make_tasks(context, plan, fingerprint, work, table, expect).await?;
-    Ok(verify::finished(context, name, run, limit).await?.is_some())
+    let run = Run { number, work: Work::Unmark, repairs: false, direction: way };
+    make_tasks(context, plan, fingerprint, run, table, expect).await?;
+    Ok(verify::finished(context, name, number, limit).await?.is_some())
 }
 
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
 
-    use aws_sdk_dynamodb::types::AttributeValue as Sdk;
-
     use clap::{Args as _, FromArgMatches as _};
     use futures::FutureExt as _;
 
     use super::super::beginning::begin;
-    use super::super::control::{Entry, n, number, s};
     use super::super::switching_tests::{NAME, plan, plan_in_place, serve, write_down};
     use super::*;
     use client::output::Output;
+    use control::{Active, Receipt, Task, Verified};
     use testing::proxy;
 
     #[test]
@@ -256,13 +230,13 @@ mod tests {
         ] {
             let served = serve().await;
             begin(&served.context, &plan_in_place(NAME), 0).await.unwrap();
-            let now = u64::try_from(served.context.now().await).unwrap();
-            let expect = Expect::phases(&[Phase::Copying]);
-            let step = Move { expect, to: Some(Phase::Ready), why: "", now: 1 };
-            let compared = |state: &mut Entry| {
-                state.insert("verified_at".to_owned(), n(now + 30));
+            let at = served.context.now().await + 30;
+            let ready = |state: &mut State| {
+                state.phase = Phase::Ready;
+                state.verified = Some(Verified { at, ..Verified::default() });
+                true
             };
-            served.context.control.to_phase(NAME, step, compared).await.unwrap();
+            served.context.control.change(State::new(NAME), ready).await.unwrap();
             let (control, is_first) = (served.context.control.clone(), AtomicBool::new(true));
             let script = move |operation: &str, body: &str| {
                 let is_meant = operation == "TransactWriteItems" && body.contains(before);
@@ -270,13 +244,16 @@ mod tests {
                 let control = control.clone();
                 async move {
                     if is_now {
-                        let expect = Expect::phases(&Phase::ALL);
-                        let end = Move { expect, to: Some(other_end), why: "", now: 1 };
-                        control.to_phase(NAME, end, |_| ()).await.unwrap();
-                        let kept = |entry: &mut Entry| {
-                            entry.insert("receipt".to_owned(), s("{}")).is_none()
+                        let end = |state: &mut State| {
+                            state.phase = other_end;
+                            true
                         };
-                        control.change(NAME, "RECEIPT", kept).await.unwrap();
+                        control.change(State::new(NAME), end).await.unwrap();
+                        let leave = |active: &mut Active| active.remove(NAME);
+                        control.change(Active::default(), leave).await.unwrap();
+                        let (migration, receipt) = (NAME.to_owned(), "{}".to_owned());
+                        let receipt = Receipt { migration, revision: 0, receipt };
+                        control.change(receipt, |_| true).await.unwrap();
                     }
                     None
                 }
@@ -285,8 +262,10 @@ mod tests {
             let url = proxy::before(&served.context.endpoint, script).await;
             let slower = Context::new(&url, "weir-migrations", Output::Table);
             match (complete(&slower, &arguments).await, expected) {
-                (Err(problem), Err(words)) => assert!(problem.contains(words), "{problem}"),
-                (ended, expected) => assert_eq!(ended, expected.map_err(str::to_owned)),
+                (Err(problem), Err(words)) => {
+                    assert!(problem.to_string().contains(words), "{problem}");
+                }
+                (ended, expected) => assert_eq!(ended, expected.map_err(Failure::from)),
             }
         }
     }
@@ -297,34 +276,36 @@ mod tests {
         let (context, control, plan) = (&served.context, &served.context.control, plan());
         write_down(&served, &plan).await;
         let (_, fingerprint) = context.plan(NAME).await.unwrap();
-        let expect = Expect::phases(&[Phase::None]);
-        let step = Move { expect, to: Some(Phase::Completing), why: "", now: 1 };
-        control.to_phase(NAME, step, |_| ()).await.unwrap();
+        let completing = |state: &mut State| {
+            state.phase = Phase::Completing;
+            true
+        };
+        control.change(State::new(NAME), completing).await.unwrap();
         let (fingerprint, plan) = (fingerprint.as_str(), &plan);
         // Whether it was done, and the last run.
         let swept = async |table: &str| {
             let of = (plan, fingerprint, Direction::Forward);
             let expect = Expect::phases(&[Phase::Completing]);
             let is_done = unmark(context, of, expect, table, Duration::ZERO).await.unwrap();
-            (is_done, number(&context.state(NAME).await.unwrap(), "run"))
+            (is_done, context.state(NAME).await.unwrap().run)
         };
-        let work = async |task: &str, member: &str| {
-            let is_so = |task: &mut Entry| {
-                task.insert("done".to_owned(), Sdk::Bool(true));
-                task.insert(member.to_owned(), Sdk::Bool(true));
+        let work = async |run: u64, is_superseded: bool| {
+            let task = context.tasks_of(NAME, run).await.unwrap().remove(0);
+            let is_so = |task: &mut Task| {
+                (task.done, task.superseded) = (true, is_superseded);
                 true
             };
-            control.change(NAME, task, is_so).await.unwrap();
+            control.change(task, is_so).await.unwrap();
         };
         assert_eq!(swept("pets").await, (false, 1));
         assert_eq!(swept("pets").await, (false, 1));
-        work("TASK#1#unmark#pets#0000", "done").await;
+        work(1, false).await;
         assert_eq!(swept("pets").await, (true, 1));
         // What is done of one table stays done while another one is swept.
         assert_eq!(swept("cats").await, (false, 2));
         assert_eq!(swept("pets").await, (true, 2));
         // What was ended without its work is made anew.
-        work("TASK#2#unmark#cats#0000", "superseded").await;
+        work(2, true).await;
         assert_eq!(swept("cats").await, (false, 3));
     }
 }

@@ -13,6 +13,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::mem;
 
 use aws_sdk_dynamodb::Client;
+use control::Expect;
 use futures::{StreamExt, TryStreamExt, stream};
 use model::stream_record::lambda_record_from_str;
 use model::{Item, KeySchema, PrimaryKey};
@@ -21,7 +22,8 @@ use rules::{Effect, Folded, Found, Rule, fold};
 
 use self::gap::{gap, has_child};
 use self::refusals::{Refusals, Refused, as_told, not_made};
-use super::control::{Control, Expect};
+use super::control_table::Control;
+use super::failure::{Result, fatal};
 use super::shard_end::{CLOCKS_SECONDS, ShardEnd};
 use super::{assembly, lost, tables};
 use client::shards::{self, Place, Refusal, Start, Stream};
@@ -41,10 +43,17 @@ const SHARDS_AT_ONCE: usize = 32;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Counted {
     /// Those made after this second.
-    pub(crate) since: u64,
+    pub(crate) since: i64,
     /// The second in which the last comparison began: what was refused before it, it has counted.
     /// A stream that is not older does not tell of all that was written since.
-    pub(crate) compared: u64,
+    pub(crate) compared: i64,
+}
+
+impl Counted {
+    /// Those made after `since`, compared from `compared` on.
+    pub(crate) fn new(since: i64, compared: i64) -> Self {
+        Self { since, compared }
+    }
 }
 
 /// A proof that goes on.
@@ -153,7 +162,7 @@ impl Drain {
     ///
     /// # Errors
     /// When a stream or a target cannot be read.
-    pub(crate) async fn look(&mut self) -> Result<Drained, String> {
+    pub(crate) async fn look(&mut self) -> Result<Drained> {
         self.gap = None;
         let end = ShardEnd::of_look(&self.endpoint, &self.client).await;
         self.look_at_shards(end).await?;
@@ -186,7 +195,7 @@ impl Drain {
     }
 
     /// Looks at the shards of all streams together: on AWS a look at one takes seconds.
-    async fn look_at_shards(&mut self, end: ShardEnd) -> Result<(), String> {
+    async fn look_at_shards(&mut self, end: ShardEnd) -> Result<()> {
         let (mut streams, mut known) = (Vec::new(), Vec::new());
         for table in &self.tables {
             streams.push(shards::stream_of(&self.endpoint, table).await?);
@@ -232,7 +241,7 @@ impl Drain {
         expect: Expect<'_>,
         there: Option<&Migration>,
         second: i64,
-    ) -> Result<u64, String> {
+    ) -> Result<u64> {
         let old = self.shards.values().flat_map(|shard| &shard.waiting);
         let old = old.filter(|waiting| waiting.at.is_none_or(|at| at <= second));
         let effects = old.flat_map(|waiting| waiting.effects.iter().cloned());
@@ -252,7 +261,7 @@ impl Drain {
         id: &str,
         shard: &mut Shard,
         end: ShardEnd,
-    ) -> Result<(), String> {
+    ) -> Result<()> {
         loop {
             let at_end = self.read(stream, id, shard, end).await?;
             shard.is_partial = !at_end;
@@ -275,7 +284,7 @@ impl Drain {
         id: &str,
         shard: &mut Shard,
         end: ShardEnd,
-    ) -> Result<bool, String> {
+    ) -> Result<bool> {
         let mut empty = 0;
         while !end.is_reached(empty, shard.empty) {
             if shard.waiting.len() >= WAITING_MAX {
@@ -291,7 +300,7 @@ impl Drain {
                 }
                 // As one that is no longer listed.
                 Err(Refusal::Trimmed) => return Ok(true),
-                Err(refusal) => return Err(refusal.to_string()),
+                Err(refusal) => return Err(refusal.to_string().into()),
             };
             let is_empty = records.is_empty();
             empty = if is_empty { empty + 1 } else { 0 };
@@ -309,18 +318,15 @@ impl Drain {
         Ok(true)
     }
 
-    fn take(&self, table: &str, shard: &mut Shard, record: &Record) -> Result<(), String> {
-        let is_since = |second: u64| {
-            let second = i64::try_from(second).unwrap_or(i64::MAX);
-            record.creation_s.is_none_or(|made| made > second)
-        };
+    fn take(&self, table: &str, shard: &mut Shard, record: &Record) -> Result<()> {
+        let is_since = |second: i64| record.creation_s.is_none_or(|made| made > second);
         if !is_since(self.counted.since) {
             return Ok(());
         }
         let decoded = lambda_record_from_str(record.json()).map_err(|error| error.to_string())?;
         // What was written before it the comparison has judged. Clocks differ a little, and a time that
         // was rounded down may be of a write after the comparison.
-        let unsure = CLOCKS_SECONDS.saturating_add(self.behind).unsigned_abs();
+        let unsure = CLOCKS_SECONDS.saturating_add(self.behind);
         let is_judged = !is_since(self.counted.compared.saturating_sub(unsure));
         let effects = match self.migration.decide(&decoded, &Found::default()) {
             Ok(effects) => effects,
@@ -350,7 +356,7 @@ impl Drain {
     /// Looks at the records that wait, the oldest first; those that are applied wait no longer.
     /// Gives what is missing of the first one that is not. Records are applied in order, so what is
     /// behind it is not looked at yet.
-    async fn prove(&self, shard: &mut Shard) -> Result<Option<String>, String> {
+    async fn prove(&self, shard: &mut Shard) -> Result<Option<String>> {
         shard.hopeless = None;
         // Before this place stands only what never is proved.
         let mut begin = 0;
@@ -380,7 +386,7 @@ impl Drain {
     }
 
     /// Of records whose effects were folded: by the place of each that is not applied, why.
-    async fn lacks(&self, folded: Folded) -> Result<BTreeMap<usize, Lack>, String> {
+    async fn lacks(&self, folded: Folded) -> Result<BTreeMap<usize, Lack>> {
         let mut lacks = BTreeMap::new();
         let mut lack = |records: Vec<usize>, what: &Lack| {
             lacks.extend(records.into_iter().map(|place| (place, what.clone())));
@@ -425,7 +431,7 @@ impl Drain {
 
     /// The first item that the next comparison would not let pass, as far as that does not depend on
     /// what waits: nothing can be made of it as it stands now, or there were too many to know.
-    async fn refused_now(&mut self) -> Result<Option<String>, String> {
+    async fn refused_now(&mut self) -> Result<Option<String>> {
         for place in self.shards.keys().cloned().collect::<Vec<_>>() {
             let (Some(shard), table) = (self.shards.get(&place), &place.0) else { continue };
             if let Some(told) = shard.refused.too_many(table) {
@@ -451,7 +457,7 @@ impl Drain {
 
     /// The first item that the next comparison would not let pass, or that left something behind; the
     /// others are forgotten. It is asked when all records are applied.
-    async fn refused(&mut self) -> Result<Option<String>, String> {
+    async fn refused(&mut self) -> Result<Option<String>> {
         let mut first = None;
         for key in self.shards.keys().cloned().collect::<Vec<_>>() {
             let Some(shard) = self.shards.get(&key) else { continue };
@@ -480,7 +486,7 @@ impl Drain {
     }
 
     /// What an item that was refused left to be done, in words; none if it was made good for.
-    async fn left_by(&self, table: &str, refused: &Refused) -> Result<Option<String>, String> {
+    async fn left_by(&self, table: &str, refused: &Refused) -> Result<Option<String>> {
         let now = tables::get(&self.client, table, &refused.key).await?;
         let told = |what: &str| Ok(Some(as_told(table, &refused.key, what)));
         let is_document = self.migration.documents_of(table).is_some();
@@ -515,15 +521,15 @@ impl Drain {
         Ok(None)
     }
 
-    fn schema(&self, table: &str) -> Result<&KeySchema, String> {
-        self.migration.schema(table).ok_or_else(|| format!("`{table}` is not known"))
+    fn schema(&self, table: &str) -> Result<&KeySchema> {
+        self.migration.schema(table).ok_or_else(|| fatal!("`{table}` is not known"))
     }
 
     /// What stands in targets, by table and key.
     async fn standing<'t>(
         &self,
         targets: impl Iterator<Item = &'t Target>,
-    ) -> Result<BTreeMap<String, BTreeMap<PrimaryKey, Item>>, String> {
+    ) -> Result<BTreeMap<String, BTreeMap<PrimaryKey, Item>>> {
         let mut keys: BTreeMap<&str, BTreeSet<&PrimaryKey>> = BTreeMap::new();
         for target in targets {
             keys.entry(&target.table).or_default().insert(&target.key);

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
+use super::failure::{Failure, Result};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use model::KeyValue;
@@ -107,13 +108,13 @@ struct Tried {
 }
 
 /// Checks a plan, tries it on samples and reports.
-pub(super) async fn run(context: &Context, file: &Path, samples: u64) -> Result<Exit, String> {
+pub(super) async fn run(context: &Context, file: &Path, samples: u64) -> Result<Exit> {
     let name = file.display().to_string();
     let text = std::fs::read_to_string(file).map_err(|e| format!("cannot read `{name}`: {e}"))?;
     let file = PlanFile::read(&name, &text)?;
     let migration = check(context, &file.plan).await.map_err(|wrong| match wrong {
-        Wrong::Plan(errors) => file.show(&errors),
-        Wrong::Other(reason) => reason,
+        Wrong::Plan(errors) => Failure::Fatal(file.show(&errors)),
+        Wrong::Other(failure) => failure,
     })?;
     let client = &context.control.client;
     let found = tables::describe(client, &file.plan).await?;
@@ -176,15 +177,12 @@ impl Whole {
 }
 
 /// The way back; none if the plan has none.
-fn inverse_of(
-    plan: &Plan,
-    found: &BTreeMap<String, TableFacts>,
-) -> Result<Option<Migration>, String> {
+fn inverse_of(plan: &Plan, found: &BTreeMap<String, TableFacts>) -> Result<Option<Migration>> {
     if plan.inverse.is_empty() {
         return Ok(None);
     }
     let compiled = Migration::compile(plan, Direction::Reverse, &tables::schemas(found));
-    compiled.map(Some).map_err(|errors| lines(&errors))
+    compiled.map(Some).map_err(|errors| Failure::Fatal(lines(&errors)))
 }
 
 /// Why the first of some samples cannot be transformed, if none of them can.
@@ -195,7 +193,7 @@ pub(super) async fn all_refused(
     context: &Context,
     plan: &Plan,
     migration: &Migration,
-) -> Result<Option<String>, String> {
+) -> Result<Option<String>> {
     let (mut all, mut owners) = (Tried::default(), BTreeMap::new());
     for table in plan.source_tables(Direction::Forward) {
         for item in tables::sample(&context.control.client, table, TRIED_AT_START).await? {

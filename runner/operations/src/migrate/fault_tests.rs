@@ -8,21 +8,30 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use aws_sdk_dynamodb::types::AttributeValue as Sdk;
 use bytes::Bytes;
 use clap::{Args as _, FromArgMatches as _};
+use control::{
+    Entry as _, Expect, JournalLine, Move, Problem, ProblemKind, Side, State, Switch, Task,
+    Tombstone, Verified, Work,
+};
 use futures::FutureExt as _;
 use http::{Method, Response};
 use http_body_util::Full;
-use rules::migration::{Phase, note_of};
+use rules::migration::Phase;
+use rules::migration::plan::Direction;
 use serde_json::json;
 use tokio::sync::Barrier;
 
 use super::beginning::begin;
-use super::control::{Entry, Expect, Move, flag, n, phase_of, s, text};
-use super::cutover::{CutoverArguments, RevertArguments, SwitchArguments, cutover, revert};
-use super::held::{CUTOVER, Hold};
+use super::control_table::Guard;
+use super::cutover::{CutoverArguments, SwitchArguments, cutover};
+use super::failure::Failure;
+use super::hold::{Hold, Released};
+use super::revert::{RevertArguments, revert};
 use super::switching_tests::{
-    NAME, Served, plan, plan_in_place, plan_with_way_back, serve, write_down,
+    NAME, Served, followed, held, is_in, plan, plan_in_place, plan_with_way_back, serve, set_state,
+    write_down,
 };
-use super::tasks::{Work, make_tasks};
+use super::tasks::tests::task;
+use super::tasks::{Run, make_tasks};
 use super::{Context, comparing, in_place, problems, report, start, sweep, verify, waiting};
 use client::endpoint;
 use client::exit::Exit;
@@ -48,15 +57,17 @@ async fn failing(
     (Context::new(&url, "weir-migrations", Output::Table), left)
 }
 
-/// Brings a migration to a phase.
-async fn is_in(context: &Context, phase: Phase) {
-    let expect = Expect::phases(&Phase::ALL);
-    let step = Move { expect, to: Some(phase), why: "", now: 1 };
-    context.control.to_phase(NAME, step, |_| ()).await.unwrap();
+async fn phase(served: &Served) -> Phase {
+    served.context.state(NAME).await.unwrap().phase
 }
 
-async fn phase(served: &Served) -> Phase {
-    phase_of(&served.context.state(NAME).await.unwrap())
+/// The moves that the journal records.
+async fn journal(context: &Context) -> Vec<JournalLine> {
+    context.control.list(NAME, JournalLine::PREFIX).await.unwrap()
+}
+
+fn is_refused<T: std::fmt::Debug>(ended: &super::failure::Result<T>) -> bool {
+    matches!(ended, Err(Failure::Refused(_)))
 }
 
 #[tokio::test]
@@ -71,19 +82,19 @@ async fn what_is_throttled_or_meets_a_transaction_is_written_again() {
     for (operation, answer) in cases {
         let (context, left) = failing(&served, operation, answer).await;
         left.store(3, Ordering::SeqCst);
-        is_in(&context, Phase::Tailing).await;
+        is_in(&served.context, Phase::Copying).await;
+        context.make(NAME, Guard::default(), &Move::Tail { at: 1 }).await.unwrap();
         let expect = Expect::phases(&[Phase::Tailing]);
-        context.control.route(NAME, expect, "source", "source").await.unwrap();
-        let touched = |entry: &mut Entry| entry.insert("v".to_owned(), s("1")).is_none();
-        context.control.change(NAME, operation, touched).await.unwrap();
+        let sides = (Side::Source, Side::Source);
+        context.control.set_route(NAME, expect, sides).await.unwrap();
+        set_state(&context, |state| state.rate += 1).await;
         assert_eq!(left.load(Ordering::SeqCst), 0, "{operation}");
     }
     let (context, left) = failing(&served, "TransactWriteItems", || cancelled(&["Other"])).await;
     left.store(1, Ordering::SeqCst);
-    let step =
-        Move { expect: Expect::phases(&[Phase::Tailing]), to: Some(Phase::Ready), why: "", now: 1 };
-    let problem = context.control.to_phase(NAME, step, |_| ()).await.unwrap_err();
-    assert!(problem.contains("cannot be written: Other"), "{problem}");
+    let verified = Move::Verified(Verified::default());
+    let problem = context.make(NAME, Guard::default(), &verified).await.unwrap_err();
+    assert!(problem.to_string().contains("cannot be written: Other"), "{problem}");
 }
 
 #[tokio::test]
@@ -91,12 +102,12 @@ async fn a_switch_that_is_not_decided_in_time_is_put_back() {
     let served = serve().await;
     let context = &served.context;
     is_in(context, Phase::Ready).await;
-    let hold = Hold::take(context, NAME, CUTOVER, "f", 7).await.unwrap();
-    let never = std::future::pending::<Result<Result<(), Exit>, String>>();
-    assert_eq!(hold.decide(Duration::ZERO, never).await, Ok(Err(Exit::TimedOut)));
+    let hold = held(context).await;
+    hold.block_writers(0).await.unwrap();
+    assert!(context.control.route(NAME).await.unwrap().unwrap().blocks_writers());
+    assert!(matches!(hold.release().await, Ok(Released::Back)));
     assert_eq!(phase(&served).await, Phase::Ready);
-    let route = context.control.get(NAME, "ROUTE").await.unwrap().unwrap();
-    assert_eq!(text(&route, "write"), Some("source"));
+    assert!(!context.control.route(NAME).await.unwrap().unwrap().blocks_writers());
     let attempt = context.control.client.config().timeout_config();
     assert!(attempt.and_then(|limits| limits.operation_attempt_timeout()).is_some());
 }
@@ -106,13 +117,12 @@ async fn a_switch_whose_decision_was_written_goes_on_although_nobody_was_told() 
     let served = serve().await;
     let context = &served.context;
     is_in(context, Phase::Ready).await;
-    let hold = Hold::take(context, NAME, CUTOVER, "f", 7).await.unwrap();
-    let ended = hold.decide(Duration::from_secs(600), async {
-        let decide = Move { expect: hold.expect(), to: Some(CUTOVER.decided), why: "", now: 1 };
-        context.control.to_phase(NAME, decide, |_| ()).await?;
-        Err::<Result<(), Exit>, _>("the answer did not come".to_owned())
-    });
-    assert_eq!(ended.await, Ok(Ok(None)));
+    let hold = held(context).await;
+    let switch = Switch::CUTOVER;
+    let commit = Move::Commit { switch, shards: 1, back_since: None, switched_at: 1 };
+    hold.make(&commit).await.unwrap();
+    // The answer did not come, so it is rolled back.
+    assert!(matches!(hold.release().await, Ok(Released::Committed)));
     assert_eq!(phase(&served).await, Phase::Turning);
 }
 
@@ -122,15 +132,11 @@ async fn writers_are_let_go_although_the_store_fails_meanwhile() {
     let refuses = || refusal(400, "AccessDeniedException");
     let (context, left) = failing(&served, "TransactWriteItems", refuses).await;
     is_in(&context, Phase::Ready).await;
-    let hold = Hold::take(&context, NAME, CUTOVER, "f", 7).await.unwrap();
-    let ended = hold.decide(Duration::from_secs(600), async {
-        hold.close(0).await?;
-        left.store(2, Ordering::SeqCst);
-        Err::<Result<(), Exit>, _>("no".to_owned())
-    });
-    let problem = ended.await.unwrap_err();
-    assert_eq!(problem, "no; everything is as it was: readers and writers use the sources");
-    assert_eq!(phase(&served).await, Phase::Ready);
+    let hold = held(&context).await;
+    hold.block_writers(0).await.unwrap();
+    left.store(2, Ordering::SeqCst);
+    assert!(matches!(hold.release().await, Ok(Released::Back)));
+    assert_eq!((phase(&served).await, left.load(Ordering::SeqCst)), (Phase::Ready, 0));
 }
 
 #[tokio::test]
@@ -150,13 +156,9 @@ async fn a_switch_that_was_taken_goes_on_although_nobody_was_told() {
             async move {
                 if is_first {
                     let holder = if other { "other" } else { holder.as_str().unwrap() };
-                    let to = Some(Phase::CuttingOver);
-                    let expect = Expect::phases(&[Phase::Ready]);
-                    let claim = Move { expect, to, why: "", now: 1 };
-                    let also = |state: &mut Entry| {
-                        state.insert("holder".to_owned(), s(holder));
-                    };
-                    control.to_phase(NAME, claim, also).await.unwrap();
+                    let (switch, holder) = (Switch::CUTOVER, holder.to_owned());
+                    let claim = Move::Claim { switch, holder, is_first: true };
+                    control.make(NAME, Guard::default(), &claim, 1).await.unwrap();
                 }
                 is_claim.then(proxy::hang_up).flatten()
             }
@@ -164,19 +166,23 @@ async fn a_switch_that_was_taken_goes_on_although_nobody_was_told() {
         };
         let url = proxy::before(&served.context.endpoint, script).await;
         let context = Context::new(&url, "weir-migrations", Output::Table);
-        let taken = Hold::take(&context, NAME, CUTOVER, "f", 7).await;
+        let of_sources = followed(Direction::Forward, "f", 7);
+        let taken = Hold::take(&context, NAME, Switch::CUTOVER, of_sources).await;
         let state = served.context.state(NAME).await.unwrap();
-        assert_eq!(phase_of(&state), Phase::CuttingOver);
+        assert_eq!(state.phase, Phase::CuttingOver);
         match taken {
             Ok(hold) => {
                 assert!(is_written);
-                assert_eq!(hold.expect().broken_by(NAME, &state), None, "it is held by this one");
+                assert_eq!(hold.expect().check(&state), Ok(()), "it is held by this one");
             }
-            Err(problem) => assert!(!is_written && problem.contains("took over"), "{problem}"),
+            Err(problem) => {
+                assert!(!is_written && problem.to_string().contains("took over"), "{problem}");
+            }
         }
-        is_in(&served.context, Phase::Ready).await;
-        let free = |state: &mut Entry| state.remove("holder").is_some();
-        served.context.control.change(NAME, "STATE", free).await.unwrap();
+        set_state(&served.context, |state| {
+            (state.phase, state.holder) = (Phase::Ready, None);
+        })
+        .await;
     }
 }
 
@@ -196,12 +202,9 @@ async fn items_are_changed_back_although_nobody_was_told_that_it_was_taken() {
         let control = control.clone();
         async move {
             if is_first {
-                let expect = Expect::phases(&[Phase::CutOver]);
-                let claim = Move { expect, to: Some(Phase::Reverting), why: "", now: 1 };
-                let also = |state: &mut Entry| {
-                    state.insert("holder".to_owned(), s(holder.as_str().unwrap()));
-                };
-                control.to_phase(NAME, claim, also).await.unwrap();
+                let (switch, holder) = (Switch::REVERT, holder.as_str().unwrap().to_owned());
+                let claim = Move::Claim { switch, holder, is_first: true };
+                control.make(NAME, Guard::default(), &claim, 1).await.unwrap();
             }
             is_claim.then(proxy::hang_up).flatten()
         }
@@ -213,7 +216,7 @@ async fn items_are_changed_back_although_nobody_was_told_that_it_was_taken() {
     let (_, fingerprint) = context.plan(NAME).await.unwrap();
     let ended = in_place::revert(&context, NAME, &plan, &fingerprint, &arguments).await;
     assert_eq!(ended, Ok(Exit::TimedOut), "no worker is there");
-    let tasks = context.control.entries(NAME, "TASK#1#backfill#cats#").await.unwrap();
+    let tasks = context.tasks_of(NAME, 1).await.unwrap();
     assert_eq!((phase(&served).await, tasks.len()), (Phase::Reverting, 1));
 }
 
@@ -223,42 +226,48 @@ async fn no_task_of_a_comparison_is_made_once_somebody_cuts_over() {
     let context = &served.context;
     let mut plan = plan();
     plan.segments = 120;
-    let work = Work { run: 1, work: "check-source", repairs: true, direction: "forward" };
+    let run = check_run();
     let expect = Expect::phases(&verify::COMPARED);
     is_in(context, Phase::CuttingOver).await;
-    let problem = make_tasks(context, &plan, "f", work, "cats", expect).await.unwrap_err();
-    assert!(problem.contains("it is cutting-over now"), "{problem}");
-    assert!(context.control.entries(NAME, "TASK#").await.unwrap().is_empty());
+    let problem = make_tasks(context, &plan, "f", run, "cats", expect).await.unwrap_err();
+    assert!(problem.to_string().contains("it is cutting-over now"), "{problem}");
+    assert!(context.tasks(NAME).await.unwrap().is_empty());
 
     is_in(context, Phase::Ready).await;
-    let some = "TASK#1#check-source#cats#0007";
-    let done = |task: &mut Entry| task.insert("done".to_owned(), Sdk::Bool(true)).is_none();
-    context.control.change(NAME, some, done).await.unwrap();
-    make_tasks(context, &plan, "f", work, "cats", expect).await.unwrap();
-    let tasks = context.control.entries(NAME, "TASK#1#check-source#cats#").await.unwrap();
+    let some = Task { segment: 7, done: true, ..task(1, Work::CheckSource) };
+    context.control.put(&some).await.unwrap();
+    make_tasks(context, &plan, "f", run, "cats", expect).await.unwrap();
+    let tasks = context.tasks_of(NAME, 1).await.unwrap();
     assert_eq!(tasks.len(), 120);
-    let left: Vec<_> = tasks.iter().filter(|task| flag(task, "done")).collect();
-    assert_eq!(left.iter().filter_map(|task| text(task, "entry")).collect::<Vec<_>>(), [some]);
+    let left: Vec<_> = tasks.iter().filter(|task| task.done).map(|task| task.name()).collect();
+    assert_eq!(left, [some.name()]);
+}
+
+fn check_run() -> Run {
+    Run { number: 1, work: Work::CheckSource, repairs: true, direction: Direction::Forward }
+}
+
+/// Does every task of a run.
+async fn done(context: &Context, run: u64) {
+    for task in context.tasks_of(NAME, run).await.unwrap() {
+        let done = |task: &mut Task| !std::mem::replace(&mut task.done, true);
+        context.control.change(task, done).await.unwrap();
+    }
 }
 
 /// A ready migration with a way back, whose last comparison was just now; one task of another is open.
 async fn compared() -> Served {
     let served = serve().await;
-    let (control, plan) = (&served.context.control, plan_with_way_back());
+    let plan = plan_with_way_back();
     write_down(&served, &plan).await;
-    let now = u64::try_from(served.context.now().await).unwrap();
-    let ready =
-        Move { expect: Expect::phases(&[Phase::None]), to: Some(Phase::Ready), why: "", now: 1 };
-    let compared = |state: &mut Entry| {
-        for (name, value) in [("verified_run", 1), ("run", 1), ("verified_at", now), ("since", now)]
-        {
-            state.insert(name.to_owned(), n(value));
-        }
-    };
-    control.to_phase(NAME, ready, compared).await.unwrap();
-    let work = Work { run: 1, work: "check-source", repairs: true, direction: "forward" };
+    let at = served.context.now().await;
+    set_state(&served.context, |state| {
+        (state.phase, state.run, state.since) = (Phase::Ready, 1, at);
+        state.verified = Some(Verified { run: 1, at, ..Verified::default() });
+    })
+    .await;
     let expect = Expect::phases(&[Phase::Ready]);
-    make_tasks(&served.context, &plan, "f", work, "cats", expect).await.unwrap();
+    make_tasks(&served.context, &plan, "f", check_run(), "cats", expect).await.unwrap();
     served
 }
 
@@ -269,10 +278,8 @@ async fn a_cutover_that_a_comparison_is_in_the_way_of_holds_nobody_up() {
     let command = CutoverArguments::augment_args(clap::Command::new("cutover"));
     let matches = command.try_get_matches_from(["cutover", NAME]).unwrap();
     let arguments = CutoverArguments::from_arg_matches(&matches).unwrap();
-    assert_eq!(cutover(context, &arguments).await, Ok(Exit::Refused));
-    let journal = context.control.entries(NAME, "JOURNAL#").await.unwrap();
-    let phases: Vec<_> = journal.iter().filter_map(|line| text(line, "to")).collect();
-    assert_eq!(phases, ["ready"], "nobody took it");
+    assert!(is_refused(&cutover(context, &arguments).await));
+    assert_eq!(journal(context).await, [], "nobody took it");
 
     let status = report::describe(context, NAME, None).await.unwrap();
     assert_eq!(status["next_steps"][0]["command"], "weir migrate resume move", "{status}");
@@ -286,21 +293,17 @@ async fn a_way_back_that_waited_for_leave_is_asked_again() {
     let served = serve().await;
     let context = &served.context;
     write_down(&served, &plan_with_way_back()).await;
-    let now = u64::try_from(context.now().await).unwrap();
-    let expect = Expect::phases(&[Phase::None]);
-    let reverting = Move { expect, to: Some(Phase::Reverting), why: "", now: 1 };
-    let differs = |state: &mut Entry| {
-        state.insert("holder".to_owned(), s("dead"));
-        state.extend(
-            [("back_since", now), ("back_differences", 2)].map(|(m, v)| (m.to_owned(), n(v))),
-        );
-    };
-    context.control.to_phase(NAME, reverting, differs).await.unwrap();
+    let now = context.now().await;
+    set_state(context, |state| {
+        (state.phase, state.holder) = (Phase::Reverting, Some("dead".to_owned()));
+        (state.back_since, state.back_differences) = (now, Some(2));
+    })
+    .await;
     let command = RevertArguments::augment_args(clap::Command::new("revert"));
     let matches = command.try_get_matches_from(["revert", NAME]).unwrap();
     let arguments = RevertArguments::from_arg_matches(&matches).unwrap();
-    assert_eq!(revert(context, &arguments).await, Ok(Exit::Refused));
-    assert_eq!(phase_of(&context.state(NAME).await.unwrap()), Phase::CutOver);
+    assert!(is_refused(&revert(context, &arguments).await));
+    assert_eq!(phase(&served).await, Phase::CutOver);
 }
 
 /// Goal: what a comparison found that nobody noted is not taken for what an earlier one found.
@@ -309,21 +312,15 @@ async fn a_comparison_whose_verb_died_is_made_again_before_a_switch() {
     let served = compared().await;
     let context = &served.context;
     let expect = Expect::phases(&[Phase::Ready]);
-    let run = start::begin_run(context, NAME, expect, comparing::begin).await.unwrap();
+    let begin = |state: &mut State, run| state.begin_comparison(run, None);
+    let run = start::begin_run(context, NAME, expect, begin).await.unwrap();
     // Workers came to the end of it; whoever asked for it did not hear that.
-    for task in context.control.entries(NAME, "TASK#").await.unwrap() {
-        let done = |task: &mut Entry| task.insert("done".to_owned(), Sdk::Bool(true)).is_none();
-        let entry = text(&task, "entry").unwrap();
-        context.control.change(NAME, entry, done).await.unwrap();
-    }
-    let refuses = |may_differ| comparing::compares(context, NAME, Phase::Ready, may_differ);
-    assert_eq!((refuses(false).await, refuses(true).await), (Ok(true), Ok(false)));
-    let noted = |state: &mut Entry| {
-        comparing::end(state, run);
-        true
-    };
-    context.control.change_state(NAME, expect, noted).await.unwrap();
-    assert_eq!(refuses(false).await, Ok(false));
+    done(context, 1).await;
+    let check = |may_differ| comparing::check(context, NAME, Phase::Ready, may_differ);
+    assert!(is_refused(&check(false).await));
+    assert_eq!(check(true).await, Ok(()));
+    set_state(context, |state| state.end_comparison(run)).await;
+    assert_eq!(check(false).await, Ok(()));
 }
 
 #[tokio::test]
@@ -331,25 +328,21 @@ async fn a_way_back_with_differences_is_refused_unless_that_is_meant() {
     let served = serve().await;
     let context = &served.context;
     write_down(&served, &plan_with_way_back()).await;
-    let now = u64::try_from(context.now().await).unwrap();
-    let expect = Expect::phases(&[Phase::None]);
-    let cut_over = Move { expect, to: Some(Phase::CutOver), why: "", now: 1 };
-    let differs = |state: &mut Entry| {
-        state.extend(
-            [("back_since", now), ("back_differences", 2)].map(|(m, v)| (m.to_owned(), n(v))),
-        );
-    };
-    context.control.to_phase(NAME, cut_over, differs).await.unwrap();
-    for (flags, expected) in [
-        (&["--dry-run"][..], Exit::Refused),
-        (&[], Exit::Refused),
-        (&["--dry-run", "--with-differences"], Exit::Done),
-    ] {
+    let now = context.now().await;
+    set_state(context, |state| {
+        state.phase = Phase::CutOver;
+        (state.back_since, state.back_differences) = (now, Some(2));
+    })
+    .await;
+    for (flags, is_taken) in
+        [(&["--dry-run"][..], false), (&[], false), (&["--dry-run", "--with-differences"], true)]
+    {
         let command = RevertArguments::augment_args(clap::Command::new("revert"));
         let words = ["revert", NAME].iter().chain(flags);
         let matches = command.try_get_matches_from(words).unwrap();
         let arguments = RevertArguments::from_arg_matches(&matches).unwrap();
-        assert_eq!(revert(context, &arguments).await, Ok(expected), "{flags:?}");
+        let ended = revert(context, &arguments).await;
+        assert_eq!((ended == Ok(Exit::Done), is_refused(&ended)), (is_taken, !is_taken));
     }
     assert_eq!(phase(&served).await, Phase::CutOver);
 }
@@ -357,8 +350,7 @@ async fn a_way_back_with_differences_is_refused_unless_that_is_meant() {
 #[tokio::test]
 async fn who_only_looks_goes_on_when_a_look_fails() {
     let served = compared().await;
-    let done = |task: &mut Entry| task.insert("done".to_owned(), Sdk::Bool(true)).is_some();
-    served.context.control.change(NAME, "TASK#1#check-source#cats#0000", done).await.unwrap();
+    done(&served.context, 1).await;
     let refuses = || refusal(400, "AccessDeniedException");
     let (context, left) = failing(&served, "Query", refuses).await;
     left.store(2, Ordering::SeqCst);
@@ -368,6 +360,7 @@ async fn who_only_looks_goes_on_when_a_look_fails() {
     waiting::until(&context, NAME, &["ready"]).await.unwrap();
     left.store(1, Ordering::SeqCst);
     let problem = waiting::wait(&context, NAME, "ready", 600).await.unwrap_err();
+    let problem = problem.to_string();
     assert!(problem.contains("AccessDenied"), "there may be nothing to wait for: {problem}");
 }
 
@@ -376,36 +369,34 @@ async fn a_comparison_that_finds_nothing_removes_the_problems_from_before_it() {
     let served = compared().await;
     let (context, control) = (&served.context, &served.context.control);
     let later = u64::try_from(context.now().await).unwrap() + 3600;
-    for (entry, at) in [("PROBLEM#foreign#pets#0", None), ("PROBLEM#refused#pets#1", Some(7))]
-        .into_iter()
-        .chain([("PROBLEM#collision#pets#2", Some(later)), ("PROBLEM#unassembled#pets#3", Some(7))])
-    {
-        let note = |entry: &mut Entry| {
-            entry.extend(at.map(|at| ("at".to_owned(), n(at))));
-            true
-        };
-        control.change(NAME, entry, note).await.unwrap();
+    for (kind, at) in [
+        (ProblemKind::Foreign, None),
+        (ProblemKind::Refused, Some(7)),
+        (ProblemKind::Collision, Some(later)),
+        (ProblemKind::Unassembled, Some(7)),
+    ] {
+        let (migration, table) = (NAME.to_owned(), "pets".to_owned());
+        let (key, reason) = (String::new(), String::new());
+        let note = Problem { migration, kind, table, key, reason, at };
+        control.put(&note).await.unwrap();
     }
     problems::forget(context, NAME, 9).await.unwrap();
     let left = async || {
-        let notes = control.entries(NAME, "PROBLEM#").await.unwrap();
-        notes.iter().filter_map(|note| text(note, "entry").map(str::to_owned)).collect::<Vec<_>>()
+        let notes: Vec<Problem> = control.list(NAME, Problem::PREFIX).await.unwrap();
+        notes.iter().map(|note| note.kind).collect::<Vec<_>>()
     };
     assert_eq!(left().await.len(), 3, "a note may be some seconds too early");
 
     let work = async {
-        for task in ["TASK#2#check-source#cats#0000", "TASK#2#check-target#pets#0000"] {
-            while control.get(NAME, task).await.unwrap().is_none() {
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
-            let done = |task: &mut Entry| task.insert("done".to_owned(), Sdk::Bool(true)).is_some();
-            control.change(NAME, task, done).await.unwrap();
+        while context.tasks_of(NAME, 2).await.unwrap().len() < 2 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
         }
+        done(context, 2).await;
     };
     let limit = Duration::from_secs(600);
-    let (found, ()) = tokio::join!(verify::compare(context, NAME, false, limit), work);
+    let (found, ()) = tokio::join!(verify::compare(context, NAME, limit), work);
     assert!(found.unwrap().is_some());
-    assert_eq!(left().await, ["PROBLEM#collision#pets#2", "PROBLEM#unassembled#pets#3"]);
+    assert_eq!(left().await, [ProblemKind::Collision, ProblemKind::Unassembled]);
 }
 
 #[tokio::test]
@@ -414,17 +405,16 @@ async fn tombstones_are_removed_many_at_the_same_time() {
     let served = serve().await;
     let client = &served.context.control.client;
     let key = |number: usize| format!(r#"{{"p":{{"S":"{number}"}}}}"#);
-    let (bucket, _) = note_of(NAME, "pets", &key(0));
-    let in_bucket = (0..).filter(|number| note_of(NAME, "pets", &key(*number)).0 == bucket);
     let stamp = format!("/{}", "0".repeat(40));
+    let note = |number: usize| Tombstone::new(NAME, "pets", &key(number), &stamp);
+    let bucket = note(0).partition();
+    let in_bucket = (0..).filter(|number| note(*number).partition() == bucket);
+    let text = |text: &str| Sdk::S(text.to_owned());
     for number in in_bucket.take(TOGETHER) {
-        let (_, entry) = note_of(NAME, "pets", &key(number));
-        let note = client.put_item().table_name("weir-migrations").item("migration", s(&bucket));
-        let note = note.item("entry", s(&entry)).item("table", s("pets"));
-        note.item("key", s(&key(number))).item("at", s(&stamp)).send().await.unwrap();
-        let mark = [("from", s("cats|x")), ("at", s(&stamp)), ("gone", Sdk::Bool(true))];
+        served.context.control.put(&note(number)).await.unwrap();
+        let mark = [("from", text("cats|x")), ("at", text(&stamp)), ("gone", Sdk::Bool(true))];
         let mark = Sdk::M(mark.map(|(name, value)| (name.to_owned(), value)).into());
-        let put = client.put_item().table_name("pets").item("p", s(&number.to_string()));
+        let put = client.put_item().table_name("pets").item("p", text(&number.to_string()));
         put.item("_weir", mark).send().await.unwrap();
     }
     // No look at a tombstone ends before all of them are under way.
@@ -446,7 +436,8 @@ async fn tombstones_are_removed_many_at_the_same_time() {
     let limit = Duration::from_secs(120);
     let swept = tokio::time::timeout(limit, sweep::sweep(&context, NAME, limit)).await;
     assert_eq!(swept.unwrap(), Ok(Some(8)));
-    assert!(context.control.entries(&bucket, "TOMBSTONE#").await.unwrap().is_empty());
+    let left = context.control.list::<Tombstone>(&bucket, Tombstone::PREFIX).await;
+    assert_eq!(left, Ok(Vec::new()));
 }
 
 #[tokio::test]

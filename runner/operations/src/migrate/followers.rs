@@ -7,13 +7,15 @@
 
 use std::time::{Duration, Instant};
 
+use super::failure::{Result, fatal};
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::operation::update_item::builders::UpdateItemFluentBuilder;
+use aws_sdk_dynamodb::types::AttributeValue as Sdk;
+use control::{FollowedTable, SHARED, State};
 use model::{AttributeValue, Item};
 use rules::migration::plan::{Direction, NOTED_EVERY_SECONDS, Plan};
 use rules::migration::{MARK, MARK_FROM, SourceItem, TOUCH, TOUCH_OF_CUTOVER, key_of};
 
-use super::control::{Entry, number, s};
 use super::{Context, LOOK_EVERY, tables, way_back};
 use client::attribute::to_sdk_item;
 use client::contention::{Attempts, Undone};
@@ -36,7 +38,7 @@ const SAID_AFTER: Duration = Duration::from_secs(3);
 
 /// Whether somebody has noted, in a second since 1970 or not long before it, that the stream of a table
 /// is followed.
-async fn is_noted(context: &Context, table: &str, second: i64) -> Result<bool, String> {
+async fn is_noted(context: &Context, table: &str, second: i64) -> Result<bool> {
     let noted = noted_at(context, table).await?;
     Ok(noted.is_some_and(|at| at.saturating_add(FRESH_SECONDS) >= second))
 }
@@ -51,15 +53,16 @@ pub(super) async fn is_noted_now(context: &Context, table: &str) -> bool {
 }
 
 /// Whether a note is of this moment. One that is of a later one was written before a clock was set back.
-async fn is_fresh(context: &Context, table: &str, now: i64) -> Result<bool, String> {
+async fn is_fresh(context: &Context, table: &str, now: i64) -> Result<bool> {
     let noted = noted_at(context, table).await?;
     Ok(noted.is_some_and(|at| at.abs_diff(now) <= FRESH_SECONDS.unsigned_abs()))
 }
 
 /// When somebody noted last that the stream of a table is followed, in seconds since 1970.
-async fn noted_at(context: &Context, table: &str) -> Result<Option<i64>, String> {
-    let note = context.control.get("*", &format!("FOLLOWED#{table}")).await?;
-    Ok(note.map(|note| i64::try_from(number(&note, "at")).unwrap_or(i64::MAX)))
+async fn noted_at(context: &Context, table: &str) -> Result<Option<i64>> {
+    let name = FollowedTable::name_of(table);
+    let note: Option<FollowedTable> = context.control.get(SHARED, &name).await?;
+    Ok(note.map(|note| i64::try_from(note.at).unwrap_or(i64::MAX)))
 }
 
 /// Looks before a cut-over whether somebody follows the streams that its way back needs, if the plan has
@@ -70,18 +73,18 @@ async fn noted_at(context: &Context, table: &str) -> Result<Option<i64>, String>
 pub(super) async fn are_seen(
     context: &Context,
     plan: &Plan,
-    state: &Entry,
+    state: &State,
     limit: Duration,
-) -> Result<bool, String> {
+) -> Result<bool> {
     are_seen_within(context, plan, state, limit.max(WAIT_LEAST)).await
 }
 
 async fn are_seen_within(
     context: &Context,
     plan: &Plan,
-    state: &Entry,
+    state: &State,
     limit: Duration,
-) -> Result<bool, String> {
+) -> Result<bool> {
     if !way_back::has_one(plan) {
         return Ok(true);
     }
@@ -100,8 +103,8 @@ async fn are_seen_within(
         return Ok(true);
     }
     // A function that was made before there were such notes writes none, however well it follows.
-    let since = i64::try_from(number(state, "since")).unwrap_or(i64::MAX);
-    let (Some(now), true) = (now, is_noted(context, &context.control.table, since).await?) else {
+    let tells = is_noted(context, &context.control.table, state.since).await?;
+    let (Some(now), true) = (now, tells) else {
         say(&format!(
             "whether somebody follows {} for the way back is not known: the functions that worked do not tell",
             streams(&unseen)
@@ -123,7 +126,7 @@ async fn ask<'t>(context: &Context, plan: &Plan, tables: &[&'t str]) -> Vec<&'t 
                 continue;
             }
             Ok(false) => "there is no item of this migration to be touched".to_owned(),
-            Err(problem) => problem,
+            Err(failure) => failure.to_string(),
         };
         say(&format!(
             "whether somebody follows {} for the way back is not known: {why}",
@@ -141,7 +144,7 @@ async fn answered(
     mut asked: Vec<&str>,
     second: i64,
     limit: Duration,
-) -> Result<bool, String> {
+) -> Result<bool> {
     let (begun, mut is_told, name) = (Instant::now(), false, &plan.migration);
     loop {
         let mut unseen = Vec::new();
@@ -184,7 +187,7 @@ fn streams(tables: &[&str]) -> String {
 ///
 /// # Errors
 /// When the table cannot be read or written.
-async fn touch(client: &Client, table: &str, sources: &[&str]) -> Result<bool, String> {
+async fn touch(client: &Client, table: &str, sources: &[&str]) -> Result<bool> {
     let Some(key) = written(client, table, sources).await? else { return Ok(false) };
     let update = || client.update_item().table_name(table).set_key(Some(to_sdk_item(&key)));
     let name = |update: UpdateItemFluentBuilder| update.expression_attribute_names("#touch", TOUCH);
@@ -199,7 +202,7 @@ async fn touch(client: &Client, table: &str, sources: &[&str]) -> Result<bool, S
         match sent(table, remove.condition_expression("#touch = :touch")).await {
             Ok(()) => return set.map(|()| true),
             Err(why) if !attempts.after(Undone::Throttled).await => {
-                return Err(format!(
+                return Err(fatal!(
                     "{why}; it may keep the attribute `{TOUCH}`, which you can remove"
                 ));
             }
@@ -209,8 +212,8 @@ async fn touch(client: &Client, table: &str, sources: &[&str]) -> Result<bool, S
 }
 
 /// Sends one of both updates. An item that was changed in between has made a record by that.
-async fn sent(table: &str, update: UpdateItemFluentBuilder) -> Result<(), String> {
-    let update = update.expression_attribute_values(":touch", s(TOUCH_OF_CUTOVER));
+async fn sent(table: &str, update: UpdateItemFluentBuilder) -> Result<()> {
+    let update = update.expression_attribute_values(":touch", Sdk::S(TOUCH_OF_CUTOVER.to_owned()));
     match update.send().await {
         Ok(_) => Ok(()),
         Err(error)
@@ -220,7 +223,7 @@ async fn sent(table: &str, update: UpdateItemFluentBuilder) -> Result<(), String
         {
             Ok(())
         }
-        Err(error) => Err(format!("an item of `{table}`: {}", error_text(&error))),
+        Err(error) => Err(fatal!("an item of `{table}`: {}", error_text(&error))),
     }
 }
 
@@ -234,7 +237,7 @@ fn is_made_of(item: &Item, sources: &[&str]) -> bool {
 }
 
 /// The key of an item of a table that was made of one of the sources; none if none is found soon.
-async fn written(client: &Client, table: &str, sources: &[&str]) -> Result<Option<Item>, String> {
+async fn written(client: &Client, table: &str, sources: &[&str]) -> Result<Option<Item>> {
     let schema = tables::schema(client, table).await?;
     let mut start = None;
     for _ in 0..PAGES_MAX {
@@ -265,10 +268,8 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    use aws_sdk_dynamodb::types::AttributeValue as Sdk;
     use futures::FutureExt as _;
 
-    use super::super::control::n;
     use super::super::switching_tests::{Served, plan, plan_with_way_back, serve};
     use super::*;
     use client::output::Output;
@@ -278,28 +279,29 @@ mod tests {
     async fn note(served: &Served, table: &str) {
         let control = &served.context.control;
         let now = server_date::seconds(&control.client).await.unwrap();
-        let at = n(u64::try_from(now).unwrap());
-        let entry = format!("FOLLOWED#{table}");
-        let noted = |entry: &mut Entry| {
-            entry.insert("at".to_owned(), at.clone());
-            true
-        };
-        control.change("*", &entry, noted).await.unwrap();
+        let at = u64::try_from(now).unwrap();
+        control.put(&FollowedTable { table: table.to_owned(), at }).await.unwrap();
     }
 
     /// A target as a migration leaves it.
     async fn written_target(served: &Served) {
-        let put = served.context.control.client.put_item().table_name("pets").item("p", s("k"));
+        let put = served
+            .context
+            .control
+            .client
+            .put_item()
+            .table_name("pets")
+            .item("p", Sdk::S("k".to_owned()));
         put.item(MARK, made_of("cats")).send().await.unwrap();
     }
 
     /// The mark of an item that was made of one of a table.
     fn made_of(table: &str) -> Sdk {
-        Sdk::M([("from".to_owned(), s(&format!(r#"{table}|{{"p":{{"S":"k"}}}}"#)))].into())
+        Sdk::M([("from".to_owned(), Sdk::S(format!(r#"{table}|{{"p":{{"S":"k"}}}}"#)))].into())
     }
 
     async fn is_seen(context: &Context, limit: Duration) -> bool {
-        let state = Entry::from([("since".to_owned(), n(1))]);
+        let state = State { since: 1, ..State::new("move") };
         are_seen_within(context, &plan_with_way_back(), &state, limit).await.unwrap()
     }
 
@@ -311,18 +313,26 @@ mod tests {
         assert!(is_seen(context, Duration::ZERO).await, "functions of before write no notes");
         note(&served, "weir-migrations").await;
         assert!(!is_seen(context, Duration::ZERO).await);
-        let state = Entry::from([("since".to_owned(), n(1))]);
+        let state = State { since: 1, ..State::new("move") };
         let for_good = plan();
         let seen = are_seen_within(context, &for_good, &state, Duration::ZERO);
         assert_eq!(seen.await, Ok(true), "it has no way back");
         // The item is as it was.
-        let key = served.context.control.client.get_item().table_name("pets").key("p", s("k"));
+        let key = served
+            .context
+            .control
+            .client
+            .get_item()
+            .table_name("pets")
+            .key("p", Sdk::S("k".to_owned()));
         let item = key.send().await.unwrap().item.unwrap();
         assert!(item.len() == 2 && item.contains_key(MARK), "{item:?}");
         // Who writes without a mark, or for another migration, is not touched, and nothing is known then.
         for mark in [None, Some(made_of("dogs"))] {
             let put = served.context.control.client.put_item().table_name("pets");
-            let put = mark.into_iter().fold(put.item("p", s("k")), |put, it| put.item(MARK, it));
+            let put = mark
+                .into_iter()
+                .fold(put.item("p", Sdk::S("k".to_owned())), |put, it| put.item(MARK, it));
             put.send().await.unwrap();
             assert!(is_seen(context, Duration::ZERO).await);
         }

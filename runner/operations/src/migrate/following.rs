@@ -6,13 +6,14 @@
 
 use std::time::{Duration, Instant};
 
+use super::failure::{Failure, Result};
+use control::State;
 use rules::migration::plan::{Direction, Plan};
 use rules::migration::{Migration, Phase};
 use serde_json::{Value, json};
 
-use super::control::{Entry, number, phase_of};
-use super::cutover::{WayBack, drain};
 use super::drain::{Counted, Drain, Drained};
+use super::proof::{WayBack, drain};
 use super::{Context, LOOK_EVERY, followers, slowed, tables, way_back};
 use client::keys;
 
@@ -47,7 +48,7 @@ pub(super) fn look_limit(endpoint: &str, said: Option<u64>) -> Duration {
 pub(super) struct Watcher {
     limit: Duration,
     /// Which way it looks, and the comparison from which on refused items count there.
-    followed: Option<(Direction, u64)>,
+    followed: Option<(Direction, i64)>,
     drain: Option<Drain>,
     applied: Applied,
 }
@@ -104,20 +105,19 @@ impl Applied {
 }
 
 /// Which way a migration follows streams in a phase, and which records count; none if it does not.
-fn followed(state: &Entry, plan: &Plan) -> Option<(Direction, Counted)> {
+fn followed(state: &State, plan: &Plan) -> Option<(Direction, Counted)> {
     let forward = || {
-        let since = number(state, "since");
-        let compared = number(state, "verified_at").max(since);
-        Some((Direction::Forward, Counted { since, compared }))
+        let compared = state.verified_at().max(state.since);
+        Some((Direction::Forward, Counted::new(state.since, compared)))
     };
-    match phase_of(state) {
+    match state.phase {
         Phase::Copying | Phase::Tailing | Phase::Ready | Phase::CuttingOver => forward(),
         Phase::Turning | Phase::CutOver if plan.kind.is_in_place() => forward(),
         Phase::Turning | Phase::CutOver | Phase::Reverting
             if !plan.inverse.is_empty() && !plan.kind.is_in_place() =>
         {
-            let since = number(state, "back_since");
-            Some((Direction::Reverse, Counted { since, compared: way_back::known_since(state) }))
+            let counted = Counted::new(state.back_since, state.back_known_at());
+            Some((Direction::Reverse, counted))
         }
         _ => None,
     }
@@ -138,7 +138,7 @@ impl Watcher {
     pub(super) async fn look(
         &mut self,
         context: &Context,
-        state: &Entry,
+        state: &State,
         plan: &Plan,
         now: i64,
     ) -> Streams {
@@ -150,12 +150,13 @@ impl Watcher {
             (self.followed, self.drain) = (Some((direction, compared)), None);
             self.applied = Applied::default();
         }
-        let way_back = match (direction, phase_of(state)) {
+        let way_back = match (direction, state.phase) {
             (Direction::Forward, Phase::Copying | Phase::Tailing | Phase::Ready) => WayBack::Kept,
             (Direction::Forward, Phase::CuttingOver) => WayBack::Kept,
             _ => WayBack::Unused,
         };
-        let failed = |problem: String| Streams { problem: Some(problem), ..Streams::default() };
+        let failed =
+            |problem: Failure| Streams { problem: Some(problem.into()), ..Streams::default() };
         let mut proof = match self.drain.take() {
             Some(proof) => proof,
             None => match drain(context, plan, direction, counted, way_back).await {
@@ -197,11 +198,7 @@ impl Watcher {
 
     /// What the streams say; of changes that wait for long, whether any is applied meanwhile. Gives
     /// nothing if that takes too long, and whether the last look came to its end.
-    async fn looked(
-        &mut self,
-        proof: &mut Drain,
-        now: i64,
-    ) -> Result<(Option<Drained>, bool), String> {
+    async fn looked(&mut self, proof: &mut Drain, now: i64) -> Result<(Option<Drained>, bool)> {
         let begun = Instant::now();
         let mut known = None;
         loop {

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
 
+use super::failure::{Failure, Result, fatal, refused};
 use super::following::{self, Watcher};
 use super::{Context, report};
 use client::exit::Exit;
@@ -61,7 +62,7 @@ impl Hooks {
     ///
     /// # Errors
     /// When it cannot be read, or has a file that seems to be a hook and is none.
-    pub(super) fn open(arguments: &HookArguments) -> Result<Self, String> {
+    pub(super) fn open(arguments: &HookArguments) -> Result<Self> {
         let limit = Duration::from_secs(arguments.seconds);
         let Some(folder) = &arguments.folder else { return Ok(Self { folder: None, limit }) };
         let wrong = |error| format!("the folder of hooks `{}`: {error}", folder.display());
@@ -72,22 +73,19 @@ impl Hooks {
         Ok(Self { folder: Some(folder.clone()), limit })
     }
 
-    /// Runs the hook before a verb; answers whether the verb may go on. A hook that is not there
-    /// stands in nobody's way.
+    /// Runs the hook before a verb, if there is one.
+    ///
+    /// # Errors
+    /// When the hook failed, so that the verb must not go on.
     pub(super) async fn before(
         &self,
         context: &Context,
         verb: &str,
         migration: &str,
-    ) -> Result<bool, String> {
+    ) -> Result<()> {
         let hook = format!("before-{verb}");
-        match self.run(context, &hook, migration, None).await {
-            Ok(()) => Ok(true),
-            Err(reason) => {
-                say(&format!("{reason}; nothing was changed"));
-                Ok(false)
-            }
-        }
+        let ran = self.run(context, &hook, migration, None).await;
+        ran.map_err(|reason| refused!("{reason}; nothing was changed"))
     }
 
     /// Runs the hook that fits how a verb ended, and gives how it ended with its hook.
@@ -96,8 +94,8 @@ impl Hooks {
         context: &Context,
         verb: &str,
         migration: &str,
-        ended: Result<Exit, String>,
-    ) -> Result<Exit, String> {
+        ended: Result<Exit>,
+    ) -> Result<Exit> {
         let reason = match &ended {
             Ok(Exit::Done) => {
                 let hook = format!("after-{verb}");
@@ -113,10 +111,11 @@ impl Hooks {
             Ok(Exit::TimedOut) => format!("`{verb}` was not done in time"),
             Ok(Exit::Interrupted(_)) => format!("`{verb}` was interrupted"),
             Ok(Exit::Failed | Exit::Differences) => format!("`{verb}` failed"),
-            Err(reason) => reason.clone(),
+            Err(Failure::Refused(why)) => format!("`{verb}` was refused: {why}"),
+            Err(failure) => failure.to_string(),
         };
         if let Err(failed) = self.run(context, "on-failure", migration, Some(&reason)).await {
-            say(&failed);
+            say(&failed.to_string());
         }
         ended
     }
@@ -127,7 +126,7 @@ impl Hooks {
         hook: &str,
         migration: &str,
         reason: Option<&str>,
-    ) -> Result<(), String> {
+    ) -> Result<()> {
         let Some(program) = self.folder.as_ref().map(|folder| folder.join(hook)) else {
             return Ok(());
         };
@@ -151,7 +150,7 @@ impl Hooks {
     }
 }
 
-fn check(path: &Path, name: &str) -> Result<(), String> {
+fn check(path: &Path, name: &str) -> Result<()> {
     let seems_one = ["before-", "after-", "on-"].iter().any(|head| name.starts_with(head));
     if !seems_one {
         return Ok(());
@@ -162,10 +161,10 @@ fn check(path: &Path, name: &str) -> Result<(), String> {
             || format!("hooks are {}", NAMES.join(", ")),
             |meant| format!("did you mean `{meant}`?"),
         );
-        return Err(format!("`{}` is no hook; {help}", path.display()));
+        return Err(fatal!("`{}` is no hook; {help}", path.display()));
     }
     if !is_program(path) {
-        return Err(format!("the hook `{}` cannot be executed; `chmod +x` it", path.display()));
+        return Err(fatal!("the hook `{}` cannot be executed; `chmod +x` it", path.display()));
     }
     Ok(())
 }
@@ -184,13 +183,8 @@ fn is_program(path: &Path) -> bool {
 
 /// Runs a program, without a shell, with `told` on its standard input. What it prints goes to
 /// standard error: standard output is for programs that read ours.
-async fn run_program(
-    program: &Path,
-    hook: &str,
-    told: &str,
-    limit: Duration,
-) -> Result<(), String> {
-    let failed = |what: String| format!("the hook `{hook}` {what}");
+async fn run_program(program: &Path, hook: &str, told: &str, limit: Duration) -> Result<()> {
+    let failed = |what: String| fatal!("the hook `{hook}` {what}");
     let mut command = Command::new(program);
     command
         .env("WEIR_HOOK", hook)
@@ -230,7 +224,7 @@ mod tests {
         folder
     }
 
-    fn open(folder: &tempfile::TempDir) -> Result<Hooks, String> {
+    fn open(folder: &tempfile::TempDir) -> Result<Hooks> {
         Hooks::open(&HookArguments { folder: Some(folder.path().to_owned()), seconds: 60 })
     }
 
@@ -244,10 +238,10 @@ mod tests {
             ("after-abort", "/nowhere", "cannot be executed"),
         ] {
             let wrong = open(&folder(&[(name, program)])).unwrap_err();
-            assert!(wrong.contains(part), "{wrong}");
+            assert!(wrong.to_string().contains(part), "{wrong}");
         }
         let nowhere = HookArguments { folder: Some("/nowhere".into()), seconds: 60 };
-        assert!(Hooks::open(&nowhere).unwrap_err().contains("/nowhere"));
+        assert!(Hooks::open(&nowhere).unwrap_err().to_string().contains("/nowhere"));
     }
 
     #[tokio::test]
@@ -258,9 +252,9 @@ mod tests {
         };
         assert_eq!(run("/bin/true", limit).await, Ok(()));
         let failed = run("/bin/false", limit).await.unwrap_err();
-        assert!(failed.contains("`before-cutover` failed"), "{failed}");
+        assert!(failed.to_string().contains("`before-cutover` failed"), "{failed}");
         let missing = run("/nowhere", limit).await.unwrap_err();
-        assert!(missing.contains("cannot be started"), "{missing}");
+        assert!(missing.to_string().contains("cannot be started"), "{missing}");
         // It waits for a line that never comes, in a pipe that this test holds open.
         let folder = tempfile::tempdir().unwrap();
         let pipe = folder.path().join("wait");
@@ -275,6 +269,6 @@ mod tests {
         std::io::Write::write_all(&mut shell.stdin.take().unwrap(), script.as_bytes()).unwrap();
         assert!(shell.wait().unwrap().success());
         let late = run(&hook.display().to_string(), Duration::from_millis(50)).await.unwrap_err();
-        assert!(late.contains("was ended"), "{late}");
+        assert!(late.to_string().contains("was ended"), "{late}");
     }
 }

@@ -3,25 +3,27 @@
 //!
 //! Switching is done where all migrations are switched.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use super::failure::{Result, fatal};
+use control::{COMPARISON_SECONDS, Expect, Followed, Move, Receipt, Side, State, Switch, Work};
 use rules::migration::Phase;
 use rules::migration::plan::{Direction, Kind, Output, Plan};
 use serde_json::{Value, json};
 
-use super::catch_up::{LAST_LOOK, drained, within};
-use super::control::{Entry, Expect, Move, Progress, flag, n, number, phase_of, s, text};
-use super::cutover::{
-    COMPARISON_SECONDS, SwitchArguments, WayBack, drain, is_too_old, settle_time,
-};
+use super::catch_up::{LAST_LOOK, Proof, drained, within};
+use super::control_table::Guard;
+use super::cutover::SwitchArguments;
 use super::drain::Counted;
-use super::held::{Hold, REVERT};
+use super::hold::Hold;
+use super::progress::Progress;
+use super::proof::{WayBack, drain, settle_time};
 use super::start::{After, Fence, activate, begin_run};
-use super::tasks::{Work, make_tasks, run_to_go_on_with};
+use super::tasks::{Run, make_tasks, resumable_run};
 use super::verify::Compared;
-use super::{Context, comparing, kept, record_time, sweep, verify, workers};
+use super::{Context, kept, record_time, sweep, verify, workers};
 use crate::archive::maintenance;
 use client::exit::Exit;
 use client::output::{self, say, show};
@@ -37,15 +39,15 @@ pub(super) async fn revert(
     plan: &Plan,
     fingerprint: &str,
     arguments: &SwitchArguments,
-) -> Result<Exit, String> {
-    if record_time::is_unfit(context).await? {
-        return Ok(Exit::Refused);
-    }
-    let (control, limit) = (&context.control, arguments.limit());
+) -> Result<Exit> {
+    record_time::check(context).await?;
+    let limit = arguments.limit();
     // Who says it last carries it out: the steps of the one before come to nothing.
-    let hold = Hold::take(context, name, REVERT, fingerprint, 0).await?;
+    let direction = Direction::Reverse;
+    let followed = Followed { direction, fingerprint: fingerprint.to_owned(), since: 0 };
+    let hold = Hold::take(context, name, Switch::REVERT, followed).await?;
     let expect = hold.expect();
-    let (run, since) = match to_go_on_with(context, plan, fingerprint).await? {
+    let (number, since) = match resumable_change(context, plan, fingerprint).await? {
         Some(known) => {
             say("what is changed back already stays so, and the rest goes on");
             workers::wake(context, name).await?;
@@ -53,30 +55,20 @@ pub(super) async fn revert(
         }
         None => begin_changing_back(context, name, fingerprint, expect).await?,
     };
-    let epoch = control.route(name, expect, "source", "source").await?;
-    let work = Work { run, work: "backfill", repairs: false, direction: "reverse" };
-    for table in plan.source_tables(Direction::Reverse) {
-        make_tasks(context, plan, fingerprint, work, table, expect).await?;
+    let epoch = context.control.set_route(name, expect, (Side::Source, Side::Source)).await?;
+    let run = Run { number, work: Work::Backfill, repairs: false, direction };
+    for table in plan.source_tables(direction) {
+        make_tasks(context, plan, fingerprint, run, table, expect).await?;
     }
-    let Some(done) = verify::finished(context, name, run, limit).await? else {
+    let Some(done) = verify::finished(context, name, number, limit).await? else {
         return Ok(Exit::TimedOut);
     };
-    // Whoever read the route before has written by then, and that is changed back too. So is what an
-    // invocation changes that began before the switch and takes its time.
-    tokio::time::sleep(Duration::from_secs(plan.gate_seconds.into())).await;
-    sweep::wait(context, name, plan, "what it changes is changed back until then").await?;
-    let counted = Counted { since, compared: since };
-    let mut drain = drain(context, plan, Direction::Reverse, counted, WayBack::Unused).await?;
-    let settle = settle_time(context, plan).await;
-    let most = limit.saturating_add(settle).saturating_add(LAST_LOOK);
-    let shards = match within(most, drained(&mut drain, limit, settle)).await? {
-        Ok(shards) => shards,
-        Err(exit) => return Ok(exit),
+    let Some(shards) = drain_changed_back(context, plan, since, limit).await? else {
+        return Ok(Exit::TimedOut);
     };
     // What the inverse cannot change was put aside, by the backfill and since then.
-    let way = Direction::Reverse;
     let compared =
-        verify::look_through(context, name, way, expect, false, COMPARISON_LIMIT).await?;
+        verify::look_through(context, name, direction, expect, false, COMPARISON_LIMIT).await?;
     let Some(compared) = compared else { return Ok(Exit::TimedOut) };
     // Whether it could be changed there again does not matter any more.
     let left = compared.found.count("refused") + compared.found.count("different");
@@ -89,72 +81,91 @@ pub(super) async fn revert(
         ));
         return Ok(Exit::Differences);
     }
-    let changed = output::counted(done.count("written"), "item changed back", "items changed back");
-    let drained = output::counted(shards, "shard drained", "shards drained");
-    let why = format!("{changed}, {drained}, epoch {epoch}");
-    let now = context.now().await;
-    let end = Move { expect, to: Some(Phase::Reverted), why: &why, now };
-    let released = |state: &mut Entry| {
-        state.remove("holder");
-    };
-    control.to_phase(name, end, released).await?;
-    show(&format!("{name} is reverted: {why}\n"));
+    let end = Move::RevertedInPlace { items: done.count("written"), shards, epoch };
+    hold.make(&end).await?;
+    show(&format!("{name} is reverted: {}\n", end.why()));
     Ok(Exit::Done)
+}
+
+/// Waits until everything that was written before the route was changed is changed back; returns the
+/// number of shards, none if that was not in time.
+async fn drain_changed_back(
+    context: &Context,
+    plan: &Plan,
+    since: i64,
+    limit: Duration,
+) -> Result<Option<usize>> {
+    // Whoever read the route before has written by then, and that is changed back too. So is what an
+    // invocation changes that began before the switch and takes its time.
+    tokio::time::sleep(Duration::from_secs(plan.gate_seconds.into())).await;
+    let name = plan.migration.as_str();
+    sweep::wait(context, name, plan, "what it changes is changed back until then").await?;
+    let counted = Counted::new(since, since);
+    Ok(proved(context, plan, (Direction::Reverse, counted), limit).await?.ok())
+}
+
+/// A drain of a direction that ends in time.
+async fn proved(
+    context: &Context,
+    plan: &Plan,
+    (direction, counted): (Direction, Counted),
+    limit: Duration,
+) -> Result<Proof> {
+    let mut drain = drain(context, plan, direction, counted, WayBack::Unused).await?;
+    let settle = settle_time(context, plan).await;
+    let most = limit.saturating_add(settle).saturating_add(LAST_LOOK);
+    within(most, drained(&mut drain, limit, settle)).await
 }
 
 /// The run that changes items back, and the fence from which on records are followed that way, if
 /// somebody has begun it, it is not done, and nothing has come after it. Of one that was done it is what
 /// follows that did not go through, and that may need a new fence, such as for a stream that was made
 /// since; streams may have forgotten what was written since one that was begun long ago.
-async fn to_go_on_with(
+async fn resumable_change(
     context: &Context,
     plan: &Plan,
     fingerprint: &str,
-) -> Result<Option<(u64, u64)>, String> {
+) -> Result<Option<(u64, i64)>> {
     let name = plan.migration.as_str();
-    let (state, active) = (context.state(name).await?, context.control.active(name).await?);
-    let (last, since) = (number(&state, "run"), number(&state, "back_since"));
+    let (state, active) = (context.state(name).await?, context.control.active().await?);
+    let (last, since) = (state.run, state.back_since);
     // What was written between two fences only the run after the second one is sure to meet.
-    let is_followed = active.is_some_and(|(direction, of_plan, fence)| {
-        direction == "reverse" && of_plan == fingerprint && u64::try_from(fence) == Ok(since)
-    });
-    let age = context.now().await.saturating_sub(i64::try_from(since).unwrap_or(0));
-    if !is_followed || age > COMPARISON_SECONDS {
+    let direction = Direction::Reverse;
+    let followed = Followed { direction, fingerprint: fingerprint.to_owned(), since };
+    let age = context.now().await.saturating_sub(since);
+    if active.active.get(name) != Some(&followed) || age > COMPARISON_SECONDS {
         return Ok(None);
     }
-    let of_run = context.control.entries(name, &format!("TASK#{last}#")).await?;
-    if of_run.iter().all(|task| flag(task, "done")) {
+    if context.tasks_of(name, last).await?.iter().all(|task| task.done) {
         return Ok(None);
     }
-    for table in plan.source_tables(Direction::Reverse) {
-        let of = ("backfill", "reverse", table);
-        if run_to_go_on_with(context, plan, fingerprint, of).await? == Some(last) {
+    for table in plan.source_tables(direction) {
+        let of = (Work::Backfill, direction, table);
+        if resumable_run(context, plan, fingerprint, of).await? == Some(last) {
             return Ok(Some((last, since)));
         }
     }
     Ok(None)
 }
 
-/// Turns the migration round and begins the run that changes items back; gives its number, and the
+/// Turns the migration round and begins the run that changes items back; returns its number, and the
 /// fence from which on records are followed that way.
 async fn begin_changing_back(
     context: &Context,
     name: &str,
     fingerprint: &str,
     expect: Expect<'_>,
-) -> Result<(u64, u64), String> {
+) -> Result<(u64, i64)> {
     // Writers are not held up meanwhile: it is a backfill like the first one.
-    let fence = Fence { direction: "reverse", fingerprint, expect, after: After::Read };
-    let since = u64::try_from(activate(context, name, fence).await?).unwrap_or(0);
+    let fence = Fence { direction: Direction::Reverse, fingerprint, expect, after: After::Read };
+    let since = activate(context, name, fence).await?;
     let switched_at = sweep::real_seconds(context).await;
-    let switched = |state: &mut Entry| {
-        sweep::switched(state, switched_at);
+    let switched = |state: &mut State| {
+        state.switched_at = Some(switched_at);
         true
     };
     context.control.change_state(name, expect, switched).await?;
-    let with_fence = |state: &mut Entry, _| {
-        state.insert("back_since".to_owned(), n(since));
-    };
+    let with_fence = |state: &mut State, _| state.back_since = since;
     Ok((begin_run(context, name, expect, with_fence).await?, since))
 }
 
@@ -164,33 +175,33 @@ pub(super) async fn complete(
     context: &Context,
     plan: &Plan,
     fingerprint: &str,
-    state: &Entry,
+    state: &State,
     arguments: &SwitchArguments,
     erased: &[PathBuf],
-) -> Result<Exit, String> {
+) -> Result<Exit> {
     let (control, name) = (&context.control, plan.migration.as_str());
-    if phase_of(state) == Phase::Completing && control.active(name).await?.is_none() {
+    let is_closed = state.phase == Phase::Completing;
+    if is_closed && !control.active().await?.active.contains_key(name) {
         // Whoever died here had proved all, and what is written since then is not followed.
         return end(context, plan).await;
     }
     let expect = Expect::phases(&[Phase::Ready, Phase::CutOver, Phase::Completing]);
-    let since = number(state, "since");
-    let counted = Counted { since, compared: number(state, "verified_at") };
-    let mut drain = drain(context, plan, Direction::Forward, counted, WayBack::Unused).await?;
-    let settle = settle_time(context, plan).await;
-    let limit = arguments.limit();
-    let most = limit.saturating_add(settle).saturating_add(LAST_LOOK);
-    if let Err(exit) = within(most, drained(&mut drain, limit, settle)).await? {
+    let counted = Counted::new(state.since, state.verified_at());
+    let proof = proved(context, plan, (Direction::Forward, counted), arguments.limit()).await;
+    let proof = proof.map_err(|failure| {
+        failure.with(|text| format!("{text}; nothing was changed, it is still followed"))
+    });
+    if proof?.is_err() {
         say("nothing was changed, it is still followed");
-        return Ok(exit);
+        return Ok(Exit::TimedOut);
     }
     // What came before a comparison that is too old may have been trimmed unread, and what a later one
     // found that nobody noted is not known.
-    let is_unknown = comparing::is_not_noted(&context.state(name).await?);
+    let is_unknown = context.state(name).await?.comparing.is_some();
     // A purge compares once more in any case. It is closed already where that has found nothing.
-    let is_closed = phase_of(state) == Phase::Completing;
     let compares = is_unknown || (plan.kind == Kind::Purge && !is_closed);
-    let compared = if compares || is_too_old(context, state).await {
+    let is_too_old = state.comparison_age(context.now().await) > COMPARISON_SECONDS;
+    let compared = if compares || is_too_old {
         let compared = verify::look_on(context, name, expect, COMPARISON_LIMIT).await?;
         let Some(compared) = compared else { return Ok(Exit::TimedOut) };
         Some(compared)
@@ -207,16 +218,9 @@ pub(super) async fn complete(
         return Ok(Exit::Differences);
     }
     // Nothing is closed on what a later comparison has made void.
-    let expect = Expect { run: compared.as_ref().map(|compared| compared.run), ..expect };
-    let (why, now) = ("all that was written is done", context.now().await);
-    let close = Move { expect, to: Some(Phase::Completing), why, now };
-    let state = control
-        .to_phase(name, close, |state| {
-            if let Some(compared) = &compared {
-                compared.note(state);
-            }
-        })
-        .await?;
+    let guard = Guard { holder: None, run: compared.as_ref().map(|compared| compared.run) };
+    let close = Move::CloseInPlace(compared.as_ref().map(Compared::verified));
+    let state = context.make(name, guard, &close).await?;
     if plan.kind == Kind::Purge {
         receipt(context, name, plan, fingerprint, &state, erased).await?;
     }
@@ -225,12 +229,9 @@ pub(super) async fn complete(
 }
 
 /// The last step of a migration whose tables are no longer followed.
-async fn end(context: &Context, plan: &Plan) -> Result<Exit, String> {
-    let (control, name) = (&context.control, plan.migration.as_str());
-    let expect = Expect::phases(&[Phase::Completing]);
-    let (why, now) = ("completed by a person", context.now().await);
-    let end = Move { expect, to: Some(Phase::Completed), why, now };
-    control.to_phase(name, end, |_| {}).await?;
+async fn end(context: &Context, plan: &Plan) -> Result<Exit> {
+    let name = plan.migration.as_str();
+    context.make(name, Guard::default(), &Move::Complete).await?;
     show_receipt(context, name).await?;
     say(&format!(
         "`{name}` is completed; what is written from now on is left as it is, once invocations under way have ended, within {} s",
@@ -245,11 +246,7 @@ async fn end(context: &Context, plan: &Plan) -> Result<Exit, String> {
 ///
 /// # Errors
 /// When nothing runs here that erases and no answer was given, or it failed.
-async fn archives(
-    name: &str,
-    plan: &Plan,
-    given: &[PathBuf],
-) -> Result<BTreeMap<String, Value>, String> {
+async fn archives(name: &str, plan: &Plan, given: &[PathBuf]) -> Result<BTreeMap<String, Value>> {
     let mut erased = BTreeMap::new();
     let answers = given.iter().map(|path| read_answer(path)).collect::<Result<Vec<_>, _>>()?;
     for source in plan.from.iter().filter(|source| source.archive) {
@@ -282,7 +279,7 @@ fn is_of(receipt: &Value, name: &str, table: &str) -> bool {
     text("table") == table && text("receipt").ends_with(&format!("/{name}.json"))
 }
 
-async fn erase(name: &str, table: &str, output: Option<&Output>) -> Result<Value, String> {
+async fn erase(name: &str, table: &str, output: Option<&Output>) -> Result<Value> {
     let condition = output.map(|output| output.transform.as_str());
     let request = json!({ "erase": { "table": table, "where": condition, "name": name } });
     say(&format!("erasing from the archive of `{table}`"));
@@ -294,18 +291,19 @@ async fn erase(name: &str, table: &str, output: Option<&Output>) -> Result<Value
     receipt_in(&answer)
 }
 
-fn read_answer(path: &Path) -> Result<Value, String> {
+fn read_answer(path: &Path) -> Result<Value> {
     let text = std::fs::read_to_string(path);
     let text = text.map_err(|error| format!("cannot read `{}`: {error}", path.display()))?;
-    receipt_in(&text).map_err(|error| format!("`{}`: {error}", path.display()))
+    receipt_in(&text)
+        .map_err(|failure| failure.with(|text| format!("`{}`: {text}", path.display())))
 }
 
 /// The receipt in an answer of the function.
-fn receipt_in(answer: &str) -> Result<Value, String> {
+fn receipt_in(answer: &str) -> Result<Value> {
     let answer: Value = serde_json::from_str(answer)
         .map_err(|error| format!("it is no answer of archive-maintenance: {error}"))?;
     answer.get("erased").cloned().ok_or_else(|| {
-        "it is no answer of archive-maintenance to an erasure: it has no `erased`".to_owned()
+        fatal!("it is no answer of archive-maintenance to an erasure: it has no `erased`")
     })
 }
 
@@ -315,20 +313,17 @@ async fn receipt(
     name: &str,
     plan: &Plan,
     fingerprint: &str,
-    state: &Entry,
+    state: &State,
     erased: &[PathBuf],
-) -> Result<(), String> {
+) -> Result<()> {
     let archive = archives(name, plan, erased).await?;
-    let tasks = context.control.entries(name, "TASK#").await?;
+    let tasks = context.tasks(name).await?;
     let mut tables = BTreeMap::new();
     for table in plan.source_tables(Direction::Forward) {
-        let of_work = |work: &str| {
-            let of_table = tasks.iter().filter(|task| {
-                text(task, "table") == Some(table) && text(task, "work") == Some(work)
-            });
-            Progress::of(&of_table.cloned().collect::<Vec<_>>())
+        let of_work = |work: Work| {
+            Progress::of(tasks.iter().filter(|task| task.table == table && task.work == work))
         };
-        let (backfill, checks) = (of_work("backfill"), of_work("check-source"));
+        let (backfill, checks) = (of_work(Work::Backfill), of_work(Work::CheckSource));
         tables.insert(
             table,
             json!({
@@ -337,6 +332,7 @@ async fn receipt(
             }),
         );
     }
+    let verified = state.verified.unwrap_or_default();
     let receipt = json!({
         "schema": "weir.migration.receipt/v1",
         "migration": name,
@@ -346,18 +342,14 @@ async fn receipt(
         "where": plan.from.iter().map(|source| {
             json!({ "table": source.table, "where": source.items.first().map(|item| &item.transform) })
         }).collect::<Vec<_>>(),
-        "left": number(state, "verified_differences"),
-        "compared": number(state, "verified_compared"),
-        "verified_at": number(state, "verified_at"),
+        "left": verified.differences,
+        "compared": verified.compared,
+        "verified_at": verified.at,
         "completed_at": context.now().await,
         "kept": kept::told(context).await,
     })
     .to_string();
-    let entry = HashMap::from([
-        ("migration".to_owned(), s(name)),
-        ("entry".to_owned(), s("RECEIPT")),
-        ("receipt".to_owned(), s(&receipt)),
-    ]);
+    let entry = Receipt { migration: name.to_owned(), revision: 0, receipt };
     // Whoever died after this has written it, and it is not written anew. It is shown with the end.
     context.control.replace(entry).await.map(drop)
 }
@@ -376,9 +368,8 @@ fn removed(receipt: &Value) -> u64 {
 ///
 /// # Errors
 /// When the control table cannot be read.
-pub(super) async fn show_receipt(context: &Context, name: &str) -> Result<(), String> {
-    let kept = context.control.get(name, "RECEIPT").await?;
-    if let Some(receipt) = kept.as_ref().and_then(|entry| text(entry, "receipt")) {
+pub(super) async fn show_receipt(context: &Context, name: &str) -> Result<()> {
+    if let Some(Receipt { receipt, .. }) = context.control.get(name, Receipt::NAME).await? {
         show(&format!("{receipt}\n"));
     }
     Ok(())
@@ -389,11 +380,10 @@ pub(super) async fn show_receipt(context: &Context, name: &str) -> Result<(), St
 ///
 /// # Errors
 /// When the control table cannot be read.
-pub(super) async fn verdict(context: &Context, name: &str) -> Result<Exit, String> {
-    let kept = context.control.get(name, "RECEIPT").await?;
-    let receipt = kept.as_ref().and_then(|entry| text(entry, "receipt"));
-    let is_in_vain = receipt.is_some_and(|receipt| {
-        let receipt: Value = serde_json::from_str(receipt).unwrap_or_default();
+pub(super) async fn verdict(context: &Context, name: &str) -> Result<Exit> {
+    let kept: Option<Receipt> = context.control.get(name, Receipt::NAME).await?;
+    let is_in_vain = kept.is_some_and(|kept| {
+        let receipt: Value = serde_json::from_str(&kept.receipt).unwrap_or_default();
         receipt.get("tables").is_some() && removed(&receipt) == 0
     });
     if !is_in_vain {

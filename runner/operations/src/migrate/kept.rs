@@ -3,6 +3,7 @@
 //!
 //! docs/migration-purge.md has the same places; a test compares them.
 
+use super::failure::Result;
 use aws_sdk_dynamodb::Client;
 use rules::fan_out::Job;
 use serde_json::{Value, json};
@@ -78,7 +79,7 @@ pub(super) async fn told(context: &Context) -> Vec<Value> {
         match jobs_with_values(&context.control.client, &table).await {
             Ok(None) => {}
             Ok(Some(jobs)) => places.push(place(json!(jobs))),
-            Err(reason) => places.push(place(json!(reason))),
+            Err(failure) => places.push(place(json!(failure.to_string()))),
         }
     }
     let place = |place: &Place| json!({ "place": place.name, "remove": place.remove });
@@ -93,7 +94,7 @@ fn jobs_table(control_table: &str) -> Option<String> {
 }
 
 /// How many jobs hold values of origins that were deleted; `None` without a table of jobs.
-async fn jobs_with_values(client: &Client, table: &str) -> Result<Option<u64>, String> {
+async fn jobs_with_values(client: &Client, table: &str) -> Result<Option<u64>> {
     let scan = client.scan().table_name(table).consistent_read(true);
     let mut items = scan.into_paginator().items().send();
     let mut found = 0;

@@ -1,25 +1,25 @@
 //! Which migrations there are, and what became of one: `list` and `journal`.
 
+use control::JournalLine;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::Context;
-use super::control::{number, text};
-use super::steps::is_paused;
+use super::failure::Result;
 use client::exit::Exit;
 use client::output::{self, Output, say};
 
 /// Lists migrations.
-pub(super) async fn list(context: &Context) -> Result<Exit, String> {
+pub(super) async fn list(context: &Context) -> Result<Exit> {
     let states = context.control.states().await?;
     let rows: Vec<Vec<Value>> = states
         .iter()
         .map(|state| {
             vec![
-                json!(text(state, "migration")),
-                json!(text(state, "phase")),
-                json!(is_paused(state)),
-                time(context.output, number(state, "since")),
+                json!(state.migration),
+                json!(state.phase.as_str()),
+                json!(state.is_paused()),
+                time(context.output, state.since),
             ]
         })
         .collect();
@@ -31,18 +31,18 @@ pub(super) async fn list(context: &Context) -> Result<Exit, String> {
 }
 
 /// Shows each change of a migration's phase.
-pub(super) async fn journal(context: &Context, name: &str) -> Result<Exit, String> {
+pub(super) async fn journal(context: &Context, name: &str) -> Result<Exit> {
     context.state(name).await?;
-    let entries = context.control.entries(name, "JOURNAL#").await?;
+    let entries: Vec<JournalLine> = context.control.list(name, JournalLine::PREFIX).await?;
     let rows: Vec<Vec<Value>> = entries
         .iter()
         .map(|entry| {
             vec![
-                time(context.output, number(entry, "at")),
-                json!(text(entry, "from")),
-                json!(text(entry, "to")),
-                json!(text(entry, "why")),
-                json!(text(entry, "by")),
+                time(context.output, entry.at),
+                json!(entry.from.as_str()),
+                json!(entry.to.as_str()),
+                json!(entry.why),
+                json!(entry.by),
             ]
         })
         .collect();
@@ -52,11 +52,11 @@ pub(super) async fn journal(context: &Context, name: &str) -> Result<Exit, Strin
 
 /// Seconds since 1970: for programs as they are, for people as a time, and nothing where there is none
 /// yet.
-fn time(output: Output, seconds: u64) -> Value {
+fn time(output: Output, seconds: i64) -> Value {
     if output != Output::Table {
         return json!(seconds);
     }
-    let time = i64::try_from(seconds).ok().filter(|seconds| *seconds > 0);
+    let time = Some(seconds).filter(|seconds| *seconds > 0);
     let time = time.and_then(|seconds| Timestamp::from_second(seconds).ok());
     time.map_or(Value::Null, |time| json!(time.to_string()))
 }

@@ -5,16 +5,17 @@
 //! still be under way. What a record says is a join, so anyone may say it, late and once more, and
 //! then it is.
 
+use super::failure::{Result, fatal};
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::Put;
+use control::{Expect, Tombstone};
 use model::Item;
 use model::json::item_to_string;
-use rules::migration::{MARK, Migration, Registers, Target, note_of, said_by_all};
+use rules::migration::{MARK, Migration, Registers, Target, said_by_all};
 
-use super::control::{Control, Expect, s};
+use super::control_table::Control;
 use super::tables;
 use client::attribute::{to_sdk_item, to_sdk_value};
-use client::sdk_error::error_text;
 
 /// Seconds after which a record counts as lost: a mapping that works is done with it long before, and
 /// one that is slow only says the same.
@@ -32,7 +33,7 @@ pub(super) async fn say_again(
     expect: Expect<'_>,
     (migration, there): (&Migration, Option<&Migration>),
     (target, said): (&Target, &Registers),
-) -> Result<bool, String> {
+) -> Result<bool> {
     let schema = migration.schema(&target.table);
     let schema = schema.ok_or_else(|| format!("`{}` is not known", target.table))?;
     let key = target.key.to_item(schema);
@@ -60,7 +61,7 @@ pub(super) async fn say_again(
             return Ok(true);
         }
     }
-    Err(format!("others write an item of `{}` all the time; try again", target.table))
+    Err(fatal!("others write an item of `{}` all the time; try again", target.table))
 }
 
 /// What is known of an item without a mark on the way back: what its origins say that stand.
@@ -69,7 +70,7 @@ async fn adopted(
     (migration, there): (&Migration, &Migration),
     target: &Target,
     item: &Item,
-) -> Result<Registers, String> {
+) -> Result<Registers> {
     let mut known = Vec::new();
     for origin in migration.origins(there, target, item) {
         let Some(schema) = migration.schema(&origin.table) else { continue };
@@ -83,30 +84,16 @@ async fn adopted(
 }
 
 /// Notes a tombstone before it is written, as the function does.
-async fn note(
-    control: &Control,
-    target: &Target,
-    key: &Item,
-    joined: &Registers,
-) -> Result<(), String> {
+async fn note(control: &Control, target: &Target, key: &Item, joined: &Registers) -> Result<()> {
     let Some(stamp) = joined.iter().map(|(_, register)| &register.stamp).max() else {
         return Ok(());
     };
-    let key = item_to_string(key);
-    let (partition, entry) = note_of(&target.migration, &target.table, &key);
-    let request = control.client.put_item().table_name(&control.table);
-    let request = request
-        .item("migration", s(&partition))
-        .item("entry", s(&entry))
-        .item("table", s(&target.table))
-        .item("key", s(&key))
-        .item("at", s(stamp.as_str()));
-    let sent = request.send().await;
-    sent.map(drop).map_err(|error| format!("a note of a tombstone: {}", error_text(&error)))
+    let (key, stamp) = (item_to_string(key), stamp.as_str());
+    control.put(&Tombstone::new(&target.migration, &target.table, &key, stamp)).await
 }
 
 /// The put of an item if what was found still stands there.
-fn put(table: &str, partition: &str, item: &Item, found: Option<&Item>) -> Result<Put, String> {
+fn put(table: &str, partition: &str, item: &Item, found: Option<&Item>) -> Result<Put> {
     let request = Put::builder().table_name(table).set_item(Some(to_sdk_item(item)));
     let request = match found.and_then(|item| item.get(MARK)) {
         Some(mark) => request
@@ -123,5 +110,5 @@ fn put(table: &str, partition: &str, item: &Item, found: Option<&Item>) -> Resul
             }
         }
     };
-    request.build().map_err(|error| error.to_string())
+    Ok(request.build().map_err(|error| error.to_string())?)
 }

@@ -7,7 +7,8 @@ use aws_sdk_dynamodb::types::{
     StreamSpecification, StreamViewType, TableStatus,
 };
 
-use super::control::{Control, failed};
+use super::control_table::Control;
+use super::failure::{Failure, Result, fatal};
 use client::endpoint;
 
 /// How long is waited for a control table that is being made; on AWS that takes some seconds.
@@ -21,7 +22,7 @@ impl Control {
         &self,
         endpoint: &str,
         is_asked_for: bool,
-    ) -> Result<Option<String>, String> {
+    ) -> Result<Option<String>> {
         if may_make(endpoint, is_asked_for) || self.status().await?.is_some() {
             return Ok(None);
         }
@@ -32,14 +33,14 @@ impl Control {
     }
 
     /// Makes the table if it is not there, and waits until it can be written.
-    pub(crate) async fn ensure(&self) -> Result<(), String> {
+    pub(crate) async fn ensure(&self) -> Result<()> {
         if self.status().await?.is_none() {
             self.create().await?;
         }
         let begun = Instant::now();
         while self.status().await? != Some(TableStatus::Active) {
             if begun.elapsed() > MADE_LIMIT {
-                return Err(format!(
+                return Err(fatal!(
                     "the control table `{}` is not active after {} s; say this again when it is",
                     self.table,
                     MADE_LIMIT.as_secs()
@@ -51,7 +52,7 @@ impl Control {
     }
 
     /// The table's status; none if there is no such table.
-    async fn status(&self) -> Result<Option<TableStatus>, String> {
+    async fn status(&self) -> Result<Option<TableStatus>> {
         match self.client.describe_table().table_name(&self.table).send().await {
             Ok(answer) => Ok(answer.table.and_then(|table| table.table_status)),
             Err(error)
@@ -63,12 +64,12 @@ impl Control {
             }
             Err(error) => {
                 let doing = format!("the control table `{}` cannot be described", self.table);
-                Err(failed(&doing, &error))
+                Err(Failure::of_request(&doing, &error))
             }
         }
     }
 
-    async fn create(&self) -> Result<(), String> {
+    async fn create(&self) -> Result<()> {
         let attribute = |name: &str| {
             AttributeDefinition::builder()
                 .attribute_name(name)
@@ -109,9 +110,9 @@ impl Control {
             {
                 Ok(())
             }
-            created => {
-                created.map(drop).map_err(|e| failed("the control table cannot be made", &e))
-            }
+            created => created
+                .map(drop)
+                .map_err(|error| Failure::of_request("the control table cannot be made", &error)),
         }
     }
 }

@@ -11,15 +11,16 @@ mod behind;
 mod catch_up;
 mod comparing;
 mod completion;
-mod control;
+mod control_table;
 mod cost;
 mod cutover;
 mod drain;
 mod estimate;
-mod expect;
+mod executor;
+mod failure;
 mod followers;
 mod following;
-mod held;
+mod hold;
 mod hooks;
 mod in_place;
 mod indexes;
@@ -33,8 +34,10 @@ mod patience;
 mod plan_file;
 mod problems;
 mod progress;
+mod proof;
 mod record_time;
 mod report;
+mod revert;
 mod shard_end;
 mod slowed;
 mod start;
@@ -46,7 +49,6 @@ mod targets;
 mod tasks;
 mod touches;
 mod unmatched;
-mod verbs;
 mod verify;
 mod waiting;
 mod way_back;
@@ -63,13 +65,16 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
+use control::verbs::{Answer, Verb, answer, left_by_abort};
+use control::{BACKFILL_RUN, Expect, Move, PlanEntry, Side, State, Task};
 use rules::migration::plan::{Backfill, Direction, Kind, Plan};
 use rules::migration::{Migration, Phase, PlanError};
 
-use self::control::{Control, Entry, Expect, Move, Progress, flag, number, phase_of, text};
+use self::control_table::{Control, Guard};
+use self::failure::{Failure, Result};
 use self::hooks::{HookArguments, Hooks};
 use self::local_workers::StartWorkers;
-use self::verbs::{Answer, Verb, answer, left_by_abort};
+use self::progress::Progress;
 use client::endpoint;
 use client::exit::Exit;
 use client::output::{self, Output, counted, say};
@@ -171,7 +176,7 @@ enum MigrateVerb {
     /// Switch readers and writers to the targets; writers pause meanwhile
     Cutover(cutover::CutoverArguments),
     /// Switch readers and writers back to the sources, with all writes since the cut-over
-    Revert(cutover::RevertArguments),
+    Revert(revert::RevertArguments),
     /// Finish after the cut-over: no revert is possible afterwards; removes marks from the targets
     Complete(completion::CompleteArguments),
     /// Abort before the cut-over: sources stay as they are, targets are yours to delete; changes made
@@ -223,7 +228,7 @@ impl Context {
     ///
     /// # Errors
     /// When the store refuses it or does not answer.
-    pub async fn ensure_control_table(&self) -> Result<(), String> {
+    pub async fn ensure_control_table(&self) -> Result<()> {
         self.control.ensure().await
     }
 
@@ -234,82 +239,85 @@ impl Context {
     }
 
     /// The state of a migration.
-    pub(crate) async fn state(&self, name: &str) -> Result<Entry, String> {
-        self.control.get(name, "STATE").await?.ok_or_else(|| {
-            format!(
+    pub(crate) async fn state(&self, name: &str) -> Result<State> {
+        let state = self.control.get(name, State::NAME).await?;
+        state.ok_or_else(|| {
+            Failure::Fatal(format!(
                 "there is no migration `{name}`; `weir migrate list` shows those that there are"
-            )
+            ))
         })
     }
 
+    /// The tasks of a run.
+    pub(crate) async fn tasks_of(&self, name: &str, run: u64) -> Result<Vec<Task>> {
+        self.control.list(name, &Task::prefix_of(run)).await
+    }
+
+    /// The tasks of all runs.
+    pub(crate) async fn tasks(&self, name: &str) -> Result<Vec<Task>> {
+        self.control.list(name, Task::PREFIX).await
+    }
+
+    /// Makes a move of a migration, in its state and its journal.
+    ///
+    /// # Errors
+    /// When its state is not what the move and `guard` expect, or the table cannot be read or written.
+    pub(crate) async fn make(&self, name: &str, guard: Guard<'_>, it: &Move) -> Result<State> {
+        self.control.make(name, guard, it, self.now().await).await
+    }
+
     /// The plan of a migration.
-    pub(crate) async fn plan(&self, name: &str) -> Result<(Plan, String), String> {
-        let entry = self.control.get(name, "PLAN").await?;
-        let json = entry.as_ref().and_then(|entry| text(entry, "plan"));
-        let Some(json) = json else {
+    pub(crate) async fn plan(&self, name: &str) -> Result<(Plan, String)> {
+        let entry: Option<PlanEntry> = self.control.get(name, PlanEntry::NAME).await?;
+        let Some(PlanEntry { plan: json, .. }) = entry else {
             self.state(name).await?;
-            return Err(format!("migration `{name}` has no plan"));
+            return Err(Failure::Fatal(format!("migration `{name}` has no plan")));
         };
-        let plan = serde_json::from_str(json).map_err(|error| format!("its plan: {error}"))?;
-        Ok((plan, Plan::fingerprint(json)))
+        let plan = serde_json::from_str(&json).map_err(|error| format!("its plan: {error}"))?;
+        Ok((plan, Plan::fingerprint(&json)))
     }
 
     /// A plan, compiled for the tables as they are now.
-    pub(crate) async fn compile(
-        &self,
-        plan: &Plan,
-        direction: Direction,
-    ) -> Result<Migration, String> {
+    pub(crate) async fn compile(&self, plan: &Plan, direction: Direction) -> Result<Migration> {
         let found = tables::describe(&self.control.client, plan).await?;
         Migration::compile(plan, direction, &tables::schemas(&found))
-            .map_err(|errors| lines(&errors))
+            .map_err(|errors| Failure::Fatal(lines(&errors)))
     }
 
     /// The backfill's progress, and the state as [`Context::advance`] would leave it; writes nothing.
-    pub(crate) async fn look(&self, name: &str) -> Result<(Entry, Progress), String> {
+    pub(crate) async fn look(&self, name: &str) -> Result<(State, Progress)> {
         let mut state = self.state(name).await?;
-        let tasks = self.control.entries(name, "TASK#0#").await?;
-        let progress = Progress::of(&tasks);
-        if phase_of(&state) == Phase::Copying && progress.is_done() && progress.tasks > 0 {
-            state.insert("phase".to_owned(), control::s(Phase::Tailing.as_str()));
+        let progress = Progress::of(&self.tasks_of(name, BACKFILL_RUN).await?);
+        if state.phase == Phase::Copying && progress.is_copied_to_the_end() {
+            state.phase = Phase::Tailing;
         }
         Ok((state, progress))
     }
 
     /// The backfill's progress. When all of it is done, the migration tails the stream.
-    pub(crate) async fn advance(&self, name: &str) -> Result<(Entry, Progress), String> {
+    pub(crate) async fn advance(&self, name: &str) -> Result<(State, Progress)> {
         let state = self.state(name).await?;
-        let tasks = self.control.entries(name, "TASK#0#").await?;
+        let tasks = self.tasks_of(name, BACKFILL_RUN).await?;
         let progress = Progress::of(&tasks);
-        let phase = phase_of(&state);
-        if phase == Phase::Copying && progress.is_done() && progress.tasks > 0 {
-            let now = self.now().await;
-            let (why, to) = ("every segment was read", Some(Phase::Tailing));
-            let expect = Expect::phases(&[Phase::Copying]);
-            let copied_at = || control::n(u64::try_from(now).unwrap_or(0));
-            let moved = self
-                .control
-                .to_phase(name, Move { expect, to, why, now }, |state| {
-                    state.insert("copied_at".to_owned(), copied_at());
-                })
-                .await;
-            return match moved {
+        if state.phase == Phase::Copying && progress.is_copied_to_the_end() {
+            let at = self.now().await;
+            return match self.make(name, Guard::default(), &Move::Tail { at }).await {
                 Ok(state) => Ok((state, progress)),
                 // Many look at the same time; one of them moves it.
-                Err(problem) => match self.state(name).await? {
-                    state if phase_of(&state) == Phase::Copying => Err(problem),
+                Err(failure) => match self.state(name).await? {
+                    state if state.phase == Phase::Copying => Err(failure),
                     state => Ok((state, progress)),
                 },
             };
         }
-        if phase == Phase::Aborted
-            && flag(&state, "unswept")
-            && !touches::begin_clearing(self, name, &tasks).await?
+        if state.phase == Phase::Aborted
+            && state.unswept
+            && !touches::begin_clearing(self, &tasks).await?
             && progress.is_done()
         {
             let expect = Expect::phases(&[Phase::Aborted]);
-            let change = |state: &mut Entry| state.remove("unswept").is_some();
-            return Ok((self.control.change_state(name, expect, change).await?, progress));
+            let swept = |state: &mut State| std::mem::take(&mut state.unswept);
+            return Ok((self.control.change_state(name, expect, swept).await?, progress));
         }
         Ok((state, progress))
     }
@@ -328,7 +336,22 @@ pub async fn run(
     arguments: MigrateArguments,
     output: Output,
     workers: &dyn StartWorkers,
-) -> Result<Exit, String> {
+) -> std::result::Result<Exit, String> {
+    match in_time(arguments, output, workers).await {
+        Ok(exit) => Ok(exit),
+        Err(Failure::Refused(why)) => {
+            say(&why);
+            Ok(Exit::Refused)
+        }
+        Err(failure) => Err(failure.to_string()),
+    }
+}
+
+async fn in_time(
+    arguments: MigrateArguments,
+    output: Output,
+    workers: &dyn StartWorkers,
+) -> Result<Exit> {
     let endpoint = endpoint::find(arguments.endpoint.as_deref())?;
     let mut context = Context::new(&endpoint, &arguments.control_table, output);
     context.hooks = Hooks::open(&arguments.hooks)?;
@@ -339,7 +362,7 @@ pub async fn run(
     // may take.
     context.absence.bound(limit.saturating_add(ANSWER_LIMIT));
     match carry_out(&context, arguments.verb, workers).await {
-        Err(problem) if context.absence.is_silent() => {
+        Err(problem) if context.absence.is_silent() && !matches!(problem, Failure::Refused(_)) => {
             say(&format!("not in time: {problem}"));
             Ok(Exit::TimedOut)
         }
@@ -367,7 +390,7 @@ async fn carry_out(
     context: &Context,
     verb: MigrateVerb,
     workers: &dyn StartWorkers,
-) -> Result<Exit, String> {
+) -> Result<Exit> {
     match verb {
         MigrateVerb::Plan { file, samples } => estimate::run(context, &file, samples).await,
         MigrateVerb::Start(start) => start::run(context, &start, workers).await,
@@ -389,7 +412,7 @@ async fn carry_out(
             cutover.switch.with_hooks(context, "cutover", ended).await
         }
         MigrateVerb::Revert(revert) => {
-            let ended = cutover::revert(context, &revert).await;
+            let ended = revert::revert(context, &revert).await;
             revert.switch.with_hooks(context, "revert", ended).await
         }
         MigrateVerb::Complete(complete) => {
@@ -407,93 +430,52 @@ async fn carry_out(
     }
 }
 
-/// The phases of a state in which a verb is carried out, for the write that carries it out.
-fn carried_out(name: &str, kind: Kind, verb: Verb) -> Vec<Phase> {
-    let is_carried_out = |phase: &Phase| matches!(answer(name, kind, verb, *phase), Answer::Go);
-    Phase::ALL.into_iter().filter(is_carried_out).collect()
-}
-
-/// Puts the backfill's flag `paused` on or off, in whatever phase the verb may be said.
-async fn set_paused(
+/// What a verb does to a migration; refused where it does nothing.
+async fn allowed(
     context: &Context,
     name: &str,
     verb: Verb,
-    is_paused: bool,
-    why: &str,
-) -> Result<(), String> {
+    state: &State,
+) -> Result<(Plan, Answer)> {
     let (plan, _) = context.plan(name).await?;
-    let phases = carried_out(name, plan.kind, verb);
-    let now = context.now().await;
-    let note = Move { expect: Expect::phases(&phases), to: None, why, now };
-    let flag = |state: &mut Entry| {
-        if is_paused {
-            state.insert("paused".to_owned(), true_value());
-        } else {
-            state.remove("paused");
-        }
-    };
-    context.control.to_phase(name, note, flag).await.map(drop)
-}
-
-/// Why a verb is refused; none if it is not.
-async fn refused(
-    context: &Context,
-    name: &str,
-    verb: Verb,
-    state: &Entry,
-) -> Result<Option<Exit>, String> {
-    let (plan, _) = context.plan(name).await?;
-    let Answer::Refused(why) = answer(name, plan.kind, verb, phase_of(state)) else {
-        return Ok(None);
-    };
-    say(&why);
-    Ok(Some(Exit::Refused))
-}
-
-async fn pause(context: &Context, name: &str) -> Result<Exit, String> {
-    let state = context.state(name).await?;
-    if let Some(exit) = refused(context, name, Verb::Pause, &state).await? {
-        return Ok(exit);
+    match answer(name, plan.kind, verb, state.phase) {
+        Answer::Refused(why) => Err(Failure::Refused(why)),
+        answer => Ok((plan, answer)),
     }
-    if flag(&state, "paused") {
+}
+
+async fn pause(context: &Context, name: &str) -> Result<Exit> {
+    let state = context.state(name).await?;
+    let (plan, _) = allowed(context, name, Verb::Pause, &state).await?;
+    if state.paused {
         say(&format!("`{name}` is paused already"));
         return Ok(Exit::Done);
     }
-    set_paused(context, name, Verb::Pause, true, "paused by a person").await?;
+    context.make(name, Guard::default(), &Move::Pause(plan.kind)).await?;
     say(&format!("`{name}` is paused: nothing more is copied, the stream is still followed"));
     output::next(&[(&format!("weir migrate resume {name}"), "go on")]);
     Ok(Exit::Done)
 }
 
-async fn resume(context: &Context, name: &str) -> Result<Exit, String> {
+async fn resume(context: &Context, name: &str) -> Result<Exit> {
     let state = context.state(name).await?;
-    if let Some(exit) = refused(context, name, Verb::Resume, &state).await? {
-        return Ok(exit);
-    }
-    if !flag(&state, "paused") {
+    let (plan, _) = allowed(context, name, Verb::Resume, &state).await?;
+    if !state.paused {
         workers::wake(context, name).await?;
         say(&format!("`{name}` is not paused; workers were told of its open segments again"));
         return Ok(Exit::Done);
     }
-    set_paused(context, name, Verb::Resume, false, "resumed by a person").await?;
+    context.make(name, Guard::default(), &Move::Resume(plan.kind)).await?;
     workers::wake(context, name).await?;
     say(&format!("`{name}` goes on"));
     Ok(Exit::Done)
 }
 
-async fn throttle(context: &Context, name: &str, rate: u64) -> Result<Exit, String> {
+async fn throttle(context: &Context, name: &str, rate: u64) -> Result<Exit> {
     let state = context.state(name).await?;
-    if let Some(exit) = refused(context, name, Verb::Throttle, &state).await? {
-        return Ok(exit);
-    }
-    context
-        .control
-        .change(name, "STATE", |state| {
-            let is_so = number(state, "rate") == rate;
-            state.insert("rate".to_owned(), control::n(rate));
-            !is_so
-        })
-        .await?;
+    allowed(context, name, Verb::Throttle, &state).await?;
+    let set = |state: &mut State| std::mem::replace(&mut state.rate, rate) != rate;
+    context.control.change(State::new(name), set).await?;
     say(&match rate {
         0 => format!("the backfill of `{name}` reads as fast as it can"),
         rate => format!(
@@ -504,17 +486,15 @@ async fn throttle(context: &Context, name: &str, rate: u64) -> Result<Exit, Stri
     Ok(Exit::Done)
 }
 
-async fn abort(context: &Context, name: &str, dry_run: bool) -> Result<Exit, String> {
+async fn abort(context: &Context, name: &str, dry_run: bool) -> Result<Exit> {
     let state = context.state(name).await?;
     // A migration may have died before its plan was written.
     let plan = context.plan(name).await.ok().map(|(plan, _)| plan);
     let kind = plan.as_ref().map_or(Kind::Restructure, |plan| plan.kind);
-    let answer = answer(name, kind, Verb::Abort, phase_of(&state));
-    if let Answer::Refused(why) = answer {
-        say(&why);
-        return Ok(Exit::Refused);
-    }
-    let is_already = answer == Answer::Already;
+    let is_already = match answer(name, kind, Verb::Abort, state.phase) {
+        Answer::Refused(why) => return Err(Failure::Refused(why)),
+        answer => answer == Answer::Already,
+    };
     if is_already {
         say(&format!("`{name}` is aborted already"));
     }
@@ -525,29 +505,16 @@ async fn abort(context: &Context, name: &str, dry_run: bool) -> Result<Exit, Str
         }
         return Ok(Exit::Done);
     }
-    if !is_already && !context.hooks.before(context, "abort", name).await? {
-        return Ok(Exit::Refused);
-    }
     let touches = plan.is_some_and(|plan| plan.backfill == Backfill::Touch);
     if !is_already {
-        let phases = carried_out(name, kind, Verb::Abort);
-        let now = context.now().await;
-        let (expect, why) = (Expect::phases(&phases), "aborted by a person");
-        let end = Move { expect, to: Some(Phase::Aborted), why, now };
-        let also = |state: &mut Entry| {
-            state.remove("holder");
-            state.insert("stopped".to_owned(), true_value());
-            if touches {
-                state.insert("unswept".to_owned(), true_value());
-            }
-        };
-        context.control.to_phase(name, end, also).await?;
+        context.hooks.before(context, "abort", name).await?;
+        context.make(name, Guard::default(), &Move::Abort { kind, touches }).await?;
     }
     // Whoever aborted it may have died here; and a cut-over may have been holding writers up.
     let expect = Expect::phases(&[Phase::Aborted]);
     context.control.set_active(name, expect, None).await?;
-    context.control.route(name, expect, "source", "source").await?;
-    let opened = |state: &mut Entry| state.remove(held::HELD_AT).is_some();
+    context.control.set_route(name, expect, (Side::Source, Side::Source)).await?;
+    let opened = |state: &mut State| state.held_at.take().is_some();
     context.control.change_state(name, expect, opened).await?;
     if touches {
         // Each segment is read once more, which is begun here.
@@ -561,8 +528,4 @@ async fn abort(context: &Context, name: &str, dry_run: bool) -> Result<Exit, Str
     }
     say(&format!("`{name}` is aborted; {}", left_by_abort(kind)));
     Ok(Exit::Done)
-}
-
-fn true_value() -> aws_sdk_dynamodb::types::AttributeValue {
-    aws_sdk_dynamodb::types::AttributeValue::Bool(true)
 }

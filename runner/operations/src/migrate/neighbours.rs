@@ -5,22 +5,18 @@
 //! table, the end of one would take off the marks that the other one needs. And of two that change the
 //! items of a table where they stand, each could undo what the other one does, for ever.
 //!
-//! So the entry `ACTIVE`, of which there is one, says of each migration from which table into which it
+//! So the entry of active migrations, of which there is one, says of each migration from which table into which it
 //! moves items, from the write that begins it to the write that ends it. Two that begin at the same
 //! time cannot both write that.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 
-use aws_sdk_dynamodb::types::AttributeValue as Sdk;
+use control::Active;
 use rules::migration::plan::{Kind, Plan};
 
 use super::Context;
-use super::control::{Entry, phase_of, s, text};
+use super::failure::{Failure, Result};
 
-/// Where `ACTIVE` has what each migration moves.
-const MOVES: &str = "moves";
-/// Where it has those that are followed.
-const FOLLOWED: &str = "active";
 /// Between two tables; no table has it in its name.
 const INTO: char = '>';
 
@@ -28,22 +24,16 @@ const INTO: char = '>';
 ///
 /// # Errors
 /// When the control table cannot be read.
-pub(super) async fn in_the_way(context: &Context, plan: &Plan) -> Result<Option<String>, String> {
-    let control = &context.control;
-    let active = control.get("*", "ACTIVE").await?.unwrap_or_default();
-    if let Err(why) = refused_by(&active, plan) {
+pub(super) async fn in_the_way(context: &Context, plan: &Plan) -> Result<Option<String>> {
+    let active = context.control.active().await?;
+    if let Some(why) = refused_by(&active, plan) {
         return Ok(Some(why));
     }
-    // An older version wrote nothing there but who is followed.
-    let mut names: BTreeSet<String> = members(&active, FOLLOWED).into_keys().collect();
+    let mut names: BTreeSet<String> = active.active.into_keys().collect();
     let mut ended = BTreeSet::new();
-    for state in control.states().await? {
-        let Some(name) = text(&state, "migration") else { continue };
-        if phase_of(&state).has_ended() {
-            ended.insert(name.to_owned());
-        } else {
-            names.insert(name.to_owned());
-        }
+    for state in context.control.states().await? {
+        let names = if state.phase.has_ended() { &mut ended } else { &mut names };
+        names.insert(state.migration);
     }
     names.remove(&plan.migration);
     for name in names {
@@ -60,50 +50,27 @@ pub(super) async fn in_the_way(context: &Context, plan: &Plan) -> Result<Option<
     Ok(None)
 }
 
-/// Notes in `ACTIVE` what a plan moves, unless another one is in its way.
+/// Notes in the active migrations what a plan moves, unless another one is in its way. Returns whether
+/// it was not noted before.
 ///
 /// # Errors
 /// Which one is in its way.
-pub(super) fn enter(active: &mut Entry, plan: &Plan) -> Result<bool, String> {
-    refused_by(active, plan)?;
-    let mut all = members(active, MOVES);
+pub(super) fn enter(active: &mut Active, plan: &Plan) -> Result<bool> {
+    if let Some(why) = refused_by(active, plan) {
+        return Err(Failure::Refused(why));
+    }
     // Who begins another plan by the same name is refused later, and moves nothing.
-    let is_noted = all.contains_key(&plan.migration);
+    let is_noted = active.moves.contains_key(&plan.migration);
     if !is_noted {
-        let own = moves(plan).iter().map(|way| s(way)).collect();
-        all.insert(plan.migration.clone(), Sdk::L(own));
-        active.insert(MOVES.to_owned(), Sdk::M(all));
+        active.moves.insert(plan.migration.clone(), moves(plan));
     }
     Ok(!is_noted)
 }
 
-/// Takes a migration off `ACTIVE`; gives whether it was there.
-pub(super) fn leave(active: &mut Entry, migration: &str) -> bool {
-    let mut was_there = false;
-    for name in [FOLLOWED, MOVES] {
-        let mut all = members(active, name);
-        if all.remove(migration).is_some() {
-            was_there = true;
-            active.insert(name.to_owned(), Sdk::M(all));
-        }
-    }
-    was_there
-}
-
-fn members(active: &Entry, name: &str) -> HashMap<String, Sdk> {
-    active.get(name).and_then(|value| value.as_m().ok()).cloned().unwrap_or_default()
-}
-
-fn refused_by(active: &Entry, plan: &Plan) -> Result<(), String> {
+fn refused_by(active: &Active, plan: &Plan) -> Option<String> {
     let own = moves(plan);
-    for (name, ways) in members(active, MOVES) {
-        let ways = ways.as_l().map(Vec::as_slice).unwrap_or_default();
-        let shared = ways.iter().filter_map(|way| way.as_s().ok()).find(|way| own.contains(*way));
-        if let Some(way) = shared.filter(|_| name != plan.migration) {
-            return Err(told(&name, way));
-        }
-    }
-    Ok(())
+    let mut others = active.moves.iter().filter(|(name, _)| **name != plan.migration);
+    others.find_map(|(name, ways)| Some(told(name, ways.intersection(&own).next()?)))
 }
 
 /// That a migration is in the way of another one, and why.
@@ -162,20 +129,20 @@ mod tests {
             (&changes, Kind::InPlace, &[("lines", "lines")], ""),
             (&changes, Kind::Purge, &[("orders", "orders")], ""),
         ] {
-            let mut active = Entry::new();
+            let mut active = Active::default();
             assert_eq!(enter(&mut active, first), Ok(true));
             let same_name = moving(Kind::Restructure, &[("a", "b")]);
             for own in [first, &same_name] {
                 assert_eq!(enter(&mut active, own), Ok(false), "its own is not in its way");
             }
             let other = Plan { migration: "other".into(), ..moving(kind, moves) };
-            let refused = enter(&mut active, &other).err().unwrap_or_default();
+            let refused = enter(&mut active, &other).err().map(String::from).unwrap_or_default();
             let is_as_expected =
                 refused.contains(expected) && refused.is_empty() == expected.is_empty();
             assert!(is_as_expected, "{moves:?}: {refused}");
             // What has ended is in nobody's way.
-            assert!(leave(&mut active, &first.migration));
-            assert!(!leave(&mut active, &first.migration));
+            assert!(active.remove(&first.migration));
+            assert!(!active.remove(&first.migration));
             assert!(enter(&mut active, &other).is_ok());
         }
     }

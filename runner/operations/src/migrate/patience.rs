@@ -3,6 +3,7 @@
 
 use std::time::{Duration, Instant};
 
+use super::failure::{Failure, Result};
 use client::output::say;
 
 /// For how long looks may fail in a row before whoever only watches gives up.
@@ -13,7 +14,7 @@ pub(super) struct Patience {
     most: Duration,
     /// Since when each look has failed.
     since: Option<Instant>,
-    said: String,
+    said: Option<Failure>,
     /// It is known that there is something to see.
     is_known: bool,
 }
@@ -21,7 +22,7 @@ pub(super) struct Patience {
 impl Patience {
     /// For what is known to be there: looks may fail for so long in a row.
     pub(super) fn new(most: Duration) -> Self {
-        Self { most, since: None, said: String::new(), is_known: true }
+        Self { most, since: None, said: None, is_known: true }
     }
 
     /// The same, but the first look must not fail: there may be nothing to see.
@@ -33,12 +34,12 @@ impl Patience {
     ///
     /// # Errors
     /// When that is so for too long.
-    pub(super) fn seen<T>(&mut self, look: Result<T, String>) -> Result<Option<T>, String> {
+    pub(super) fn seen<T>(&mut self, look: Result<T>) -> Result<Option<T>> {
         let problem = match look {
             Ok(seen) => {
                 self.is_known = true;
                 self.since = None;
-                self.said.clear();
+                self.said = None;
                 return Ok(Some(seen));
             }
             Err(problem) => problem,
@@ -47,9 +48,9 @@ impl Patience {
         if !self.is_known || since.elapsed() > self.most {
             return Err(problem);
         }
-        if problem != self.said {
+        if self.said.as_ref() != Some(&problem) {
             say(&format!("cannot look, it is tried again: {problem}"));
-            self.said = problem;
+            self.said = Some(problem);
         }
         Ok(None)
     }
@@ -61,7 +62,7 @@ mod tests {
 
     #[test]
     fn looks_may_fail_for_a_while() {
-        let failed = || Err::<u8, _>("no".to_owned());
+        let failed = || Err::<u8, _>(Failure::from("no"));
         let mut patience = Patience::new(Duration::from_secs(3600));
         for look in [failed(), failed(), Ok(3), failed()] {
             let expected = look.clone().ok();

@@ -8,6 +8,7 @@ mod split;
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
+use super::failure::{Result, fatal};
 use rules::migration::plan::{
     Backfill, FUNCTION_SECONDS, Kind, Output, Plan, SEGMENTS_MAX, SETTLE_SECONDS, Source,
 };
@@ -49,11 +50,11 @@ impl PlanFile {
     ///
     /// # Errors
     /// Everything that is wrong with it, as text for a person.
-    pub(crate) fn read(name: &str, text: &str) -> Result<Self, String> {
+    pub(crate) fn read(name: &str, text: &str) -> Result<Self> {
         // Editors on Windows write a byte order mark; it is no part of the plan.
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         if text.trim().is_empty() || text.len() > BYTES_MAX {
-            return Err(format!(
+            return Err(fatal!(
                 "`{name}` is no plan: it has {} bytes; write `migration: NAME`, `kind: restructure` and `from:`, see docs/migration.md",
                 text.len()
             ));
@@ -68,7 +69,7 @@ impl PlanFile {
             Some(plan) if !findings.has_errors() => {
                 Ok(Self { plan, name: name.to_owned(), text: text.to_owned(), places })
             }
-            _ => Err(findings.into_parts().0.to_string()),
+            _ => Err(findings.into_parts().0.to_string().into()),
         }
     }
 
@@ -426,7 +427,7 @@ mod tests {
             let (text, expected) = case.split_once("\n----\n").expect("a case has `----`");
             let read = match PlanFile::read("plan.yaml", text) {
                 Ok(file) => serde_json::to_string(&file.plan).unwrap(),
-                Err(errors) => errors,
+                Err(errors) => errors.to_string(),
             };
             assert_eq!(read, expected.trim_end(), "{text}");
             checked += 1;

@@ -7,15 +7,15 @@
 
 use std::collections::BTreeMap;
 
+use aws_sdk_dynamodb::types::AttributeValue as Sdk;
+use control::{Entry as _, PARTITION_KEY, Problem, ProblemKind, SORT_KEY};
 use futures::StreamExt as _;
 use rules::migration::Phase;
 use rules::migration::plan::Kind;
 
 use super::Context;
-use super::control::{Entry, n, s, text};
+use super::failure::Result;
 
-/// Notes of documents that could not be assembled.
-const KEPT: &str = "PROBLEM#unassembled#";
 /// Notes that are removed at the same time.
 const AT_ONCE: usize = 16;
 /// By how much the second of a note may be too early: seconds are whole, and DynamoDB's machines have
@@ -28,9 +28,9 @@ const PROBLEMS_SHOWN: usize = 5;
 /// The notes of a migration.
 pub(super) struct Problems {
     /// What a person must look at.
-    standing: Vec<Entry>,
+    standing: Vec<Problem>,
     /// What was put right since it was noted.
-    gone: Vec<Entry>,
+    gone: Vec<Problem>,
 }
 
 impl Problems {
@@ -38,10 +38,15 @@ impl Problems {
     /// of what was noted on it: a switch there or back, and the end of what is changed in place, is
     /// refused while something is. Any other end closes the way back without a look at what is on it. If
     /// `are_whole`, every document that could not be assembled can be.
-    pub(super) fn of(notes: Vec<Entry>, phase: Phase, kind: Option<Kind>, are_whole: bool) -> Self {
+    pub(super) fn of(
+        notes: Vec<Problem>,
+        phase: Phase,
+        kind: Option<Kind>,
+        are_whole: bool,
+    ) -> Self {
         let is_proved = kind.is_some_and(Kind::is_in_place);
         let has_gone_through = phase == Phase::Reverted || (phase == Phase::Completed && is_proved);
-        let is_gone = |note: &Entry| has_gone_through || (are_whole && is_of_document(note));
+        let is_gone = |note: &Problem| has_gone_through || (are_whole && is_of_document(note));
         let (gone, standing) = notes.into_iter().partition(is_gone);
         Self { standing, gone }
     }
@@ -62,26 +67,23 @@ impl Problems {
 
     /// The first of them, in words.
     pub(super) fn samples(&self) -> Vec<String> {
-        let told = |problem: &Entry| {
-            let kind = text(problem, "entry").and_then(|entry| entry.split('#').nth(1))?;
-            let (table, key) = (text(problem, "table")?, text(problem, "key")?);
-            Some(format!("{kind}: {table} {key}: {}", text(problem, "reason").unwrap_or_default()))
+        let told = |Problem { kind, table, key, reason, .. }: &Problem| {
+            format!("{}: {table} {key}: {reason}", kind.as_str())
         };
-        self.standing.iter().filter_map(told).take(PROBLEMS_SHOWN).collect()
+        self.standing.iter().map(told).take(PROBLEMS_SHOWN).collect()
     }
 }
 
-fn by_kind(problems: &[Entry]) -> BTreeMap<String, u64> {
+fn by_kind(problems: &[Problem]) -> BTreeMap<String, u64> {
     let mut by_kind: BTreeMap<String, u64> = BTreeMap::new();
     for problem in problems {
-        let kind = text(problem, "entry").and_then(|entry| entry.split('#').nth(1));
-        *by_kind.entry(kind.unwrap_or("other").to_owned()).or_default() += 1;
+        *by_kind.entry(problem.kind.as_str().to_owned()).or_default() += 1;
     }
     by_kind
 }
 
-fn is_of_document(note: &Entry) -> bool {
-    text(note, "entry").is_some_and(|entry| entry.starts_with(KEPT))
+fn is_of_document(note: &Problem) -> bool {
+    note.kind == ProblemKind::Unassembled
 }
 
 /// Removes the notes of a migration from before a second, by the clock of DynamoDB's answers. Those that
@@ -89,46 +91,46 @@ fn is_of_document(note: &Entry) -> bool {
 ///
 /// # Errors
 /// When the control table cannot be read.
-pub(super) async fn forget(context: &Context, name: &str, before: i64) -> Result<(), String> {
-    let notes = context.control.entries(name, "PROBLEM#").await?;
+pub(super) async fn forget(context: &Context, name: &str, before: i64) -> Result<()> {
+    let notes = context.control.list::<Problem>(name, Problem::PREFIX).await?;
     let before = u64::try_from(before - EARLY_SECONDS).unwrap_or(0);
     futures::stream::iter(notes.iter().filter(|note| !is_of_document(note)))
-        .for_each_concurrent(AT_ONCE, |note| remove(context, name, note, before))
+        .for_each_concurrent(AT_ONCE, |note| remove(context, note, before))
         .await;
     Ok(())
 }
 
-async fn remove(context: &Context, name: &str, note: &Entry, before: u64) {
-    let Some(entry) = text(note, "entry") else { return };
+async fn remove(context: &Context, note: &Problem, before: u64) {
     let request = context.control.client.delete_item().table_name(&context.control.table);
     let request = request
-        .key("migration", s(name))
-        .key("entry", s(entry))
-        // Older versions noted no time.
+        .key(PARTITION_KEY, Sdk::S(note.partition()))
+        .key(SORT_KEY, Sdk::S(note.name()))
+        // A worker that did not know the time noted none.
         .condition_expression("attribute_not_exists(#at) OR #at < :before")
         .expression_attribute_names("#at", "at")
-        .expression_attribute_values(":before", n(before));
+        .expression_attribute_values(":before", Sdk::N(before.to_string()));
     let _ = request.send().await;
 }
 
 #[cfg(test)]
 mod tests {
-    use std::collections::HashMap;
-
     use super::*;
 
     #[test]
     fn what_a_way_has_gone_through_in_spite_of_is_gone() {
-        let notes: Vec<Entry> = ["collision#pets#1", "collision#pets#2", "unassembled#pets#3"]
-            .into_iter()
-            .map(|entry| {
-                HashMap::from([
-                    ("entry".to_owned(), s(&format!("PROBLEM#{entry}"))),
-                    ("table".to_owned(), s("pets")),
-                    ("key".to_owned(), s("{}")),
-                ])
-            })
-            .collect();
+        let note = |kind, key: &str| Problem {
+            migration: "move".to_owned(),
+            kind,
+            table: "pets".to_owned(),
+            key: key.to_owned(),
+            reason: String::new(),
+            at: None,
+        };
+        let notes = vec![
+            note(ProblemKind::Collision, "1"),
+            note(ProblemKind::Collision, "2"),
+            note(ProblemKind::Unassembled, "3"),
+        ];
         for (phase, kind, are_whole, standing, gone) in [
             (Phase::Ready, Kind::Split, false, 3, 0),
             (Phase::CutOver, Kind::Split, false, 3, 0),

@@ -10,10 +10,8 @@
 
 use std::collections::BTreeMap;
 
+use control::Task;
 use serde_json::{Value, json};
-
-use super::control::{Entry, flag, text};
-use super::touches::{CLEARS, COPIED, COPIED_COUNTS};
 
 /// What the tasks of a run have done together.
 #[derive(Clone, Debug, Default)]
@@ -54,56 +52,40 @@ struct Segment {
 
 impl Progress {
     /// Adds up tasks.
-    pub(crate) fn of(tasks: &[Entry]) -> Self {
-        let mut progress = Self { tasks: tasks.len(), ..Self::default() };
+    pub(crate) fn of<'t>(tasks: impl IntoIterator<Item = &'t Task>) -> Self {
+        let mut progress = Self::default();
         for task in tasks {
-            progress.done += usize::from(flag(task, "done"));
+            progress.tasks += 1;
+            progress.done += usize::from(task.done);
             progress.note_worker(task);
-            let table = text(task, "table").unwrap_or_default().to_owned();
-            let (done, counts) = progress.note_anew(task);
-            let mut segment = Segment { is_done: flag(task, done), read: 0 };
-            progress.copied += usize::from(segment.is_done);
-            for (name, count) in counts_in(task, counts) {
-                if name == "read" {
-                    segment.read = count;
-                }
-                *progress.counts.entry(name.to_owned()).or_default() += count;
+            if task.clears.is_some() {
+                let anew = progress.anew.get_or_insert_default();
+                anew.done += usize::from(task.done);
+                anew.read += read_in(&task.counts);
             }
-            progress.tables.entry(table).or_default().push(segment);
-            let samples = task.get("samples").and_then(|samples| samples.as_l().ok());
-            progress
-                .samples
-                .extend(samples.into_iter().flatten().filter_map(|s| s.as_s().ok().cloned()));
+            let counts = task.copied_counts();
+            let segment = Segment { is_done: task.is_copied(), read: read_in(counts) };
+            progress.copied += usize::from(segment.is_done);
+            for (name, count) in counts {
+                *progress.counts.entry(name.clone()).or_default() += count;
+            }
+            progress.tables.entry(task.table.clone()).or_default().push(segment);
+            progress.samples.extend(task.samples.iter().cloned());
         }
         progress.samples.truncate(10);
         progress
     }
 
-    /// Notes what a task has read once more, if it was begun anew; gives the names of the members that
-    /// say how far it was copied.
-    fn note_anew(&mut self, task: &Entry) -> (&'static str, &'static str) {
-        if !flag(task, CLEARS) {
-            return ("done", "counts");
-        }
-        let anew = self.anew.get_or_insert_default();
-        anew.done += usize::from(flag(task, "done"));
-        let read = counts_in(task, "counts").filter(|(name, _)| *name == "read");
-        anew.read += read.map(|(_, count)| count).sum::<u64>();
-        (COPIED, COPIED_COUNTS)
-    }
-
-    fn note_worker(&mut self, task: &Entry) {
-        let is_taken = ["owner", "counts", "failing"].iter().any(|name| task.contains_key(*name));
-        self.taken += usize::from(is_taken || flag(task, "done"));
-        if flag(task, "done") {
+    fn note_worker(&mut self, task: &Task) {
+        self.taken += usize::from(task.was_taken());
+        if task.done {
             return;
         }
-        let is_aside = flag(task, "aside");
         // What stands still until a person helps is told before what is tried again.
-        if self.failing.is_none() || (is_aside && self.aside == 0) {
-            self.failing = text(task, "failing").map(str::to_owned).or(self.failing.take());
+        if self.failing.is_none() || (task.aside && self.aside == 0) {
+            self.failing = task.failing.clone().or(self.failing.take());
         }
-        self.aside += usize::from(is_aside);
+        self.aside += usize::from(task.aside);
     }
 
     /// A count; 0 if nothing was counted.
@@ -114,6 +96,11 @@ impl Progress {
     /// Whether all tasks are done.
     pub(crate) fn is_done(&self) -> bool {
         self.done == self.tasks
+    }
+
+    /// Whether there are tasks of a backfill, and all are done.
+    pub(crate) fn is_copied_to_the_end(&self) -> bool {
+        self.is_done() && self.tasks > 0
     }
 
     pub(crate) fn json(&self) -> Value {
@@ -151,13 +138,9 @@ impl Progress {
     }
 }
 
-/// The counts in a member of a task.
-fn counts_in<'t>(task: &'t Entry, member: &str) -> impl Iterator<Item = (&'t str, u64)> {
-    let counts = task.get(member).and_then(|counts| counts.as_m().ok());
-    counts.into_iter().flatten().map(|(name, count)| {
-        let count = count.as_n().ok().and_then(|count| count.parse().ok());
-        (name.as_str(), count.unwrap_or(0))
-    })
+/// Items that were read, by some counts.
+fn read_in(counts: &BTreeMap<String, u64>) -> u64 {
+    counts.get("read").copied().unwrap_or(0)
 }
 
 /// How much of a backfill is done, in items or in segments.
@@ -206,21 +189,18 @@ impl Measure {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::HashMap;
+    use control::Work;
 
-    use aws_sdk_dynamodb::types::AttributeValue as Sdk;
-
-    use super::super::control::{n, s};
+    use super::super::tasks::tests::task;
     use super::*;
 
     /// Tasks of a table: of each, what it has read and whether it is done.
-    fn tasks(table: &str, tasks: &[(u64, bool)]) -> Vec<Entry> {
-        let task = |(read, done): &(u64, bool)| {
-            HashMap::from([
-                ("table".to_owned(), s(table)),
-                ("done".to_owned(), Sdk::Bool(*done)),
-                ("counts".to_owned(), Sdk::M([("read".to_owned(), n(*read))].into())),
-            ])
+    fn tasks(table: &str, tasks: &[(u64, bool)]) -> Vec<Task> {
+        let task = |(read, done): &(u64, bool)| Task {
+            table: table.to_owned(),
+            done: *done,
+            counts: [("read".to_owned(), *read)].into(),
+            ..task(0, Work::Backfill)
         };
         tasks.iter().map(task).collect()
     }

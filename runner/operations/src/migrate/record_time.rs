@@ -11,21 +11,13 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use thiserror::Error;
-
-use super::control::{Entry, n, number, s};
-use super::held::new_holder;
+use super::failure::{Failure, Result};
+use super::hold::new_holder;
 use super::{Context, LOOK_EVERY};
 use client::output::say;
 use client::shards::{self, Place, Refusal, Start, Stream};
 use mapping::Record;
 
-/// The entry of the marker, which belongs to no single migration.
-const ENTRY: &str = "RECORD_TIME";
-/// In the entry: the marker's name.
-const MARKER: &str = "marker";
-/// In the entry: the most seconds by which a record's time was behind the clock.
-const BEHIND: &str = "behind";
 /// Seconds by which record times may be behind the clock: a whole minute, and some for the request.
 /// Writers may be held up for as long.
 const BEHIND_MAX: i64 = 75;
@@ -41,24 +33,6 @@ const LIST_EVERY: Duration = Duration::from_secs(1);
 const SAID_AFTER: Duration = Duration::from_secs(3);
 /// Beyond this a record time is coarse, and not a matter of clocks that differ.
 const COARSE_SECONDS: i64 = 6;
-
-/// Why no fence can be set by record times.
-#[derive(Debug, Error)]
-pub(super) enum RecordTimeError {
-    /// The record times of this store cannot separate what comes before a switch from what comes after
-    /// it. Another store is needed.
-    #[error("{0}")]
-    Unfit(String),
-    /// The marker could not be written or read; the command may be repeated.
-    #[error("{0}")]
-    Failed(String),
-}
-
-impl From<RecordTimeError> for String {
-    fn from(error: RecordTimeError) -> Self {
-        error.to_string()
-    }
-}
 
 /// A marker that came through the stream.
 #[derive(Clone, Copy, Debug)]
@@ -83,7 +57,7 @@ impl<'c> RecordTime<'c> {
     ///
     /// # Errors
     /// When it cannot be read.
-    pub(super) async fn open(context: &'c Context) -> Result<Self, RecordTimeError> {
+    pub(super) async fn open(context: &'c Context) -> Result<Self> {
         let (stream, places) = (listed(context).await?, BTreeMap::new());
         let mut opened = Self { context, stream, places, listed: Instant::now() };
         for id in shard_ids(&opened.stream) {
@@ -100,7 +74,7 @@ impl<'c> RecordTime<'c> {
     ///
     /// # Errors
     /// When the times do not move on, or the marker cannot be written or read.
-    pub(super) async fn pass(&mut self, second: i64) -> Result<(), RecordTimeError> {
+    pub(super) async fn pass(&mut self, second: i64) -> Result<()> {
         let (begun, mut behind, mut is_said) = (Instant::now(), 0, false);
         loop {
             let shown = self.show().await?;
@@ -123,14 +97,13 @@ impl<'c> RecordTime<'c> {
     }
 
     /// Writes a marker and waits for its record.
-    async fn show(&mut self) -> Result<Shown, RecordTimeError> {
+    async fn show(&mut self) -> Result<Shown> {
         let (clock, marker) = (self.context.now().await, new_holder());
-        let mark = |entry: &mut Entry| {
-            entry.insert(MARKER.to_owned(), s(&marker));
+        let mark = |entry: &mut control::RecordTime| {
+            entry.marker.clone_from(&marker);
             true
         };
-        let written = self.context.control.change("*", ENTRY, mark).await;
-        written.map_err(RecordTimeError::Failed)?;
+        self.context.control.change(control::RecordTime::default(), mark).await?;
         let begun = Instant::now();
         while begun.elapsed() < MARKER_LIMIT {
             if let Some(second) = self.find(&marker).await? {
@@ -140,7 +113,7 @@ impl<'c> RecordTime<'c> {
             }
             tokio::time::sleep(MARKER_LOOK).await;
         }
-        Err(RecordTimeError::Failed(format!(
+        Err(Failure::Retry(format!(
             "the stream of the control table `{}` did not bring a record within {} s of its write; check that the stream is enabled, and repeat the command",
             self.context.control.table,
             MARKER_LIMIT.as_secs()
@@ -148,7 +121,7 @@ impl<'c> RecordTime<'c> {
     }
 
     /// The time of a marker's record, if one more page of each shard has it.
-    async fn find(&mut self, marker: &str) -> Result<Option<Option<i64>>, RecordTimeError> {
+    async fn find(&mut self, marker: &str) -> Result<Option<Option<i64>>> {
         for (id, place) in &mut self.places {
             let records = read(&self.stream, id, place).await?;
             if let Some(record) = records.iter().find(|record| is_of(record, marker)) {
@@ -166,9 +139,9 @@ impl<'c> RecordTime<'c> {
     }
 }
 
-async fn listed(context: &Context) -> Result<Stream, RecordTimeError> {
+async fn listed(context: &Context) -> Result<Stream> {
     let stream = shards::stream_of(&context.endpoint, &context.control.table).await;
-    stream.map_err(RecordTimeError::Failed)
+    stream.map_err(Failure::from)
 }
 
 fn shard_ids(stream: &Stream) -> Vec<String> {
@@ -176,11 +149,7 @@ fn shard_ids(stream: &Stream) -> Vec<String> {
 }
 
 /// One more page of a shard; nothing once it has ended.
-async fn read(
-    stream: &Stream,
-    shard: &str,
-    place: &mut Place,
-) -> Result<Vec<Record>, RecordTimeError> {
+async fn read(stream: &Stream, shard: &str, place: &mut Place) -> Result<Vec<Record>> {
     match stream.next_page(shard, place).await {
         Ok(page) => Ok(page.unwrap_or_default()),
         // The marker is new, so what is gone is not it.
@@ -188,7 +157,7 @@ async fn read(
             *place = Place::new(Start::TrimHorizon);
             Ok(Vec::new())
         }
-        Err(refusal) => Err(RecordTimeError::Failed(refusal.to_string())),
+        Err(refusal) => Err(Failure::Fatal(refusal.to_string())),
     }
 }
 
@@ -198,33 +167,32 @@ fn is_of(record: &Record, marker: &str) -> bool {
     record.json().contains(marker) && written() == Some(marker)
 }
 
-fn unfit(context: &Context, what: &str) -> RecordTimeError {
-    RecordTimeError::Unfit(format!(
+fn unfit(context: &Context, what: &str) -> Failure {
+    Failure::Refused(format!(
         "the stream records of `{}` {what}, so no switch could tell which writes come after it: use a store whose records have times to the minute or finer",
         context.endpoint
     ))
 }
 
-async fn note(context: &Context, behind: i64) -> Result<(), RecordTimeError> {
+async fn note(context: &Context, behind: i64) -> Result<()> {
     let behind = behind.unsigned_abs();
-    let later = |entry: &mut Entry| {
-        let is_more = number(entry, BEHIND) < behind;
-        if is_more {
-            entry.insert(BEHIND.to_owned(), n(behind));
-        }
+    let later = |entry: &mut control::RecordTime| {
+        let is_more = entry.behind < behind;
+        entry.behind = entry.behind.max(behind);
         is_more
     };
-    let noted = context.control.change("*", ENTRY, later).await;
-    noted.map(drop).map_err(RecordTimeError::Failed)
+    context.control.change(control::RecordTime::default(), later).await.map(drop)
 }
 
 /// Returns the most seconds by which a record's time was seen behind the store's clock.
 ///
 /// # Errors
 /// When the control table cannot be read.
-pub(super) async fn behind(context: &Context) -> Result<i64, String> {
-    let entry = context.control.get("*", ENTRY).await?.unwrap_or_default();
-    Ok(i64::try_from(number(&entry, BEHIND)).unwrap_or(BEHIND_MAX).min(BEHIND_MAX))
+pub(super) async fn behind(context: &Context) -> Result<i64> {
+    let (shared, name) = (control::SHARED, control::RecordTime::NAME);
+    let entry: Option<control::RecordTime> = context.control.get(shared, name).await?;
+    let behind = entry.map_or(0, |entry| entry.behind);
+    Ok(i64::try_from(behind).unwrap_or(BEHIND_MAX).min(BEHIND_MAX))
 }
 
 /// Returns how long a fence may take to pass beyond what clocks need: nothing where record times are as
@@ -232,33 +200,22 @@ pub(super) async fn behind(context: &Context) -> Result<i64, String> {
 ///
 /// # Errors
 /// As [`behind`].
-pub(super) async fn coarseness(context: &Context) -> Result<Duration, String> {
+pub(super) async fn coarseness(context: &Context) -> Result<Duration> {
     let behind = behind(context).await?;
     let is_coarse = behind > COARSE_SECONDS;
     Ok(if is_coarse { PASS_LIMIT } else { Duration::ZERO })
 }
 
-/// Checks, before anything is done, that a fence can be set on this store; says why if none can.
+/// Checks, before anything is done, that a fence can be set on this store.
 ///
 /// # Errors
-/// When that cannot be found out.
-pub(super) async fn is_unfit(context: &Context) -> Result<bool, String> {
-    let shown = async {
-        let shown = RecordTime::open(context).await?.show().await?;
-        if shown.behind > BEHIND_MAX {
-            let what = format!("show a time that is {} s old", shown.behind);
-            return Err(unfit(context, &what));
-        }
-        note(context, shown.behind).await
-    };
-    match shown.await {
-        Ok(()) => Ok(false),
-        Err(RecordTimeError::Unfit(why)) => {
-            say(&format!("refused: {why}"));
-            Ok(true)
-        }
-        Err(RecordTimeError::Failed(problem)) => Err(problem),
+/// Why none can be set, or that this cannot be found out.
+pub(super) async fn check(context: &Context) -> Result<()> {
+    let shown = RecordTime::open(context).await?.show().await?;
+    if shown.behind > BEHIND_MAX {
+        return Err(unfit(context, &format!("show a time that is {} s old", shown.behind)));
     }
+    note(context, shown.behind).await
 }
 
 #[cfg(test)]

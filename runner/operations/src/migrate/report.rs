@@ -5,19 +5,19 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use super::failure::Result;
+use control::{JournalLine, Problem, Route, State, Verified};
 use rules::migration::Phase;
 use rules::migration::plan::{Direction, Kind, Plan};
 use serde_json::{Value, json};
 
-use super::beginning::counted;
-use super::control::{Entry, Progress, flag, number, phase_of, text};
 use super::following::{self, Streams, Watcher};
-use super::held::HELD_AT;
 use super::patience::{Patience, UNSEEN_MAX};
 use super::problems::Problems;
+use super::progress::Progress;
 use super::slowed::throttled;
 use super::status_line::line;
-use super::steps::{Standing, is_paused};
+use super::steps::Standing;
 use super::waiting::TOLD_EVERY;
 use super::{Context, assembly, comparing, way_back, workers};
 use client::exit::Exit;
@@ -31,12 +31,12 @@ const BEGINNING_SECONDS: i64 = 60;
 
 /// What is known of a migration at one moment.
 struct Known {
-    state: Entry,
+    state: State,
     plan: Option<Plan>,
     backfill: Progress,
     /// Items of the sources by table when the backfill began; none if that is over, or was not noted.
     counted: Option<BTreeMap<String, u64>>,
-    route: Entry,
+    route: Option<Route>,
     problems: Problems,
     streams: Streams,
     documents: Documents,
@@ -60,15 +60,15 @@ pub(super) async fn describe(
     context: &Context,
     name: &str,
     watcher: Option<&mut Watcher>,
-) -> Result<Value, String> {
+) -> Result<Value> {
     let (state, backfill) = context.advance(name).await?;
-    let notes = context.control.entries(name, "PROBLEM#").await?;
-    let route = context.control.get(name, "ROUTE").await?.unwrap_or_default();
-    let phase = phase_of(&state);
+    let notes: Vec<Problem> = context.control.list(name, Problem::PREFIX).await?;
+    let route = context.control.route(name).await?;
+    let phase = state.phase;
     let (plan, fingerprint) = context.plan(name).await.ok().unzip();
     // What was given up is told as far as it had come.
     let is_told = matches!(phase, Phase::Preparing | Phase::Copying | Phase::Aborted);
-    let counted = if is_told { counted(&state) } else { None };
+    let counted = state.counted.clone().filter(|_| is_told);
     let now = context.now().await;
     let (mut streams, mut documents) = (Streams::default(), Documents::NotAsked);
     if let (Some(watcher), Some(plan)) = (watcher, &plan) {
@@ -90,9 +90,9 @@ pub(super) async fn describe(
         Some(plan) => throttled(context, &state, plan, now).await?,
         None => None,
     };
-    let tasks = context.control.entries(name, "TASK#").await?;
-    let compared = comparing::at_work(&tasks, &state, phase);
-    let left = fingerprint.and_then(|of| comparing::to_go_on_with(&state, &tasks, &of, now));
+    let tasks = context.tasks(name).await?;
+    let compared = comparing::at_work(&tasks, &state);
+    let left = fingerprint.and_then(|of| comparing::resumable(&state, &tasks, &of, now));
     let failing = workers::failing(&tasks, &state);
     let in_phase = match is_in_hands(phase) {
         true => last_heard(context, name).await?.map(|at| now.saturating_sub(at)),
@@ -114,7 +114,8 @@ pub(super) async fn describe(
         in_phase,
         now,
     };
-    let is_still_followed = phase.has_ended() && context.control.active(name).await?.is_some();
+    let is_still_followed =
+        phase.has_ended() && context.control.active().await?.active.contains_key(name);
     Ok(known.json(name, is_still_followed))
 }
 
@@ -122,7 +123,7 @@ impl Known {
     fn json(&self, name: &str, is_still_followed: bool) -> Value {
         let Self { state, backfill, route, now, .. } = self;
         let mut standing = Standing::of(name, state, self.plan.as_ref(), *now);
-        standing.is_held_up = text(route, "write") == Some("none");
+        standing.is_held_up = route.as_ref().is_some_and(Route::blocks_writers);
         standing.is_compared = self.compared.is_some();
         standing.is_of_end = self.is_left && standing.may_end_in_place();
         standing.is_still_followed = is_still_followed;
@@ -136,19 +137,19 @@ impl Known {
         // Workers begin while tasks are still being made.
         let most = if standing.phase == Phase::Preparing { 99 } else { 100 };
         let copied = measure.percent().min(most);
-        let seconds = seconds_of_copying(state, u64::try_from(*now).unwrap_or(0));
-        let is_paused = is_paused(state);
+        let seconds = seconds_of_copying(state, *now);
+        let is_paused = state.is_paused();
         let is_given_up = standing.phase == Phase::Aborted;
         let is_going_on = !is_paused && !is_given_up && copied > 0 && copied < 100;
         let left = measure.seconds_left(seconds).filter(|_| is_going_on);
         json!({
             "schema": "weir.migration.status/v1",
             "migration": name,
-            "phase": text(state, "phase").unwrap_or("none"),
+            "phase": state.phase.as_str(),
             "preparing_seconds": self.in_phase.filter(|_| standing.phase == Phase::Preparing),
             "switching_seconds": self.in_phase.filter(|_| standing.phase != Phase::Preparing),
             "paused": is_paused,
-            "unswept": flag(state, "unswept"),
+            "unswept": state.unswept,
             "still_followed": standing.is_still_followed,
             "copied_percent": copied,
             "source_items": self.source_items(),
@@ -169,11 +170,11 @@ impl Known {
                 "segments": work.tasks, "done": work.done, "read": work.count("read"),
             })),
             "writers_held_up": standing.is_held_up,
-            "writers_held_up_since": held_since(state, standing.is_held_up),
+            "writers_held_up_since": state.held_at.filter(|_| standing.is_held_up),
             "route": {
-                "epoch": number(route, "revision"),
-                "read": text(route, "read"),
-                "write": text(route, "write"),
+                "epoch": route.as_ref().map_or(0, |route| route.revision),
+                "read": route.as_ref().map(|route| route.read.as_str()),
+                "write": route.as_ref().map(|route| route.write.as_str()),
             },
             "stream_horizon_seconds": at(&stream, "/horizon_seconds"),
             "hopeless": hopeless,
@@ -244,11 +245,7 @@ impl Documents {
 }
 
 /// Looks whether a document stands in the way of a way back, as `revert` does.
-async fn documents_in_the_way(
-    context: &Context,
-    plan: &Plan,
-    phase: Phase,
-) -> Result<Documents, String> {
+async fn documents_in_the_way(context: &Context, plan: &Plan, phase: Phase) -> Result<Documents> {
     if plan.kind != Kind::Split || phase != Phase::CutOver || plan.inverse.is_empty() {
         return Ok(Documents::NotAsked);
     }
@@ -278,9 +275,9 @@ fn is_in_hands(phase: Phase) -> bool {
 }
 
 /// When a migration was last heard of in its journal.
-async fn last_heard(context: &Context, name: &str) -> Result<Option<i64>, String> {
-    let journal = context.control.entries(name, "JOURNAL#").await?;
-    Ok(journal.last().and_then(|line| i64::try_from(number(line, "at")).ok()))
+async fn last_heard(context: &Context, name: &str) -> Result<Option<i64>> {
+    let journal: Vec<JournalLine> = context.control.list(name, JournalLine::PREFIX).await?;
+    Ok(journal.last().map(|line| line.at))
 }
 
 fn steps(standing: &Standing<'_>) -> Vec<Value> {
@@ -288,31 +285,16 @@ fn steps(standing: &Standing<'_>) -> Vec<Value> {
     steps.map(|(command, why)| json!({ "command": command, "why": why })).collect()
 }
 
-fn verified(state: &Entry) -> Value {
-    match number(state, "verified_run") {
-        0 => Value::Null,
-        run => json!({
-            "run": run,
-            "differences": number(state, "verified_differences"),
-            "compared": number(state, "verified_compared"),
-            "at": number(state, "verified_at"),
-        }),
-    }
-}
-
-/// Since when writers are held up, if they are.
-fn held_since(state: &Entry, is_held_up: bool) -> Option<u64> {
-    let since = number(state, HELD_AT);
-    (is_held_up && since > 0).then_some(since)
+fn verified(state: &State) -> Value {
+    state.verified.map_or(Value::Null, |Verified { run, differences, compared, at, .. }| {
+        json!({ "run": run, "differences": differences, "compared": compared, "at": at })
+    })
 }
 
 /// Seconds since the backfill began, until it ended.
-fn seconds_of_copying(state: &Entry, now: u64) -> u64 {
-    let until = match number(state, "copied_at") {
-        0 => now,
-        copied_at => copied_at,
-    };
-    until.saturating_sub(number(state, "since"))
+fn seconds_of_copying(state: &State, now: i64) -> u64 {
+    let until = state.copied_at.unwrap_or(now);
+    u64::try_from(until.saturating_sub(state.since)).unwrap_or(0)
 }
 
 /// Shows the status once.
@@ -321,7 +303,7 @@ pub(super) async fn status(
     name: &str,
     exit_code: bool,
     look: Duration,
-) -> Result<Exit, String> {
+) -> Result<Exit> {
     let mut watcher = Watcher::with_limit(look);
     let status = describe(context, name, Some(&mut watcher)).await?;
     show_status(context.output, &status);
@@ -404,7 +386,7 @@ fn samples(status: &Value) -> Vec<String> {
 }
 
 /// Shows the status whenever it has changed, until nothing more happens by itself.
-pub(super) async fn watch(context: &Context, name: &str) -> Result<Exit, String> {
+pub(super) async fn watch(context: &Context, name: &str) -> Result<Exit> {
     let limit = following::look_limit(&context.endpoint, None);
     let (mut shown, mut watcher) = (Value::Null, Watcher::with_limit(limit));
     let mut patience = Patience::after_first(UNSEEN_MAX);

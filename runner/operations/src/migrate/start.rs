@@ -7,16 +7,17 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use super::failure::{Failure, Result, fatal, refused};
 use clap::Args;
+use control::verbs::{Answer, Verb, answer};
+use control::{Expect, Followed, State};
 use rules::migration::plan::{Direction, Kind, Plan};
-use rules::migration::{Migration, PlanError};
+use rules::migration::{Migration, Phase, PlanError};
 
-use super::control::{Entry, Expect, n, number, phase_of, text};
 use super::local_workers::{LocalWorkers, Problem, StartWorkers, WorkerOptions};
 use super::patience::{Patience, UNSEEN_MAX};
 use super::plan_file::PlanFile;
 use super::record_time::{self, RecordTime};
-use super::verbs::{Answer, Verb, answer};
 use super::{
     Context, LOOK_EVERY, beginning, behind, estimate, neighbours, tables, targets, waiting, workers,
 };
@@ -106,47 +107,44 @@ pub(super) async fn run(
     context: &Context,
     arguments: &StartArguments,
     start: &dyn StartWorkers,
-) -> Result<Exit, String> {
+) -> Result<Exit> {
     let name = arguments.file.display().to_string();
     let file = std::fs::read_to_string(&arguments.file);
     let file = file.map_err(|error| format!("cannot read `{name}`: {error}"))?;
     let file = PlanFile::read(&name, &file)?;
     let plan = &file.plan;
     let migration = check(context, plan).await.map_err(|wrong| match wrong {
-        Wrong::Plan(errors) => file.show(&errors),
-        Wrong::Other(reason) => reason,
+        Wrong::Plan(errors) => Failure::Fatal(file.show(&errors)),
+        Wrong::Other(failure) => failure,
     })?;
     if arguments.dry_run {
         return dry_run(context, &file, &migration).await;
     }
     let is_asked_for = arguments.create_control_table;
     if let Some(why) = context.control.missing(&context.endpoint, is_asked_for).await? {
-        say(&format!("refused: {why}"));
-        return Ok(Exit::Refused);
+        return Err(refused!("refused: {why}"));
     }
     context.control.ensure().await?;
     let is_begun = match begun(context, plan).await? {
-        Answer::Go if is_hopeless(context, &file, &migration).await? => return Ok(Exit::Refused),
-        Answer::Go | Answer::GoOn => {
+        answer @ (Answer::Go | Answer::GoOn) => {
+            if answer == Answer::Go {
+                check_samples(context, &file, &migration).await?;
+            }
             if let Some(why) = neighbours::in_the_way(context, plan).await? {
-                say(&format!("refused: {why}"));
-                return Ok(Exit::Refused);
+                return Err(refused!("refused: {why}"));
             }
             false
         }
         Answer::Already => true,
-        Answer::Refused(why) => {
-            say(&why);
-            return Ok(Exit::Refused);
-        }
+        Answer::Refused(why) => return Err(Failure::Refused(why)),
     };
     if is_begun {
-        let phase = phase_of(&context.state(&plan.migration).await?);
+        let phase = context.state(&plan.migration).await?.phase;
         say(&format!("`{}` was begun before, it is {}", plan.migration, phase.as_str()));
         workers::wake_set_aside(context, &plan.migration).await?;
     }
-    if !is_begun && record_time::is_unfit(context).await? {
-        return Ok(Exit::Refused);
+    if !is_begun {
+        record_time::check(context).await?;
     }
     if arguments.local_workers == 0 {
         warn_of_unfollowed(context, plan);
@@ -157,11 +155,10 @@ pub(super) async fn run(
         says_what_is_in_the_targets(context, plan).await?;
         if let Err(problem) = beginning::begin(context, plan, arguments.rate).await {
             // Whoever began another one at the same time was first.
-            let Some(why) = neighbours::in_the_way(context, plan).await? else {
-                return Err(problem);
-            };
-            say(&format!("refused: {why}"));
-            return Ok(Exit::Refused);
+            return Err(match neighbours::in_the_way(context, plan).await? {
+                Some(why) => refused!("refused: {why}"),
+                None => problem,
+            });
         }
         say(&format!("`{}` has begun", plan.migration));
     }
@@ -169,14 +166,8 @@ pub(super) async fn run(
 }
 
 /// Says what a start would do, and writes nothing.
-async fn dry_run(
-    context: &Context,
-    file: &PlanFile,
-    migration: &Migration,
-) -> Result<Exit, String> {
-    if is_hopeless(context, file, migration).await? {
-        return Ok(Exit::Refused);
-    }
+async fn dry_run(context: &Context, file: &PlanFile, migration: &Migration) -> Result<Exit> {
+    check_samples(context, file, migration).await?;
     let plan = &file.plan;
     say(&format!("`{}` would {}; nothing was written", plan.migration, purpose(plan)));
     Ok(match says_what_is_in_the_targets(context, plan).await? {
@@ -186,7 +177,7 @@ async fn dry_run(
 }
 
 /// Says which targets are not empty; returns whether one is not.
-async fn says_what_is_in_the_targets(context: &Context, plan: &Plan) -> Result<bool, String> {
+async fn says_what_is_in_the_targets(context: &Context, plan: &Plan) -> Result<bool> {
     let client = &context.control.client;
     let found = tables::describe(client, plan).await?;
     let occupied = targets::occupied(client, plan, &found).await?;
@@ -209,20 +200,18 @@ fn purpose(plan: &Plan) -> String {
     }
 }
 
-/// Whether a plan can do nothing with any item that is tried; says so.
-async fn is_hopeless(
-    context: &Context,
-    file: &PlanFile,
-    migration: &Migration,
-) -> Result<bool, String> {
-    let refused = estimate::all_refused(context, &file.plan, migration).await?;
-    if let Some(why) = &refused {
-        say(&format!(
+/// Checks that a plan can do something with some item.
+///
+/// # Errors
+/// Why it can do nothing with any item that was tried, or that a table cannot be read.
+async fn check_samples(context: &Context, file: &PlanFile, migration: &Migration) -> Result<()> {
+    match estimate::all_refused(context, &file.plan, migration).await? {
+        None => Ok(()),
+        Some(why) => Err(refused!(
             "refused: nothing of what was tried can be transformed; the first: {why}\ncorrect the plan; `weir migrate plan {}` tries more",
             file.name
-        ));
+        )),
     }
-    Ok(refused.is_some())
 }
 
 /// Says which streams the running system gives to no function of migrations. Of another store nothing
@@ -248,7 +237,7 @@ pub(super) async fn work(
     context: &Context,
     arguments: &WorkArguments,
     start: &dyn StartWorkers,
-) -> Result<Exit, String> {
+) -> Result<Exit> {
     let (plan, _) = context.plan(&arguments.name).await?;
     let host =
         local(context, &plan, arguments.local_workers.max(1), &arguments.workers, start).await?;
@@ -262,7 +251,7 @@ async fn local(
     count: usize,
     workers: &Workers,
     start: &dyn StartWorkers,
-) -> Result<Option<Box<dyn LocalWorkers>>, String> {
+) -> Result<Option<Box<dyn LocalWorkers>>> {
     if count == 0 {
         return Ok(None);
     }
@@ -282,7 +271,7 @@ async fn local(
         timeout: Duration::from_secs(plan.function_seconds.into()),
         duplicate_deliveries: workers.duplicate_deliveries,
     };
-    start.start(options).await.map(Some)
+    Ok(Some(start.start(options).await?))
 }
 
 /// Begins a run of tasks; gives its number. What it `notes` in the state stands there from then on.
@@ -293,18 +282,14 @@ pub(super) async fn begin_run(
     context: &Context,
     name: &str,
     expect: Expect<'_>,
-    notes: impl Fn(&mut Entry, u64),
-) -> Result<u64, String> {
-    let state = context
-        .control
-        .change_state(name, expect, |state| {
-            let run = number(state, "run") + 1;
-            state.insert("run".to_owned(), n(run));
-            notes(state, run);
-            true
-        })
-        .await?;
-    Ok(number(&state, "run"))
+    notes: impl Fn(&mut State, u64),
+) -> Result<u64> {
+    let begin = |state: &mut State| {
+        state.run += 1;
+        notes(state, state.run);
+        true
+    };
+    Ok(context.control.change_state(name, expect, begin).await?.run)
 }
 
 /// The tables whose streams a migration follows: the sources, and for the way back the targets.
@@ -321,7 +306,7 @@ async fn attend(
     context: &Context,
     name: &str,
     host: Option<Box<dyn LocalWorkers>>,
-) -> Result<Exit, String> {
+) -> Result<Exit> {
     let Some(host) = host else {
         output::next(&[
             (&format!("weir migrate status {name}"), "how far it is"),
@@ -336,7 +321,7 @@ async fn attend(
     let watching = waiting::until(context, name, &["reverted", "completed", "aborted"]);
     let ended = tokio::select! {
         ended = watching => ended,
-        problem = failed(context, name, host.as_ref()) => Err(problem),
+        problem = failed(context, name, host.as_ref()) => Err(problem.into()),
         signal = interruption::requested() => {
             say(&format!(
                 "interrupted; `weir migrate work {name}` resumes, `weir migrate status {name}` shows how far it is"
@@ -359,8 +344,7 @@ async fn failed(context: &Context, name: &str, host: &dyn LocalWorkers) -> Strin
             if let Problem::NotFollowed(why) = problem {
                 return why;
             }
-            let state = context.control.get(name, "STATE").await.ok().flatten();
-            let phase = phase_of(&state.unwrap_or_default());
+            let phase = context.control.state(name).await.map_or(Phase::None, |state| state.phase);
             let plan = context.plan(name).await.ok().map(|(plan, _)| plan);
             return format!("{problem}; {}", behind::after_loss(name, plan.as_ref(), phase));
         }
@@ -368,7 +352,7 @@ async fn failed(context: &Context, name: &str, host: &dyn LocalWorkers) -> Strin
             match patience.seen(workers::wake(context, name).await) {
                 Ok(Some(())) => host.resume_after_trim(&shard),
                 Ok(None) => {}
-                Err(problem) => return problem,
+                Err(problem) => return problem.to_string(),
             }
         }
         tokio::time::sleep(LOOK_EVERY).await;
@@ -377,7 +361,7 @@ async fn failed(context: &Context, name: &str, host: &dyn LocalWorkers) -> Strin
 
 pub(crate) enum Wrong {
     Plan(Vec<PlanError>),
-    Other(String),
+    Other(Failure),
 }
 
 /// Checks a plan against its tables: keys, transforms, streams.
@@ -401,7 +385,7 @@ pub(crate) async fn check(context: &Context, plan: &Plan) -> Result<Migration, W
     for table in followed(plan) {
         let view = found.get(&table).and_then(|facts| facts.stream.as_deref());
         if view != Some("NEW_AND_OLD_IMAGES") {
-            return Err(Wrong::Other(without_stream(&context.endpoint, &table, view)));
+            return Err(Wrong::Other(without_stream(&context.endpoint, &table, view).into()));
         }
     }
     Ok(migration)
@@ -439,11 +423,11 @@ async fn with_tables(context: &Context, mut errors: Vec<PlanError>) -> Vec<PlanE
 }
 
 /// Whether a plan is to be begun, or was.
-async fn begun(context: &Context, plan: &Plan) -> Result<Answer, String> {
-    let state = context.control.get(&plan.migration, "STATE").await?.unwrap_or_default();
-    let answer = answer(&plan.migration, plan.kind, Verb::Start, phase_of(&state));
+async fn begun(context: &Context, plan: &Plan) -> Result<Answer> {
+    let state = context.control.state(&plan.migration).await?;
+    let answer = answer(&plan.migration, plan.kind, Verb::Start, state.phase);
     let json = serde_json::to_string(plan).map_err(|error| error.to_string())?;
-    let is_same = text(&state, "fingerprint") == Some(Plan::fingerprint(&json).as_str());
+    let is_same = state.fingerprint == Some(Plan::fingerprint(&json));
     if !is_same && matches!(answer, Answer::GoOn | Answer::Already) {
         return Ok(Answer::Refused(format!(
             "`{}` was begun with another plan; work that was done under it must not be mixed with this one: give this plan another name",
@@ -480,7 +464,7 @@ impl After {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fence<'f> {
     /// Which way it runs.
-    pub(crate) direction: &'f str,
+    pub(crate) direction: Direction,
     pub(crate) fingerprint: &'f str,
     /// What its state must be.
     pub(crate) expect: Expect<'f>,
@@ -502,14 +486,14 @@ pub(crate) async fn activate(
     context: &Context,
     name: &str,
     Fence { direction, fingerprint, expect, after }: Fence<'_>,
-) -> Result<i64, String> {
+) -> Result<i64> {
     let margin = after.seconds(context).await;
     let mut records = RecordTime::open(context).await?;
     let mut lead = 1;
     for _ in 0..FENCES_MAX {
         let begun = context.now().await;
         let since = begun + lead;
-        let active = Some((direction, fingerprint, since));
+        let active = Some(Followed { direction, fingerprint: fingerprint.to_owned(), since });
         context.control.set_active(name, expect, active).await?;
         let took = context.now().await - begun;
         if took > lead {
@@ -520,7 +504,7 @@ pub(crate) async fn activate(
             continue;
         }
         let passed = match wait_for(context, name, since + margin).await {
-            Ok(()) => records.pass(since).await.map_err(String::from),
+            Ok(()) => records.pass(since).await,
             stands => stands,
         };
         if let Err(problem) = passed {
@@ -530,13 +514,13 @@ pub(crate) async fn activate(
         return Ok(since);
     }
     context.control.set_active(name, expect, None).await?;
-    Err(format!(
+    Err(fatal!(
         "the control table takes longer than {LEAD_SECONDS_MAX} seconds to write; say this again for `{name}`"
     ))
 }
 
 /// Waits until a second of the store's time has passed.
-pub(super) async fn wait_for(context: &Context, name: &str, second: i64) -> Result<(), String> {
+pub(super) async fn wait_for(context: &Context, name: &str, second: i64) -> Result<()> {
     let begun = Instant::now();
     while begun.elapsed() < FENCE_LIMIT {
         if context.now().await > second {
@@ -544,7 +528,7 @@ pub(super) async fn wait_for(context: &Context, name: &str, second: i64) -> Resu
         }
         tokio::time::sleep(FENCE_LOOK).await;
     }
-    Err(format!(
+    Err(fatal!(
         "the store's clock stands still, and a migration needs one that runs: `weir clock resume`, then say this again for `{name}`"
     ))
 }

@@ -3,20 +3,25 @@
 use std::time::Duration;
 
 use aws_sdk_dynamodb::types::AttributeValue as Sdk;
+use control::{
+    Comparing, FollowedTable, JournalLine, Lag, Problem, ProblemKind, Route, Side, State, Task,
+    Verified, Work,
+};
+use rules::migration::Phase;
 use serde_json::{Value, json};
 
-use super::control::{n, s};
 use super::following::{Watcher, look_limit};
-use super::held::HELD_AT;
 use super::plan_file::PlanFile;
-use super::switching_tests::{NAME, Served, plan_with_way_back, serve, write_down};
-use super::{report, status_line, true_value};
+use super::switching_tests::{
+    NAME, Served, is_in, plan_with_way_back, serve, set_state, write_down,
+};
+use super::tasks::tests::task;
+use super::{report, status_line};
 use client::exit::Exit;
 
 /// A state, and what is said of it.
 struct Case {
-    phase: &'static str,
-    members: Vec<(&'static str, Sdk)>,
+    state: State,
     /// The verbs that are offered.
     offers: &'static [&'static str],
     says: &'static str,
@@ -29,12 +34,8 @@ async fn begun() -> Served {
     let served = serve().await;
     let control = &served.context.control;
     write_down(&served, &plan_with_way_back()).await;
-    for (task, is_done) in [("TASK#0#touch#cats#0000", true), ("TASK#0#touch#cats#0001", false)] {
-        let with_task = |entry: &mut super::Entry| {
-            entry.insert("done".to_owned(), Sdk::Bool(is_done));
-            true
-        };
-        control.change(NAME, task, with_task).await.unwrap();
+    for (segment, done) in [(0, true), (1, false)] {
+        control.put(&Task { segment, done, ..task(0, Work::Touch) }).await.unwrap();
     }
     served
 }
@@ -42,21 +43,9 @@ async fn begun() -> Served {
 /// The verbs that a status offers, what it says, and its exit code.
 async fn status_of(served: &Served, case: &Case) -> (Vec<String>, String, Exit) {
     let control = &served.context.control;
-    let change = |state: &mut super::Entry| {
-        state.retain(|name, _| ["migration", "entry", "revision"].contains(&name.as_str()));
-        state.insert("phase".to_owned(), s(case.phase));
-        for (name, value) in &case.members {
-            state.insert((*name).to_owned(), value.clone());
-        }
-        true
-    };
-    control.change(NAME, "STATE", change).await.unwrap();
-    let is_held = case.members.iter().any(|(name, _)| *name == HELD_AT);
-    let route = |route: &mut super::Entry| {
-        route.insert("write".to_owned(), s(if is_held { "none" } else { "source" }));
-        true
-    };
-    control.change(NAME, "ROUTE", route).await.unwrap();
+    control.put(&case.state).await.unwrap();
+    let write = if case.state.held_at.is_some() { Side::None } else { Side::Source };
+    control.put(&Route { write, ..Route::new(NAME) }).await.unwrap();
     let limit = look_limit(&served.context.endpoint, None);
     let mut watcher = Watcher::with_limit(limit);
     let status = report::describe(&served.context, NAME, Some(&mut watcher)).await.unwrap();
@@ -78,28 +67,37 @@ async fn check(cases: &[Case]) {
 }
 
 /// Behind the making of every stream of a test, and more than a day ago.
-async fn times() -> (u64, u64) {
-    let served = serve().await;
-    let now = u64::try_from(served.context.now().await).unwrap() + 30;
+async fn times() -> (i64, i64) {
+    let now = serve().await.context.now().await + 30;
     (now, now - 25 * 3600 - 60)
 }
+
+fn state(phase: Phase) -> State {
+    State { phase, ..State::new(NAME) }
+}
+
+/// A state with a comparison that found so many differences.
+fn compared(phase: Phase, at: i64, differences: u64) -> State {
+    let verified = Some(Verified { run: 1, differences, at, ..Verified::default() });
+    State { verified, ..state(phase) }
+}
+
+const NOT_NOTED: Option<Comparing> = Some(Comparing { run: 2, since: None });
 
 #[tokio::test]
 async fn what_may_be_forgotten_is_to_be_compared_before_anything_rests_on_it() {
     let (now, old) = times().await;
-    let compared = |at| vec![("verified_run", n(1)), ("verified_at", n(at))];
+    let back = |back_since| State { back_since, ..state(Phase::CutOver) };
     check(&[
         Case {
-            phase: "ready",
-            members: compared(now),
+            state: compared(Phase::Ready, now, 0),
             offers: &["cutover move"],
             says: "converged 100 %",
             never_says: "too old",
             exit: Exit::Done,
         },
         Case {
-            phase: "ready",
-            members: compared(old),
+            state: compared(Phase::Ready, old, 0),
             offers: &["verify move"],
             says: "last verified: 0 differences, 25 h ago: too old for a cut-over",
             never_says: "converged 100 %",
@@ -107,24 +105,21 @@ async fn what_may_be_forgotten_is_to_be_compared_before_anything_rests_on_it() {
         },
         // What a later comparison found is not known.
         Case {
-            phase: "ready",
-            members: [compared(now), vec![("comparing", n(2))]].concat(),
+            state: State { comparing: NOT_NOTED, ..compared(Phase::Ready, now, 0) },
             offers: &["verify move"],
             says: "0 differences, but a later comparison was not brought to its end",
             never_says: "too old",
             exit: Exit::Differences,
         },
         Case {
-            phase: "cut-over",
-            members: vec![("back_since", n(now)), ("comparing", n(2))],
+            state: State { comparing: NOT_NOTED, ..back(now) },
             offers: &["verify move", "complete move"],
             says: "look again by",
             never_says: "forgotten",
             exit: Exit::Differences,
         },
         Case {
-            phase: "cut-over",
-            members: vec![("back_since", n(now))],
+            state: back(now),
             offers: &["revert move", "complete move"],
             says: "look again by",
             never_says: "forgotten",
@@ -132,16 +127,14 @@ async fn what_may_be_forgotten_is_to_be_compared_before_anything_rests_on_it() {
         },
         // Something has not come back.
         Case {
-            phase: "cut-over",
-            members: vec![("back_since", n(now)), ("back_differences", n(2))],
+            state: State { back_differences: Some(2), ..back(now) },
             offers: &["verify --repair move", "revert --with-differences move", "complete move"],
             says: "the last comparison found 2 differences",
             never_says: "look again by",
             exit: Exit::Differences,
         },
         Case {
-            phase: "cut-over",
-            members: vec![("back_since", n(old))],
+            state: back(old),
             offers: &["verify move", "complete move"],
             says: "streams may have forgotten some",
             never_says: "look again by",
@@ -153,35 +146,31 @@ async fn what_may_be_forgotten_is_to_be_compared_before_anything_rests_on_it() {
 
 #[tokio::test]
 async fn an_end_that_left_something_undone_is_no_end() {
-    let unswept = || vec![("unswept", true_value())];
+    let unswept = |phase| State { unswept: true, ..state(phase) };
     check(&[
         Case {
-            phase: "reverted",
-            members: unswept(),
+            state: unswept(Phase::Reverted),
             offers: &["revert move"],
             says: "reverted, but tombstones and marks still stand in the sources",
             never_says: "throttled",
             exit: Exit::Differences,
         },
         Case {
-            phase: "reverted",
-            members: Vec::new(),
+            state: state(Phase::Reverted),
             offers: &[],
             says: "reverted  copied",
             never_says: "still stand",
             exit: Exit::Done,
         },
         Case {
-            phase: "aborted",
-            members: unswept(),
+            state: unswept(Phase::Aborted),
             offers: &["work move"],
             says: "aborted, but marks still stand in the sources",
             never_says: "throttled",
             exit: Exit::Differences,
         },
         Case {
-            phase: "aborted",
-            members: Vec::new(),
+            state: state(Phase::Aborted),
             offers: &[],
             says: "aborted  copied",
             never_says: "still stand",
@@ -194,14 +183,9 @@ async fn an_end_that_left_something_undone_is_no_end() {
 #[tokio::test]
 async fn no_repair_is_offered_for_what_cannot_be_transformed() {
     let (now, _) = times().await;
+    let verified = Verified { run: 1, differences: 2, refused: 2, at: now, ..Verified::default() };
     check(&[Case {
-        phase: "tailing",
-        members: vec![
-            ("verified_run", n(1)),
-            ("verified_at", n(now)),
-            ("verified_differences", n(2)),
-            ("verified_refused", n(2)),
-        ],
+        state: State { verified: Some(verified), ..state(Phase::Tailing) },
         offers: &["verify move", "abort move"],
         says: "last verified: 2 differences",
         never_says: "too old",
@@ -213,19 +197,17 @@ async fn no_repair_is_offered_for_what_cannot_be_transformed() {
 #[tokio::test]
 async fn what_is_offered_fits_the_phase() {
     let (now, _) = times().await;
-    let paused = || ("paused", true_value());
+    let paused = |state| State { paused: true, ..state };
     check(&[
         Case {
-            phase: "preparing",
-            members: Vec::new(),
+            state: state(Phase::Preparing),
             offers: &["start PLAN"],
             says: "preparing",
             never_says: "held up",
             exit: Exit::Differences,
         },
         Case {
-            phase: "copying",
-            members: vec![paused()],
+            state: paused(state(Phase::Copying)),
             offers: &["resume move"],
             says: "throttled: paused by a person",
             never_says: " left",
@@ -233,36 +215,28 @@ async fn what_is_offered_fits_the_phase() {
         },
         // A pause is of the backfill, which is over.
         Case {
-            phase: "ready",
-            members: vec![paused(), ("verified_run", n(1)), ("verified_at", n(now))],
+            state: paused(compared(Phase::Ready, now, 0)),
             offers: &["cutover move"],
             says: "ready",
             never_says: "paused",
             exit: Exit::Done,
         },
         Case {
-            phase: "completed",
-            members: vec![paused()],
+            state: paused(state(Phase::Completed)),
             offers: &[],
             says: "completed",
             never_says: "paused",
             exit: Exit::Done,
         },
         Case {
-            phase: "tailing",
-            members: vec![
-                ("verified_run", n(1)),
-                ("verified_at", n(now)),
-                ("verified_differences", n(2)),
-            ],
+            state: compared(Phase::Tailing, now, 2),
             offers: &["verify --repair move", "abort move"],
             says: "last verified: 2 differences",
             never_says: "too old",
             exit: Exit::Differences,
         },
         Case {
-            phase: "cutting-over",
-            members: vec![(HELD_AT, n(1_000))],
+            state: State { held_at: Some(1_000), ..state(Phase::CuttingOver) },
             offers: &["cutover move", "abort move"],
             says: "writers are held up since 1970-01-01T00:16:40Z",
             never_says: "ready",
@@ -274,13 +248,13 @@ async fn what_is_offered_fits_the_phase() {
 
 /// Brings a migration to a phase, and gives what is said of it by a look that may take so long.
 async fn looked(served: &Served, phase: &str, limit: Duration) -> Value {
-    let into = |state: &mut super::Entry| {
-        state.insert("phase".to_owned(), s(phase));
-        true
-    };
-    served.context.control.change(NAME, "STATE", into).await.unwrap();
+    is_in(&served.context, Phase::from_name(phase).unwrap()).await;
     let mut watcher = Watcher::with_limit(limit);
     report::describe(&served.context, NAME, Some(&mut watcher)).await.unwrap()
+}
+
+fn text(text: &str) -> Sdk {
+    Sdk::S(text.to_owned())
 }
 
 fn offers(status: &Value) -> Vec<&str> {
@@ -294,15 +268,8 @@ const LONG: Duration = Duration::from_secs(600);
 async fn a_comparison_that_is_at_work_is_told_before_the_first_one_is_done() {
     let served = begun().await;
     let control = &served.context.control;
-    for (segment, is_done) in [("0000", true), ("0001", false)] {
-        let task = |entry: &mut super::Entry| {
-            entry.insert("work".to_owned(), s("check-source"));
-            entry.insert("run".to_owned(), n(1));
-            entry.insert("done".to_owned(), Sdk::Bool(is_done));
-            true
-        };
-        let name = format!("TASK#1#check-source#cats#{segment}");
-        control.change(NAME, &name, task).await.unwrap();
+    for (segment, done) in [(0, true), (1, false)] {
+        control.put(&Task { segment, done, ..task(1, Work::CheckSource) }).await.unwrap();
     }
     let status = looked(&served, "tailing", LONG).await;
     assert_eq!(status["compared_now"], true, "{status}");
@@ -319,12 +286,8 @@ async fn a_look_that_is_not_done_in_time_is_told() {
     assert!(said.contains("were not read to their end in 0 s"), "{said}");
     let exit = async |limit| {
         let (now, _) = times().await;
-        let compared = |state: &mut super::Entry| {
-            state.insert("verified_run".to_owned(), n(1));
-            state.insert("verified_at".to_owned(), n(now));
-            true
-        };
-        served.context.control.change(NAME, "STATE", compared).await.unwrap();
+        let verified = compared(Phase::Ready, now, 0).verified;
+        set_state(&served.context, |state| state.verified = verified).await;
         report::exit_of(&looked(&served, "ready", limit).await)
     };
     // What was not read may be in the way of a cut-over.
@@ -333,11 +296,7 @@ async fn a_look_that_is_not_done_in_time_is_told() {
     // And of a way back.
     for (limit, expected) in [(Duration::ZERO, Exit::Differences), (LONG, Exit::Done)] {
         let (now, _) = times().await;
-        let since = |state: &mut super::Entry| {
-            state.insert("back_since".to_owned(), n(now));
-            true
-        };
-        served.context.control.change(NAME, "STATE", since).await.unwrap();
+        set_state(&served.context, |state| state.back_since = now).await;
         let status = looked(&served, "cut-over", limit).await;
         assert_eq!(report::exit_of(&status), expected, "{status}");
     }
@@ -349,7 +308,7 @@ async fn a_look_that_is_not_done_in_time_is_told() {
 #[tokio::test]
 async fn what_waits_for_long_while_nothing_is_applied_is_followed_by_nobody() {
     let served = begun().await;
-    let put = served.context.control.client.put_item().table_name("cats").item("p", s("k"));
+    let put = served.context.control.client.put_item().table_name("cats").item("p", text("k"));
     put.send().await.unwrap();
     let moved = json!({ "advance_ms": 60_000 });
     let clock = client::endpoint::admin(http::Method::POST, &served.store.url, "clock", &moved);
@@ -364,23 +323,16 @@ async fn what_waits_for_long_while_nothing_is_applied_is_followed_by_nobody() {
     let noted = client::server_date::seconds(&served.context.control.client).await.unwrap();
     // One that works through what others have applied says that it follows, and is not behind by that.
     let follow = async |at: i64| {
-        let at = n(u64::try_from(at).unwrap());
-        let note = |entry: &mut super::Entry| {
-            entry.insert("at".to_owned(), at.clone()) != Some(at.clone())
-        };
-        served.context.control.change("*", "FOLLOWED#cats", note).await.unwrap();
+        let (table, at) = ("cats".to_owned(), u64::try_from(at).unwrap());
+        served.context.control.put(&FollowedTable { table, at }).await.unwrap();
         let status = looked(&served, "tailing", LONG).await;
         (status["stream"]["followed"].clone(), status["stream"]["unfollowed"].clone())
     };
     assert_eq!(follow(noted).await, (json!(true), Value::Null));
     assert_eq!(follow(noted - 3_600).await, (json!(false), json!("cats")));
     // A function says that it is at it, and that the stream is behind.
-    let lag = |entry: &mut super::Entry| {
-        entry.insert("seconds".to_owned(), n(61));
-        entry.insert("at".to_owned(), n(u64::try_from(noted).unwrap()));
-        true
-    };
-    served.context.control.change("*", "LAG#cats", lag).await.unwrap();
+    let (table, at) = ("cats".to_owned(), u64::try_from(noted).unwrap());
+    served.context.control.put(&Lag { table, seconds: 61, at }).await.unwrap();
     let status = looked(&served, "tailing", LONG).await;
     assert_eq!(status["stream"]["unfollowed"], Value::Null, "{status}");
     assert_eq!(offers(&status), ["weir migrate verify move"]);
@@ -409,10 +361,11 @@ async fn whoever_begins_it_is_left_alone_as_long_as_they_may_be_at_it() {
     let heard = |ago: i64| {
         let served = &served;
         async move {
-            let at = u64::try_from(served.context.now().await - ago).unwrap();
-            let line =
-                |entry: &mut super::Entry| entry.insert("at".to_owned(), n(at)) != Some(n(at));
-            served.context.control.change(NAME, "JOURNAL#0000000001", line).await.unwrap();
+            let (migration, at) = (NAME.to_owned(), served.context.now().await - ago);
+            let (from, to) = (Phase::None, Phase::Preparing);
+            let (why, by) = (String::new(), String::new());
+            let line = JournalLine { migration, line: 1, from, to, why, at, by };
+            served.context.control.put(&line).await.unwrap();
             looked(served, "preparing", LONG).await
         }
     };
@@ -433,19 +386,20 @@ async fn a_document_that_cannot_go_back_is_in_the_way_of_a_way_back() {
     write_down(&served, &plan.unwrap_or_else(|errors| panic!("{errors}")).plan).await;
     let put = |sk: &str, attribute: &str| {
         let put = served.context.control.client.put_item().table_name("parts");
-        put.item("pk", s("CAT#1")).item("sk", s(sk)).item(attribute, s("1")).send()
+        put.item("pk", text("CAT#1")).item("sk", text(sk)).item(attribute, text("1")).send()
     };
     put("PLOT", "plot").await.unwrap();
-    let note = |entry: &mut super::Entry| {
-        entry.insert("table".to_owned(), s("parts"));
-        entry.insert("key".to_owned(), s(r#"{"pk":{"S":"CAT#1"}}"#));
-        true
+    let note = Problem {
+        migration: NAME.to_owned(),
+        kind: ProblemKind::Unassembled,
+        table: "parts".to_owned(),
+        key: r#"{"pk":{"S":"CAT#1"}}"#.to_owned(),
+        reason: String::new(),
+        at: None,
     };
-    let control = &served.context.control;
-    control.change(NAME, "PROBLEM#unassembled#parts#1", note).await.unwrap();
-    let now = u64::try_from(served.context.now().await).unwrap();
-    let since = |state: &mut super::Entry| state.insert("back_since".to_owned(), n(now)).is_none();
-    control.change(NAME, "STATE", since).await.unwrap();
+    served.context.control.put(&note).await.unwrap();
+    let now = served.context.now().await;
+    set_state(&served.context, |state| state.back_since = now).await;
 
     // Whether it can is not known.
     let status = looked(&served, "cut-over", Duration::ZERO).await;

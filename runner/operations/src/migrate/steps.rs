@@ -4,12 +4,10 @@
 //! their way is known from the state: a comparison that is too old, tombstones that still stand, a
 //! stream that nobody follows.
 
+use control::{COMPARISON_SECONDS, State};
 use rules::migration::Phase;
 use rules::migration::plan::{Kind, Plan};
 
-use super::comparing;
-use super::control::{Entry, flag, number, phase_of};
-use super::cutover::{COMPARISON_SECONDS, age_of_comparison};
 use super::way_back;
 use client::output;
 
@@ -84,17 +82,17 @@ impl<'s> Standing<'s> {
     }
 
     /// As a state says it, in the store's time.
-    pub(super) fn of(name: &'s str, state: &Entry, plan: Option<&'s Plan>, now: i64) -> Self {
-        let phase = phase_of(state);
+    pub(super) fn of(name: &'s str, state: &State, plan: Option<&'s Plan>, now: i64) -> Self {
+        let verified = state.verified.unwrap_or_default();
         Self {
-            is_paused: is_paused(state),
-            is_unswept: flag(state, "unswept"),
-            differences: number(state, "verified_differences"),
-            refused: number(state, "verified_refused"),
-            back_differences: number(state, way_back::BACK_DIFFERENCES),
+            is_paused: state.is_paused(),
+            is_unswept: state.unswept,
+            differences: verified.differences,
+            refused: verified.refused,
+            back_differences: state.back_differences.unwrap_or(0),
             stale_seconds: stale_seconds(state, plan, now),
-            is_not_noted: comparing::is_not_noted(state),
-            ..Self::new(name, phase, plan)
+            is_not_noted: state.comparing.is_some(),
+            ..Self::new(name, state.phase, plan)
         }
     }
 
@@ -309,16 +307,11 @@ impl<'s> Standing<'s> {
     }
 }
 
-/// Whether the backfill is paused. A pause is of nothing else, so it says nothing later.
-pub(super) fn is_paused(state: &Entry) -> bool {
-    flag(state, "paused") && matches!(phase_of(state), Phase::Preparing | Phase::Copying)
-}
-
 /// For how long nothing has proved what the next switch rests on, if that is too long.
-fn stale_seconds(state: &Entry, plan: Option<&Plan>, now: i64) -> Option<i64> {
-    let age = match phase_of(state) {
-        Phase::Tailing | Phase::Ready | Phase::CuttingOver if number(state, "verified_run") > 0 => {
-            age_of_comparison(state, now)
+fn stale_seconds(state: &State, plan: Option<&Plan>, now: i64) -> Option<i64> {
+    let age = match state.phase {
+        Phase::Tailing | Phase::Ready | Phase::CuttingOver if state.verified.is_some() => {
+            state.comparison_age(now)
         }
         Phase::CutOver if plan.is_some_and(way_back::has_one) => way_back::age(state, now),
         _ => return None,
@@ -330,8 +323,8 @@ fn stale_seconds(state: &Entry, plan: Option<&Plan>, now: i64) -> Option<i64> {
 pub(super) mod tests {
     use rules::migration::plan::{Backfill, FUNCTION_SECONDS, Source};
 
-    use super::super::verbs::{Answer, Verb, answer};
     use super::*;
+    use control::verbs::{Answer, Verb, answer};
 
     /// A plan that says what a verb depends on, and no more.
     pub(in super::super) fn plan(kind: Kind, has_way_back: bool) -> Plan {

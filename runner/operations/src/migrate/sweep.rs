@@ -7,16 +7,15 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use super::failure::{Result, fatal};
 use aws_sdk_dynamodb::Client;
-use aws_sdk_dynamodb::types::ReturnValue;
+use aws_sdk_dynamodb::types::{AttributeValue as Sdk, ReturnValue};
+use control::{Entry as _, PARTITION_KEY, SORT_KEY, Tombstone, tombstone_partitions};
 use futures::StreamExt as _;
 use model::json::{item_from_str, item_to_string};
 use model::{AttributeValue, Item, KeySchema};
-use rules::migration::{
-    MARK, NOTE_BUCKETS, NOTE_PREFIX, Plan, Registers, is_bare_tombstone, note_partition, unmarked,
-};
+use rules::migration::{MARK, Plan, Registers, is_bare_tombstone, unmarked};
 
-use super::control::{Entry, n, number, s, text};
 use super::{Context, tables};
 use client::attribute::{to_sdk_item, to_sdk_value};
 use client::endpoint;
@@ -30,11 +29,6 @@ const REQUEST_SECONDS: u64 = 5;
 const AT_ONCE: usize = 32;
 /// How often it is said for how long there is still to wait, or how much is done.
 const SAY_EVERY: Duration = Duration::from_secs(10);
-
-/// Notes in a state that a switch was made at this second of real time.
-pub(super) fn switched(state: &mut Entry, at: u64) {
-    state.insert("switched_at".to_owned(), n(at));
-}
 
 /// Real time in seconds since 1970, in which invocations live, whatever the clock of a local store
 /// says. Whoever ends a switch may sit at another machine than whoever made it, so it is the time that
@@ -64,21 +58,16 @@ pub(super) async fn after_invocations(
     name: &str,
     plan: &Plan,
     limit: Duration,
-) -> Result<Option<u64>, String> {
+) -> Result<Option<u64>> {
     wait(context, name, plan, "then tombstones are removed").await?;
     sweep(context, name, limit).await
 }
 
 /// Waits until no invocation from before the last switch is left.
-pub(super) async fn wait(
-    context: &Context,
-    name: &str,
-    plan: &Plan,
-    then: &str,
-) -> Result<(), String> {
+pub(super) async fn wait(context: &Context, name: &str, plan: &Plan, then: &str) -> Result<()> {
     let (state, begun) = (context.state(name).await?, Instant::now());
     loop {
-        let switched_at = number(&state, "switched_at");
+        let switched_at = state.switched_at.unwrap_or(0);
         let now = real_seconds(context).await;
         let left = seconds_left(switched_at, plan.function_seconds, now);
         // As long ago as an invocation may last, all there are began behind the switch, whatever clocks
@@ -119,27 +108,24 @@ impl Sweep {
 /// Removes every tombstone that was noted, unless it lives again; gives how many, none if that was not
 /// done in time, which is said: the next sweep goes on with those that are left. No invocation is left
 /// that could write what they keep away.
-pub(super) async fn sweep(
-    context: &Context,
-    name: &str,
-    limit: Duration,
-) -> Result<Option<u64>, String> {
+pub(super) async fn sweep(context: &Context, name: &str, limit: Duration) -> Result<Option<u64>> {
     let mut schemas: BTreeMap<String, KeySchema> = BTreeMap::new();
     let begun = Instant::now();
     let (mut swept, mut looked, mut said) = (0, 0_u64, begun);
-    for bucket in 0..NOTE_BUCKETS {
-        let partition = note_partition(name, bucket);
-        let notes = context.control.entries(&partition, NOTE_PREFIX).await?;
-        for table in notes.iter().filter_map(|note| text(note, "table")) {
+    let partitions = tombstone_partitions(name);
+    let last = partitions.len().saturating_sub(1);
+    for (number, partition) in partitions.enumerate() {
+        let notes: Vec<Tombstone> = context.control.list(&partition, Tombstone::PREFIX).await?;
+        for Tombstone { table, .. } in &notes {
             if !schemas.contains_key(table) {
                 let schema = tables::schema(&context.control.client, table).await?;
-                schemas.insert(table.to_owned(), schema);
+                schemas.insert(table.clone(), schema);
             }
         }
         // One that was begun is ended: an item may have to be put back.
         let mut left = notes.len();
         let in_time = notes.iter().take_while(|_| begun.elapsed() < limit).inspect(|_| left -= 1);
-        let sweeps = in_time.map(|note| sweep_one(context, &partition, note, &schemas));
+        let sweeps = in_time.map(|note| sweep_one(context, note, &schemas));
         let mut sweeps = futures::stream::iter(sweeps).buffer_unordered(AT_ONCE);
         while let Some(is_swept) = sweeps.next().await {
             swept += u64::from(is_swept?);
@@ -152,8 +138,7 @@ pub(super) async fn sweep(
             }
         }
         drop(sweeps);
-        let is_last = bucket + 1 == NOTE_BUCKETS;
-        if left > 0 || (!is_last && begun.elapsed() >= limit) {
+        if left > 0 || (number < last && begun.elapsed() >= limit) {
             say(&format!(
                 "not done after {} s: {} removed; say it again, with more time by --timeout, and it goes on with the others",
                 limit.as_secs(),
@@ -168,16 +153,10 @@ pub(super) async fn sweep(
 /// Removes the tombstone of a note, and the note; gives whether there was one.
 async fn sweep_one(
     context: &Context,
-    partition: &str,
-    note: &Entry,
+    note: &Tombstone,
     schemas: &BTreeMap<String, KeySchema>,
-) -> Result<bool, String> {
-    let of = |name: &str| text(note, name);
-    let (Some(table), Some(key), Some(entry), Some(at)) =
-        (of("table"), of("key"), of("entry"), of("at"))
-    else {
-        return Ok(false);
-    };
+) -> Result<bool> {
+    let Tombstone { table, key, at, .. } = note;
     let Some(schema) = schemas.get(table) else { return Ok(false) };
     let key = item_from_str(key).map_err(|error| format!("a note of a tombstone: {error}"))?;
     let is_swept = match remove(&context.control.client, table, schema, &key).await? {
@@ -188,11 +167,11 @@ async fn sweep_one(
     };
     let request = context.control.client.delete_item().table_name(&context.control.table);
     let request = request
-        .key("migration", s(partition))
-        .key("entry", s(entry))
+        .key(PARTITION_KEY, Sdk::S(note.partition()))
+        .key(SORT_KEY, Sdk::S(note.name()))
         .condition_expression("#at = :at")
         .expression_attribute_names("#at", "at")
-        .expression_attribute_values(":at", s(at));
+        .expression_attribute_values(":at", Sdk::S(at.clone()));
     // A note that is newer by now is left for the next sweep.
     let _ = request.send().await;
     Ok(is_swept)
@@ -207,12 +186,7 @@ enum Removed {
 }
 
 /// Removes what is left of a tombstone, if its mark is still the one that was read.
-async fn remove(
-    client: &Client,
-    table: &str,
-    schema: &KeySchema,
-    key: &Item,
-) -> Result<Removed, String> {
+async fn remove(client: &Client, table: &str, schema: &KeySchema, key: &Item) -> Result<Removed> {
     let stands = tables::get(client, table, key).await?;
     let done = Sweep::of(stands.as_ref(), schema);
     let Some(mark) = stands.as_ref().filter(|_| done != Sweep::Leave).and_then(|i| i.get(MARK))
@@ -245,7 +219,7 @@ async fn remove(
         {
             Ok(Removed::Changed)
         }
-        Err(error) => Err(format!("a tombstone: {}", error_text(&error))),
+        Err(error) => Err(fatal!("a tombstone: {}", error_text(&error))),
     }
 }
 
@@ -255,7 +229,7 @@ async fn unmark(
     table: &str,
     key: &Item,
     mark: &AttributeValue,
-) -> Result<Removed, String> {
+) -> Result<Removed> {
     let request = client.update_item().table_name(table);
     let request = request
         .set_key(Some(to_sdk_item(key)))
@@ -272,18 +246,13 @@ async fn unmark(
         {
             Ok(Removed::Changed)
         }
-        Err(error) => Err(format!("the mark of an item: {}", error_text(&error))),
+        Err(error) => Err(fatal!("the mark of an item: {}", error_text(&error))),
     }
 }
 
 /// Puts an item back that an update made of a tombstone between the look at it and its removal. No
 /// condition can say that an item has nothing but its key, so it is seen afterwards.
-async fn put_back(
-    client: &Client,
-    table: &str,
-    schema: &KeySchema,
-    item: &Item,
-) -> Result<(), String> {
+async fn put_back(client: &Client, table: &str, schema: &KeySchema, item: &Item) -> Result<()> {
     let request = client.put_item().table_name(table);
     let request = request
         .set_item(Some(to_sdk_item(&unmarked(item))))
@@ -299,7 +268,7 @@ async fn put_back(
         {
             Ok(())
         }
-        Err(error) => Err(format!(
+        Err(error) => Err(fatal!(
             "an item of `{table}` that was written while its tombstone was removed could not be put back: {}; put it: {}",
             error_text(&error),
             item_to_string(&unmarked(item))

@@ -5,6 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use aws_sdk_dynamodb::types::{AttributeValue as Sdk, StreamSpecification};
+use control::{
+    Comparing, Expect, Followed, Move, PlanEntry, Receipt, Side, State, Switch, Task, Verified,
+};
 use futures::FutureExt as _;
 use http::Method;
 use model::json::item_from_str;
@@ -14,14 +17,11 @@ use rules::migration::plan::{Backfill, Direction, Kind, Output as Made, Plan, So
 use serde_json::{Value, json};
 
 use super::beginning::begin;
-use super::control::{Entry, Expect, Move, n, number, phase_of, s, text};
+use super::control_table::Guard;
 use super::cutover::SwitchArguments;
-use super::held::{CUTOVER, HELD_AT, Hold};
+use super::hold::{Hold, Released};
 use super::start::{Wrong, check};
-use super::{
-    Context, abort, comparing, estimate, in_place, lost, neighbours, report, tables, true_value,
-    verify,
-};
+use super::{Context, abort, estimate, in_place, lost, neighbours, report, tables, verify};
 use client::endpoint;
 use client::exit::Exit;
 use client::output::Output;
@@ -43,7 +43,8 @@ impl Served {
 
     /// The fence with which the migration is active.
     async fn fence(&self) -> Option<i64> {
-        self.context.control.active(NAME).await.unwrap().map(|(_, _, since)| since)
+        let active = self.context.control.active().await.unwrap();
+        active.active.get(NAME).map(|followed| followed.since)
     }
 
     /// Waits until the migration is active with another fence than this one.
@@ -98,8 +99,33 @@ pub(super) fn plan_with_way_back() -> Plan {
 /// Writes a plan down, as `start` does.
 pub(super) async fn write_down(served: &Served, plan: &Plan) {
     let json = serde_json::to_string(plan).unwrap();
-    let with_plan = |entry: &mut Entry| entry.insert("plan".to_owned(), s(&json)).is_none();
-    served.context.control.change(NAME, "PLAN", with_plan).await.unwrap();
+    let entry = PlanEntry { migration: NAME.to_owned(), revision: 0, plan: json };
+    served.context.control.put(&entry).await.unwrap();
+}
+
+/// Changes the state of the migration, whatever it is.
+pub(super) async fn set_state(context: &Context, change: impl Fn(&mut State)) {
+    let set = |state: &mut State| {
+        change(state);
+        true
+    };
+    context.control.change(State::new(NAME), set).await.unwrap();
+}
+
+/// Brings the migration to a phase.
+pub(super) async fn is_in(context: &Context, phase: Phase) {
+    set_state(context, |state| state.phase = phase).await;
+}
+
+/// How functions follow a migration whose plan has this fingerprint.
+pub(super) fn followed(direction: Direction, fingerprint: &str, since: i64) -> Followed {
+    Followed { direction, fingerprint: fingerprint.to_owned(), since }
+}
+
+/// Takes the migration for a cut-over.
+pub(super) async fn held(context: &Context) -> Hold<'_> {
+    let followed = followed(Direction::Forward, "f", 7);
+    Hold::take(context, NAME, Switch::CUTOVER, followed).await.unwrap()
 }
 
 #[tokio::test]
@@ -109,7 +135,7 @@ async fn two_who_begin_at_the_same_time_have_one_fence() {
     // The first one waits for its fence for as long as the clock stands.
     served.clock(json!({"freeze": true})).await;
     let first = begin(context, &plan, 0);
-    let holder = async || text(&context.state(NAME).await.unwrap(), "holder").map(str::to_owned);
+    let holder = async || context.state(NAME).await.unwrap().holder;
     let meanwhile = async {
         let fence = served.other_fence(None).await;
         let first = holder().await;
@@ -123,15 +149,15 @@ async fn two_who_begin_at_the_same_time_have_one_fence() {
     };
     let (first, (fence, second)) = tokio::join!(first, meanwhile);
     let state = context.state(NAME).await.unwrap();
-    assert_eq!(phase_of(&state), Phase::Copying, "{first:?} {second:?}");
+    assert_eq!(state.phase, Phase::Copying, "{first:?} {second:?}");
     // The tasks were made after the fence with which the function passes records over.
-    let since = i64::try_from(number(&state, "since")).unwrap();
+    let since = state.since;
     assert_eq!(served.fence().await, Some(since), "{first:?} {second:?}");
     // What was applied behind the first fence counts more than a backfill, so it stays.
     assert_eq!(fence, Some(since));
-    assert!(first.unwrap_err().contains("somebody else"));
+    assert!(first.unwrap_err().to_string().contains("somebody else"));
     second.unwrap();
-    assert_eq!(text(&state, "holder"), None);
+    assert_eq!(state.holder, None);
 }
 
 #[tokio::test]
@@ -139,36 +165,31 @@ async fn who_takes_a_switch_over_follows_the_sources_again() {
     let served = serve().await;
     let (context, control) = (&served.context, &served.context.control);
     // Somebody died after the migration was turned round.
-    let expect = Expect::phases(&[Phase::None]);
-    let held = Move { expect, to: Some(Phase::CuttingOver), why: "", now: 1 };
-    let dead = |state: &mut Entry| {
-        state.insert("holder".to_owned(), s("dead"));
-        state.insert(HELD_AT.to_owned(), n(5));
+    let dead = |state: &mut State| {
+        state.phase = Phase::CuttingOver;
+        (state.holder, state.held_at) = (Some("dead".to_owned()), Some(5));
     };
-    control.to_phase(NAME, held, dead).await.unwrap();
+    set_state(context, dead).await;
     let expect = Expect::phases(&[Phase::CuttingOver]);
-    control.set_active(NAME, expect, Some(("reverse", "f", 9))).await.unwrap();
-    control.route(NAME, expect, "source", "none").await.unwrap();
+    let turned = followed(Direction::Reverse, "f", 9);
+    control.set_active(NAME, expect, Some(turned)).await.unwrap();
+    control.set_route(NAME, expect, (Side::Source, Side::None)).await.unwrap();
 
-    let hold = Hold::take(context, NAME, CUTOVER, "f", 7).await.unwrap();
-    let ended = hold.decide(Duration::from_secs(600), async {
-        let active = control.active(NAME).await?;
-        assert_eq!(active, Some(("forward".to_owned(), "f".to_owned(), 7)));
-        // Writers are held up since the dead one closed the route.
-        hold.close(0).await?;
-        assert_eq!(number(&context.state(NAME).await?, HELD_AT), 5);
-        Ok::<Result<(), Exit>, String>(Err(Exit::Refused))
-    });
-    assert!(matches!(ended.await, Ok(Err(Exit::Refused))));
-    let route = control.get(NAME, "ROUTE").await.unwrap().unwrap();
-    assert_eq!((text(&route, "read"), text(&route, "write")), (Some("source"), Some("source")));
+    let hold = held(context).await;
+    hold.follow().await.unwrap();
+    let active = control.active().await.unwrap();
+    assert_eq!(active.active.get(NAME), Some(&followed(Direction::Forward, "f", 7)));
+    // Writers are held up since the dead one closed the route.
+    hold.block_writers(0).await.unwrap();
+    assert_eq!(context.state(NAME).await.unwrap().held_at, Some(5));
+    assert!(matches!(hold.release().await, Ok(Released::Back)));
+    let route = control.route(NAME).await.unwrap().unwrap();
+    assert_eq!((route.read, route.write), (Side::Source, Side::Source));
     let state = context.state(NAME).await.unwrap();
-    assert_eq!((phase_of(&state), text(&state, "holder")), (Phase::Ready, None));
-    assert_eq!(number(&state, HELD_AT), 0);
+    assert_eq!((state.phase, state.holder, state.held_at), (Phase::Ready, None, None));
     // The next one closes an open route, now.
-    let hold = Hold::take(context, NAME, CUTOVER, "f", 7).await.unwrap();
-    hold.close(0).await.unwrap();
-    assert!(number(&context.state(NAME).await.unwrap(), HELD_AT) > 5);
+    held(context).await.block_writers(0).await.unwrap();
+    assert!(context.state(NAME).await.unwrap().held_at > Some(5));
 }
 
 /// A plan that changes the items of `cats` where they stand, there and back.
@@ -190,11 +211,11 @@ async fn two_that_begin_at_the_same_time_do_not_move_the_same_items() {
         let (first, second) = tokio::join!(begins.0, begins.1);
         assert!(first.is_ok() != second.is_ok(), "{first:?} {second:?}");
         let why = first.and(second).unwrap_err();
-        assert!(why.contains("is under way and"), "{why}");
+        assert!(why.to_string().contains("is under way and"), "{why}");
         // The one that was refused is not begun, and is not in the way.
         let states = served.context.control.states().await.unwrap();
         assert_eq!(states.len(), 1);
-        let begun = text(&states[0], "migration").unwrap();
+        let begun = states[0].migration.as_str();
         let third = Plan { migration: "third".into(), ..of("third") };
         let why = neighbours::in_the_way(&served.context, &third).await.unwrap().unwrap();
         assert!(why.starts_with(&format!("`{begun}` is under way")), "{why}");
@@ -209,16 +230,16 @@ async fn what_has_ended_is_not_followed_any_more() {
     let served = serve().await;
     let (context, control) = (&served.context, &served.context.control);
     begin(context, &plan(), 0).await.unwrap();
-    assert!(control.active(NAME).await.unwrap().is_some());
-    let expect = Expect::phases(&[Phase::Copying]);
-    let end = Move { expect, to: Some(Phase::Aborted), why: "", now: 1 };
+    assert!(served.fence().await.is_some());
     // As far as an `abort` comes that dies after its first write.
-    control.to_phase(NAME, end, |_| ()).await.unwrap();
-    assert_eq!(control.active(NAME).await.unwrap(), None);
+    let end = Move::Abort { kind: Kind::Restructure, touches: false };
+    context.make(NAME, Guard::default(), &end).await.unwrap();
+    assert_eq!(served.fence().await, None);
 
     // An older version could leave it followed. It is told, with what ends that.
     let expect = Expect::phases(&[Phase::Aborted]);
-    control.set_active(NAME, expect, Some(("forward", "f", 1))).await.unwrap();
+    let still = followed(Direction::Forward, "f", 1);
+    control.set_active(NAME, expect, Some(still)).await.unwrap();
     let status = report::describe(context, NAME, None).await.unwrap();
     assert_eq!(status["still_followed"], true);
     assert_eq!(status["next_steps"][0]["command"], "weir migrate abort move");
@@ -227,25 +248,23 @@ async fn what_has_ended_is_not_followed_any_more() {
     let why = neighbours::in_the_way(context, &again).await.unwrap().unwrap();
     assert!(why.contains("`move` has ended and is still followed"), "{why}");
     assert_eq!(abort(context, NAME, false).await, Ok(Exit::Done));
-    assert_eq!(control.active(NAME).await.unwrap(), None);
+    assert_eq!(served.fence().await, None);
     assert_eq!(neighbours::in_the_way(context, &again).await, Ok(None));
 }
 
 #[tokio::test]
 async fn of_two_that_change_items_back_the_second_one_does() {
     let served = serve().await;
-    let (context, control, plan) = (&served.context, &served.context.control, plan_in_place(NAME));
+    let (context, plan) = (&served.context, plan_in_place(NAME));
     begin(context, &plan, 0).await.unwrap();
-    let expect = Expect::phases(&[Phase::Copying]);
-    let step = Move { expect, to: Some(Phase::CutOver), why: "", now: 1 };
-    control.to_phase(NAME, step, |_| ()).await.unwrap();
+    is_in(context, Phase::CutOver).await;
     let fence = served.fence().await;
     // The first one waits for its fence for as long as the clock stands; then both wait for workers.
     served.clock(json!({"freeze": true})).await;
     let arguments = SwitchArguments { name: NAME.to_owned(), timeout: 1, dry_run: false };
     let (_, fingerprint) = context.plan(NAME).await.unwrap();
     let revert = || in_place::revert(context, NAME, &plan, &fingerprint, &arguments);
-    let holder = async || text(&context.state(NAME).await.unwrap(), "holder").map(str::to_owned);
+    let holder = async || context.state(NAME).await.unwrap().holder;
     let meanwhile = async {
         served.other_fence(fence).await;
         let first = holder().await;
@@ -258,7 +277,10 @@ async fn of_two_that_change_items_back_the_second_one_does() {
         tokio::join!(revert(), clock).0
     };
     let (first, second) = tokio::join!(revert(), meanwhile);
-    assert!(first.clone().unwrap_err().contains("somebody else took over"), "{first:?}");
+    assert!(
+        first.clone().unwrap_err().to_string().contains("somebody else took over"),
+        "{first:?}"
+    );
     // No worker is there.
     assert_eq!(second, Ok(Exit::TimedOut));
     assert!(holder().await.is_some());
@@ -267,48 +289,41 @@ async fn of_two_that_change_items_back_the_second_one_does() {
 #[tokio::test]
 async fn changing_back_goes_on_where_it_was_not_done_in_time() {
     let served = serve().await;
-    let (context, control, plan) = (&served.context, &served.context.control, plan_in_place(NAME));
+    let (context, plan) = (&served.context, plan_in_place(NAME));
     begin(context, &plan, 0).await.unwrap();
-    let expect = Expect::phases(&[Phase::Copying]);
-    let step = Move { expect, to: Some(Phase::CutOver), why: "", now: 1 };
-    control.to_phase(NAME, step, |_| ()).await.unwrap();
+    is_in(context, Phase::CutOver).await;
     let arguments = SwitchArguments { name: NAME.to_owned(), timeout: 0, dry_run: false };
     let (_, fingerprint) = context.plan(NAME).await.unwrap();
     // The run that is waited for, and the fence behind which records are followed.
     let reverted = async || {
         let ended = in_place::revert(context, NAME, &plan, &fingerprint, &arguments).await;
         assert_eq!(ended, Ok(Exit::TimedOut), "no worker is there");
-        (number(&context.state(NAME).await.unwrap(), "run"), served.fence().await)
+        (context.state(NAME).await.unwrap().run, served.fence().await)
     };
     let first = reverted().await;
-    assert_eq!(
-        (first.0, control.entries(NAME, "TASK#1#backfill#cats#").await.unwrap().len()),
-        (1, 1)
-    );
+    assert_eq!((first.0, context.tasks_of(NAME, 1).await.unwrap().len()), (1, 1));
     assert_eq!(reverted().await, first);
     // What came after the run, such as a comparison, may have found what it did not change.
-    let later = |state: &mut Entry| state.insert("run".to_owned(), n(2)) != Some(n(2));
-    control.change(NAME, "STATE", later).await.unwrap();
+    set_state(context, |state| state.run = 2).await;
     let anew = reverted().await;
     assert!(anew.0 == 3 && anew.1 > first.1, "{anew:?} {first:?}");
     // Of one that was done it is what follows it that did not go through.
-    let is_done = |task: &mut Entry| task.insert("done".to_owned(), true_value()).is_some();
-    control.change(NAME, "TASK#3#backfill#cats#0000", is_done).await.unwrap();
+    let task = context.tasks_of(NAME, 3).await.unwrap().remove(0);
+    let is_done = |task: &mut Task| !std::mem::replace(&mut task.done, true);
+    context.control.change(task, is_done).await.unwrap();
     let last = reverted().await;
     assert!(last.0 == 4 && last.1 > anew.1, "{last:?} {anew:?}");
 }
 
-/// Brings a migration to a phase, with a comparison that is new enough.
-async fn compared_in(served: &Served, phase: Phase, members: &[(&str, u64)]) {
-    let now = u64::try_from(served.context.now().await).unwrap();
-    let expect = Expect::phases(&[Phase::Copying]);
-    let step = Move { expect, to: Some(phase), why: "", now: 1 };
-    let compared = |state: &mut Entry| {
-        // Behind the making of the stream.
-        state.insert("verified_at".to_owned(), n(now + 30));
-        state.extend(members.iter().map(|(name, value)| ((*name).to_owned(), n(*value))));
-    };
-    served.context.control.to_phase(NAME, step, compared).await.unwrap();
+/// Brings a migration to a phase, with a comparison of `compared` items that is new enough.
+async fn compared_in(served: &Served, phase: Phase, run: u64, compared: u64) {
+    // Behind the making of the stream.
+    let at = served.context.now().await + 30;
+    let verified = Verified { at, compared, ..Verified::default() };
+    set_state(&served.context, |state| {
+        (state.phase, state.run, state.verified) = (phase, run, Some(verified));
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -318,16 +333,16 @@ async fn an_end_in_place_goes_on_with_the_comparison_that_it_left() {
     let plan = Plan { segments: 2, ..plan_in_place(NAME) };
     begin(context, &plan, 0).await.unwrap();
     // What `verify` began is not what a person has asked `complete` for.
-    compared_in(&served, Phase::CutOver, &[("run", 1), ("comparing", 1)]).await;
+    compared_in(&served, Phase::CutOver, 1, 0).await;
+    set_state(context, |state| state.begin_comparison(1, None)).await;
     let arguments = SwitchArguments { name: NAME.to_owned(), timeout: 600, dry_run: false };
     let (_, fingerprint) = context.plan(NAME).await.unwrap();
     let complete = async || {
         let state = context.state(NAME).await.unwrap();
         in_place::complete(context, &plan, &fingerprint, &state, &arguments, &[]).await
     };
-    let entry = |run: u64, segment: u64| format!("TASK#{run}#check-source#cats#{segment:04}");
     let is_made = async |run: u64| {
-        while control.get(NAME, &entry(run, 1)).await.unwrap().is_none() {
+        while context.tasks_of(NAME, run).await.unwrap().len() < 2 {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
@@ -337,13 +352,14 @@ async fn an_end_in_place_goes_on_with_the_comparison_that_it_left() {
             () = is_made(run) => {}
         }
     };
-    let done = async |run: u64, segment: u64, different: u64| {
-        let counts = Sdk::M([("different".to_owned(), n(different))].into());
-        let done = |task: &mut Entry| {
-            task.insert("counts".to_owned(), counts.clone());
-            task.insert("done".to_owned(), true_value()).is_some()
+    let done = async |run: u64, segment: usize, different: u64| {
+        let task = context.tasks_of(NAME, run).await.unwrap().remove(segment);
+        let done = |task: &mut Task| {
+            task.counts = [("different".to_owned(), different)].into();
+            task.done = true;
+            true
         };
-        control.change(NAME, &entry(run, segment), done).await.unwrap();
+        control.change(task, done).await.unwrap();
     };
     // What is said to go on with it.
     let offered = async || {
@@ -366,8 +382,8 @@ async fn an_end_in_place_goes_on_with_the_comparison_that_it_left() {
     let ended = tokio::time::timeout(Duration::from_secs(60), ended).await;
     assert_eq!(ended.expect("it waits for another run"), Ok(Exit::Done));
     let state = context.state(NAME).await.unwrap();
-    assert_eq!((phase_of(&state), number(&state, "run")), (Phase::Completed, 3));
-    assert_eq!((number(&state, "verified_run"), number(&state, "comparing_since")), (3, 0));
+    assert_eq!((state.phase, state.run), (Phase::Completed, 3));
+    assert_eq!((state.verified.unwrap().run, state.comparing), (3, None));
 }
 
 /// Goal: of two who end a migration in place at the same time one begins the comparison, and the other goes
@@ -377,22 +393,22 @@ async fn two_who_complete_at_the_same_time_wait_for_one_comparison() {
     let served = serve().await;
     let (context, control) = (&served.context, &served.context.control);
     begin(context, &plan_in_place(NAME), 0).await.unwrap();
-    compared_in(&served, Phase::CutOver, &[("run", 1)]).await;
+    compared_in(&served, Phase::CutOver, 1, 0).await;
     // Just before the slower one begins a comparison, the other one does.
     let (of_script, is_first) = (control.clone(), AtomicBool::new(true));
     let now = context.now().await;
     let script = move |operation: &str, body: &str| {
-        let is_meant = operation == "PutItem" && body.contains("comparing_since");
+        let is_meant = operation == "PutItem" && body.contains("\"comparing\"");
         let is_now = is_meant && is_first.swap(false, Ordering::SeqCst);
         let control = of_script.clone();
         async move {
             if is_now {
-                let others = |state: &mut Entry| {
-                    state.insert("run".to_owned(), n(2));
-                    comparing::begin_to_go_on_with(state, 2, now);
+                let others = |state: &mut State| {
+                    state.run = 2;
+                    state.begin_comparison(2, Some(now));
                     true
                 };
-                control.change(NAME, "STATE", others).await.unwrap();
+                control.change(State::new(NAME), others).await.unwrap();
             }
             None
         }
@@ -405,8 +421,9 @@ async fn two_who_complete_at_the_same_time_wait_for_one_comparison() {
     let looked = verify::look_on(&slower, NAME, expect, Duration::ZERO).await.unwrap();
     assert!(looked.is_none());
     let state = context.state(NAME).await.unwrap();
-    assert_eq!((number(&state, "run"), number(&state, "comparing")), (2, 2));
-    assert_eq!(control.entries(NAME, "TASK#2#check-source#cats#").await.unwrap().len(), 1);
+    assert_eq!(state.run, 2);
+    assert_eq!(state.comparing, Some(Comparing { run: 2, since: Some(now) }));
+    assert_eq!(context.tasks_of(NAME, 2).await.unwrap().len(), 1);
 }
 
 #[tokio::test]
@@ -417,7 +434,7 @@ async fn a_purge_that_is_closed_is_not_compared_again() {
     plan.from[0].items[0].transform = ".tenant == \"7\"".into();
     begin(context, &plan, 0).await.unwrap();
     // Somebody said `complete`, and the archive could not be erased.
-    compared_in(&served, Phase::Completing, &[("run", 4), ("verified_compared", 7)]).await;
+    compared_in(&served, Phase::Completing, 4, 7).await;
     let arguments = SwitchArguments { name: NAME.to_owned(), timeout: 600, dry_run: false };
     let (_, fingerprint) = context.plan(NAME).await.unwrap();
     let state = context.state(NAME).await.unwrap();
@@ -425,9 +442,9 @@ async fn a_purge_that_is_closed_is_not_compared_again() {
     let ended = tokio::time::timeout(Duration::from_secs(60), ended).await;
     assert_eq!(ended.expect("nothing waits for workers"), Ok(Exit::Done));
     let state = context.state(NAME).await.unwrap();
-    assert_eq!((phase_of(&state), number(&state, "run")), (Phase::Completed, 4));
-    let receipt = context.control.get(NAME, "RECEIPT").await.unwrap().unwrap();
-    assert!(text(&receipt, "receipt").unwrap().contains("\"compared\":7"), "{receipt:?}");
+    assert_eq!((state.phase, state.run), (Phase::Completed, 4));
+    let receipt: Receipt = context.control.get(NAME, Receipt::NAME).await.unwrap().unwrap();
+    assert!(receipt.receipt.contains("\"compared\":7"), "{receipt:?}");
 }
 
 #[tokio::test]
@@ -447,15 +464,10 @@ async fn what_was_lost_is_said_again_until_somebody_cuts_over() {
         let key = item_from_str(&format!(r#"{{"p":{{"S":"{key}"}}}}"#)).unwrap();
         tables::get(&control.client, "pets", &key).await.unwrap().is_some()
     };
-    let mut before = Phase::None;
     for (to, is_said) in
         [(Phase::Tailing, true), (Phase::CuttingOver, false), (Phase::CutOver, false)]
     {
-        let phases = [before];
-        let expect = Expect::phases(&phases);
-        let step = Move { expect, to: Some(to), why: "", now: 1 };
-        control.to_phase(NAME, step, |_| ()).await.unwrap();
-        before = to;
+        is_in(context, to).await;
         let (target, registers) = stated(to.as_str());
         let compared = Expect::phases(&verify::COMPARED);
         let said = (&target, &registers);
@@ -467,7 +479,10 @@ async fn what_was_lost_is_said_again_until_somebody_cuts_over() {
                 let once_more = lost::say_again(control, compared, (&migration, None), said).await;
                 assert_eq!(once_more, Ok(false));
             }
-            false => assert!(again.unwrap_err().contains("somebody else moved"), "{to:?}"),
+            false => {
+                let why = again.unwrap_err().to_string();
+                assert!(why.contains("somebody else moved"), "{to:?}");
+            }
         }
     }
 }
@@ -485,7 +500,7 @@ async fn a_plan_that_can_do_nothing_with_any_item_is_known_before_it_begins() {
     assert_eq!(refused(fails).await, None, "there is nothing to try");
     let put = async |p: &str, v: &str| {
         let put = served.context.control.client.put_item().table_name("cats");
-        put.item("p", s(p)).item("v", s(v)).send().await.unwrap();
+        put.item("p", Sdk::S(p.to_owned())).item("v", Sdk::S(v.to_owned())).send().await.unwrap();
     };
     put("k", "a").await;
     let why = refused(fails).await.unwrap();
@@ -524,6 +539,7 @@ async fn a_table_without_a_stream_is_told_with_the_command_that_makes_one() {
     let Err(Wrong::Other(why)) = check(&served.context, &plan()).await else {
         panic!("a table without a stream was taken")
     };
+    let why = why.to_string();
     let command = "--table-name cats --stream-specification StreamEnabled=true,StreamViewType=NEW_AND_OLD_IMAGES`";
     assert!(why.contains("it has none; enable it with `aws dynamodb update-table"), "{why}");
     assert!(why.ends_with(command), "{why}");

@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
+use super::failure::{Result, fatal};
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::{
     AttributeValue as Sdk, KeyType, KeysAndAttributes, TableDescription,
@@ -42,10 +43,7 @@ pub(crate) struct TableFacts {
 }
 
 /// Describes every table of a plan; those that do not exist are left out.
-pub(crate) async fn describe(
-    client: &Client,
-    plan: &Plan,
-) -> Result<BTreeMap<String, TableFacts>, String> {
+pub(crate) async fn describe(client: &Client, plan: &Plan) -> Result<BTreeMap<String, TableFacts>> {
     let mut tables = BTreeMap::new();
     for direction in [Direction::Forward, Direction::Reverse] {
         for name in plan.source_tables(direction).into_iter().chain(plan.target_tables(direction)) {
@@ -63,7 +61,7 @@ pub(crate) async fn describe(
                         .as_service_error()
                         .is_some_and(|error| error.is_resource_not_found_exception()) => {}
                 Err(error) => {
-                    return Err(format!("DescribeTable {name}: {}", error_text(&error)));
+                    return Err(fatal!("DescribeTable {name}: {}", error_text(&error)));
                 }
             }
         }
@@ -75,7 +73,7 @@ pub(crate) async fn describe(
 ///
 /// # Errors
 /// When they cannot be listed.
-pub(crate) async fn names(client: &Client) -> Result<Vec<String>, String> {
+pub(crate) async fn names(client: &Client) -> Result<Vec<String>> {
     let answer = client.list_tables().limit(NAMED_MAX).send().await;
     let answer = answer.map_err(|error| format!("ListTables: {}", error_text(&error)))?;
     let has_more = answer.last_evaluated_table_name.is_some();
@@ -85,7 +83,7 @@ pub(crate) async fn names(client: &Client) -> Result<Vec<String>, String> {
 }
 
 /// The key schema of a table.
-pub(crate) async fn schema(client: &Client, table: &str) -> Result<KeySchema, String> {
+pub(crate) async fn schema(client: &Client, table: &str) -> Result<KeySchema> {
     let answer = client.describe_table().table_name(table).send().await;
     let answer =
         answer.map_err(|error| format!("DescribeTable {table}: {}", error_text(&error)))?;
@@ -124,7 +122,7 @@ fn facts(table: &TableDescription) -> Option<TableFacts> {
 }
 
 /// The first `limit` items of a table, in the order of a scan.
-pub(crate) async fn sample(client: &Client, table: &str, limit: u64) -> Result<Vec<Item>, String> {
+pub(crate) async fn sample(client: &Client, table: &str, limit: u64) -> Result<Vec<Item>> {
     let (mut items, mut start) = (Vec::new(), None);
     while (items.len() as u64) < limit {
         let rest = i32::try_from(limit - items.len() as u64).unwrap_or(i32::MAX).min(1000);
@@ -148,7 +146,7 @@ pub(crate) async fn partition(
     table: &str,
     attribute: &str,
     value: &AttributeValue,
-) -> Result<Vec<Item>, String> {
+) -> Result<Vec<Item>> {
     let (mut items, mut start) = (Vec::new(), None);
     loop {
         let answer = client
@@ -173,7 +171,7 @@ pub(crate) async fn partition(
 }
 
 /// One item, strongly consistent.
-pub(crate) async fn get(client: &Client, table: &str, key: &Item) -> Result<Option<Item>, String> {
+pub(crate) async fn get(client: &Client, table: &str, key: &Item) -> Result<Option<Item>> {
     let request = client.get_item().table_name(table).consistent_read(true);
     let request = request.set_key(Some(client::attribute::to_sdk_item(key)));
     let answer = request.send().await;
@@ -187,7 +185,7 @@ pub(crate) async fn get_all(
     table: &str,
     schema: &KeySchema,
     keys: impl IntoIterator<Item = &PrimaryKey>,
-) -> Result<BTreeMap<PrimaryKey, Item>, String> {
+) -> Result<BTreeMap<PrimaryKey, Item>> {
     let keys = keys.into_iter().map(|key| client::attribute::to_sdk_item(&key.to_item(schema)));
     let mut missing: Vec<HashMap<String, Sdk>> = keys.collect();
     let (mut items, mut without_progress) = (BTreeMap::new(), 0);
@@ -208,7 +206,7 @@ pub(crate) async fn get_all(
         let left: Vec<_> = left.flat_map(|(_, keys)| keys.keys).collect();
         without_progress = if left.len() < asked { 0 } else { without_progress + 1 };
         if without_progress > THROTTLED_MAX {
-            return Err(format!("`{table}` is throttled: its keys stay unprocessed"));
+            return Err(fatal!("`{table}` is throttled: its keys stay unprocessed"));
         }
         if !left.is_empty() {
             tokio::time::sleep(THROTTLED_PAUSE * without_progress.max(1)).await;
@@ -219,10 +217,10 @@ pub(crate) async fn get_all(
 }
 
 /// From the SDK's item to ours, by way of DynamoDB JSON, which both know.
-pub(crate) fn from_sdk(item: &HashMap<String, Sdk>) -> Result<Item, String> {
+pub(crate) fn from_sdk(item: &HashMap<String, Sdk>) -> Result<Item> {
     let mut text = String::new();
     write_members(&mut text, item);
-    item_from_str(&text).map_err(|error| format!("an item cannot be read: {error}"))
+    item_from_str(&text).map_err(|error| fatal!("an item cannot be read: {error}"))
 }
 
 fn write_members(out: &mut String, members: &HashMap<String, Sdk>) {

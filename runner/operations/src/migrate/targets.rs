@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::failure::Result;
 use aws_sdk_dynamodb::Client;
 use model::json::item_to_string;
 use rules::migration::plan::{Direction, Plan};
@@ -21,7 +22,7 @@ pub(super) async fn occupied(
     client: &Client,
     plan: &Plan,
     found: &BTreeMap<String, TableFacts>,
-) -> Result<Vec<String>, String> {
+) -> Result<Vec<String>> {
     let mut lines = Vec::new();
     if plan.kind.is_in_place() {
         return Ok(lines);

@@ -1,30 +1,30 @@
 //! The tasks of a run: one for each segment of a table. Each is an entry of the control table, whose
 //! record wakes a worker.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 
-use aws_sdk_dynamodb::types::AttributeValue as Sdk;
-use rules::migration::plan::Plan;
+use control::{BACKFILL_RUN, Expect, Task, Work};
+use rules::migration::plan::{Direction, Plan};
 
 use super::Context;
 use super::attempts::{Written, pause};
-use super::control::{Entry, Expect, flag, n, number, s, text};
+use super::failure::Result;
 use client::contention::Attempts;
 
 /// Tasks that are made by one transaction, which may have a hundred parts.
 const AT_ONCE: usize = 50;
 
-/// The work of a run.
+/// A run of tasks.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Work<'w> {
+pub(crate) struct Run {
     /// Its number; 0 is the backfill.
-    pub(crate) run: u64,
-    /// What is done, in the words of the control table.
-    pub(crate) work: &'w str,
+    pub(crate) number: u64,
+    /// What is done.
+    pub(crate) work: Work,
     /// Whether differences are repaired.
     pub(crate) repairs: bool,
     /// Which way the migration runs.
-    pub(crate) direction: &'w str,
+    pub(crate) direction: Direction,
 }
 
 /// Makes the tasks of a run for one table: one for each segment. Those that are there are left. They
@@ -37,109 +37,117 @@ pub(crate) async fn make_tasks(
     context: &Context,
     plan: &Plan,
     fingerprint: &str,
-    work: Work<'_>,
+    run: Run,
     table: &str,
     expect: Expect<'_>,
-) -> Result<(), String> {
+) -> Result<()> {
     let (control, name) = (&context.control, plan.migration.as_str());
-    let prefix = format!("TASK#{}#{}#{table}#", work.run, work.work);
+    let prefix = format!("{}{}#{table}#", Task::prefix_of(run.number), run.work.as_str());
     let mut attempts = Attempts::first();
     // Each group that is made leaves fewer, and attempts in vain are counted.
     loop {
-        let known = control.entries(name, &prefix).await?;
-        let known: BTreeSet<&str> = known.iter().filter_map(|task| text(task, "entry")).collect();
-        let tasks: Vec<Entry> = (0..plan.segments)
-            .map(|segment| (segment, format!("{prefix}{segment:04}")))
-            .filter(|(_, entry)| !known.contains(entry.as_str()))
-            .map(|(segment, entry)| task(plan, fingerprint, work, table, (segment, &entry)))
+        let known: Vec<Task> = control.list(name, &prefix).await?;
+        let known: BTreeSet<u32> = known.iter().map(|task| task.segment).collect();
+        let tasks: Vec<Task> = (0..plan.segments)
+            .filter(|segment| !known.contains(segment))
+            .map(|segment| open(plan, fingerprint, run, table, segment))
             .take(AT_ONCE)
             .collect();
         if tasks.is_empty() {
             return Ok(());
         }
-        match control.add(name, expect, &tasks).await? {
+        match control.add(name, expect, tasks).await? {
             Written::Done => {}
             in_vain => pause(&mut attempts, in_vain, &format!("the tasks of `{name}`")).await?,
         }
     }
 }
 
-/// The run of some work on a table that can be gone on with by whoever says a verb again: the last run
-/// of the migration, or one before it that was made to its end. None if there is none, so that the work
-/// has to begin. Those of its tasks that lack are made by whoever goes on with it.
+/// The run of some work on a table that another command can resume: the last run of the migration, or
+/// one before it that was made to its end. None if there is none, so that the work has to begin. Its
+/// missing tasks are made by whoever resumes it.
 ///
 /// # Errors
 /// When the control table cannot be read.
-pub(super) async fn run_to_go_on_with(
+pub(super) async fn resumable_run(
     context: &Context,
     plan: &Plan,
     fingerprint: &str,
-    (work, direction, table): (&str, &str, &str),
-) -> Result<Option<u64>, String> {
+    (work, direction, table): (Work, Direction, &str),
+) -> Result<Option<u64>> {
     let name = plan.migration.as_str();
-    let last = number(&context.state(name).await?, "run");
-    let mut tasks = context.control.entries(name, "TASK#").await?;
+    let last = context.state(name).await?.run;
+    let mut tasks = context.tasks(name).await?;
     tasks.retain(|task| {
-        [("work", work), ("direction", direction), ("table", table), ("fingerprint", fingerprint)]
-            .into_iter()
-            .all(|(member, wanted)| text(task, member) == Some(wanted))
+        (task.work, task.direction) == (work, direction)
+            && task.table == table
+            && task.fingerprint == fingerprint
     });
-    Ok(newest_to_go_on_with(&tasks, last, plan.segments))
+    Ok(newest_resumable(&tasks, last, plan.segments))
 }
 
 /// The same among the tasks of the same work, where a run has so many of them.
-fn newest_to_go_on_with(tasks: &[Entry], last: u64, segments: u32) -> Option<u64> {
-    // The first run is the backfill.
-    let runs: BTreeSet<u64> = tasks.iter().map(|task| number(task, "run")).collect();
-    let can_go_on = |run: &u64| {
-        let of_run = || tasks.iter().filter(|task| number(task, "run") == *run);
-        let is_ended = of_run().all(|task| flag(task, "done"))
-            && u32::try_from(of_run().count()) == Ok(segments);
-        // What was ended without its work is to be done anew.
-        *run > 0 && (*run == last || is_ended) && !of_run().any(|task| flag(task, "superseded"))
+fn newest_resumable(tasks: &[Task], last: u64, segments: u32) -> Option<u64> {
+    let runs: BTreeSet<u64> = tasks.iter().map(|task| task.run).collect();
+    let is_resumable = |run: &u64| {
+        let of_run = || tasks.iter().filter(|task| task.run == *run);
+        let is_ended =
+            of_run().all(|task| task.done) && u32::try_from(of_run().count()) == Ok(segments);
+        // What was ended without its work is done again from its beginning.
+        *run > BACKFILL_RUN && (*run == last || is_ended) && !of_run().any(|task| task.superseded)
     };
-    runs.into_iter().rev().find(can_go_on)
+    runs.into_iter().rev().find(is_resumable)
 }
 
-fn task(
-    plan: &Plan,
-    fingerprint: &str,
-    Work { run, work, repairs, direction }: Work<'_>,
-    table: &str,
-    (segment, entry): (u32, &str),
-) -> Entry {
-    HashMap::from([
-        ("migration".to_owned(), s(&plan.migration)),
-        ("entry".to_owned(), s(entry)),
-        ("work".to_owned(), s(work)),
-        ("table".to_owned(), s(table)),
-        ("segment".to_owned(), n(u64::from(segment))),
-        ("segments".to_owned(), n(u64::from(plan.segments))),
-        ("fingerprint".to_owned(), s(fingerprint)),
-        ("run".to_owned(), n(run)),
-        ("direction".to_owned(), s(direction)),
-        ("repairs".to_owned(), Sdk::Bool(repairs)),
-        ("done".to_owned(), Sdk::Bool(false)),
-    ])
+fn open(plan: &Plan, fingerprint: &str, run: Run, table: &str, segment: u32) -> Task {
+    Task {
+        migration: plan.migration.clone(),
+        revision: 0,
+        run: run.number,
+        work: run.work,
+        table: table.to_owned(),
+        direction: run.direction,
+        segment,
+        segments: plan.segments,
+        fingerprint: fingerprint.to_owned(),
+        repairs: run.repairs,
+        done: false,
+        superseded: false,
+        cursor: None,
+        owner: None,
+        leased_until: 0,
+        share: None,
+        counts: BTreeMap::new(),
+        samples: Vec::new(),
+        page: None,
+        failing: None,
+        failed: 0,
+        aside: false,
+        clears: None,
+    }
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
+    use control::Entry as _;
+
+    use super::super::switching_tests::{NAME, plan};
     use super::*;
 
+    /// An open task of a run.
+    pub(in super::super) fn task(number: u64, work: Work) -> Task {
+        let run = Run { number, work, repairs: false, direction: Direction::Forward };
+        Task { revision: 1, ..open(&plan(), "f", run, "cats", 0) }
+    }
+
     #[test]
-    fn what_is_open_or_done_is_gone_on_with() {
-        let task = |run, is_done, is_superseded| {
-            HashMap::from([
-                ("run".to_owned(), n(run)),
-                ("done".to_owned(), Sdk::Bool(is_done)),
-                ("superseded".to_owned(), Sdk::Bool(is_superseded)),
-            ])
-        };
+    fn what_is_open_or_done_is_resumed() {
+        let task = |run, done, superseded| Task { done, superseded, ..task(run, Work::Unmark) };
+        assert_eq!(task(3, false, false).partition(), NAME);
         let (open, done, given_up) = ((false, false), (true, false), (true, true));
         for (last, tasks, expected) in [
             (4, vec![], None),
-            // The last run is gone on with, also where some of its tasks were not made.
+            // The last run is resumed, also where some of its tasks were not made.
             (4, vec![(4, done), (4, open)], Some(4)),
             (4, vec![(4, done)], Some(4)),
             // Of one before it nobody does what is left.
@@ -152,7 +160,7 @@ mod tests {
             (0, vec![(0, done), (0, done)], None),
         ] {
             let entries: Vec<_> = tasks.iter().map(|(run, (d, s))| task(*run, *d, *s)).collect();
-            assert_eq!(newest_to_go_on_with(&entries, last, 2), expected, "{last} {tasks:?}");
+            assert_eq!(newest_resumable(&entries, last, 2), expected, "{last} {tasks:?}");
         }
     }
 }

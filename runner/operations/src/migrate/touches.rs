@@ -4,26 +4,14 @@
 //!
 //! Nothing is taken off here; workers do that, and know by the state that nothing is touched any more.
 
-use aws_sdk_dynamodb::types::AttributeValue as Sdk;
+use control::{Task, Work};
 
-use super::control::{Entry, flag, text};
-use super::workers::{lease_clock_ms, may_be_at_work};
-use super::{Context, true_value};
-
-/// What the entries of these tasks have in their names.
-const ENTRIES: &str = "#touch#";
-/// In a task: it was begun anew, to take marks off.
-pub(super) const CLEARS: &str = "clears";
-/// In such a task: its segment was read to its end by then.
-pub(super) const COPIED: &str = "copied";
-/// In such a task: what was counted by then. What is read anew is counted from nothing.
-pub(super) const COPIED_COUNTS: &str = "copied_counts";
-/// What a task forgets that is begun anew. Whoever works on it notes nothing of that any more.
-const FORGOTTEN: [&str; 7] =
-    ["cursor", "owner", "leased_until", "aside", "failing", "failed", "superseded"];
+use super::Context;
+use super::failure::Result;
+use super::workers::lease_clock_ms;
 
 /// Begins those of the backfill's tasks anew that were not yet, for marks alone; each change is a record,
-/// which wakes a worker. Gives whether there were any: then `tasks` is not how they stand. Whoever says
+/// which wakes a worker. Returns whether there were any: then `tasks` is not how they stand. Whoever says
 /// it again, or says it at the same time, does nothing more.
 ///
 /// A task that a worker may be at is left until it is not: that one still puts marks on items, and would
@@ -31,54 +19,27 @@ const FORGOTTEN: [&str; 7] =
 ///
 /// # Errors
 /// When the control table cannot be read or written.
-pub(super) async fn begin_clearing(
-    context: &Context,
-    name: &str,
-    tasks: &[Entry],
-) -> Result<bool, String> {
+pub(super) async fn begin_clearing(context: &Context, tasks: &[Task]) -> Result<bool> {
     let mut is_begun = false;
-    let entries = tasks.iter().filter(|task| !flag(task, CLEARS));
-    for entry in entries.filter_map(|task| text(task, "entry")) {
-        if !entry.contains(ENTRIES) {
-            continue;
-        }
+    for task in tasks.iter().filter(|task| task.work == Work::Touch && task.clears.is_none()) {
         is_begun = true;
-        let is_free = |task: &Entry| flag(task, "done") || !may_be_at_work(task, lease_clock_ms());
-        let begin = |task: &mut Entry| is_free(task) && begun_anew(task);
-        context.control.change(name, entry, begin).await?;
+        let begin = |task: &mut Task| {
+            (task.done || !task.may_be_at_work(lease_clock_ms())) && task.restart_to_clear()
+        };
+        context.control.change(task.clone(), begin).await?;
     }
     Ok(is_begun)
 }
 
-/// Changes a task to one that is begun anew; gives whether it was not.
-fn begun_anew(task: &mut Entry) -> bool {
-    if flag(task, CLEARS) {
-        return false;
-    }
-    task.retain(|member, _| !FORGOTTEN.contains(&member.as_str()));
-    // How much was copied is told as before: nothing of it is undone.
-    if flag(task, "done") {
-        task.insert(COPIED.to_owned(), true_value());
-    }
-    if let Some(counts) = task.remove("counts") {
-        task.insert(COPIED_COUNTS.to_owned(), counts);
-    }
-    task.insert("done".to_owned(), Sdk::Bool(false));
-    task.insert(CLEARS.to_owned(), true_value());
-    true
-}
-
 #[cfg(test)]
 mod tests {
-    use aws_sdk_dynamodb::types::AttributeValue as Sdk;
     use rules::migration::Phase;
     use rules::migration::plan::{Backfill, Plan};
     use serde_json::{Value, json};
 
     use super::super::beginning::begin;
-    use super::super::control::{n, phase_of, s};
     use super::super::switching_tests::{NAME, plan, serve};
-    use super::super::{Entry, abort, report};
+    use super::super::{abort, report};
     use super::*;
     use client::exit::Exit;
 
@@ -88,19 +49,19 @@ mod tests {
         let (context, control) = (&served.context, &served.context.control);
         let plan = Plan { backfill: Backfill::Touch, segments: 2, ..plan() };
         begin(context, &plan, 0).await.unwrap();
-        let tasks = async || control.entries(NAME, "TASK#0#touch#cats#").await.unwrap();
+        let tasks = async || context.tasks_of(NAME, 0).await.unwrap();
         let work = async |done: usize| {
             for task in tasks().await.into_iter().take(done) {
-                let worked = |task: &mut Entry| {
-                    task.insert("cursor".to_owned(), s("half-way"));
-                    let read = Sdk::M([("read".to_owned(), n(7))].into());
-                    task.insert("counts".to_owned(), read);
-                    task.insert("done".to_owned(), Sdk::Bool(true)).is_some()
+                let worked = |task: &mut Task| {
+                    task.cursor = Some("half-way".to_owned());
+                    task.counts = [("read".to_owned(), 7)].into();
+                    task.done = true;
+                    true
                 };
-                control.change(NAME, text(&task, "entry").unwrap(), worked).await.unwrap();
+                control.change(task, worked).await.unwrap();
             }
         };
-        let is_unswept = async || flag(&context.advance(NAME).await.unwrap().0, "unswept");
+        let is_unswept = async || context.advance(NAME).await.unwrap().0.unswept;
         // What is told of the backfill: percents, segments that are read, and those that are read anew.
         let told = async || {
             let status = report::describe(context, NAME, None).await.unwrap();
@@ -116,7 +77,7 @@ mod tests {
         let anew = |done: u64| json!({ "segments": 2, "done": done, "read": 7 * done });
         assert_eq!(told().await, (before.0, anew(0)));
         for task in tasks().await {
-            assert!(!flag(&task, "done") && !task.contains_key("cursor"), "{task:?}");
+            assert!(!task.done && task.cursor.is_none(), "{task:?}");
         }
         assert!(is_unswept().await);
         work(1).await;
@@ -126,8 +87,8 @@ mod tests {
         work(2).await;
         assert!(!is_unswept().await);
         assert_eq!(told().await, (before.0, anew(2)));
-        assert_eq!(phase_of(&context.state(NAME).await.unwrap()), Phase::Aborted);
-        assert_eq!(begin_clearing(context, NAME, &tasks().await).await, Ok(false));
+        assert_eq!(context.state(NAME).await.unwrap().phase, Phase::Aborted);
+        assert_eq!(begin_clearing(context, &tasks().await).await, Ok(false));
     }
 
     #[tokio::test]
@@ -136,25 +97,24 @@ mod tests {
         let (context, control) = (&served.context, &served.context.control);
         let plan = Plan { backfill: Backfill::Touch, segments: 1, ..plan() };
         begin(context, &plan, 0).await.unwrap();
-        let task = async || control.entries(NAME, "TASK#0#touch#cats#").await.unwrap().remove(0);
-        let entry = text(&task().await, "entry").unwrap().to_owned();
+        let task = async || context.tasks_of(NAME, 0).await.unwrap().remove(0);
         let lease = async |until: u64| {
-            let leased = |task: &mut Entry| {
-                task.insert("owner".to_owned(), s("worker"));
-                task.insert("cursor".to_owned(), s("half-way"));
-                task.insert("leased_until".to_owned(), n(until)) != Some(n(until))
+            let leased = |task: &mut Task| {
+                task.owner = Some("worker".to_owned());
+                task.cursor = Some("half-way".to_owned());
+                std::mem::replace(&mut task.leased_until, until) != until
             };
-            control.change(NAME, &entry, leased).await.unwrap();
+            control.change(task().await, leased).await.unwrap();
         };
         let now = lease_clock_ms();
         // Its lease is over, but its invocation may not be.
         lease(now.saturating_sub(1_000)).await;
         assert_eq!(abort(context, NAME, false).await, Ok(Exit::Done));
-        assert!(task().await.contains_key("owner"), "taken out of its hands");
-        assert!(flag(&context.advance(NAME).await.unwrap().0, "unswept"));
+        assert!(task().await.owner.is_some(), "taken out of its hands");
+        assert!(context.advance(NAME).await.unwrap().0.unswept);
         lease(now.saturating_sub(1_000_000)).await;
         assert_eq!(abort(context, NAME, false).await, Ok(Exit::Done));
         let begun = task().await;
-        assert!(flag(&begun, CLEARS) && !begun.contains_key("cursor"), "{begun:?}");
+        assert!(begun.clears.is_some() && begun.cursor.is_none(), "{begun:?}");
     }
 }

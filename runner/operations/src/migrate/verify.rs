@@ -3,22 +3,24 @@
 
 use std::time::{Duration, Instant};
 
+use super::failure::{Failure, Result, fatal, refused};
 use clap::Args;
+use control::verbs::{Answer, Verb, answer};
+use control::{Expect, Move, State, Verified, Work};
 use rules::migration::Phase;
 use rules::migration::plan::{Direction, Plan};
 use serde_json::json;
 
 use super::comparing;
-use super::control::{Entry, Expect, Move, Progress, flag, n, number, phase_of};
-use super::cutover::{WayBack, drain};
+use super::control_table::Guard;
 use super::drain::Counted;
 use super::lost::LOST_SECONDS;
 use super::patience::Patience;
+use super::progress::Progress;
+use super::proof::{WayBack, drain};
 use super::start::begin_run;
 use super::steps::Standing;
-use super::tasks::{Work, make_tasks};
-use super::verbs::{Answer, Verb, answer};
-use super::way_back::{BACK_AT, BACK_DIFFERENCES};
+use super::tasks::{Run, make_tasks};
 use super::workers::{self, advice};
 use super::{ANSWER_LIMIT, Context, LOOK_EVERY, problems};
 use client::exit::Exit;
@@ -31,15 +33,12 @@ struct Way {
     direction: Direction,
     /// The phases in which it is compared.
     phases: &'static [Phase],
-    /// Where the state says after which second records count.
-    since: &'static str,
 }
 
 /// For a cut-over.
-const THERE: Way = Way { direction: Direction::Forward, phases: &COMPARED, since: "since" };
+const THERE: Way = Way { direction: Direction::Forward, phases: &COMPARED };
 /// For the way back, after a cut-over.
-const BACK: Way =
-    Way { direction: Direction::Reverse, phases: &[Phase::CutOver], since: "back_since" };
+const BACK: Way = Way { direction: Direction::Reverse, phases: &[Phase::CutOver] };
 
 /// What is a difference, in the words of the workers.
 const DIFFERENCES: [&str; 6] =
@@ -79,7 +78,7 @@ impl VerifyArguments {
 
 /// Compares, and moves a migration without differences to `ready`. After the cut-over it compares
 /// what was written since then with what came back of it. It ends in time, whatever the store does.
-pub(super) async fn run(context: &Context, arguments: &VerifyArguments) -> Result<Exit, String> {
+pub(super) async fn run(context: &Context, arguments: &VerifyArguments) -> Result<Exit> {
     // Whoever waits for workers says in time how far they are; what is left is an answer that does not
     // come.
     let most = arguments.limit().saturating_add(ANSWER_LIMIT);
@@ -87,10 +86,7 @@ pub(super) async fn run(context: &Context, arguments: &VerifyArguments) -> Resul
 }
 
 /// A comparison that ends in time, also where the store says nothing.
-async fn within(
-    most: Duration,
-    verified: impl Future<Output = Result<Exit, String>>,
-) -> Result<Exit, String> {
+async fn within(most: Duration, verified: impl Future<Output = Result<Exit>>) -> Result<Exit> {
     if let Ok(ended) = tokio::time::timeout(most, verified).await {
         return ended;
     }
@@ -98,22 +94,19 @@ async fn within(
     Ok(Exit::TimedOut)
 }
 
-async fn verified(context: &Context, arguments: &VerifyArguments) -> Result<Exit, String> {
+async fn verified(context: &Context, arguments: &VerifyArguments) -> Result<Exit> {
     let begun = Instant::now();
     let (state, _) = context.advance(&arguments.name).await?;
     let (plan, _) = context.plan(&arguments.name).await?;
-    if let Answer::Refused(why) = answer(&arguments.name, plan.kind, Verb::Verify, phase_of(&state))
-    {
-        say(&why);
-        return Ok(Exit::Refused);
+    if let Answer::Refused(why) = answer(&arguments.name, plan.kind, Verb::Verify, state.phase) {
+        return Err(Failure::Refused(why));
     }
-    let way = if phase_of(&state) == Phase::CutOver { BACK } else { THERE };
+    let way = if state.phase == Phase::CutOver { BACK } else { THERE };
     if way.direction == Direction::Reverse && plan.inverse.is_empty() {
-        say(&format!(
+        return Err(refused!(
             "`{}` is cut over, and its plan has no `inverse`: there is no way back to compare",
             arguments.name
         ));
-        return Ok(Exit::Refused);
     }
     let left = || arguments.limit().saturating_sub(begun.elapsed());
     let found = compared(context, &arguments.name, way, arguments.repair, left()).await?;
@@ -171,12 +164,12 @@ async fn verified(context: &Context, arguments: &VerifyArguments) -> Result<Exit
 
 /// Says again what records said that have not reached their targets for so long that no mapping may
 /// deliver them any more. What is changed in place holds no data, and was repaired by its comparison.
-async fn repair_lost(context: &Context, name: &str, plan: &Plan, way: Way) -> Result<u64, String> {
+async fn repair_lost(context: &Context, name: &str, plan: &Plan, way: Way) -> Result<u64> {
     if plan.kind.is_in_place() {
         return Ok(0);
     }
     let state = context.state(name).await?;
-    let counted = Counted { since: number(&state, way.since), compared: u64::MAX };
+    let counted = Counted::new(state.since_of(way.direction), i64::MAX);
     let mut drain = drain(context, plan, way.direction, counted, WayBack::Unused).await?;
     drain.look().await?;
     let (expect, now) = (Expect::phases(way.phases), context.now().await);
@@ -238,31 +231,22 @@ pub(crate) struct Compared {
 }
 
 impl Compared {
-    /// Notes it in a state.
-    pub(crate) fn note(&self, state: &mut Entry) {
-        comparing::end(state, self.run);
-        state.insert("verified_run".to_owned(), n(self.run));
-        state.insert("verified_differences".to_owned(), n(differences(&self.found)));
-        state.insert("verified_refused".to_owned(), n(not_repaired(&self.found)));
-        state.insert("verified_compared".to_owned(), n(self.found.count("read")));
-        state.insert("verified_at".to_owned(), n(u64::try_from(self.began).unwrap_or(0)));
-    }
-
-    /// Removes the notes of problems that it did not find any more.
-    async fn forget_problems(&self, context: &Context, name: &str) -> Result<(), String> {
-        match self.began_by_answers.filter(|_| differences(&self.found) == 0) {
-            Some(began) => problems::forget(context, name, began).await,
-            None => Ok(()),
+    /// What a state notes of it.
+    pub(crate) fn verified(&self) -> Verified {
+        Verified {
+            run: self.run,
+            differences: differences(&self.found),
+            refused: not_repaired(&self.found),
+            compared: self.found.count("read"),
+            at: self.began,
         }
     }
 
-    /// Notes in a state what it found on the way back, and until when all that was written to the
-    /// targets is known to have come back.
-    fn note_way_back(&self, state: &mut Entry) {
-        comparing::end(state, self.run);
-        state.insert(BACK_DIFFERENCES.to_owned(), n(differences(&self.found)));
-        if differences(&self.found) == 0 {
-            state.insert(BACK_AT.to_owned(), n(u64::try_from(self.began).unwrap_or(0)));
+    /// Removes the notes of problems that it did not find any more.
+    async fn forget_problems(&self, context: &Context, name: &str) -> Result<()> {
+        match self.began_by_answers.filter(|_| differences(&self.found) == 0) {
+            Some(began) => problems::forget(context, name, began).await,
+            None => Ok(()),
         }
     }
 }
@@ -273,33 +257,15 @@ async fn compared(
     way: Way,
     repairs: bool,
     limit: Duration,
-) -> Result<Option<Progress>, String> {
-    match way.direction {
-        Direction::Forward => compare(context, name, repairs, limit).await,
-        Direction::Reverse => compare_back(context, name, repairs, limit).await,
-    }
-}
-
-/// One comparison of what stands in the targets with what came back of it; none if it was not done
-/// in time.
-async fn compare_back(
-    context: &Context,
-    name: &str,
-    repairs: bool,
-    limit: Duration,
-) -> Result<Option<Progress>, String> {
-    let expect = Expect::phases(BACK.phases);
-    let looked = look_through(context, name, BACK.direction, expect, repairs, limit).await?;
+) -> Result<Option<Progress>> {
+    let expect = Expect::phases(way.phases);
+    let looked = look_through(context, name, way.direction, expect, repairs, limit).await?;
     let Some(compared) = looked else { return Ok(None) };
-    let (differ, read) = (differences(&compared.found), compared.found.count("read"));
-    let why = format!(
-        "{} compared on the way back, {}",
-        counted(read, "item", "items"),
-        counted(differ, "difference", "differences")
-    );
-    let expect = Expect { run: Some(compared.run), ..expect };
-    let note = Move { expect, to: None, why: &why, now: context.now().await };
-    context.control.to_phase(name, note, |state| compared.note_way_back(state)).await?;
+    let note = match way.direction {
+        Direction::Forward => Move::Verified(compared.verified()),
+        Direction::Reverse => Move::VerifiedBack(compared.verified()),
+    };
+    context.make(name, Guard::of_run(compared.run), &note).await?;
     compared.forget_problems(context, name).await?;
     Ok(Some(compared.found))
 }
@@ -309,25 +275,9 @@ async fn compare_back(
 pub(crate) async fn compare(
     context: &Context,
     name: &str,
-    repairs: bool,
     limit: Duration,
-) -> Result<Option<Progress>, String> {
-    let expect = Expect::phases(&COMPARED);
-    let looked = look_through(context, name, THERE.direction, expect, repairs, limit).await?;
-    let Some(compared) = looked else { return Ok(None) };
-    let differ = differences(&compared.found);
-    let phase = if differ == 0 { Phase::Ready } else { Phase::Tailing };
-    let now = context.now().await;
-    let why = format!(
-        "{} compared, {}",
-        counted(compared.found.count("read"), "item", "items"),
-        counted(differ, "difference", "differences")
-    );
-    let expect = Expect { run: Some(compared.run), ..expect };
-    let end = Move { expect, to: Some(phase), why: &why, now };
-    context.control.to_phase(name, end, |state| compared.note(state)).await?;
-    compared.forget_problems(context, name).await?;
-    Ok(Some(compared.found))
+) -> Result<Option<Progress>> {
+    compared(context, name, THERE, false, limit).await
 }
 
 /// One comparison of everything, which moves nothing on; none if it was not done in time.
@@ -338,10 +288,11 @@ pub(crate) async fn look_through(
     expect: Expect<'_>,
     repairs: bool,
     limit: Duration,
-) -> Result<Option<Compared>, String> {
+) -> Result<Option<Compared>> {
     let began = context.now().await;
     let began_by_answers = server_date::seconds(&context.control.client).await;
-    let run = begin_run(context, name, expect, comparing::begin).await?;
+    let begin = |state: &mut State, run| state.begin_comparison(run, None);
+    let run = begin_run(context, name, expect, begin).await?;
     let found = compared_in(context, name, (run, way, repairs), expect, limit).await?;
     Ok(found.map(|found| Compared { found, run, began, began_by_answers }))
 }
@@ -354,7 +305,7 @@ pub(super) async fn look_on(
     name: &str,
     expect: Expect<'_>,
     limit: Duration,
-) -> Result<Option<Compared>, String> {
+) -> Result<Option<Compared>> {
     let (run, began) = begun_for_an_end(context, name, expect).await?;
     let what = (run, Direction::Forward, false);
     let found = compared_in(context, name, what, expect, limit).await?;
@@ -363,28 +314,23 @@ pub(super) async fn look_on(
 
 /// The comparison of an end that goes on, or one that begins, and when it began. Of two who say the end at
 /// the same time one begins it, and the other goes on with it.
-async fn begun_for_an_end(
-    context: &Context,
-    name: &str,
-    expect: Expect<'_>,
-) -> Result<(u64, i64), String> {
+async fn begun_for_an_end(context: &Context, name: &str, expect: Expect<'_>) -> Result<(u64, i64)> {
     let (_, fingerprint) = context.plan(name).await?;
     let mut attempts = 1;
     loop {
         let (state, now) = (context.state(name).await?, context.now().await);
-        let tasks = context.control.entries(name, "TASK#").await?;
-        if let Some(known) = comparing::to_go_on_with(&state, &tasks, &fingerprint, now) {
+        let tasks = context.tasks(name).await?;
+        if let Some(known) = comparing::resumable(&state, &tasks, &fingerprint, now) {
             say("the comparison goes on where it ended");
             workers::wake(context, name).await?;
             return Ok(known);
         }
-        let last = number(&state, "run");
-        let only = Expect { run: Some(last), ..expect };
-        let begin = |state: &mut Entry, run| comparing::begin_to_go_on_with(state, run, now);
-        match begin_run(context, name, only, begin).await {
+        let last = state.run;
+        let begin = |state: &mut State, run| state.begin_comparison(run, Some(now));
+        match begin_run(context, name, expect.with_run(last), begin).await {
             Ok(run) => return Ok((run, now)),
             Err(problem) => {
-                let is_of_others = number(&context.state(name).await?, "run") != last;
+                let is_of_others = context.state(name).await?.run != last;
                 if !is_of_others || attempts == BEGUN_MAX {
                     return Err(problem);
                 }
@@ -398,32 +344,23 @@ async fn begun_for_an_end(
 async fn compared_in(
     context: &Context,
     name: &str,
-    (run, way, repairs): (u64, Direction, bool),
+    (number, direction, repairs): (u64, Direction, bool),
     expect: Expect<'_>,
     limit: Duration,
-) -> Result<Option<Progress>, String> {
+) -> Result<Option<Progress>> {
     let (plan, fingerprint) = context.plan(name).await?;
-    let direction = match way {
-        Direction::Forward => "forward",
-        Direction::Reverse => "reverse",
-    };
-    let work = Work { run, work: "check-source", repairs, direction };
-    for table in plan.source_tables(way) {
-        make_tasks(context, &plan, &fingerprint, work, table, expect).await?;
+    let run = Run { number, work: Work::CheckSource, repairs, direction };
+    for table in plan.source_tables(direction) {
+        make_tasks(context, &plan, &fingerprint, run, table, expect).await?;
     }
     // In place, sources and targets are the same items.
     if !plan.kind.is_in_place() {
-        let work = Work { work: "check-target", ..work };
-        for table in plan.target_tables(way) {
-            make_tasks(context, &plan, &fingerprint, work, table, expect).await?;
+        let run = Run { work: Work::CheckTarget, ..run };
+        for table in plan.target_tables(direction) {
+            make_tasks(context, &plan, &fingerprint, run, table, expect).await?;
         }
     }
-    finished(context, name, run, limit).await
-}
-
-/// Whether workers have ended a task without its work.
-fn has_superseded(tasks: &[Entry]) -> bool {
-    tasks.iter().any(|task| flag(task, "superseded"))
+    finished(context, name, number, limit).await
 }
 
 /// Waits until every task of a run is done.
@@ -432,17 +369,20 @@ pub(crate) async fn finished(
     name: &str,
     run: u64,
     limit: Duration,
-) -> Result<Option<Progress>, String> {
+) -> Result<Option<Progress>> {
     let started = Instant::now();
     let (mut said, mut last, mut moved) = (Instant::now(), String::new(), Some(Instant::now()));
     let (mut patience, mut seen) = (Patience::new(limit), "nothing could be seen".to_owned());
     let mut known = Progress::default();
     loop {
-        let tasks = context.control.entries(name, &format!("TASK#{run}#")).await;
-        let seen_now = tasks.map(|tasks| (Progress::of(&tasks), has_superseded(&tasks)));
+        // Workers may have ended a task without its work.
+        let seen_now = context
+            .tasks_of(name, run)
+            .await
+            .map(|tasks| (Progress::of(&tasks), tasks.iter().any(|task| task.superseded)));
         if let Some((progress, is_superseded)) = patience.seen(seen_now)? {
             if progress.is_done() && is_superseded {
-                return Err(format!(
+                return Err(fatal!(
                     "this run of `{name}` was not made to its end: a later one was begun, or somebody switched, meanwhile; `weir migrate status {name}` says where it stands"
                 ));
             }

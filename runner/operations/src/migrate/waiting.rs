@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 use indicatif::HumanDuration;
 use serde_json::{Value, json};
 
-use super::control::{Progress, text};
+use super::failure::{Result, fatal};
 use super::patience::{Patience, UNSEEN_MAX};
+use super::progress::Progress;
 use super::report::{at, describe};
 use super::status_line::line;
 use super::{Context, LOOK_EVERY, workers};
@@ -70,7 +71,7 @@ fn of_preparing(status: &Value) -> Option<String> {
 }
 
 /// Says how far the backfill is, until the migration is in one of `phases`.
-pub(super) async fn until(context: &Context, name: &str, phases: &[&str]) -> Result<(), String> {
+pub(super) async fn until(context: &Context, name: &str, phases: &[&str]) -> Result<()> {
     let (mut teller, mut patience) = (Teller::new(), Patience::new(UNSEEN_MAX));
     loop {
         // Workers have better things to do than to prove what they did.
@@ -113,14 +114,9 @@ fn is_reached(wanted: &str, now: &str) -> bool {
 }
 
 /// Waits for a phase or one behind it.
-pub(super) async fn wait(
-    context: &Context,
-    name: &str,
-    phase: &str,
-    timeout: u64,
-) -> Result<Exit, String> {
+pub(super) async fn wait(context: &Context, name: &str, phase: &str, timeout: u64) -> Result<Exit> {
     if !THERE.contains(&phase) && !BACK.contains(&phase) && phase != "aborted" {
-        return Err(format!(
+        return Err(fatal!(
             "there is no phase `{phase}` to wait for; phases are {}, {}, aborted",
             THERE.join(", "),
             BACK.join(", ")
@@ -132,14 +128,14 @@ pub(super) async fn wait(
     let (mut patience, mut for_status) = (Patience::after_first(limit), Patience::new(limit));
     loop {
         if let Some((state, seen)) = patience.seen(context.advance(name).await)? {
-            (now, backfill) = (text(&state, "phase").unwrap_or_default().to_owned(), seen);
+            (now, backfill) = (state.phase.as_str().to_owned(), seen);
         }
         if is_reached(phase, &now) {
             say(&format!("`{name}` is {now} after {}", HumanDuration(started.elapsed())));
             return Ok(Exit::Done);
         }
         if ENDS.contains(&now.as_str()) {
-            return Err(format!("`{name}` is {now}"));
+            return Err(fatal!("`{name}` is {now}"));
         }
         if started.elapsed() > limit {
             let advice = match now.as_str() {

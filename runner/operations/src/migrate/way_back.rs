@@ -5,36 +5,22 @@
 //! the moment before. Streams forget after 24 hours, so who looks once a day knows it all the time,
 //! and who does not has to compare.
 
+use control::{COMPARISON_SECONDS, Expect, State};
 use jiff::Timestamp;
 use rules::migration::Phase;
 use rules::migration::plan::{Kind, Plan};
 use serde_json::{Value, json};
 
 use super::Context;
-use super::control::{Entry, Expect, n, number, phase_of};
-use super::cutover::COMPARISON_SECONDS;
 use super::drain::Drained;
-use client::output::{counted, say};
+use client::output::counted;
 
-/// Where a state says it, in seconds since 1970.
-pub(super) const BACK_AT: &str = "back_at";
-/// The differences that the last comparison of the way back found.
-pub(super) const BACK_DIFFERENCES: &str = "back_differences";
 /// A later moment is written down when it is so much later, so that a look is mostly no write.
 const NOTED_EVERY_SECONDS: i64 = 600;
 
-/// The last moment up to which it is known, in seconds since 1970.
-pub(super) fn known_since(state: &Entry) -> u64 {
-    number(state, "back_since").max(number(state, BACK_AT))
-}
-
-fn known_at(state: &Entry) -> i64 {
-    i64::try_from(known_since(state)).unwrap_or(i64::MAX)
-}
-
 /// Seconds since the last moment up to which it is known.
-pub(super) fn age(state: &Entry, now: i64) -> i64 {
-    now.saturating_sub(known_at(state))
+pub(super) fn age(state: &State, now: i64) -> i64 {
+    now.saturating_sub(state.back_known_at())
 }
 
 /// Whether a plan has a way back on which that matters.
@@ -42,47 +28,46 @@ pub(super) fn has_one(plan: &Plan) -> bool {
     matches!(plan.kind, Kind::Restructure | Kind::Split) && !plan.inverse.is_empty()
 }
 
-/// Whether streams may have forgotten what is not known to have come back. Says so, and what to do.
-pub(super) async fn is_forgotten(
+/// That streams may have forgotten what is not known to have come back, and what to do; none if they
+/// have not.
+pub(super) async fn forgotten(
     context: &Context,
     name: &str,
     plan: &Plan,
-    state: &Entry,
-) -> bool {
-    if !matches!(plan.kind, Kind::Restructure | Kind::Split) || phase_of(state) == Phase::Returning
-    {
-        return false;
+    state: &State,
+) -> Option<String> {
+    if !matches!(plan.kind, Kind::Restructure | Kind::Split) || state.phase == Phase::Returning {
+        return None;
     }
     let age = age(state, context.now().await);
     if age <= COMPARISON_SECONDS {
-        return false;
+        return None;
     }
     let hours = age / 3600;
-    say(&format!(
+    Some(format!(
         "what was written to the targets of `{name}` in the last {} may not all have come back, as a stream keeps records for 24 and nobody looked meanwhile: `weir migrate verify {name}` compares",
         counted(hours, "hour", "hours")
-    ));
-    true
+    ))
 }
 
 /// Notes what a look at the streams, begun at `began`, has proved.
 pub(super) async fn note(
     context: &Context,
     plan: &Plan,
-    state: &Entry,
+    state: &State,
     looked: &Drained,
     began: i64,
 ) {
     // Later records may show a time that was rounded down to before it.
     let until = began - i64::from(plan.settle_seconds) - 1 - looked.behind;
-    if phase_of(state) != Phase::CutOver || !proves(known_at(state), looked, until, began) {
+    if state.phase != Phase::CutOver || !proves(state.back_known_at(), looked, until, began) {
         return;
     }
     let expect = Expect::phases(&[Phase::CutOver]);
-    let later = |state: &mut Entry| {
-        let is_later = known_at(state) < until;
+    let later = |state: &mut State| {
+        let is_later = state.back_known_at() < until;
         if is_later {
-            state.insert(BACK_AT.to_owned(), n(u64::try_from(until).unwrap_or(0)));
+            state.back_at = until;
         }
         is_later
     };
@@ -102,14 +87,14 @@ fn proves(known: i64, looked: &Drained, until: i64, began: i64) -> bool {
 }
 
 /// What a status says of it; null unless there is something to go back from.
-pub(super) fn describe(state: &Entry, plan: Option<&Plan>, now: i64) -> Value {
-    if !plan.is_some_and(has_one) || phase_of(state) != Phase::CutOver {
+pub(super) fn describe(state: &State, plan: Option<&Plan>, now: i64) -> Value {
+    if !plan.is_some_and(has_one) || state.phase != Phase::CutOver {
         return Value::Null;
     }
-    let known = known_at(state);
+    let known = state.back_known_at();
     json!({
         "known_at": known,
-        "differences": state.contains_key(BACK_DIFFERENCES).then(|| number(state, BACK_DIFFERENCES)),
+        "differences": state.back_differences,
         "look_again_by": known.saturating_add(COMPARISON_SECONDS),
         "is_forgotten": age(state, now) > COMPARISON_SECONDS,
     })
@@ -141,8 +126,6 @@ pub(super) fn line(way_back: &Value) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::HashMap;
-
     use super::*;
 
     #[test]
@@ -164,12 +147,10 @@ mod tests {
 
     #[test]
     fn the_later_of_cut_over_and_proof_counts() {
-        let state = |members: &[(&str, u64)]| -> Entry {
-            members.iter().map(|(name, at)| ((*name).to_owned(), n(*at))).collect()
-        };
-        assert_eq!(known_at(&HashMap::new()), 0);
-        assert_eq!(known_at(&state(&[("back_since", 5)])), 5);
-        assert_eq!(known_at(&state(&[("back_since", 5), (BACK_AT, 7)])), 7);
+        for (back_since, back_at, known) in [(0, 0, 0), (5, 0, 5), (5, 7, 7)] {
+            let state = State { back_since, back_at, ..State::new("shop") };
+            assert_eq!(state.back_known_at(), known);
+        }
         let told = line(&json!({ "known_at": 0, "look_again_by": 82_800 })).unwrap();
         assert!(told.contains("until 1970-01-01T00:00:00Z") && told.contains("T23:00:00Z"));
         assert_eq!(line(&Value::Null), None);

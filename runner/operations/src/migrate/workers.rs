@@ -5,18 +5,17 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use super::failure::Result;
+use control::{Entry as _, State, Task};
 use rules::migration::Phase;
 use serde_json::{Value, json};
 
 use super::Context;
 use super::attempts::{Written, pause};
-use super::control::{Entry, Progress, flag, number, phase_of, text};
+use super::progress::Progress;
 use super::report::at;
 use client::contention::Attempts;
 use client::output::counted;
-
-/// No invocation takes longer, in milliseconds. Source: AWS Lambda developer guide, "Lambda quotas".
-const INVOCATION_MS_MAX: u64 = 900_000;
 
 /// What is known of segments that are not done in time, and what to do.
 pub(super) fn advice(name: &str, progress: &Progress) -> String {
@@ -66,21 +65,17 @@ fn failing_line(name: &str, aside: u64, reason: &str) -> String {
 
 /// Whether there is something to read that keeps the rate: a backfill, or that of a way back in place.
 /// Comparisons, and what ends a migration, are as fast as they can be.
-pub(super) fn keep_rate(state: &Entry) -> bool {
-    matches!(phase_of(state), Phase::Preparing | Phase::Copying | Phase::Reverting)
+pub(super) fn keep_rate(state: &State) -> bool {
+    matches!(state.phase, Phase::Preparing | Phase::Copying | Phase::Reverting)
 }
 
 /// What a status says of the segments that nobody could work on lately; null if there are none. Those of
 /// the backfill and of the last run: nobody waits for earlier ones, nor for any after the end, but for
 /// marks that are left to take off.
-pub(super) fn failing(tasks: &[Entry], state: &Entry) -> Value {
-    let is_over = phase_of(state).has_ended() && !flag(state, "unswept");
-    let counts = |task: &&Entry| {
-        let run = number(task, "run");
-        !is_over && (run >= number(state, "run") || run == 0)
-    };
-    let tasks: Vec<Entry> = tasks.iter().filter(counts).cloned().collect();
-    let progress = Progress::of(&tasks);
+pub(super) fn failing(tasks: &[Task], state: &State) -> Value {
+    let is_over = state.phase.has_ended() && !state.unswept;
+    let counts = |task: &&Task| !is_over && (task.run >= state.run || task.is_backfill());
+    let progress = Progress::of(tasks.iter().filter(counts));
     match progress.failing {
         None => Value::Null,
         Some(reason) => json!({ "set_aside": progress.aside, "reason": reason }),
@@ -93,7 +88,7 @@ pub(super) fn failing(tasks: &[Entry], state: &Entry) -> Value {
 ///
 /// # Errors
 /// When the control table cannot be read or written.
-pub(super) async fn wake(context: &Context, name: &str) -> Result<(), String> {
+pub(super) async fn wake(context: &Context, name: &str) -> Result<()> {
     wake_those(context, name, |_| true).await
 }
 
@@ -101,22 +96,19 @@ pub(super) async fn wake(context: &Context, name: &str) -> Result<(), String> {
 ///
 /// # Errors
 /// When the control table cannot be read or written.
-pub(super) async fn wake_set_aside(context: &Context, name: &str) -> Result<(), String> {
-    wake_those(context, name, |task| flag(task, "aside")).await
+pub(super) async fn wake_set_aside(context: &Context, name: &str) -> Result<()> {
+    wake_those(context, name, |task| task.aside).await
 }
 
-async fn wake_those(
-    context: &Context,
-    name: &str,
-    is_meant: impl Fn(&Entry) -> bool,
-) -> Result<(), String> {
-    let state = context.control.get(name, "STATE").await?.unwrap_or_default();
-    let now = lease_clock_ms();
-    let is_to_be_told = |task: &Entry| {
-        let is_waited_for = number(task, "run") < number(&state, "run") && may_repair(task, now);
-        !flag(task, "done") && !is_waited_for && is_meant(task)
+async fn wake_those(context: &Context, name: &str, is_meant: impl Fn(&Task) -> bool) -> Result<()> {
+    let (state, now) = (context.control.state(name).await?, lease_clock_ms());
+    let is_to_be_told = |task: &Task| {
+        // A switch waits for a repair of an earlier run that a worker may be at, as long as its task says
+        // so. If that worker is gone, its record comes again.
+        let is_waited_for = task.run < state.run && task.repairs && task.may_be_at_work(now);
+        !task.done && !is_waited_for && is_meant(task)
     };
-    for task in context.control.entries(name, "TASK#").await? {
+    for task in context.tasks(name).await? {
         wake_one(context, task, &is_to_be_told).await?;
     }
     Ok(())
@@ -127,41 +119,26 @@ async fn wake_those(
 /// it sets aside after that nobody would take up.
 async fn wake_one(
     context: &Context,
-    mut task: Entry,
-    is_to_be_told: impl Fn(&Entry) -> bool,
-) -> Result<(), String> {
+    mut task: Task,
+    is_to_be_told: impl Fn(&Task) -> bool,
+) -> Result<()> {
     let mut attempts = Attempts::first();
     while is_to_be_told(&task) {
         let mut told = task.clone();
-        for held in ["owner", "leased_until", "aside"] {
-            told.remove(held);
-        }
+        told.release();
+        told.aside = false;
         if context.control.replace(told).await? {
             return Ok(());
         }
-        let of = |member: &str| text(&task, member).unwrap_or_default().to_owned();
-        let (name, entry) = (of("migration"), of("entry"));
-        let Some(found) = context.control.get(&name, &entry).await? else { return Ok(()) };
-        if !flag(&found, "aside") && !found.contains_key("owner") {
+        let (name, entry) = (task.partition(), task.name());
+        let Some(found) = context.control.get::<Task>(&name, &entry).await? else { return Ok(()) };
+        if !found.aside && found.owner.is_none() {
             return Ok(());
         }
         task = found;
         pause(&mut attempts, Written::Changed, &format!("`{entry}` of `{name}`")).await?;
     }
     Ok(())
-}
-
-/// Whether a worker may be at a repair, for which a switch waits as long as the task says so. If that
-/// worker is gone, its record comes again.
-fn may_repair(task: &Entry, now_ms: u64) -> bool {
-    flag(task, "repairs") && may_be_at_work(task, now_ms)
-}
-
-/// Whether a worker may be at work on a task: one whose lease is over goes on until its slice or its
-/// invocation ends.
-pub(super) fn may_be_at_work(task: &Entry, now_ms: u64) -> bool {
-    let until = number(task, "leased_until").saturating_add(INVOCATION_MS_MAX);
-    task.contains_key("owner") && now_ms < until
 }
 
 /// The time by which workers lease tasks, in milliseconds since 1970.
@@ -172,53 +149,49 @@ pub(super) fn lease_clock_ms() -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::HashMap;
     use std::sync::atomic::{AtomicBool, Ordering};
 
-    use aws_sdk_dynamodb::types::AttributeValue as Sdk;
+    use control::Work;
     use futures::FutureExt as _;
 
-    use super::super::control::{n, s};
     use super::super::switching_tests::{NAME, serve};
+    use super::super::tasks::tests::task;
     use super::*;
     use client::output::Output;
     use testing::proxy;
 
-    fn task(run: u64, members: &[(&str, Sdk)]) -> Entry {
-        let mut task = HashMap::from([("run".to_owned(), n(run))]);
-        task.extend(members.iter().map(|(name, value)| ((*name).to_owned(), value.clone())));
-        task
+    fn check(run: u64) -> Task {
+        task(run, Work::CheckSource)
+    }
+
+    fn failing_with(run: u64, why: &str, aside: bool) -> Task {
+        Task { failing: Some(why.to_owned()), aside, ..check(run) }
     }
 
     #[test]
     fn no_workers_and_slow_ones_are_told_apart() {
-        let (open, held) = (task(1, &[]), task(1, &[("owner", s("w"))]));
-        let of = |tasks: &[Entry]| advice("shop", &Progress::of(tasks));
+        let (open, held) = (check(1), Task { owner: Some("w".to_owned()), ..check(1) });
+        let of = |tasks: &[Task]| advice("shop", &Progress::of(tasks));
         assert!(of(&[open.clone(), open.clone()]).contains("are there workers?"));
-        let said = of(&[open.clone(), held, task(1, &[("done", Sdk::Bool(true))])]);
+        let said = of(&[open.clone(), held, Task { done: true, ..check(1) }]);
         assert!(said.contains("taken 2 of 3 segments") && said.contains("--timeout"), "{said}");
-        let tries = task(1, &[("failing", s("out of time"))]);
+        let tries = failing_with(1, "out of time", false);
         assert_eq!(of(&[tries]), "workers try again what failed: out of time");
-        let aside = task(1, &[("failing", s("no table")), ("aside", Sdk::Bool(true))]);
-        let said = of(&[open, aside]);
+        let said = of(&[open, failing_with(1, "no table", true)]);
         assert!(said.starts_with("1 segment is set aside: no table; "), "{said}");
         assert!(said.contains("`weir migrate resume shop`"), "{said}");
     }
 
     #[test]
     fn what_nobody_waits_for_any_more_fails_no_more() {
-        let aside = [("failing", s("no table")), ("aside", Sdk::Bool(true))];
-        let tasks = |run| [task(run, &aside)];
-        let state = |phase: Phase| {
-            HashMap::from([("phase".to_owned(), s(phase.as_str())), ("run".to_owned(), n(3))])
-        };
         for (run, phase, expected) in [
             (0, Phase::Copying, true),
             (3, Phase::Tailing, true),
             (2, Phase::Tailing, false),
             (3, Phase::Aborted, false),
         ] {
-            let found = failing(&tasks(run), &state(phase));
+            let state = State { phase, run: 3, ..State::new(NAME) };
+            let found = failing(&[failing_with(run, "no table", true)], &state);
             assert_eq!(found["set_aside"] == json!(1), expected, "{run} {phase:?}: {found}");
         }
     }
@@ -227,45 +200,49 @@ mod tests {
     async fn what_was_set_aside_is_taken_up_again() {
         let served = serve().await;
         let control = &served.context.control;
-        let (aside, held) = ("TASK#0#backfill#cats#0000", "TASK#0#backfill#cats#0001");
-        let set = |entry: &mut Entry| entry.insert("aside".to_owned(), Sdk::Bool(true)).is_none();
-        control.change(NAME, aside, set).await.unwrap();
-        let take = |entry: &mut Entry| entry.insert("owner".to_owned(), s("w")).is_none();
-        control.change(NAME, held, take).await.unwrap();
+        let task = |segment| Task { revision: 0, segment, ..task(0, Work::Backfill) };
+        let set = |task: &mut Task| !std::mem::replace(&mut task.aside, true);
+        control.change(task(0), set).await.unwrap();
+        let take = |task: &mut Task| task.owner.replace("w".to_owned()).is_none();
+        control.change(task(1), take).await.unwrap();
         wake_set_aside(&served.context, NAME).await.unwrap();
-        let now = async |entry| control.get(NAME, entry).await.unwrap().unwrap();
-        assert!(!flag(&now(aside).await, "aside"));
-        assert_eq!(number(&now(aside).await, "revision"), 2, "which is a record");
-        assert_eq!(number(&now(held).await, "revision"), 1);
+        let now = async |segment: usize| served.context.tasks(NAME).await.unwrap().remove(segment);
+        assert!(!now(0).await.aside);
+        assert_eq!(now(0).await.revision, 2, "which is a record");
+        assert_eq!(now(1).await.revision, 1);
         wake(&served.context, NAME).await.unwrap();
-        assert_eq!(number(&now(held).await, "revision"), 2);
+        assert_eq!(now(1).await.revision, 2);
     }
 
     #[tokio::test]
     async fn what_is_set_aside_or_renewed_in_the_same_moment_is_taken_up_again() {
         let served = serve().await;
         let control = served.context.control.clone();
-        let entry = "TASK#0#backfill#cats#0000";
-        for (held, is_told) in [(Some("aside"), true), (Some("owner"), true), (None, false)] {
-            let take = |task: &mut Entry| {
-                task.retain(|name, _| ["migration", "entry", "revision"].contains(&name.as_str()));
-                task.insert("owner".to_owned(), s("w")).is_none()
+        let open = Task { revision: 0, ..task(0, Work::Backfill) };
+        let now = async || served.context.tasks(NAME).await.unwrap().remove(0);
+        for (aside, owner, is_told) in
+            [(true, None, true), (false, Some("w"), true), (false, None, false)]
+        {
+            let take = |task: &mut Task| {
+                let revision = task.revision;
+                *task = Task { revision, owner: Some("w".to_owned()), ..open.clone() };
+                true
             };
-            control.change(NAME, entry, take).await.unwrap();
+            control.change(open.clone(), take).await.unwrap();
             // Just before the first record of it is made, its worker writes.
             let (of_worker, is_first) = (control.clone(), AtomicBool::new(true));
+            let (name, absent) = (open.name(), open.clone());
             let script = move |operation: &str, body: &str| {
-                let is_meant = operation == "PutItem" && body.contains(entry);
+                let is_meant = operation == "PutItem" && body.contains(&name);
                 let is_now = is_meant && is_first.swap(false, Ordering::SeqCst);
-                let control = of_worker.clone();
+                let (control, absent) = (of_worker.clone(), absent.clone());
                 async move {
-                    let write = |task: &mut Entry| {
-                        task.remove("owner");
-                        task.extend(held.map(|name| (name.to_owned(), Sdk::Bool(true))));
+                    let write = |task: &mut Task| {
+                        (task.owner, task.aside) = (owner.map(str::to_owned), aside);
                         true
                     };
                     if is_now {
-                        control.change(NAME, entry, write).await.unwrap();
+                        control.change(absent, write).await.unwrap();
                     }
                     None
                 }
@@ -273,25 +250,11 @@ mod tests {
             };
             let url = proxy::before(&served.context.endpoint, script).await;
             let context = Context::new(&url, "weir-migrations", Output::Table);
-            let before = number(&control.get(NAME, entry).await.unwrap().unwrap(), "revision");
+            let before = now().await.revision;
             wake(&context, NAME).await.unwrap();
-            let now = control.get(NAME, entry).await.unwrap().unwrap();
-            assert!(!flag(&now, "aside") && !now.contains_key("owner"), "{held:?} {now:?}");
-            let told = number(&now, "revision") - before - 1;
-            assert_eq!(told, u64::from(is_told), "{held:?}");
+            let now = now().await;
+            assert!(!now.aside && now.owner.is_none(), "{aside} {owner:?} {now:?}");
+            assert_eq!(now.revision - before - 1, u64::from(is_told), "{aside} {owner:?}");
         }
-    }
-
-    #[test]
-    fn a_repair_is_waited_for_as_long_as_an_invocation_lasts() {
-        let of = |members: &[(&str, Sdk)]| {
-            let task = task(1, members);
-            [1, 1_000 + INVOCATION_MS_MAX].map(|now| may_repair(&task, now))
-        };
-        let (owner, until) = (("owner", s("w")), ("leased_until", n(1_000)));
-        let repairs = ("repairs", Sdk::Bool(true));
-        assert_eq!(of(&[owner.clone(), until.clone(), repairs.clone()]), [true, false]);
-        assert_eq!(of(&[owner, until.clone()]), [false, false]);
-        assert_eq!(of(&[until, repairs]), [false, false]);
     }
 }

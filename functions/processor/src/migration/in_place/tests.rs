@@ -9,7 +9,7 @@ use rules::migration::{Direction, Migration};
 use serde_json::{Value, json};
 
 use super::super::Throttling;
-use super::super::control::Control;
+use super::super::control_table::Control;
 use super::super::window::Extent;
 use super::*;
 use crate::back_off::RetryPolicy;

@@ -3,11 +3,13 @@
 use std::cell::RefCell;
 use std::time::Duration;
 
+use control::State;
 use model::{KeyAttribute, KeyAttributeType};
-use rules::migration::Direction;
+use rules::migration::{Direction, Phase};
 use serde_json::{Value, json};
 
 use super::super::Throttling;
+use super::super::control_table::tests::json_of;
 use super::*;
 use crate::event::{Event, decode};
 use crate::frame::{Frame, Report};
@@ -60,7 +62,7 @@ struct TargetTable {
     /// The target whose writes fail.
     broken: Option<String>,
     /// The phase of the migration.
-    phase: &'static str,
+    phase: Phase,
     /// Entries of what people are told of.
     told: Vec<String>,
 }
@@ -73,7 +75,8 @@ impl TargetTable {
         };
         if body["TableName"] == "control" {
             if operation == "getitem" {
-                return ("200 OK", json!({"Item": {"phase": {"S": self.phase}}}));
+                let state = State { phase: self.phase, ..State::new("m") };
+                return ("200 OK", json!({"Item": json_of(&state)}));
             }
             self.told.push(body["Item"]["entry"]["S"].as_str().unwrap().to_owned());
             return ("200 OK", json!({}));
@@ -188,17 +191,21 @@ async fn a_record_that_a_target_stands_at_is_not_written_over_what_a_writer_made
 #[tokio::test]
 async fn an_item_of_a_writer_behind_the_switch_is_no_problem() {
     let records = [record(1)];
-    for (phase, told) in
-        [("tailing", 1), ("cutting-over", 1), ("turning", 0), ("cut-over", 0), ("completed", 0)]
-    {
+    for (phase, told) in [
+        (Phase::Tailing, 1),
+        (Phase::CuttingOver, 1),
+        (Phase::Turning, 0),
+        (Phase::CutOver, 0),
+        (Phase::Completed, 0),
+    ] {
         let key = "T#919".to_owned();
         let stands = json!({"pk": {"S": key}, "id": {"S": "mine"}});
         let items = [(key, stands)].into();
         let table = RefCell::new(TargetTable { items, writes: 9, phase, ..TargetTable::default() });
         let report = deliver(&table, Throttling::default(), &records).await.summary;
-        assert_eq!((report.applied, report.retried), (0, 0), "{phase}");
+        assert_eq!((report.applied, report.retried), (0, 0), "{phase:?}");
         let table = table.into_inner();
-        assert_eq!((table.told.len(), table.writes), (told, 8), "{phase} {:?}", table.told);
+        assert_eq!((table.told.len(), table.writes), (told, 8), "{phase:?} {:?}", table.told);
         assert!(table.told.iter().all(|entry| entry.starts_with("PROBLEM#foreign#tgt#")));
     }
 }

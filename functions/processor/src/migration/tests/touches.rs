@@ -32,7 +32,7 @@ fn said(update: &Value) -> String {
 }
 
 /// Works on a task over these items; gives its entry then, and what the updates said.
-async fn updated(state: &Value, task: Value, items: &[Value]) -> (Value, Vec<String>) {
+async fn updated(state: &State, task: Task, items: &[Value]) -> (Task, Vec<String>) {
     let mut updates = Vec::new();
     let answer = |operation: &str, body: &Value| match operation {
         "scan" => ("200 OK", json!({"Items": items})),
@@ -44,7 +44,7 @@ async fn updated(state: &Value, task: Value, items: &[Value]) -> (Value, Vec<Str
         _ => panic!("{operation} {body}"),
     };
     let (task, _, left) = worked_in(&touching_plan(), state, task, answer).await;
-    assert_eq!((&task["done"], left), (&json!({"BOOL": true}), 0), "{task}");
+    assert_eq!((task.done, left), (true, 0), "{task:?}");
     updates.sort();
     (task, updates)
 }
@@ -59,15 +59,13 @@ async fn an_item_of_which_nothing_becomes_is_not_touched() {
         item("4", "b", "4", Some("m")),
         item("5", "a", "5", Some("other")),
     ];
-    let task = task_of(&touching_plan(), "touch", "src", 0);
+    let task = task_of(&touching_plan(), Work::Touch, "src", 0);
     let (task, updates) = updated(&tailing(0), task, &items).await;
     assert_eq!(updates, ["1 REMOVE m", "1 SET m", "4 REMOVE m", "5 REMOVE m", "5 SET m"]);
-    let counts = &task["counts"]["M"];
-    assert_eq!((&counts["touched"]["N"], &counts["refused"]["N"]), (&json!("3"), &json!("1")));
+    assert_eq!((task.counts["touched"], task.counts["refused"]), (3, 1));
     // Of one that was given up marks are only taken off.
-    let mut given_up = tailing(0);
-    given_up["stopped"] = json!({"BOOL": true});
-    let task = task_of(&touching_plan(), "touch", "src", 0);
+    let given_up = State { stopped: true, ..tailing(0) };
+    let task = task_of(&touching_plan(), Work::Touch, "src", 0);
     assert_eq!(updated(&given_up, task, &items).await.1, ["4 REMOVE m"]);
 }
 
@@ -87,15 +85,13 @@ async fn marks_that_are_left_in_the_sources_are_taken_off_at_the_end() {
         of_another,
         item("5", "a", "5", None),
     ];
-    for (phase, way) in [("completing", "forward"), ("reverted", "reverse")] {
-        let state = json!({
-            "phase": {"S": phase}, "run": {"N": "3"}, "unswept": {"BOOL": true},
-        });
-        let mut task = task_of(&touching_plan(), "unmark", "src", 3);
-        task["direction"] = json!({"S": way});
-        task["repairs"] = json!({"BOOL": false});
+    let ways = [(Phase::Completing, Direction::Forward), (Phase::Reverted, Direction::Reverse)];
+    for (phase, direction) in ways {
+        let state = State { unswept: true, ..state(phase, 3) };
+        let task = task_of(&touching_plan(), Work::Unmark, "src", 3);
+        let task = Task { direction, repairs: false, ..task };
         let (task, updates) = updated(&state, task, &items).await;
-        assert_eq!(updates, ["1 REMOVE m", "2 REMOVE *"], "{way}");
-        assert_eq!(task["counts"]["M"]["unmarked"], json!({"N": "2"}), "{way}");
+        assert_eq!(updates, ["1 REMOVE m", "2 REMOVE *"], "{direction:?}");
+        assert_eq!(task.counts["unmarked"], 2, "{direction:?}");
     }
 }

@@ -1,34 +1,39 @@
 //! Records of the control table as an event brings them that has not the template's filter.
 
+use control::{JournalLine, Tombstone};
+
 use super::*;
 
 /// Goal: what the function notes itself does not invoke it for ever.
 #[tokio::test]
 async fn a_record_of_the_control_table_that_is_no_work_makes_none() {
-    let task = task_of(&moved_plan(), "backfill", "src", 0);
-    let with = |member: &str, value: Value| {
-        let mut task = task.clone();
-        task[member] = value;
-        task
+    let task = task_of(&moved_plan(), Work::Backfill, "src", 0);
+    let line = JournalLine {
+        migration: "m".to_owned(),
+        line: 1,
+        from: Phase::Preparing,
+        to: Phase::Copying,
+        why: String::new(),
+        at: 1,
+        by: "ada".to_owned(),
     };
-    let entry = |migration: &str, entry: &str| {
-        let (migration, entry) = (json!({"S": migration}), json!({"S": entry}));
-        json!({"migration": migration, "entry": entry, "at": {"N": "1"}, "revision": {"N": "1"}})
-    };
-    let mut removed = record("control", &task);
+    let mut damaged = json_of(&task);
+    damaged["work"] = json!({"S": "juggle"});
+    let mut removed = record("control", &json_of(&task));
     removed["dynamodb"].as_object_mut().unwrap().remove("NewImage");
     let mut keys_only = removed.clone();
     keys_only["dynamodb"]["StreamViewType"] = json!("KEYS_ONLY");
     let images = [
-        entry("*", "FOLLOWED#control"),
-        entry("*", "LAG#src"),
-        entry("*", "ACTIVE"),
-        entry("m", "STATE"),
-        entry("m", "JOURNAL#0000000001"),
-        entry("m/tombstones/00", "TOMBSTONE#tgt#0"),
-        with("owner", json!({"S": "w"})),
-        with("aside", json!({"BOOL": true})),
-        with("done", json!({"BOOL": true})),
+        json_of(&FollowedTable { table: "control".to_owned(), at: 1 }),
+        json_of(&Lag { table: "src".to_owned(), seconds: 90, at: 1 }),
+        json_of(&active("m", &moved_plan())),
+        json_of(&tailing(0)),
+        json_of(&line),
+        json_of(&Tombstone::new("m", "tgt", "{}", "/1")),
+        json_of(&Task { owner: Some("w".to_owned()), ..task.clone() }),
+        json_of(&Task { aside: true, ..task.clone() }),
+        json_of(&Task { done: true, ..task }),
+        damaged,
     ];
     let records = images.iter().map(|image| record("control", image));
 

@@ -11,10 +11,9 @@ pub(super) fn gap(stream: &Stream, counted: Counted) -> Option<String> {
     if !stream.enabled {
         return Some(format!("the stream of `{table}` is disabled: enable it, and compare again"));
     }
-    let seconds = |second: u64| i64::try_from(second).unwrap_or(i64::MAX);
     let made = stream.made_at?;
     // Times are whole seconds, so one of the same second may be later.
-    if made <= seconds(counted.since) || made < seconds(counted.compared) {
+    if made <= counted.since || made < counted.compared {
         return None;
     }
     let made =

@@ -9,9 +9,8 @@ use model::{KeyAttribute, KeyAttributeType, KeySchema};
 use rules::migration::plan::{Direction, Kind, Output, Plan, Source};
 
 use super::super::Context;
-use super::super::control::{Expect, Move};
-use super::super::cutover::{WayBack, drain};
-use super::super::switching_tests::{NAME, Served, plan_with_way_back, serve};
+use super::super::proof::{WayBack, drain};
+use super::super::switching_tests::{Served, is_in, plan_with_way_back, serve};
 use super::*;
 use testing::proxy::{self, refusal};
 
@@ -95,7 +94,7 @@ async fn put(served: &Served, key: &str, value: &str) {
 /// A store whose tables are older than what is written to them from now on, which all counts.
 async fn serve_older() -> (Served, Counted) {
     let served = serve().await;
-    let since = u64::try_from(served.context.now().await).unwrap();
+    let since = served.context.now().await;
     let moved = serde_json::json!({ "advance_ms": 60_000 });
     client::endpoint::admin(http::Method::POST, &served.context.endpoint, "clock", &moved)
         .await
@@ -123,7 +122,7 @@ async fn what_cannot_be_transformed_is_told_whatever_else_waits() {
 #[tokio::test]
 async fn a_record_that_may_be_newer_than_the_comparison_counts_as_newer() {
     let ((served, all), plan) = (serve_older().await, of_numbers());
-    let now = u64::try_from(served.context.now().await).unwrap();
+    let now = served.context.now().await;
     put(&served, "k", "bad").await;
     let counted = Counted { compared: now + 30, ..all };
     for (behind, told) in [(0, false), (59, true)] {
@@ -162,13 +161,7 @@ async fn an_older_iterator_that_is_refused_hides_no_record() {
 async fn what_does_not_come_back_is_told_as_long_as_the_way_back_is_kept() {
     let (served, all) = serve_older().await;
     let (context, plan) = (&served.context, of_numbers());
-    let tailing = Move {
-        expect: Expect::phases(&[rules::migration::Phase::None]),
-        to: Some(rules::migration::Phase::Tailing),
-        why: "",
-        now: 1,
-    };
-    context.control.to_phase(NAME, tailing, |_| {}).await.unwrap();
+    is_in(context, rules::migration::Phase::Tailing).await;
     put(&served, "k", "1").await;
     put(&served, "k", "1.0").await;
     let expect = Expect::phases(&[rules::migration::Phase::Tailing]);

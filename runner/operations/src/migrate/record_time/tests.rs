@@ -2,18 +2,21 @@
 
 use aws_sdk_dynamodb::types::AttributeValue as Sdk;
 use clap::{Args as _, FromArgMatches as _};
+use control::{Expect, JournalLine, Verified};
 use rules::migration::Phase;
 use rules::migration::plan::{Direction, Plan};
 
 use super::super::beginning::begin;
-use super::super::control::{Expect, Move, text};
-use super::super::cutover::{CutoverArguments, WayBack, cutover, drain};
+use super::super::cutover::{CutoverArguments, cutover};
 use super::super::drain::Counted;
+use super::super::failure::Failure;
 use super::super::local_workers::{LocalWorkers, StartWorkers, WorkerOptions};
+use super::super::proof::{WayBack, drain};
 use super::super::start::{After, Fence, StartArguments, activate, run};
-use super::super::switching_tests::{NAME, Served, plan_with_way_back, serve, write_down};
+use super::super::switching_tests::{
+    NAME, Served, is_in, plan_with_way_back, serve, set_state, write_down,
+};
 use super::*;
-use client::exit::Exit;
 use client::output::Output;
 use testing::proxy::with_record_times;
 
@@ -44,8 +47,8 @@ async fn put(context: &Context, table: &str, key: &str) {
 
 /// The records of a table that count for a migration as the function decides it, and as the drain does.
 async fn counts(context: &Context, plan: &Plan, direction: Direction, since: i64) -> [u64; 2] {
-    let since = u64::try_from(since).unwrap();
-    let migration = context.compile(plan, direction).await.unwrap().fenced(Some(since));
+    let fence = u64::try_from(since).ok();
+    let migration = context.compile(plan, direction).await.unwrap().fenced(fence);
     let table = plan.source_tables(direction)[0];
     let stream = shards::stream_of(&context.endpoint, table).await.unwrap();
     let mut followed = 0;
@@ -56,7 +59,7 @@ async fn counts(context: &Context, plan: &Plan, direction: Direction, since: i64
             followed += u64::from(migration.follows(table, made));
         }
     }
-    let counted = Counted { since, compared: since };
+    let counted = Counted::new(since, since);
     let mut drain = drain(context, plan, direction, counted, WayBack::Unused).await.unwrap();
     let looked = drain.look().await.unwrap();
     assert_eq!(looked.missing.is_some(), looked.records > 0, "nobody applies anything");
@@ -67,12 +70,11 @@ async fn counts(context: &Context, plan: &Plan, direction: Direction, since: i64
 async fn what_is_written_behind_a_switch_counts_although_record_times_are_rounded_down() {
     let (_served, context) = rounded().await;
     let plan = plan_with_way_back();
-    let expect = Expect::phases(&[Phase::None]);
-    let step = Move { expect, to: Some(Phase::CuttingOver), why: "", now: 1 };
-    context.control.to_phase(NAME, step, |_| ()).await.unwrap();
+    is_in(&context, Phase::CuttingOver).await;
     put(&context, "pets", "before").await;
     let expect = Expect::phases(&[Phase::CuttingOver]);
-    let fence = Fence { direction: "reverse", fingerprint: "f", expect, after: After::Writers };
+    let (direction, after) = (Direction::Reverse, After::Writers);
+    let fence = Fence { direction, fingerprint: "f", expect, after };
     let since = activate(&context, NAME, fence).await.unwrap();
     for key in ["a", "b", "c"] {
         put(&context, "pets", key).await;
@@ -91,7 +93,7 @@ async fn what_is_written_behind_a_start_counts_although_record_times_are_rounded
     put(&context, "cats", "before").await;
     begin(&context, &plan, 0).await.unwrap();
     put(&context, "cats", "after").await;
-    let since = context.control.active(NAME).await.unwrap().unwrap().2;
+    let since = context.control.active().await.unwrap().active[NAME].since;
     assert_eq!(counts(&context, &plan, Direction::Forward, since).await, [1, 1]);
 }
 
@@ -99,7 +101,7 @@ async fn what_is_written_behind_a_start_counts_although_record_times_are_rounded
 async fn a_store_with_times_to_the_second_waits_for_no_other() {
     let served = serve().await;
     let context = &served.context;
-    assert_eq!(is_unfit(context).await, Ok(false));
+    assert_eq!(check(context).await, Ok(()));
     let begun = Instant::now();
     let mut records = RecordTime::open(context).await.unwrap();
     records.pass(context.now().await - 1).await.unwrap();
@@ -118,7 +120,8 @@ async fn markers_of_two_at_the_same_time_are_told_apart_and_leave_one_entry() {
         let (one, other) = tokio::join!(one.show(), other.show());
         assert!(one.is_ok() && other.is_ok(), "{one:?} {other:?}");
     }
-    let entries = context.control.entries("*", "RECORD_TIME").await.unwrap();
+    let entries = context.control.list::<control::RecordTime>(control::SHARED, "RECORD_TIME");
+    let entries = entries.await.unwrap();
     assert_eq!(entries.len(), 1);
 }
 
@@ -150,9 +153,10 @@ async fn a_start_on_a_store_without_usable_record_times_is_refused_before_anythi
     let arguments = StartArguments::from_arg_matches(&matches).unwrap();
     for time in USELESS {
         let context = shown_as(&served, time).await;
-        assert_eq!(run(&context, &arguments, &NoWorkers).await, Ok(Exit::Refused));
+        let ended = run(&context, &arguments, &NoWorkers).await;
+        assert!(matches!(ended, Err(Failure::Refused(_))), "{ended:?}");
         assert!(context.control.states().await.unwrap().is_empty(), "it was begun");
-        assert_eq!(context.control.active(NAME).await, Ok(None));
+        assert!(context.control.active().await.unwrap().active.is_empty());
     }
 }
 
@@ -160,21 +164,20 @@ async fn a_start_on_a_store_without_usable_record_times_is_refused_before_anythi
 async fn a_cut_over_on_a_store_without_usable_record_times_holds_nobody_up() {
     let served = serve().await;
     write_down(&served, &plan_with_way_back()).await;
-    let now = n(u64::try_from(served.context.now().await).unwrap());
-    let expect = Expect::phases(&[Phase::None]);
-    let ready = Move { expect, to: Some(Phase::Ready), why: "", now: 1 };
-    let compared = |state: &mut Entry| {
-        state.extend(["verified_at", "since"].map(|name| (name.to_owned(), now.clone())));
-    };
-    served.context.control.to_phase(NAME, ready, compared).await.unwrap();
+    let at = served.context.now().await;
+    set_state(&served.context, |state| {
+        (state.phase, state.since) = (Phase::Ready, at);
+        state.verified = Some(Verified { at, ..Verified::default() });
+    })
+    .await;
     let command = CutoverArguments::augment_args(clap::Command::new("cutover"));
     let matches = command.try_get_matches_from(["cutover", NAME, "--nobody-follows"]).unwrap();
     let arguments = CutoverArguments::from_arg_matches(&matches).unwrap();
     for time in USELESS {
         let context = shown_as(&served, time).await;
-        assert_eq!(cutover(&context, &arguments).await, Ok(Exit::Refused));
-        let journal = context.control.entries(NAME, "JOURNAL#").await.unwrap();
-        let phases: Vec<_> = journal.iter().filter_map(|line| text(line, "to")).collect();
-        assert_eq!(phases, ["ready"], "nobody took it");
+        let ended = cutover(&context, &arguments).await;
+        assert!(matches!(ended, Err(Failure::Refused(_))), "{ended:?}");
+        let journal = context.control.list::<JournalLine>(NAME, JournalLine::PREFIX).await;
+        assert_eq!(journal, Ok(Vec::new()), "nobody took it");
     }
 }

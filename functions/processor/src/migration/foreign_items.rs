@@ -7,6 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use control::{ProblemKind, Task};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use model::json::item_to_string;
 use model::{Item, KeySchema, KeyValue, PrimaryKey};
@@ -14,7 +15,7 @@ use rules::migration::plan::Direction;
 use rules::migration::{Migration, Registers, SourceItem, key_of, visible};
 
 use super::check::unknown;
-use super::control::{Tally, Task};
+use super::tally::Tally;
 use super::targets::{WRITES_AT_ONCE, load_items};
 use super::task::Worker;
 use crate::back_off::RetryPolicy;
@@ -26,7 +27,7 @@ const WHY: &str = "it stands among the parts of a document, and the migration di
 /// Counts and notes those of a page that stand among the parts of documents; gives the others, which
 /// are part of nothing. After the cut-over writers make parts without marks, and those are as they
 /// should be.
-pub(super) async fn tell<'i>(
+pub(super) async fn count<'i>(
     worker: &Worker<'_>,
     task: &Task,
     items: Vec<&'i Item>,
@@ -41,17 +42,17 @@ pub(super) async fn tell<'i>(
     let partitions = items.iter().filter_map(|item| partition(item)).collect();
     let documents = documents(worker, back, &task.table, &partitions).await?;
     let is_part = |item: &&Item| partition(item).is_some_and(|key| documents.contains_key(&key));
-    let (strangers, others): (Vec<&Item>, Vec<&Item>) = items.into_iter().partition(is_part);
-    let of_strangers = strangers.iter().filter_map(|item| documents.get(&partition(item)?));
-    let parts = parts_of(worker, &task.table, of_strangers.flatten()).await?;
+    let (foreign, others): (Vec<&Item>, Vec<&Item>) = items.into_iter().partition(is_part);
+    let of_foreign = foreign.iter().filter_map(|item| documents.get(&partition(item)?));
+    let parts = parts_of(worker, &task.table, of_foreign.flatten()).await?;
     let key_text = |item: &Item| item_to_string(&key_of(item, schema));
-    for item in strangers.iter().filter(|item| !is_in_place_of(item, schema, &parts)) {
+    for item in foreign.iter().filter(|item| !is_in_place_of(item, schema, &parts)) {
         tally.sample("occupied", &format!("{} {}: {WHY}", task.table, key_text(item)));
     }
-    let keys = strangers.into_iter().map(key_text);
+    let keys = foreign.into_iter().map(key_text);
     let note = |key: String| async move {
         let name = worker.migration.name();
-        worker.control.note_problem(name, "foreign", &task.table, &key, WHY).await
+        worker.control.note_problem(ProblemKind::Foreign, name, &task.table, &key, WHY).await
     };
     // A page has a few hundred items.
     let notes: Vec<_> = keys.map(note).collect();

@@ -1,29 +1,38 @@
-//! What each verb does in each phase, as one table; if it does nothing, why, and what to say instead.
+//! What each verb of `weir migrate` does in each phase, as one table; where it does nothing, why, and which
+//! command helps.
 //!
-//! Nothing is read or written here. Whoever carries a verb out names the phases of this table again
-//! in the write that changes the phase, so that two who say verbs at the same time cannot both be
-//! let through.
+//! A command decides by this table first, from what it has read. The transaction that changes the phase
+//! names the phases again, so that of two commands at the same time one is refused.
 
 use rules::migration::Phase;
 use rules::migration::plan::Kind;
 
 /// A verb that changes what a migration does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verb {
+pub enum Verb {
+    /// Starts a migration, or resumes its start.
     Start,
+    /// Pauses the backfill.
     Pause,
+    /// Resumes the backfill and wakes workers.
     Resume,
+    /// Sets the rate of the backfill.
     Throttle,
+    /// Compares targets and sources.
     Verify,
+    /// Switches readers and writers to the targets.
     Cutover,
+    /// Switches readers and writers back to the sources.
     Revert,
+    /// Closes the way back and ends the migration.
     Complete,
+    /// Ends the migration before the cut-over.
     Abort,
 }
 
 /// What becomes of a verb.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Answer {
+pub enum Answer {
     /// It is carried out.
     Go,
     /// Somebody began it and has not ended it: it is taken over.
@@ -34,8 +43,9 @@ pub(crate) enum Answer {
     Refused(String),
 }
 
-/// What a verb does to a migration of this kind in this phase.
-pub(crate) fn answer(name: &str, kind: Kind, verb: Verb, phase: Phase) -> Answer {
+/// Returns what a verb does to a migration of this name and kind in this phase.
+#[must_use]
+pub fn answer(name: &str, kind: Kind, verb: Verb, phase: Phase) -> Answer {
     let answer = match verb {
         Verb::Start => start(phase),
         Verb::Pause => pause(phase),
@@ -206,8 +216,16 @@ fn abort(phase: Phase) -> Cell {
     }
 }
 
-/// What becomes of the tables when a migration is given up, for people.
-pub(super) fn left_by_abort(kind: Kind) -> &'static str {
+/// Returns the phases in which a verb is carried out, for the write that carries it out.
+#[must_use]
+pub fn phases_of(kind: Kind, verb: Verb) -> Vec<Phase> {
+    let is_carried_out = |phase: &Phase| answer("", kind, verb, *phase) == Answer::Go;
+    Phase::ALL.into_iter().filter(is_carried_out).collect()
+}
+
+/// Returns what an abort leaves in the tables, for people.
+#[must_use]
+pub fn left_by_abort(kind: Kind) -> &'static str {
     match kind {
         Kind::Restructure | Kind::Split => {
             "the sources are as they were, the targets are left to you"
@@ -256,7 +274,7 @@ mod tests {
 
     #[test]
     fn every_verb_in_every_phase_of_every_kind() {
-        let tables = include_str!("../../testdata/migrate/verbs.txt");
+        let tables = include_str!("../testdata/verbs.txt");
         let mut kinds = 0;
         for table in tables.trim_end().split("\n\n") {
             let (title, expected) = table.split_once('\n').unwrap();

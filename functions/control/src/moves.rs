@@ -1,0 +1,327 @@
+//! Every move of a migration that its journal records: where it may begin, where it leads, and what it
+//! changes in the state.
+//!
+//! A move is applied to the state that was read, and written in one transaction with its journal line if
+//! nobody has changed the state meanwhile. So a phase changes by these moves alone.
+
+use rules::migration::plan::Kind;
+use rules::migration::{Direction, Phase};
+
+use crate::State;
+use crate::state::Verified;
+use crate::switch::Switch;
+use crate::verbs::{Verb, phases_of};
+
+/// A move of a migration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Move {
+    /// A command starts the migration, or takes its start over: the steps of the one before are refused
+    /// from then on.
+    Prepare {
+        /// The name of the command.
+        holder: String,
+        /// The fingerprint of the plan.
+        fingerprint: String,
+        /// Items per second that the backfill may read; 0 without a limit.
+        rate: u64,
+    },
+    /// The streams are followed, the backfill begins.
+    Copy,
+    /// Every segment was read.
+    Tail {
+        /// The store's time.
+        at: i64,
+    },
+    /// The backfill is paused.
+    Pause(Kind),
+    /// The backfill is resumed.
+    Resume(Kind),
+    /// A comparison for a cut-over has ended.
+    Verified(Verified),
+    /// A comparison of the way back has ended.
+    VerifiedBack(Verified),
+    /// A command takes the migration to switch it, also from one that has died.
+    Claim {
+        /// Which switch.
+        switch: Switch,
+        /// The name of the command.
+        holder: String,
+        /// Whether a migration that nobody holds is taken too.
+        is_first: bool,
+    },
+    /// A switch is rolled back.
+    RollBack(Switch),
+    /// A switch is committed: from here on it can only be finished.
+    Commit {
+        /// Which switch.
+        switch: Switch,
+        /// Shards that were drained.
+        shards: usize,
+        /// After a cut-over: the second after which records of the targets count.
+        back_since: Option<i64>,
+        /// The second of real time.
+        switched_at: u64,
+    },
+    /// A committed switch is finished.
+    Finish {
+        /// Which switch.
+        switch: Switch,
+        /// Shards that were drained; none if another command committed it.
+        shards: Option<usize>,
+        /// The epoch of the route.
+        epoch: u64,
+    },
+    /// Every item is changed back in place.
+    RevertedInPlace {
+        /// Items that were changed back.
+        items: u64,
+        /// Shards that were drained.
+        shards: usize,
+        /// The epoch of the route.
+        epoch: u64,
+    },
+    /// The way back of a migration between tables is closed.
+    Close,
+    /// The way back of a migration in place is closed, or a purge is about to end.
+    CloseInPlace(Option<Verified>),
+    /// The migration is completed.
+    Complete,
+    /// The migration is aborted.
+    Abort {
+        /// What it does.
+        kind: Kind,
+        /// Whether its backfill touches items, whose marks are left to remove.
+        touches: bool,
+    },
+}
+
+impl Move {
+    /// Returns the phases in which it may begin.
+    #[must_use]
+    pub fn phases(&self) -> Vec<Phase> {
+        match self {
+            Self::Prepare { .. } => vec![Phase::None, Phase::Preparing],
+            Self::Copy => vec![Phase::Preparing],
+            Self::Tail { .. } => vec![Phase::Copying],
+            Self::Pause(kind) => phases_of(*kind, Verb::Pause),
+            Self::Resume(kind) => phases_of(*kind, Verb::Resume),
+            Self::Verified(_) => vec![Phase::Tailing, Phase::Ready],
+            Self::VerifiedBack(_) => vec![Phase::CutOver],
+            Self::Claim { switch, is_first: true, .. } => vec![switch.before(), switch.held()],
+            Self::Claim { switch, is_first: false, .. } => vec![switch.held()],
+            Self::RollBack(switch) | Self::Commit { switch, .. } => vec![switch.held()],
+            Self::Finish { switch, .. } => vec![switch.committed()],
+            Self::RevertedInPlace { .. } => vec![Phase::Reverting],
+            Self::Close => vec![Phase::CutOver, Phase::Completing],
+            Self::CloseInPlace(_) => vec![Phase::Ready, Phase::CutOver, Phase::Completing],
+            Self::Complete => vec![Phase::Completing],
+            Self::Abort { kind, .. } => phases_of(*kind, Verb::Abort),
+        }
+    }
+
+    /// Returns the phase after it; none if the phase stays.
+    #[must_use]
+    pub fn to(&self) -> Option<Phase> {
+        Some(match self {
+            Self::Pause(_) | Self::Resume(_) | Self::VerifiedBack(_) => return None,
+            Self::Prepare { .. } => Phase::Preparing,
+            Self::Copy => Phase::Copying,
+            Self::Tail { .. } => Phase::Tailing,
+            Self::Verified(verified) if verified.differences == 0 => Phase::Ready,
+            Self::Verified(_) => Phase::Tailing,
+            Self::Claim { switch, .. } => switch.held(),
+            Self::RollBack(switch) => switch.before(),
+            Self::Commit { switch, .. } => switch.committed(),
+            Self::Finish { switch, .. } => switch.after(),
+            Self::RevertedInPlace { .. } => Phase::Reverted,
+            Self::Close | Self::CloseInPlace(_) => Phase::Completing,
+            Self::Complete => Phase::Completed,
+            Self::Abort { .. } => Phase::Aborted,
+        })
+    }
+
+    /// Applies it to a state. That it may begin there, [`crate::Expect`] checks.
+    pub fn apply(&self, state: &mut State) {
+        state.phase = self.to().unwrap_or(state.phase);
+        match self {
+            Self::Prepare { holder, fingerprint, rate } => {
+                // Another plan of the same name changes nothing.
+                if state.fingerprint.get_or_insert_with(|| fingerprint.clone()) == fingerprint {
+                    (state.rate, state.holder) = (*rate, Some(holder.clone()));
+                }
+            }
+            Self::Copy => state.holder = None,
+            Self::Tail { at } => state.copied_at = Some(*at),
+            Self::Pause(_) => state.paused = true,
+            Self::Resume(_) => state.paused = false,
+            Self::Verified(verified) => note(state, *verified),
+            Self::VerifiedBack(verified) => {
+                state.end_comparison(verified.run);
+                state.back_differences = Some(verified.differences);
+                if verified.differences == 0 {
+                    state.back_at = verified.at;
+                }
+            }
+            Self::Claim { holder, .. } => state.holder = Some(holder.clone()),
+            Self::RollBack(_) => (state.holder, state.held_at) = (None, None),
+            Self::Commit { back_since, switched_at, .. } => {
+                state.back_since = back_since.unwrap_or(state.back_since);
+                state.switched_at = Some(*switched_at);
+            }
+            Self::Finish { switch, .. } => {
+                (state.holder, state.held_at) = (None, None);
+                state.unswept |= switch.direction() == Direction::Reverse;
+            }
+            Self::RevertedInPlace { .. } => state.holder = None,
+            Self::CloseInPlace(Some(verified)) => note(state, *verified),
+            Self::Close | Self::CloseInPlace(None) | Self::Complete => {}
+            Self::Abort { touches, .. } => {
+                (state.holder, state.stopped) = (None, true);
+                state.unswept |= *touches;
+            }
+        }
+    }
+
+    /// Returns the reason that the journal records, for people.
+    #[must_use]
+    pub fn why(&self) -> String {
+        match self {
+            Self::Prepare { .. } => "started by a person".to_owned(),
+            Self::Copy => "the stream is followed, the backfill begins".to_owned(),
+            Self::Tail { .. } => "every segment was read".to_owned(),
+            Self::Pause(_) => "paused by a person".to_owned(),
+            Self::Resume(_) => "resumed by a person".to_owned(),
+            Self::Verified(Verified { compared, differences, .. }) => {
+                format!("{}, {}", items(*compared, "compared"), told(*differences, "difference"))
+            }
+            Self::VerifiedBack(Verified { compared, differences, .. }) => format!(
+                "{} on the way back, {}",
+                items(*compared, "compared"),
+                told(*differences, "difference")
+            ),
+            Self::Claim { switch, .. } => format!("{} by a person", switch.verb()),
+            Self::RollBack(switch) => format!("{} was rolled back", switch.verb()),
+            Self::Commit { shards, .. } => drained(*shards),
+            Self::Finish { shards: Some(shards), epoch, .. } => {
+                format!("{}, epoch {epoch}", drained(*shards))
+            }
+            Self::Finish { shards: None, epoch, .. } => {
+                format!("a switch that was committed before is finished, epoch {epoch}")
+            }
+            Self::RevertedInPlace { items: number, shards, epoch } => {
+                format!("{}, {}, epoch {epoch}", items(*number, "changed back"), drained(*shards))
+            }
+            Self::Close => "the way back is closed".to_owned(),
+            Self::CloseInPlace(_) => "every write is applied".to_owned(),
+            Self::Complete => "completed by a person".to_owned(),
+            Self::Abort { .. } => "aborted by a person".to_owned(),
+        }
+    }
+}
+
+/// Notes the result of a comparison for a cut-over.
+fn note(state: &mut State, verified: Verified) {
+    state.end_comparison(verified.run);
+    state.verified = Some(verified);
+}
+
+fn items(number: u64, what: &str) -> String {
+    format!("{} {what}", told(number, "item"))
+}
+
+fn drained(shards: usize) -> String {
+    format!("{} drained", told(u64::try_from(shards).unwrap_or(u64::MAX), "shard"))
+}
+
+/// A number of things, for people.
+fn told(number: u64, thing: &str) -> String {
+    format!("{number} {thing}{}", if number == 1 { "" } else { "s" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every move, by the name that the table has for it.
+    fn moves() -> Vec<(&'static str, Move)> {
+        let (holder, fingerprint) = ("h".to_owned(), "f".to_owned());
+        let claim = |switch, is_first| Move::Claim { switch, holder: holder.clone(), is_first };
+        let commit = |switch| Move::Commit { switch, shards: 1, back_since: None, switched_at: 0 };
+        let finish = |switch| Move::Finish { switch, shards: None, epoch: 1 };
+        let found = |differences| Verified { differences, ..Verified::default() };
+        let kind = Kind::Restructure;
+        vec![
+            ("prepare", Move::Prepare { holder: holder.clone(), fingerprint, rate: 0 }),
+            ("copy", Move::Copy),
+            ("tail", Move::Tail { at: 1 }),
+            ("pause", Move::Pause(kind)),
+            ("resume", Move::Resume(kind)),
+            ("verified", Move::Verified(found(0))),
+            ("verified, differences", Move::Verified(found(2))),
+            ("verified back", Move::VerifiedBack(found(0))),
+            ("claim cutover", claim(Switch::CUTOVER, true)),
+            ("claim cutover again", claim(Switch::CUTOVER, false)),
+            ("roll back cutover", Move::RollBack(Switch::CUTOVER)),
+            ("commit cutover", commit(Switch::CUTOVER)),
+            ("finish cutover", finish(Switch::CUTOVER)),
+            ("claim revert", claim(Switch::REVERT, true)),
+            ("claim revert again", claim(Switch::REVERT, false)),
+            ("roll back revert", Move::RollBack(Switch::REVERT)),
+            ("commit revert", commit(Switch::REVERT)),
+            ("finish revert", finish(Switch::REVERT)),
+            ("reverted in place", Move::RevertedInPlace { items: 1, shards: 1, epoch: 1 }),
+            ("close", Move::Close),
+            ("close in place", Move::CloseInPlace(None)),
+            ("complete", Move::Complete),
+            ("abort", Move::Abort { kind, touches: false }),
+        ]
+    }
+
+    #[test]
+    fn every_move_from_every_phase() {
+        let mut table = String::new();
+        for (name, it) in moves() {
+            table.push_str(&format!("{name}: {}\n", it.why()));
+            for phase in it.phases() {
+                let mut state = State { phase, ..State::new("shop") };
+                it.apply(&mut state);
+                table.push_str(&format!("  {} -> {}\n", phase.as_str(), state.phase.as_str()));
+            }
+        }
+        assert_eq!(table, include_str!("../testdata/moves.txt"));
+    }
+
+    /// Goal: whoever holds a migration is known for as long as it is held, and nobody afterwards.
+    #[test]
+    fn a_holder_is_there_while_a_migration_is_held() {
+        for (name, it) in moves() {
+            for phase in it.phases() {
+                let holder = Some("old".to_owned());
+                let held_at = Some(7);
+                let mut state = State { phase, holder, held_at, ..State::new("shop") };
+                it.apply(&mut state);
+                let is_held = matches!(
+                    state.phase,
+                    Phase::Preparing
+                        | Phase::CuttingOver
+                        | Phase::Turning
+                        | Phase::Reverting
+                        | Phase::Returning
+                );
+                let moved = it.to().is_some_and(|to| to != phase);
+                if moved && !matches!(it, Move::Tail { .. } | Move::Verified(_)) {
+                    let ends = matches!(
+                        it,
+                        Move::Copy
+                            | Move::RollBack(_)
+                            | Move::Finish { .. }
+                            | Move::RevertedInPlace { .. }
+                            | Move::Abort { .. }
+                    );
+                    assert_eq!(state.holder.is_none(), ends, "{name} from {phase:?}");
+                    assert!(!ends || !is_held, "{name} from {phase:?}");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! What becomes of a record of the control table's stream: a worker works on its task now, checks it again,
+//! puts it off, or marks it as superseded.
+//!
+//! The state decides that (`State::turn_of`). How a task is worked on is not known here.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use control::{Entry as _, Followed, SORT_KEY, State, Task, Turn};
+use model::AttributeValue;
+use model::stream_record::LambdaRecord;
+use rules::migration::{Direction, Migration};
+use tracing::{error, info, warn};
+
+use super::control_table::decode;
+use super::lease;
+use super::pace::{self, Pace};
+use super::retry::{Stuck, put_behind, put_off};
+use super::targets::Targets;
+use super::task::{Later, Worker, supersede, supersede_when_free};
+use super::{ActiveMigration, Migrations};
+use crate::back_off::Deadline;
+use crate::event::{BatchItemFailure, BatchResponse, Delivered};
+use crate::failure::Failure;
+use crate::object_store::ObjectStore;
+use crate::tables::attribute_value::to_sdk_item;
+
+/// How often a worker checks whether others leave a share of a rate.
+const SHARE_CHECK: Duration = Duration::from_millis(250);
+/// Time of an invocation that a slice with its waits needs: a worker does not wait for a share in it.
+const SHARE_TIME_MIN: Duration = Duration::from_secs(4);
+
+/// A task that a stream record offers.
+pub(super) struct Offer<'d> {
+    task: Task,
+    sequence_number: Option<&'d str>,
+}
+
+/// Returns the tasks that the records of a batch offer, as each does that passes the template's filter.
+/// Other entries of the control table are no work, and records that cannot be read belong to others.
+pub(super) fn offers<'d>(batch: &'d [Delivered<'_>]) -> Vec<Offer<'d>> {
+    let offer = |delivered: &'d Delivered<'_>| {
+        let task = task_of(delivered.record().as_ref().ok()?)?;
+        let sequence_number = delivered.sequence_number();
+        task.is_offered().then_some(Offer { task, sequence_number })
+    };
+    batch.iter().filter_map(offer).collect()
+}
+
+/// Returns the task that a record shows; none if it shows something else, or a damaged task.
+fn task_of(record: &LambdaRecord) -> Option<Task> {
+    let image = record.record.new_image.as_ref()?;
+    let name = image.get(SORT_KEY).and_then(AttributeValue::as_str)?;
+    let task = name.starts_with(Task::PREFIX).then(|| decode(to_sdk_item(image)))?;
+    task.inspect_err(|reason| warn!(function = "migration", %reason, "task passed over")).ok()
+}
+
+impl<O: ObjectStore + Clone> Migrations<O> {
+    /// Works on the task of each record, one after the other.
+    pub(super) async fn work(&self, offers: &[Offer<'_>], deadline: Deadline) -> BatchResponse {
+        let mut response = BatchResponse::default();
+        for Offer { task, sequence_number } in offers {
+            let done = match self.work_or_wait(task, deadline).await {
+                Ok(None) => true,
+                Ok(Some(_)) => false,
+                Err(stuck) => self.put_off(task, &stuck, deadline).await,
+            };
+            if !done && let Some(sequence_number) = sequence_number {
+                let item_identifier = (*sequence_number).to_owned();
+                response.batch_item_failures.push(BatchItemFailure { item_identifier });
+                break;
+            }
+        }
+        response
+    }
+
+    /// Writes to its entry why a task made no progress. Returns whether its record is done with.
+    async fn put_off(&self, task: &Task, stuck: &Stuck, deadline: Deadline) -> bool {
+        error!(
+            function = "migration",
+            migration = task.migration,
+            work = task.work.as_str(),
+            table = task.table,
+            segment = task.segment,
+            reason = %stuck.failure,
+            "task failed"
+        );
+        match put_off(&self.control, task, &self.name, stuck, deadline).await {
+            Ok(done) => done,
+            Err(failure) => {
+                let (migration, entry) = (&task.migration, task.name());
+                error!(function = "migration", migration, entry, reason = %failure, "task not noted");
+                false
+            }
+        }
+    }
+
+    /// Works on the task of a record, and checks it again as long as it must wait and there is time.
+    /// Each check waits for a second or more, so they are not more than the seconds of an invocation.
+    async fn work_or_wait(&self, task: &Task, deadline: Deadline) -> Result<Option<Later>, Stuck> {
+        let mut again = 0;
+        loop {
+            let Some(later) = self.work_on(task, deadline).await? else { return Ok(None) };
+            let Some(wait) = later.wait(again, deadline.remaining()) else {
+                let (migration, entry, reason) = (&task.migration, task.name(), &later.reason);
+                info!(function = "migration", migration, entry, reason, "task later");
+                if again == 0 {
+                    tokio::time::sleep(later.wait_for_record(0, deadline.remaining())).await;
+                }
+                if !later.is_of_a_lease() && put_behind(&self.control, task).await? {
+                    return Ok(None);
+                }
+                return Ok(Some(later));
+            };
+            tokio::time::sleep(wait).await;
+            again += 1;
+        }
+    }
+
+    /// Works on the task that a record offered. Returns why it must be checked again, if it must.
+    async fn work_on(&self, offered: &Task, deadline: Deadline) -> Result<Option<Later>, Stuck> {
+        let (control, name) = (&self.control, &self.name);
+        let state = control.state(&offered.migration).await?;
+        let turn = state.turn_of(offered);
+        match turn {
+            Turn::Work => {
+                if let Some(later) = self.must_wait(offered).await? {
+                    return Ok(Some(later));
+                }
+            }
+            Turn::Clear => {}
+            Turn::Later => {
+                return Ok(Some("a switch is under way, which a repair must not meet".into()));
+            }
+            Turn::Ignore => return Ok(None),
+            Turn::End => {
+                supersede(control, offered).await?;
+                return Ok(None);
+            }
+            Turn::EndWhenFree => return Ok(supersede_when_free(control, offered, name).await?),
+        }
+        let task = match lease::lease(control, offered, name).await? {
+            Ok(task) => task,
+            Err(later) => return Ok(later),
+        };
+        // A switch does not wait for the repairs of an earlier run that nobody has leased. So a worker that
+        // leases one reads the state again: either the switch saw the lease, or the worker sees the later run.
+        if task.repairs && control.state(&task.migration).await?.replaces(task.run) {
+            return Ok(supersede_when_free(control, offered, name).await?);
+        }
+        let worker = self.worker(&task, turn == Turn::Clear).await?;
+        if let Some((task, pace)) = self.paced(task, &state, deadline).await? {
+            worker.work(&task, &pace, deadline).await?;
+        }
+        Ok(None)
+    }
+
+    /// Takes a share of the rate of a migration for a leased task. Returns the task with it, and its
+    /// pace; none if another worker has the task by then, or no share came free in time, so that the
+    /// task is given back.
+    async fn paced(
+        &self,
+        task: Task,
+        state: &State,
+        deadline: Deadline,
+    ) -> Result<Option<(Task, Pace)>, Failure> {
+        if state.rate == 0 || !task.work.has_rate() {
+            return Ok(Some((task, Pace(None))));
+        }
+        let waiting = Box::pin(self.free_share(&task, state.rate, deadline));
+        let Some((share, mut task)) = lease::while_held(&self.control, &task, waiting).await?
+        else {
+            return Ok(None);
+        };
+        match share? {
+            0 => task.release(),
+            share => task.share = Some(share),
+        }
+        let task = self.control.replace(task).await?;
+        Ok(task.and_then(|task| task.share.map(|share| (task, Pace(Some(share))))))
+    }
+
+    /// Waits until workers of other tasks leave something of a rate; 0 if there is no time to wait.
+    async fn free_share(&self, task: &Task, rate: u64, deadline: Deadline) -> Result<u64, Failure> {
+        loop {
+            let tasks = self.control.tasks(&task.migration).await?;
+            let share = pace::share(rate, &tasks, task, lease::now_ms());
+            if share > 0 || deadline.remaining() < SHARE_TIME_MIN {
+                return Ok(share);
+            }
+            tokio::time::sleep(SHARE_CHECK).await;
+        }
+    }
+
+    /// Returns why the backfill of a migration waits, if it does. Its task is not leased meanwhile.
+    async fn must_wait(&self, task: &Task) -> Result<Option<Later>, Failure> {
+        if !task.work.has_rate() {
+            return Ok(None);
+        }
+        let Some(followed) = self.control.active().await?.active.remove(&task.migration) else {
+            return Ok(None);
+        };
+        let active = ActiveMigration { name: task.migration.clone(), followed };
+        let migration = self.migration(&active).await?;
+        let lag = self.behind(&migration).await?;
+        Ok(lag.map(|reason| Later::from(reason.as_str())))
+    }
+
+    /// Returns the worker of a leased task.
+    async fn worker(&self, task: &Task, clears: bool) -> Result<Worker<'_>, Failure> {
+        let active = |direction| {
+            let followed = Followed { direction, fingerprint: task.fingerprint.clone(), since: 0 };
+            ActiveMigration { name: task.migration.clone(), followed }
+        };
+        let migration: Arc<Migration> = self.migration(&active(task.direction)).await?;
+        let (plan, _) = self.plan(&task.migration).await?;
+        let other = match task.direction {
+            Direction::Forward => Direction::Reverse,
+            Direction::Reverse => Direction::Forward,
+        };
+        let inverse = match plan.inverse.is_empty() {
+            true => None,
+            false => Some(self.migration(&active(other)).await?),
+        };
+        let migrations = [Arc::clone(&migration)];
+        let is_way_back = task.direction == Direction::Reverse;
+        let ways_there: Vec<_> = inverse.iter().filter(|_| is_way_back).cloned().collect();
+        let targets = Targets::new(self.control.clone(), &migrations, self.retry)
+            .with_ways_there(&ways_there);
+        Ok(Worker { control: &self.control, migration, inverse, clears, targets })
+    }
+}

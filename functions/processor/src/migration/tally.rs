@@ -1,0 +1,47 @@
+//! What a worker counts in one slice of a task, and samples for people.
+
+use std::collections::BTreeMap;
+
+use control::Task;
+
+/// Samples that are kept: enough to see what is wrong.
+const SAMPLES_MAX: usize = 5;
+/// Characters of a sample at most.
+const SAMPLE_CHARACTERS_MAX: usize = 500;
+
+/// Counts by name, and a few samples.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Tally {
+    counts: BTreeMap<&'static str, u64>,
+    samples: Vec<String>,
+}
+
+impl Tally {
+    /// Adds to a count.
+    pub(crate) fn count(&mut self, name: &'static str, more: usize) {
+        *self.counts.entry(name).or_default() += more as u64;
+    }
+
+    /// Counts a thing that a person may want to see.
+    pub(crate) fn sample(&mut self, name: &'static str, text: &str) {
+        self.count(name, 1);
+        if self.samples.len() < SAMPLES_MAX {
+            self.samples
+                .push(format!("{name}: {text}").chars().take(SAMPLE_CHARACTERS_MAX).collect());
+        }
+    }
+
+    /// Adds what another tally counted.
+    pub(crate) fn join(&mut self, more: Self) {
+        for (name, count) in more.counts {
+            *self.counts.entry(name).or_default() += count;
+        }
+        self.samples.extend(more.samples);
+        self.samples.truncate(SAMPLES_MAX);
+    }
+
+    /// Adds everything to a task.
+    pub(crate) fn add_to(&self, task: &mut Task) {
+        task.add(self.counts.iter().map(|(name, count)| (*name, *count)), &self.samples);
+    }
+}

@@ -1,0 +1,501 @@
+//! The control table as the command line reads and writes it.
+//!
+//! Every change is guarded by the entry's revision. What moves a migration on (its phase, its route,
+//! whether it is active) is written in one transaction with a check of its state: two commands cannot
+//! both move it, and a slow one cannot move what another has moved since. What the entries are, the crate
+//! `control` says.
+
+use std::collections::HashMap;
+
+use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::error::ProvideErrorMetadata;
+use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
+use aws_sdk_dynamodb::types::{
+    AttributeValue as Sdk, CancellationReason, ConditionCheck, Put, TransactWriteItem,
+};
+use control::{
+    Active, Entry, Expect, Followed, JournalLine, Move, PARTITION_KEY, REVISION, Revised, Route,
+    SORT_KEY, Side, State,
+};
+use rules::migration::Phase;
+
+use super::attempts::{Written, pause};
+use super::failure::{Failure, Result};
+use client::contention::Attempts;
+use client::sdk_error::{is_not_found, is_throttle};
+
+/// The control table.
+#[derive(Clone)]
+pub(crate) struct Control {
+    pub(crate) client: Client,
+    pub(crate) table: String,
+}
+
+/// Who may make a move, beyond the phases in which it may begin.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Guard<'g> {
+    /// Who must hold the migration, if somebody must.
+    pub(crate) holder: Option<&'g str>,
+    /// The run of tasks that must be the last one, if that matters.
+    pub(crate) run: Option<u64>,
+}
+
+impl<'g> Guard<'g> {
+    /// For whoever holds the migration by this name.
+    pub(crate) fn held(holder: &'g str) -> Self {
+        Self { holder: Some(holder), run: None }
+    }
+
+    /// For whoever has the result of this run.
+    pub(crate) fn of_run(run: u64) -> Self {
+        Self { holder: None, run: Some(run) }
+    }
+}
+
+impl Control {
+    /// Reads an entry, strongly consistent.
+    pub(crate) async fn get<E: Entry>(&self, partition: &str, name: &str) -> Result<Option<E>> {
+        let request = self.client.get_item().table_name(&self.table).consistent_read(true);
+        let request = request.key(PARTITION_KEY, s(partition)).key(SORT_KEY, s(name));
+        let answer = request.send().await;
+        let answer = answer.map_err(|error| Failure::of_request("GetItem", &error))?;
+        answer.item.map(decoded).transpose()
+    }
+
+    /// Reads the state of a migration; the one of a migration that was not started if there is none.
+    pub(crate) async fn state(&self, migration: &str) -> Result<State> {
+        let state = self.get(migration, State::NAME).await?;
+        Ok(state.unwrap_or_else(|| State::new(migration)))
+    }
+
+    /// Reads the route of a migration; none before it is started.
+    pub(crate) async fn route(&self, migration: &str) -> Result<Option<Route>> {
+        self.get(migration, Route::NAME).await
+    }
+
+    /// Reads the entry of active migrations.
+    pub(crate) async fn active(&self) -> Result<Active> {
+        Ok(self.get(control::SHARED, Active::NAME).await?.unwrap_or_default())
+    }
+
+    /// Reads the entries of a partition whose names begin with `prefix`.
+    pub(crate) async fn list<E: Entry>(&self, partition: &str, prefix: &str) -> Result<Vec<E>> {
+        let mut pages = self
+            .client
+            .query()
+            .table_name(&self.table)
+            .consistent_read(true)
+            .key_condition_expression("#m = :m AND begins_with(#e, :e)")
+            .expression_attribute_names("#m", PARTITION_KEY)
+            .expression_attribute_names("#e", SORT_KEY)
+            .expression_attribute_values(":m", s(partition))
+            .expression_attribute_values(":e", s(prefix))
+            .into_paginator()
+            .items()
+            .send();
+        let mut entries = Vec::new();
+        while let Some(item) = pages.next().await {
+            entries.push(decoded(item.map_err(|error| Failure::of_request("Query", &error))?)?);
+        }
+        Ok(entries)
+    }
+
+    /// Reads the states of all migrations; none while there is no control table, which the first one
+    /// makes.
+    pub(crate) async fn states(&self) -> Result<Vec<State>> {
+        let mut pages = self
+            .client
+            .scan()
+            .table_name(&self.table)
+            .consistent_read(true)
+            .filter_expression("#e = :e")
+            .expression_attribute_names("#e", SORT_KEY)
+            .expression_attribute_values(":e", s(State::NAME))
+            .into_paginator()
+            .items()
+            .send();
+        let mut states = Vec::new();
+        while let Some(item) = pages.next().await {
+            match item {
+                Ok(item) => states.push(decoded(item)?),
+                Err(error) if is_not_found(&error) => break,
+                Err(error) => {
+                    return Err(Failure::of_request("the control table cannot be read", &error));
+                }
+            }
+        }
+        Ok(states)
+    }
+
+    /// Writes an entry, whatever stands there.
+    pub(crate) async fn put<E: Entry>(&self, entry: &E) -> Result<()> {
+        let request = self.client.put_item().table_name(&self.table);
+        let sent = request.set_item(Some(encoded(entry)?)).send().await;
+        sent.map(drop).map_err(|error| Failure::of_request(&what(entry), &error))
+    }
+
+    /// Writes an entry if its revision is still the one that it carries, one revision later.
+    /// Returns whether it was. Where a transaction writes at the moment, or DynamoDB throttles, it is
+    /// tried again.
+    pub(crate) async fn replace<E: Revised>(&self, entry: E) -> Result<bool> {
+        let (revision, what) = (entry.revision(), what(&entry));
+        let request = self.client.put_item().table_name(&self.table);
+        let request = request.set_item(Some(encoded(&entry.next())?));
+        let request = request.expression_attribute_names("#r", REVISION);
+        let request = match revision {
+            0 => request.condition_expression("attribute_not_exists(#r)"),
+            _ => request
+                .condition_expression("#r = :r")
+                .expression_attribute_values(":r", n(revision)),
+        };
+        let mut attempts = Attempts::first();
+        loop {
+            let Err(error) = request.clone().send().await else { return Ok(true) };
+            let in_vain = match error.as_service_error().and_then(ProvideErrorMetadata::code) {
+                Some("ConditionalCheckFailedException") => return Ok(false),
+                Some("TransactionConflictException") => Written::Changed,
+                Some(code) if is_throttle(code) => {
+                    Written::Throttled(Failure::of_request("PutItem", &error).to_string())
+                }
+                _ => return Err(Failure::of_request("PutItem", &error)),
+            };
+            pause(&mut attempts, in_vain, &what).await?;
+        }
+    }
+
+    /// Changes an entry, again if others change it in between. `absent` is what is changed if there is
+    /// none. `change` returns `false` when there is nothing to change.
+    pub(crate) async fn change<E: Revised>(
+        &self,
+        absent: E,
+        mut change: impl FnMut(&mut E) -> bool,
+    ) -> Result<E> {
+        let mut attempts = Attempts::first();
+        loop {
+            let mut entry = self.found(&absent).await?;
+            if !change(&mut entry) {
+                return Ok(entry);
+            }
+            if self.replace(entry.clone()).await? {
+                return Ok(entry.next());
+            }
+            pause(&mut attempts, Written::Changed, &what(&entry)).await?;
+        }
+    }
+
+    /// The entry that has the place of `absent`, or `absent` itself.
+    async fn found<E: Entry>(&self, absent: &E) -> Result<E> {
+        let found = self.get(&absent.partition(), &absent.name()).await?;
+        Ok(found.unwrap_or_else(|| absent.clone()))
+    }
+
+    /// Changes an entry as long as the state of a migration is what is expected: one transaction checks
+    /// both.
+    ///
+    /// # Errors
+    /// When the state is not what is expected, or the table cannot be read or written.
+    async fn change_guarded<E: Revised>(
+        &self,
+        migration: &str,
+        expect: Expect<'_>,
+        absent: E,
+        mut change: impl FnMut(&mut E) -> bool,
+    ) -> Result<E> {
+        let mut attempts = Attempts::first();
+        loop {
+            let state = self.expected(migration, expect).await?;
+            let mut entry = self.found(&absent).await?;
+            if !change(&mut entry) {
+                return Ok(entry);
+            }
+            let entry = entry.next();
+            let items = vec![self.unmoved(&state)?, self.put_of(&entry)?];
+            match self.transact(&self.table, items).await? {
+                Written::Done => return Ok(entry),
+                in_vain => pause(&mut attempts, in_vain, &what(&entry)).await?,
+            }
+        }
+    }
+
+    /// The state of a migration, if it is what is expected.
+    async fn expected(&self, migration: &str, expect: Expect<'_>) -> Result<State> {
+        let state = self.state(migration).await?;
+        checked(expect, &state)?;
+        Ok(state)
+    }
+
+    /// Adds entries that are not there, all of them or none, if the state of a migration is what is
+    /// expected.
+    ///
+    /// # Errors
+    /// When the state is not what is expected, or the table cannot be read or written.
+    pub(super) async fn add<E: Revised>(
+        &self,
+        migration: &str,
+        expect: Expect<'_>,
+        entries: Vec<E>,
+    ) -> Result<Written> {
+        let state = self.expected(migration, expect).await?;
+        let mut items = vec![self.unmoved(&state)?];
+        for entry in entries {
+            items.push(self.put_of(&entry.next())?);
+        }
+        self.transact(&self.table, items).await
+    }
+
+    /// The put of an entry whose revision is one later than the one that it replaces.
+    fn put_of<E: Revised>(&self, entry: &E) -> Result<TransactWriteItem> {
+        let revision = entry.revision().saturating_sub(1);
+        let put = Put::builder().table_name(&self.table).set_item(Some(encoded(entry)?));
+        let put = put.expression_attribute_names("#r", REVISION);
+        let put = match revision {
+            0 => put.condition_expression("attribute_not_exists(#r)"),
+            _ => {
+                let put = put.condition_expression("#r = :r");
+                put.expression_attribute_values(":r", n(revision))
+            }
+        };
+        let put = put.build().map_err(|error| error.to_string())?;
+        Ok(TransactWriteItem::builder().put(put).build())
+    }
+
+    /// Puts an item of another table if the state of a migration is what is expected, both by one
+    /// transaction. Returns whether it was put, and not changed by others.
+    ///
+    /// # Errors
+    /// When the state is not what is expected, or a table cannot be read or written.
+    pub(super) async fn put_elsewhere(
+        &self,
+        migration: &str,
+        expect: Expect<'_>,
+        put: Put,
+    ) -> Result<bool> {
+        let table = put.table_name().to_owned();
+        let put = TransactWriteItem::builder().put(put).build();
+        let mut attempts = Attempts::first();
+        loop {
+            let state = self.expected(migration, expect).await?;
+            let items = vec![self.unmoved(&state)?, put.clone()];
+            match self.transact(&table, items).await? {
+                Written::Done => return Ok(true),
+                Written::Changed => return Ok(false),
+                throttled => pause(&mut attempts, throttled, &format!("`{table}`")).await?,
+            }
+        }
+    }
+
+    /// The check that a state is still the one that was read.
+    fn unmoved(&self, state: &State) -> Result<TransactWriteItem> {
+        let check = ConditionCheck::builder().table_name(&self.table);
+        let check = check.key(PARTITION_KEY, s(&state.partition())).key(SORT_KEY, s(&state.name()));
+        let check = check.expression_attribute_names("#r", REVISION);
+        let check = match state.revision {
+            0 => check.condition_expression("attribute_not_exists(#r)"),
+            revision => {
+                let check = check.condition_expression("#r = :r");
+                check.expression_attribute_values(":r", n(revision))
+            }
+        };
+        let check = check.build().map_err(|error| error.to_string())?;
+        Ok(TransactWriteItem::builder().condition_check(check).build())
+    }
+
+    /// Writes all of it or nothing. `table` is named when it cannot be.
+    async fn transact(&self, table: &str, items: Vec<TransactWriteItem>) -> Result<Written> {
+        let request = self.client.transact_write_items().set_transact_items(Some(items));
+        let Err(error) = request.send().await else { return Ok(Written::Done) };
+        let failed = || Failure::of_request("TransactWriteItems", &error);
+        let Some(service) = error.as_service_error() else { return Err(failed()) };
+        if service.is_transaction_in_progress_exception()
+            || service.code() == Some("TransactionConflictException")
+        {
+            return Ok(Written::Changed);
+        }
+        if service.code().is_some_and(is_throttle) {
+            return Ok(Written::Throttled(failed().to_string()));
+        }
+        let TransactWriteItemsError::TransactionCanceledException(canceled) = service else {
+            return Err(failed());
+        };
+        let others = ["None", "ConditionalCheckFailed", "TransactionConflict"];
+        let reasons = canceled.cancellation_reasons().iter();
+        let mut codes = reasons.filter_map(|reason| Some((reason.code()?, reason)));
+        let words = |reason: &CancellationReason| {
+            let words = reason.message().or(reason.code()).unwrap_or("it does not say why");
+            format!("`{table}` cannot be written: {words}")
+        };
+        let is_told = |code: &str| others.contains(&code) || is_throttle(code);
+        if let Some((_, reason)) = codes.clone().find(|(code, _)| !is_told(code)) {
+            return Err(Failure::Fatal(words(reason)));
+        }
+        Ok(match codes.find(|(code, _)| is_throttle(code)) {
+            Some((_, reason)) => Written::Throttled(words(reason)),
+            None => Written::Changed,
+        })
+    }
+
+    /// Makes functions follow a migration, or no longer follow it.
+    pub(crate) async fn set_active(
+        &self,
+        migration: &str,
+        expect: Expect<'_>,
+        followed: Option<Followed>,
+    ) -> Result<()> {
+        self.change_guarded(migration, expect, Active::default(), |active| {
+            let before = match followed.clone() {
+                Some(followed) => active.active.insert(migration.to_owned(), followed),
+                None => active.active.remove(migration),
+            };
+            before != followed
+        })
+        .await
+        .map(drop)
+    }
+
+    /// Makes a move: writes the state and its journal line, both or nothing. A migration that ends is no
+    /// longer followed by the same write. `now` is the store's time.
+    ///
+    /// # Errors
+    /// When its state is not what is expected, or the table cannot be read or written.
+    pub(crate) async fn make(
+        &self,
+        migration: &str,
+        guard: Guard<'_>,
+        it: &Move,
+        now: i64,
+    ) -> Result<State> {
+        let is_end = it.to().is_some_and(Phase::has_ended);
+        let leave = |active: &mut Active| Ok(active.remove(migration));
+        self.make_with(migration, guard, it, now, is_end.then_some(leave)).await
+    }
+
+    /// The same, with a change of the active migrations in the same transaction. `active` returns whether
+    /// it changes them, or why the move must not be made.
+    ///
+    /// # Errors
+    /// As above, and what `active` returns.
+    pub(super) async fn make_with(
+        &self,
+        migration: &str,
+        guard: Guard<'_>,
+        it: &Move,
+        now: i64,
+        mut active: Option<impl FnMut(&mut Active) -> Result<bool>>,
+    ) -> Result<State> {
+        let (phases, why) = (it.phases(), it.why());
+        let expect = Expect { phases: &phases, holder: guard.holder, run: guard.run };
+        let (mut attempts, mut tried) = (Attempts::first(), None);
+        loop {
+            let mut state = self.state(migration).await?;
+            if tried.as_ref() == Some(&state) {
+                // A request whose answer was late had written it.
+                return Ok(state);
+            }
+            checked(expect, &state)?;
+            let from = state.phase;
+            it.apply(&mut state);
+            let state = state.next();
+            let journal = JournalLine {
+                migration: migration.to_owned(),
+                line: state.revision,
+                from,
+                to: state.phase,
+                why: why.clone(),
+                at: now,
+                by: std::env::var("USER").unwrap_or_else(|_| "unknown".to_owned()),
+            };
+            let journal = Put::builder().table_name(&self.table).set_item(Some(encoded(&journal)?));
+            let journal = journal.build().map_err(|error| error.to_string())?;
+            let journal = TransactWriteItem::builder().put(journal).build();
+            let mut items = vec![self.put_of(&state)?, journal];
+            if let Some(active) = &mut active {
+                let mut entry = self.active().await?;
+                if active(&mut entry)? {
+                    items.push(self.put_of(&entry.next())?);
+                }
+            }
+            match self.transact(&self.table, items).await? {
+                Written::Done => return Ok(state),
+                in_vain => pause(&mut attempts, in_vain, &what(&state)).await?,
+            }
+            tried = Some(state);
+        }
+    }
+
+    /// Changes the state of a migration, without its phase, as long as it is what is expected.
+    ///
+    /// # Errors
+    /// When it is not, or the table cannot be read or written.
+    pub(crate) async fn change_state(
+        &self,
+        migration: &str,
+        expect: Expect<'_>,
+        mut change: impl FnMut(&mut State) -> bool,
+    ) -> Result<State> {
+        let mut broken = Ok(());
+        let state = self
+            .change(State::new(migration), |state| {
+                broken = checked(expect, state);
+                broken.is_ok() && change(state)
+            })
+            .await?;
+        broken.map(|()| state)
+    }
+
+    /// Opens, moves or closes the route of a migration. Returns its epoch, which grows with each change
+    /// and never goes back.
+    pub(crate) async fn set_route(
+        &self,
+        migration: &str,
+        expect: Expect<'_>,
+        (read, write): (Side, Side),
+    ) -> Result<u64> {
+        let absent = Route::new(migration);
+        let route = self.change_guarded(migration, expect, absent, |route| {
+            let is_so = route.revision > 0 && (route.read, route.write) == (read, write);
+            (route.read, route.write) = (read, write);
+            !is_so
+        });
+        Ok(route.await?.revision)
+    }
+}
+
+/// Checks a state.
+///
+/// # Errors
+/// Why it is not what is expected, for people.
+pub(super) fn checked(expect: Expect<'_>, state: &State) -> Result<()> {
+    expect.check(state).map_err(|broken| Failure::of_broken(&state.migration, &broken))
+}
+
+/// An entry, for people.
+fn what(entry: &impl Entry) -> String {
+    format!("`{}` of `{}`", entry.name(), entry.partition())
+}
+
+fn encoded(entry: &impl Entry) -> Result<HashMap<String, Sdk>> {
+    let item = serde_dynamo::to_item(entry);
+    let mut item: HashMap<String, Sdk> =
+        item.map_err(|error| format!("{}: {error}", what(entry)))?;
+    item.insert(PARTITION_KEY.to_owned(), s(&entry.partition()));
+    item.insert(SORT_KEY.to_owned(), s(&entry.name()));
+    Ok(item)
+}
+
+fn decoded<E: Entry>(item: HashMap<String, Sdk>) -> Result<E> {
+    let key = |name: &str| {
+        let value = item.get(name).and_then(|value| value.as_s().ok());
+        value.cloned().unwrap_or_default()
+    };
+    let what = format!("`{}` of `{}`", key(SORT_KEY), key(PARTITION_KEY));
+    serde_dynamo::from_item(item)
+        .map_err(|error| Failure::Fatal(format!("{what} is damaged in the control table: {error}")))
+}
+
+fn s(text: &str) -> Sdk {
+    Sdk::S(text.to_owned())
+}
+
+fn n(number: u64) -> Sdk {
+    Sdk::N(number.to_string())
+}

@@ -1,0 +1,404 @@
+//! Performs the steps of a switch; which step follows, `control::Switch` decides.
+
+use std::time::{Duration, Instant};
+
+use control::{
+    Cause, End, Expect, Followed, Known, Move, Next, Outcome, Side, State, Step, Switch,
+};
+use rules::migration::plan::{Direction, Plan};
+use rules::migration::{Migration, Phase};
+
+use super::catch_up::{LAST_LOOK, caught_up, drained, within};
+use super::completion::clean;
+use super::drain::{Counted, Drain};
+use super::failure::{Failure, Result, fatal, refused};
+use super::hold::{Hold, Released, held_up, is_open, or_interrupted};
+use super::proof::{WayBack, drain, settle_time};
+use super::start::{After, Fence, activate};
+use super::steps::Standing;
+use super::{Context, assembly, comparing, followers, record_time, revert, sweep};
+use client::exit::Exit;
+use client::interruption;
+use client::output::{say, show};
+
+/// How long a store may say nothing to each step once a switch is committed: writers are blocked until
+/// the last one is done, whatever the time was in which it had to be decided.
+const OPEN_LIMIT: Duration = Duration::from_secs(60);
+
+/// What a person asked for, and what was found out before.
+pub(super) struct Asked {
+    /// Why what the switch rests on is too old to be proved again, if it is.
+    pub(super) stale: Option<String>,
+    /// Whether it is asked who follows the streams of the targets.
+    pub(super) asks_followers: bool,
+    /// Differences are accepted.
+    pub(super) may_differ: bool,
+    /// How long writers may be blocked.
+    pub(super) limit: Duration,
+}
+
+/// A switch under way.
+pub(super) struct Executor<'c> {
+    context: &'c Context,
+    name: &'c str,
+    plan: &'c Plan,
+    fingerprint: &'c str,
+    state: &'c State,
+    switch: Switch,
+    asked: Asked,
+    /// The reverse direction, of a revert.
+    back: Option<Migration>,
+    drain: Option<Drain>,
+    hold: Option<Hold<'c>>,
+    /// How long streams must bring nothing more.
+    settle: Duration,
+    /// How long a fence may take while writers are blocked.
+    fence: Duration,
+    /// How long it may take from the claim to the commit, and until when.
+    most: Duration,
+    deadline: Instant,
+    /// When writers were blocked.
+    blocked: Option<Instant>,
+    shards: Option<usize>,
+    back_since: Option<i64>,
+    epoch: u64,
+    was_open: bool,
+    /// Why a step failed.
+    failure: Option<Failure>,
+}
+
+impl<'c> Executor<'c> {
+    /// A switch of a migration that was in `state` when its command began.
+    pub(super) fn new(
+        context: &'c Context,
+        switch: Switch,
+        (plan, fingerprint): (&'c Plan, &'c str),
+        state: &'c State,
+        asked: Asked,
+    ) -> Self {
+        Self {
+            context,
+            name: &plan.migration,
+            plan,
+            fingerprint,
+            state,
+            switch,
+            asked,
+            back: None,
+            drain: None,
+            hold: None,
+            settle: Duration::ZERO,
+            fence: Duration::ZERO,
+            most: Duration::ZERO,
+            deadline: Instant::now(),
+            blocked: None,
+            shards: None,
+            back_since: None,
+            epoch: 0,
+            was_open: false,
+            failure: None,
+        }
+    }
+
+    /// Performs the switch.
+    ///
+    /// # Errors
+    /// Why it did not go through, and how readers and writers go on.
+    pub(super) async fn run(mut self) -> Result<Exit> {
+        let known = Known { phase: self.state.phase, asks_followers: self.asked.asks_followers };
+        let (mut step, mut cause) = (self.switch.first(known), Cause::default());
+        loop {
+            let outcome = match self.ended(step).await {
+                Ok(outcome) => outcome,
+                Err(failure) => {
+                    let is_refused = matches!(failure, Failure::Refused(_));
+                    self.note(failure);
+                    if is_refused { Outcome::Refused } else { Outcome::Failed }
+                }
+            };
+            match self.switch.next(known, step, outcome, &mut cause) {
+                Next::Do(next) => step = next,
+                Next::End(end) => return self.told(end),
+            }
+        }
+    }
+
+    /// Performs a step, and until the switch is committed only as long as there is time.
+    async fn ended(&mut self, step: Step) -> Result<Outcome> {
+        if step == Step::Clean {
+            return or_interrupted(self.perform(step)).await;
+        }
+        if step <= Step::Claim || step > Step::Commit {
+            return self.perform(step).await;
+        }
+        let left = self.deadline.saturating_duration_since(Instant::now());
+        let most = self.most.as_secs();
+        tokio::select! {
+            ended = tokio::time::timeout(left, self.perform(step)) => ended.unwrap_or_else(|_| {
+                say(&format!("it was not decided in {most} s"));
+                Ok(Outcome::TimedOut)
+            }),
+            _ = interruption::requested() => Err(fatal!("interrupted")),
+        }
+    }
+
+    async fn perform(&mut self, step: Step) -> Result<Outcome> {
+        let (context, name) = (self.context, self.name);
+        match step {
+            Step::FindFollowers => {
+                let (plan, state, limit) = (self.plan, self.state, self.asked.limit);
+                let are_seen = followers::are_seen(context, plan, state, limit).await?;
+                Ok(if are_seen { Outcome::Done } else { Outcome::TimedOut })
+            }
+            Step::CheckDocuments | Step::CheckDocumentsAgain => self.check_documents().await,
+            Step::CheckComparison => {
+                self.make_drain().await?;
+                let (phase, may_differ) = (self.switch.before(), self.asked.may_differ);
+                comparing::check(context, name, phase, may_differ).await.map(|()| Outcome::Done)
+            }
+            Step::CatchUp => {
+                let limit = self.asked.limit;
+                caught_up(context, name, self.make_drain().await?, limit).await
+            }
+            Step::CheckRecordTimes => {
+                self.make_drain().await?;
+                record_time::check(context).await?;
+                self.fence = fence_time(context, self.plan).await?;
+                Ok(Outcome::Done)
+            }
+            Step::Claim => self.claim().await,
+            Step::Follow => self.held()?.follow().await.map(|()| Outcome::Done),
+            Step::CheckAgain => self.check_again().await,
+            Step::BlockWriters => {
+                self.blocked = Some(Instant::now());
+                let gate = self.plan.gate_seconds;
+                self.held()?.block_writers(gate).await.map(|()| Outcome::Done)
+            }
+            Step::Drain => self.prove().await,
+            Step::Turn => self.turn().await,
+            Step::Commit => self.commit().await,
+            Step::RollBack => self.roll_back().await,
+            Step::OpenRoute => self.open_route().await,
+            Step::Finish => self.finish().await,
+            Step::Clean => {
+                let (plan, fingerprint, limit) = (self.plan, self.fingerprint, self.asked.limit);
+                Ok(match clean(context, plan, fingerprint, limit).await? {
+                    Exit::Done => Outcome::Done,
+                    _ => Outcome::TimedOut,
+                })
+            }
+        }
+    }
+
+    /// The drain of the streams before the switch.
+    async fn make_drain(&mut self) -> Result<&mut Drain> {
+        let direction = self.switch.direction();
+        let known = match self.drain.take() {
+            Some(known) => known,
+            None => {
+                let (compared, way_back) = match direction {
+                    Direction::Forward => (self.state.verified_at(), WayBack::Kept),
+                    Direction::Reverse => (self.state.back_known_at(), WayBack::Unused),
+                };
+                let counted = Counted::new(self.state.since_of(direction), compared);
+                drain(self.context, self.plan, direction, counted, way_back).await?
+            }
+        };
+        Ok(self.drain.insert(known))
+    }
+
+    /// Whether every document can stand in its own table again; says which cannot.
+    async fn check_documents(&mut self) -> Result<Outcome> {
+        let migration = match self.back.take() {
+            Some(known) => known,
+            None => self.context.compile(self.plan, Direction::Reverse).await?,
+        };
+        let migration = self.back.insert(migration);
+        let kept = assembly::refused(self.context, self.name, migration, usize::MAX).await?;
+        if kept.is_empty() {
+            return Ok(Outcome::Done);
+        }
+        let lines = kept.join("\n");
+        Err(refused!("these documents cannot go back; nothing was changed:\n{lines}"))
+    }
+
+    async fn claim(&mut self) -> Result<Outcome> {
+        self.make_drain().await?;
+        self.settle = settle_time(self.context, self.plan).await;
+        let direction = self.switch.direction();
+        let followed = Followed {
+            direction,
+            fingerprint: self.fingerprint.to_owned(),
+            since: self.state.since_of(direction),
+        };
+        self.hold = Some(Hold::take(self.context, self.name, self.switch, followed).await?);
+        let gate = Duration::from_secs(self.plan.gate_seconds.into());
+        let parts = [self.asked.limit, self.settle, self.fence, gate, LAST_LOOK];
+        self.most = parts.into_iter().fold(Duration::ZERO, Duration::saturating_add);
+        let now = Instant::now();
+        self.deadline = now.checked_add(self.most).unwrap_or(now);
+        Ok(Outcome::Done)
+    }
+
+    fn held(&self) -> Result<&Hold<'c>> {
+        self.hold.as_ref().ok_or_else(|| fatal!("`{}` is not held", self.name))
+    }
+
+    /// Checks what may have changed since the first check; from here on nothing of it can.
+    async fn check_again(&mut self) -> Result<Outcome> {
+        if let Some(why) = self.asked.stale.clone() {
+            return Err(Failure::Refused(why));
+        }
+        // A command that is taken over was let through if it has blocked writers.
+        let is_back = self.switch == Switch::REVERT;
+        let may_differ = self.asked.may_differ || (is_back && self.state.held_at.is_some());
+        if is_back && !may_differ {
+            let state = self.context.state(self.name).await?;
+            if let Some(why) = revert::differences(&state) {
+                return Err(Failure::Refused(why));
+            }
+        }
+        let (context, name, phase) = (self.context, self.name, self.switch.held());
+        comparing::check(context, name, phase, may_differ).await.map(|()| Outcome::Done)
+    }
+
+    async fn prove(&mut self) -> Result<Outcome> {
+        let (limit, settle) = (self.asked.limit, self.settle);
+        let most = limit.saturating_add(settle).saturating_add(LAST_LOOK);
+        match within(most, drained(self.make_drain().await?, limit, settle)).await? {
+            Ok(shards) => {
+                self.shards = Some(shards);
+                Ok(Outcome::Done)
+            }
+            Err(outcome) => Ok(outcome),
+        }
+    }
+
+    /// Has functions follow the other direction, if there is one. What is written to the targets flows
+    /// back from here on.
+    async fn turn(&mut self) -> Result<Outcome> {
+        let (context, expect) = (self.context, self.held()?.expect());
+        let has_way_back = self.switch == Switch::CUTOVER && !self.plan.inverse.is_empty();
+        let back_since = if self.switch == Switch::CUTOVER && self.plan.kind.is_in_place() {
+            // Whoever still writes as before is followed until the migration is completed.
+            Some(self.state.since)
+        } else if has_way_back {
+            let (direction, after) = (Direction::Reverse, After::Writers);
+            let fence = Fence { direction, fingerprint: self.fingerprint, expect, after };
+            Some(activate(context, self.name, fence).await?)
+        } else {
+            context.control.set_active(self.name, expect, None).await?;
+            match self.switch == Switch::CUTOVER {
+                true => Some(context.now().await),
+                false => None,
+            }
+        };
+        self.back_since = back_since;
+        Ok(Outcome::Done)
+    }
+
+    async fn commit(&mut self) -> Result<Outcome> {
+        let commit = Move::Commit {
+            switch: self.switch,
+            shards: self.shards.unwrap_or_default(),
+            back_since: self.back_since,
+            switched_at: sweep::real_seconds(self.context).await,
+        };
+        self.held()?.make(&commit).await.map(|_| Outcome::Done)
+    }
+
+    async fn roll_back(&mut self) -> Result<Outcome> {
+        let why = match self.held()?.release().await {
+            Ok(Released::Back) => return Ok(Outcome::Done),
+            Ok(Released::Committed) => {
+                self.failure = None;
+                return Ok(Outcome::Committed);
+            }
+            Ok(Released::Theirs(why)) | Err(why) => why,
+        };
+        Err(why)
+    }
+
+    async fn open_route(&mut self) -> Result<Outcome> {
+        let (context, name) = (self.context, self.name);
+        context.absence.bound(OPEN_LIMIT);
+        self.was_open = is_open(context, name).await?;
+        let phases = [self.switch.committed()];
+        let side: Side = self.switch.to_side();
+        let expect = Expect::phases(&phases);
+        self.epoch = context.control.set_route(name, expect, (side, side)).await?;
+        Ok(Outcome::Done)
+    }
+
+    async fn finish(&mut self) -> Result<Outcome> {
+        let (context, name, switch) = (self.context, self.name, self.switch);
+        let own = self.blocked.map(|blocked| blocked.elapsed());
+        let held_at = context.state(name).await?.held_at;
+        let finish = Move::Finish { switch, shards: self.shards, epoch: self.epoch };
+        let (why, now) = (finish.why(), context.now().await);
+        context.make(name, super::Guard::default(), &finish).await?;
+        // Whoever opened it and died did not say when.
+        let held = if self.was_open { String::new() } else { held_up(own, held_at, now) };
+        let is = if switch == Switch::CUTOVER { "cut over" } else { "reverted" };
+        show(&format!("{name} is {is}: {why}{held}\n"));
+        if switch == Switch::CUTOVER {
+            Standing::new(name, Phase::CutOver, Some(self.plan)).show();
+        }
+        Ok(Outcome::Done)
+    }
+
+    /// Keeps why a step failed, with why the one before did.
+    fn note(&mut self, failure: Failure) {
+        self.failure = Some(match self.failure.take() {
+            Some(first) => first.with(|text| format!("{text}; {failure}")),
+            None => failure,
+        });
+    }
+
+    /// How the command ends, in words and as an exit code.
+    fn told(self, end: End) -> Result<Exit> {
+        let (verb, name) = (self.switch.verb(), self.name);
+        let side = self.switch.from_side().as_str();
+        let as_before = format!("everything is as it was: readers and writers use the {side}s");
+        match (end, self.failure) {
+            (End::Switched, _) => Ok(Exit::Done),
+            (End::Unswept, None) => Ok(Exit::TimedOut),
+            (End::TimedOut, _) => {
+                if self.hold.is_some() {
+                    say(&as_before);
+                }
+                Ok(Exit::TimedOut)
+            }
+            (End::Refused | End::Failed, Some(failure)) if self.hold.is_some() => {
+                Err(failure.with(|text| format!("{text}; {as_before}")))
+            }
+            (End::Refused | End::Failed | End::Unswept, Some(failure)) => Err(failure),
+            (_, failure) => {
+                let text = failure.map_or_else(|| "not in time".to_owned(), String::from);
+                Err(Failure::Unknown(match end {
+                    End::Unfinished => format!(
+                        "{text}; it is decided and not done: writers may be held up until `weir migrate {verb} {name}` is said again"
+                    ),
+                    _ => format!(
+                        "it could not be put back ({text}), and writers may be held up: `weir migrate status {name}`, then `weir migrate {verb} {name}` again"
+                    ),
+                }))
+            }
+        }
+    }
+}
+
+/// How long the fence of a way back may take to pass while writers are blocked, beyond what clocks need.
+/// Announces it: no `--timeout` shortens it.
+async fn fence_time(context: &Context, plan: &Plan) -> Result<Duration> {
+    if plan.inverse.is_empty() || plan.kind.is_in_place() {
+        return Ok(Duration::ZERO);
+    }
+    let fence = record_time::coarseness(context).await?;
+    if !fence.is_zero() {
+        say(
+            "the stream records of this store show coarse times: once all is drained, writers are held up until the records show the next one, for up to a minute more",
+        );
+    }
+    Ok(fence)
+}

@@ -1,0 +1,94 @@
+//! `weir migrate revert`: what is checked before readers and writers are switched back to the sources.
+//!
+//! The switch itself is in `executor`; items that were changed in place are changed back by `in_place`.
+
+use clap::Args;
+use control::verbs::{Answer, Verb, answer};
+use control::{Expect, State, Switch};
+use rules::migration::Phase;
+
+use super::completion::clean;
+use super::cutover::SwitchArguments;
+use super::executor::{Asked, Executor};
+use super::failure::{Failure, Result, refused};
+use super::{Context, in_place, way_back};
+use client::exit::Exit;
+use client::output::{counted, say};
+
+/// What to switch back.
+#[derive(Clone, Debug, Args)]
+#[command(
+    after_help = "Examples:\n  weir migrate revert shop --dry-run\n  weir migrate revert shop\n\nExit codes: 0 done, 3 some items cannot be changed back, 4 refused, 5 timed out: rolled back, unless the message says that the rollback failed, or that the revert is committed but incomplete; then run it again"
+)]
+pub(crate) struct RevertArguments {
+    #[command(flatten)]
+    pub(super) switch: SwitchArguments,
+    /// Switch although the last comparison found differences: the sources keep their values there
+    #[arg(long)]
+    with_differences: bool,
+}
+
+/// Switches back to the sources.
+pub(super) async fn revert(
+    context: &Context,
+    RevertArguments { switch: arguments, with_differences }: &RevertArguments,
+) -> Result<Exit> {
+    let name = arguments.name.as_str();
+    let state = context.state(name).await?;
+    let phase = state.phase;
+    let (plan, fingerprint) = context.plan(name).await?;
+    if phase == Phase::Reverted && !arguments.dry_run {
+        // An older version could die before it did that.
+        context.control.set_active(name, Expect::phases(&[phase]), None).await?;
+    }
+    match answer(name, plan.kind, Verb::Revert, phase) {
+        Answer::Go | Answer::GoOn => {}
+        Answer::Already if state.unswept && !arguments.dry_run => {
+            // Whoever reverted it did not come to the end.
+            return clean(context, &plan, &fingerprint, arguments.limit()).await;
+        }
+        Answer::Already => {
+            say(&format!("`{name}` is reverted already"));
+            return Ok(Exit::Done);
+        }
+        Answer::Refused(why) => return Err(Failure::Refused(why)),
+    }
+    if plan.inverse.is_empty() {
+        return Err(refused!(
+            "the plan of `{name}` has no `inverse`: what was written since the cut-over would be lost"
+        ));
+    }
+    let stale = way_back::forgotten(context, name, &plan, &state).await;
+    if phase == Phase::CutOver {
+        if let Some(why) = &stale {
+            return Err(Failure::Refused(why.clone()));
+        }
+        if let Some(why) = differences(&state).filter(|_| !with_differences) {
+            return Err(Failure::Refused(why));
+        }
+    }
+    if arguments.dry_run {
+        say("writers would stop until all is drained, then use the sources; nothing was written");
+        return Ok(Exit::Done);
+    }
+    context.hooks.before(context, "revert", name).await?;
+    if plan.kind.is_in_place() {
+        return in_place::revert(context, name, &plan, &fingerprint, arguments).await;
+    }
+    let asked = Asked {
+        stale,
+        asks_followers: false,
+        may_differ: *with_differences,
+        limit: arguments.limit(),
+    };
+    Executor::new(context, Switch::REVERT, (&plan, &fingerprint), &state, asked).run().await
+}
+
+/// Why a revert is refused because of what the last comparison of the way back found, and what to do.
+pub(super) fn differences(state: &State) -> Option<String> {
+    let (name, found) = (&state.migration, state.back_differences.filter(|found| *found > 0)?);
+    Some(format!(
+        "the last comparison of what came back of `{name}` found {}: `weir migrate verify {name} --repair` first; where the targets cannot be used any longer, `weir migrate revert {name} --with-differences` goes back without what differs",
+        counted(found, "difference", "differences")
+    ))
+}
