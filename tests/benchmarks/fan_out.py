@@ -4,7 +4,7 @@ Loads COPIES order lines of one product, renames the product, kills the function
 work (--kills), renames it once more in the middle, creates copies meanwhile, and waits until every
 copy carries the last name. In the end the table is scanned: each copy must hold the values of its
 product, and the job must be done. Then the product is renamed once more, undisturbed, and the time
-until the job is done gives the copies per second. `docs/benchmarks.md` says how to run and read it.
+until the job is done gives the copies per second. `docs/development/benchmarks.md` says how to run and read it.
 """
 
 import argparse

@@ -4,7 +4,7 @@ Archive: batches of TTL deletes as Lambda hands them over, to Parquet with zstd:
 `archive`, boto3's deserializer with pyarrow, and DuckDB, which all write the same columns. Counters:
 batches of votes to totals: the function `counters`, and boto3's deserializer with a sum for each
 slot. No network is in it. Each program runs alone, one after the other, on one core; what is
-compared is the time that it had a core. `docs/benchmarks.md` says how to run and read it.
+compared is the time that it had a core. `docs/development/benchmarks.md` says how to run and read it.
 """
 
 import argparse

@@ -6,7 +6,7 @@ casts votes, and renames a product of many order lines. Then tells, for each fun
 processes used at most and how many records its largest batch had, from the functions' own logs.
 With `--slots N` it is the function `counters` alone, whose 400 counters have so many slots each: each
 batch is about all of them.
-`docs/benchmarks.md` says how to run and read it.
+`docs/development/benchmarks.md` says how to run and read it.
 """
 
 import argparse

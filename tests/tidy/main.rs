@@ -17,6 +17,7 @@ mod imports;
 mod links;
 mod listeners;
 mod names;
+mod prose;
 mod sources;
 mod walls;
 

@@ -4,7 +4,7 @@
 //! folder here, so that no network is measured; everything else is the function's own.
 //! `--declared` gives every attribute a declared column, `--discover` one as it is found.
 //! `--write FILE` writes the batches, one in a line, so that other programs can be measured on the
-//! same ones: `docs/benchmarks.md`.
+//! same ones: `docs/development/benchmarks.md`.
 
 #![expect(
     clippy::unwrap_used,

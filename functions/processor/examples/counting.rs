@@ -3,7 +3,7 @@
 //! Decodes batches of 10,000 records as Lambda hands them over, decides, folds, joins into the
 //! totals and reads each total item back, as the function `counters` does between two requests. No
 //! request is made. `--write FILE` writes the batches, so that other programs can be measured on
-//! the same ones: `docs/benchmarks.md`.
+//! the same ones: `docs/development/benchmarks.md`.
 
 #![expect(
     clippy::unwrap_used,

@@ -51,7 +51,7 @@ enum Command {
         /// Simulated seconds of load in each run
         #[arg(long, default_value_t = 30)]
         seconds: u64,
-        /// Print the table of `docs/simulation.md` in place of JSON
+        /// Print the table of `docs/development/simulation.md` in place of JSON
         #[arg(long)]
         markdown: bool,
         /// Only this fault, as it stands in the table; may be repeated
@@ -115,7 +115,9 @@ struct Runs {
 
 fn parse_mutation(name: &str) -> Result<Mutation, String> {
     let found = Mutation::ALL.into_iter().find(|mutation| format!("{mutation:?}") == name);
-    found.ok_or_else(|| "there is no such fault: docs/simulation.md names them".to_owned())
+    found.ok_or_else(|| {
+        "there is no such fault: docs/development/simulation.md names them".to_owned()
+    })
 }
 
 /// Carries out the command.

@@ -36,7 +36,7 @@ const RULES: &[Rule] = &[
             "runner/mapping/src/property_tests.rs",
             "fn every_record_is_done_or_given_up_in_order",
         )],
-        others: "LocalStack, floci, vorpalstacks keep checkpoints in memory; a restart begins anew",
+        others: "LocalStack, floci, vorpalstacks keep checkpoints in memory; a restart starts over",
     },
     Rule {
         number: "2",
@@ -50,7 +50,7 @@ const RULES: &[Rule] = &[
     },
     Rule {
         number: "3",
-        text: "A child shard begins when its parent is worked off, at its beginning",
+        text: "A child shard is read when its parent is processed, from its beginning",
         cases: &[
             ("machine/lineage", "A child is read when its parent is done"),
             ("machine/lineage", "The records of the last page count"),
@@ -76,7 +76,7 @@ const RULES: &[Rule] = &[
     },
     Rule {
         number: "5",
-        text: "An expired iterator goes on after the last record; records that were trimmed behind the last one that was read are a gap that is told",
+        text: "An expired iterator is replaced by one after the last record; records that were trimmed after the last read one are a reported gap",
         cases: &[
             ("machine/reading", "An expired iterator"),
             ("machine/reading", "Nothing was read yet"),
@@ -316,11 +316,13 @@ fn the_page_says_what_the_cases_and_the_probes_say() {
 
 const HEAD: &str = "# Parity with AWS
 
-What AWS Lambda's event source mapping and DynamoDB Streams do, rule by rule, and what local tools do.
-A test makes this page and fails when it is not true: the cases in text files are run by `cargo test -p mapping`, all that it names by `cargo test`.
-What MiniStack and moto do was seen by `tests/parity/run`, which anybody can run again; *differs* is from AWS.
-moto runs functions in Docker, which was not there: a probe that needs a function has no answer of it.
-The last column quotes what is known of others, from their sources and issues as of 2026-09; they change quickly.
+For engineers who want to know how closely a local tool follows Lambda's event source mappings and DynamoDB Streams.
+Afterwards you can compare tools rule by rule, and find the test that holds each rule here.
+This page is a reference. A test generates it, and fails if it is outdated.
+
+- `cargo test -p mapping` runs the cases in text files, `cargo test` everything that this page names.
+- `tests/parity/run` probes MiniStack and moto again; *differs* means from AWS. moto runs functions in Docker, which was not available, so its probes with a function have no answer.
+- The last column quotes sources and issues of other tools as of 2026-09; they change quickly.
 
 | rule | AWS | held here by | MiniStack | moto | others |
 |---|---|---|---|---|---|
@@ -329,7 +331,7 @@ The last column quotes what is known of others, from their sources and issues as
 const FACTS_HEAD: &str = "
 ## What is known of AWS
 
-*Documented* facts are from the AWS Lambda guide and the DynamoDB guide; *recorded* ones are what AWS answered to the tests that LocalStack records on it.
+*Documented* facts come from the AWS Lambda guide and the DynamoDB guide; *recorded* ones from AWS's answers to the tests that LocalStack records.
 A case carries the number of the fact that it holds.
 
 | | fact | known from | held here by |

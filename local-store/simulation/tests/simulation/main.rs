@@ -51,7 +51,7 @@ fn a_seed_is_the_same_run_in_another_process() {
 /// The table is what `simulation mutations --markdown` prints.
 #[test]
 fn every_deliberate_fault_stands_in_the_documentation_with_who_found_it() {
-    let page = std::fs::read_to_string("../../docs/simulation.md").unwrap();
+    let page = std::fs::read_to_string("../../docs/development/simulation.md").unwrap();
     for mutation in partition::mutation::Mutation::ALL {
         let begin = format!("| `{mutation:?}` | ");
         let row = page.lines().find(|line| line.starts_with(&begin));

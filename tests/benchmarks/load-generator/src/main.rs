@@ -2,8 +2,8 @@
 //!
 //! A tool of this project's developers; it is not shipped. `client` and `request` send at little
 //! cost; `workload` says what is sent; `measurement` sends it in a closed loop; `ceiling` is what to
-//! compare with. It verifies no result but the sum of the counter. `docs/benchmarks.md` says how to
-//! read the figures.
+//! compare with. It verifies no result but the sum of the counter. How to read the figures:
+//! `docs/development/benchmarks.md`.
 
 mod arguments;
 mod ceiling;
