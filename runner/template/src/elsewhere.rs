@@ -10,6 +10,7 @@ use crate::{
 /// The first prefix that fits a resource's type says what happens.
 const BY_TYPE: &[(&str, &str)] = &[
     ("AWS::ApiGateway", "no HTTP endpoint is opened"),
+    ("AWS::CloudFormation::Stack", "the resources of the nested template are not created"),
     ("AWS::CloudWatch::Alarm", "no alarm is raised"),
     ("AWS::CloudWatch::Dashboard", "no dashboard is shown"),
     ("AWS::CodeDeploy::", "a new binary replaces the old one at once"),
@@ -30,6 +31,7 @@ const BY_TYPE: &[(&str, &str)] = &[
     ("AWS::SQS::", "failure records for it are files in `destinations/`; nothing is read from it"),
     ("AWS::Scheduler::", "it does not run; write a `ScheduleV2` event at the function"),
     ("AWS::Serverless::Api", "no HTTP endpoint is opened"),
+    ("AWS::Serverless::Application", "the resources of the nested template are not created"),
     ("AWS::Serverless::HttpApi", "no HTTP endpoint is opened"),
     ("AWS::Serverless::StateMachine", "it is not run"),
 ];
