@@ -5,49 +5,20 @@
 //!
 //! Three passes, each only when the one before found no error:
 //!
-//! 1. `document`: the text as a tree whose nodes know their place.
-//! 2. `parameters`, `resource`, `references`: whatever is referred to must be there, also in
-//!    resources that are not emulated and in branches that are not taken.
-//! 3. `table`, `bucket`, `function`, `mapping`, `schedule`: the properties that the runner carries
-//!    out are evaluated (`resolver`, `condition`) and checked. Every other resource and property is
-//!    listed with what happens instead.
+//! 1. `syntax`: the text as a tree whose nodes know their place.
+//! 2. `declarations`: whatever is referred to must be there, also in resources that are not emulated
+//!    and in branches that are not taken.
+//! 3. `resources`: the properties that the runner carries out are evaluated (`evaluation`) and
+//!    checked (`checks`). Every other resource and property is listed with what happens instead.
 
-pub mod binary;
-mod bucket;
-mod code;
-mod condition;
-mod destination;
+mod checks;
+mod declarations;
 pub mod diagnostic;
-pub mod document;
-mod elsewhere;
-pub mod entrypoint;
-mod event;
-mod extensions;
-mod function;
-mod generated;
-mod global_table;
-mod globals;
-mod grants;
-mod index;
-mod intrinsic;
-mod lint;
-mod macros;
-mod mapping;
-mod package;
-mod parameters;
-mod plain_scalar;
-mod policies;
-mod properties;
-mod references;
-mod resolver;
-mod resource;
-mod runtimes;
-mod schedule;
+mod evaluation;
+mod resources;
 pub mod schedule_expression;
 mod stack;
 mod syntax;
-mod table;
-mod value;
 
 #[cfg(test)]
 mod tests;
@@ -57,23 +28,33 @@ use std::{
     path::PathBuf,
 };
 
-pub use crate::function::RESERVED_VARIABLES;
+pub use crate::resources::function::RESERVED_VARIABLES;
+pub use crate::resources::{binary, entrypoint};
+pub use crate::syntax::document;
+use crate::{
+    checks::{elsewhere, lint},
+    declarations::{
+        globals, references,
+        resource::{self, Resource, ResourceKind},
+    },
+    diagnostic::Findings,
+    evaluation::{parameters, properties::Properties, resolver::Resolver},
+    resources::{
+        bucket,
+        code::{self, Found, NotHere},
+        event, function, runtimes, table,
+    },
+    syntax::faults,
+};
 pub use crate::{
-    binary::Wanted,
     diagnostic::{Diagnostic, Diagnostics, Severity, Span},
+    resources::binary::Wanted,
     stack::{
         Absent, AttributeDefinition, BOOTSTRAP, Billing, Bucket, Code, Destination,
         EventSourceMapping, FilterPattern, Function, Index, IndexKind, KeyType, LogFormat, Logging,
         NotEmulated, NotRun, Projection, Schedule, Stack, StartingPosition, StreamSource,
         StreamViewType, Table,
     },
-};
-use crate::{
-    code::{Found, NotHere},
-    diagnostic::Findings,
-    properties::Properties,
-    resolver::Resolver,
-    resource::{Resource, ResourceKind},
 };
 
 /// What a template does not say itself.
@@ -129,7 +110,7 @@ impl Context {
 pub fn read_bytes(file: &str, bytes: &[u8], context: &Context) -> Result<Stack, Diagnostics> {
     match std::str::from_utf8(bytes) {
         Ok(text) => read(file, text, context),
-        Err(error) => Err(syntax::not_utf8(file, bytes, error.valid_up_to())),
+        Err(error) => Err(faults::not_utf8(file, bytes, error.valid_up_to())),
     }
 }
 
