@@ -12,22 +12,24 @@
 //!    checked (`checks`). Every other resource and property is listed with what happens instead.
 
 mod checks;
+mod context;
 mod declarations;
 pub mod diagnostic;
 mod evaluation;
+mod not_emulated;
 mod resources;
 pub mod schedule_expression;
+mod span;
 mod stack;
 mod syntax;
 
 #[cfg(test)]
 mod tests;
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    path::PathBuf,
-};
+use std::collections::BTreeSet;
 
+pub use crate::context::Context;
+pub use crate::not_emulated::NotEmulated;
 pub use crate::resources::function::RESERVED_VARIABLES;
 pub use crate::resources::{binary, entrypoint};
 pub use crate::syntax::document;
@@ -52,55 +54,9 @@ pub use crate::{
     stack::{
         Absent, AttributeDefinition, BOOTSTRAP, Billing, Bucket, Code, Destination,
         EventSourceMapping, FilterPattern, Function, Index, IndexKind, KeyType, LogFormat, Logging,
-        NotEmulated, NotRun, Projection, Schedule, Stack, StartingPosition, StreamSource,
-        StreamViewType, Table,
+        NotRun, Projection, Schedule, Stack, StartingPosition, StreamSource, StreamViewType, Table,
     },
 };
-
-/// What a template does not say itself.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Context {
-    /// `AWS::Region`, the region in ARNs.
-    pub region: String,
-    /// `AWS::AccountId`, 12 digits.
-    pub account_id: String,
-    /// `AWS::StackName`.
-    pub stack_name: String,
-    /// Values for the template's parameters, in place of their defaults.
-    pub parameters: BTreeMap<String, String>,
-    /// The template's folder, to look at what lies in `CodeUri`. Without one nothing is looked at,
-    /// and every function for `provided` counts as a Cargo package.
-    pub folder: Option<PathBuf>,
-    /// Whether something else runs the functions, whatever they are written in.
-    pub invoked_elsewhere: bool,
-}
-
-impl Default for Context {
-    /// The region `us-east-1`, the account `000000000000`, the stack `weir`, every parameter as by
-    /// default, no folder.
-    fn default() -> Context {
-        Context {
-            region: "us-east-1".to_owned(),
-            account_id: "000000000000".to_owned(),
-            stack_name: "weir".to_owned(),
-            parameters: BTreeMap::new(),
-            folder: None,
-            invoked_elsewhere: false,
-        }
-    }
-}
-
-impl Context {
-    /// The ARN of a table.
-    fn table_arn(&self, name: &str) -> String {
-        format!("arn:aws:dynamodb:{}:{}:table/{name}", self.region, self.account_id)
-    }
-
-    /// The ARN of a function.
-    fn function_arn(&self, name: &str) -> String {
-        format!("arn:aws:lambda:{}:{}:function:{name}", self.region, self.account_id)
-    }
-}
 
 /// Reads a template of at most 1,000,000 bytes; `file` is its name in diagnostics.
 ///

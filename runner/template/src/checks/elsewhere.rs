@@ -4,7 +4,7 @@
 use crate::{
     declarations::resource::{Resource, ResourceKind},
     diagnostic::{Findings, Span},
-    stack::NotEmulated,
+    not_emulated::NotEmulated,
 };
 
 /// The first prefix that fits a resource's type says what happens.

@@ -6,8 +6,8 @@
 use crate::{
     declarations::resource::{Resource, ResourceKind},
     evaluation::resolver::Resolver,
-    syntax::document::{Kind, Node},
     syntax::intrinsic::Intrinsic,
+    syntax::node::{Kind, Node},
 };
 
 /// The actions that write an item, in small letters as IAM compares them.

@@ -12,7 +12,7 @@ use crate::{
     evaluation::properties::Properties,
     evaluation::resolver::Resolver,
     stack::{EventSourceMapping, FilterPattern, Stack, StreamSource, StreamViewType, Table},
-    syntax::document::{Kind, Node},
+    syntax::node::{Kind, Node},
 };
 use mapping::{FilterCriteria, PatternFault, RecordShape, Remark};
 

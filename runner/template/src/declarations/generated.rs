@@ -6,7 +6,7 @@
 
 use crate::{
     declarations::resource::Resource,
-    syntax::document::{Kind, Node},
+    syntax::node::{Kind, Node},
 };
 
 /// How the ending of a generated logical id is built.

@@ -10,8 +10,8 @@ use std::borrow::Cow;
 
 use crate::{
     diagnostic::{Findings, listed, similar},
-    stack::NotEmulated,
-    syntax::document::{Entry, Kind, Node},
+    not_emulated::NotEmulated,
+    syntax::node::{Entry, Kind, Node},
 };
 
 /// Each function gets a copy of the globals; real ones have some dozens of values.

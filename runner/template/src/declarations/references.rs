@@ -10,9 +10,10 @@ use crate::{
     declarations::resource::Resource,
     diagnostic::{Findings, Span, listed, similar},
     evaluation::parameters,
-    stack::NotEmulated,
-    syntax::document::{Kind, Node},
+    not_emulated::NotEmulated,
     syntax::intrinsic::{Intrinsic, Piece, pieces},
+    syntax::macros::EXTENSIONS,
+    syntax::node::{Kind, Node},
 };
 
 const PSEUDO_PARAMETERS: &[&str] = &[
@@ -42,9 +43,6 @@ const SECTIONS: &[&str] = &[
 ];
 
 const SAM_TRANSFORM: &str = "AWS::Serverless-2016-10-31";
-
-/// The transform that adds functions to the language of templates.
-pub(crate) const EXTENSIONS: &str = "AWS::LanguageExtensions";
 
 /// Everything that can be referred to.
 struct References<'a, 't> {

@@ -6,8 +6,8 @@ use crate::{
     declarations::globals,
     diagnostic::{Findings, Span, listed, similar},
     evaluation::value,
-    syntax::document::{Entry, Kind, Node},
     syntax::intrinsic::Intrinsic,
+    syntax::node::{Entry, Kind, Node},
 };
 
 /// CloudFormation's limit of resources in one template.

@@ -6,8 +6,8 @@ use crate::{
     diagnostic::{Span, listed, similar},
     evaluation::resolver::Resolver,
     evaluation::value::Data,
-    syntax::document::{Kind, Node},
     syntax::intrinsic::Intrinsic,
+    syntax::node::{Kind, Node},
 };
 
 /// A side of `Fn::Equals`.

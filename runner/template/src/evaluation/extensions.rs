@@ -5,7 +5,7 @@ use crate::{
     diagnostic::Span,
     evaluation::resolver::Resolver,
     evaluation::value::Data,
-    syntax::document::{Kind, Node},
+    syntax::node::{Kind, Node},
     syntax::plain_scalar,
 };
 

@@ -9,7 +9,7 @@ use regex_lite::Regex;
 use crate::{
     diagnostic::{Findings, Span, listed, similar},
     evaluation::value,
-    syntax::document::{Entry, Kind, Node},
+    syntax::node::{Entry, Kind, Node},
 };
 
 /// CloudFormation's limit of a parameter's value, in bytes.

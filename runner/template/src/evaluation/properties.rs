@@ -8,9 +8,9 @@ use crate::{
     diagnostic::{Span, similar},
     evaluation::resolver::Resolver,
     evaluation::value::{self, Data, Value},
-    stack::NotEmulated,
-    syntax::document::{Entry, Kind, Node},
+    not_emulated::NotEmulated,
     syntax::intrinsic::Intrinsic,
+    syntax::node::{Entry, Kind, Node},
 };
 
 /// A property that the local runner does not carry out, and what happens instead.

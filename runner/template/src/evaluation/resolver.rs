@@ -10,13 +10,13 @@ use std::{
 use base64::{Engine, engine::general_purpose::STANDARD};
 
 use crate::{
-    Context,
+    context::Context,
     declarations::resource::{Resource, ResourceKind},
     diagnostic::{Findings, Span},
     evaluation::parameters::{self, Parameter},
     evaluation::value::{Data, Value},
-    syntax::document::{Kind, Node},
     syntax::intrinsic::{Intrinsic, Piece, dynamic_reference, pieces},
+    syntax::node::{Kind, Node},
 };
 
 /// Texts made by evaluation may have this many bytes in all: the template is at most 1 MB, but a

@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 
 use crate::{
     diagnostic::{Findings, Span},
-    syntax::document::Node,
+    syntax::node::Node,
     syntax::plain_scalar,
 };
 

@@ -13,7 +13,7 @@ use crate::{
     evaluation::value::{self, Data},
     resources::package::{self, Binaries},
     stack::{BOOTSTRAP, Code},
-    syntax::document::{Kind, Node},
+    syntax::node::{Kind, Node},
 };
 
 /// The method by which SAM builds a Cargo package.

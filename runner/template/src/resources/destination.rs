@@ -9,8 +9,8 @@ use crate::{
     evaluation::properties::Properties,
     evaluation::value::Data,
     stack::Destination,
-    syntax::document::{Kind, Node},
     syntax::intrinsic::{Intrinsic, Piece, pieces},
+    syntax::node::{Kind, Node},
 };
 
 /// The services that take what is given up, as SAM calls them in `Type` and as an ARN does.

@@ -12,7 +12,7 @@ use crate::{
     resources::mapping::{self, Link},
     resources::schedule,
     stack::{Absent, Function, NotRun, Stack},
-    syntax::document::Node,
+    syntax::node::Node,
 };
 
 /// The types of event that SAM has; those without a reader here are listed as not emulated.

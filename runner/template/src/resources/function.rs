@@ -11,7 +11,7 @@ use crate::{
     resources::code,
     resources::policies,
     stack::{BOOTSTRAP, Code, Function, LogFormat, Logging},
-    syntax::document::{Kind, Node},
+    syntax::node::{Kind, Node},
     syntax::plain_scalar,
 };
 
@@ -274,7 +274,7 @@ fn environment(properties: &Properties<'_, '_>) -> BTreeMap<String, String> {
         if let Some(elsewhere) = value.reference() {
             // The function must get something that is not mistaken for a real name.
             let placeholder = format!("not-emulated:{elsewhere}");
-            findings.not_emulated(crate::stack::NotEmulated {
+            findings.not_emulated(crate::not_emulated::NotEmulated {
                 resource: properties.resource.to_owned(),
                 kind: properties.kind.to_owned(),
                 property: format!("Environment.Variables.{name}"),

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use crate::{
     evaluation::properties::{At, Catalogue, Properties},
     evaluation::value::Data,
-    resources::table::{self, Keys},
+    resources::table_parts::{self, Keys},
     stack::{AttributeDefinition, Billing, Index, IndexKind, Projection},
 };
 
@@ -88,14 +88,14 @@ fn read_one(
         IndexKind::Global => GLOBAL_KEY_ATTRIBUTES_MAX,
         IndexKind::Local => 1,
     };
-    let own = table::key_schema(index, definitions, each_max);
+    let own = table_parts::key_schema(index, definitions, each_max);
     let projection = projection(index);
     let billing = match kind {
         IndexKind::Local => None,
         IndexKind::Global => throughput(index, billing),
     };
     let (At { value: name, at }, own) = (name?, own?);
-    if !table::is_name(&name) {
+    if !table_parts::is_name(&name) {
         findings.error(
             at,
             format!("`{name}` is no index name"),
@@ -154,7 +154,7 @@ fn throughput(index: &Properties<'_, '_>, table: Option<Billing>) -> Option<Bill
                 );
                 return None;
             }
-            table::provisioned(index)
+            table_parts::provisioned(index)
         }
     }
 }

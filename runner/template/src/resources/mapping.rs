@@ -13,7 +13,7 @@ use crate::{
         Absent, EventSourceMapping, FilterPattern, NotRun, Stack, StartingPosition, StreamSource,
         Table,
     },
-    syntax::document::Kind,
+    syntax::node::Kind,
     syntax::plain_scalar,
 };
 use mapping::{FilterCriteria, InvalidFilter, PATTERNS_MAX};

@@ -16,3 +16,4 @@ pub(crate) mod policies;
 pub(crate) mod runtimes;
 pub(crate) mod schedule;
 pub(crate) mod table;
+pub(crate) mod table_parts;

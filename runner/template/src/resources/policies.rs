@@ -7,7 +7,7 @@
 use crate::{
     diagnostic::{listed, similar},
     evaluation::properties::Properties,
-    syntax::document::{Kind, Node},
+    syntax::node::{Kind, Node},
 };
 
 /// The templates with the parameters that each needs.
@@ -125,7 +125,7 @@ pub(crate) fn check(properties: &Properties<'_, '_>) {
     }
 }
 
-fn check_template(properties: &Properties<'_, '_>, template: &crate::syntax::document::Entry) {
+fn check_template(properties: &Properties<'_, '_>, template: &crate::syntax::node::Entry) {
     let findings = properties.resolver.findings;
     let name = template.key.as_str();
     let Some((_, parameters)) = TEMPLATES.iter().find(|(known, _)| *known == name) else {

@@ -6,6 +6,7 @@ use crate::{
     evaluation::properties::{At, Catalogue, Properties},
     resources::global_table,
     resources::index,
+    resources::table_parts::{Keys, is_name, key_schema, provisioned},
     stack::{AttributeDefinition, Billing, Index, KeyType, StreamViewType, Table},
 };
 
@@ -38,15 +39,6 @@ const VIEW_TYPES: &[(&str, StreamViewType)] = &[
     ("NEW_IMAGE", StreamViewType::NewImage),
     ("OLD_IMAGE", StreamViewType::OldImage),
 ];
-
-/// The parts of a primary key, in the order in which a `KeySchema` names them.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum KeyPart {
-    Partition,
-    Sort,
-}
-
-const KEY_PARTS: &[(&str, KeyPart)] = &[("HASH", KeyPart::Partition), ("RANGE", KeyPart::Sort)];
 
 /// Reads one table; `None` when an error was reported.
 pub(crate) fn read(properties: &Properties<'_, '_>, resource: &Resource<'_>) -> Option<Table> {
@@ -132,18 +124,6 @@ fn name(properties: &Properties<'_, '_>, resource: &Resource<'_>) -> Option<Stri
     None
 }
 
-/// Whether a table or an index may have this name.
-pub(crate) fn is_name(name: &str) -> bool {
-    let allowed = |letter: char| letter.is_ascii_alphanumeric() || "_-.".contains(letter);
-    (3..=255).contains(&name.len()) && name.chars().all(allowed)
-}
-
-/// The attributes of a table's key.
-pub(crate) struct Keys {
-    pub(crate) partition_key: String,
-    pub(crate) sort_key: Option<String>,
-}
-
 type KeysAndIndexes = (Option<Keys>, Vec<Index>, Vec<AttributeDefinition>, Option<Billing>);
 
 /// What of a table depends on each other: which attributes must be defined is decided by the
@@ -167,80 +147,6 @@ fn keys_and_indexes(properties: &Properties<'_, '_>, kind: ResourceKind) -> Keys
     let attributes =
         index::used_definitions(properties, found, (&indexes, is_complete), definitions);
     (keys, indexes, attributes, billing)
-}
-
-/// The attributes of a `KeySchema`.
-pub(crate) struct KeySchema {
-    /// The HASH attributes, at least one.
-    pub(crate) partition: Vec<String>,
-    /// The RANGE attributes.
-    pub(crate) sort: Vec<String>,
-}
-
-/// Reads a `KeySchema`, whose attributes must be defined, with at most `each_max` attributes of each
-/// kind.
-pub(crate) fn key_schema(
-    properties: &Properties<'_, '_>,
-    definitions: &[At<AttributeDefinition>],
-    each_max: usize,
-) -> Option<KeySchema> {
-    let findings = properties.resolver.findings;
-    if !properties.has("KeySchema") {
-        properties.missing("KeySchema", "[{AttributeName: id, KeyType: HASH}]");
-    }
-    let mut is_sound = true;
-    let elements = properties.mappings("KeySchema");
-    let schema: Vec<(At<String>, KeyPart)> = elements
-        .iter()
-        .filter_map(|element| {
-            let name = element.required_text("AttributeName", "id");
-            let part = element.choice("KeyType", KEY_PARTS);
-            if !element.has("KeyType") {
-                element.missing("KeyType", "HASH");
-            }
-            element.finish(&[]);
-            Some((name?, part?.value))
-        })
-        .collect();
-    is_sound &= schema.len() == elements.len();
-    for (name, _) in &schema {
-        if !definitions.iter().any(|definition| definition.value.name == name.value) {
-            findings.error(
-                name.at,
-                format!("the key attribute `{}` has no type", name.value),
-                format!(
-                    "add `{{AttributeName: {}, AttributeType: S}}` to AttributeDefinitions",
-                    name.value
-                ),
-            );
-            return None;
-        }
-    }
-    if !is_sound {
-        return None;
-    }
-    let names = |wanted: KeyPart| -> Vec<String> {
-        let of_kind = schema.iter().filter(|(_, part)| *part == wanted);
-        of_kind.map(|(name, _)| name.value.clone()).collect()
-    };
-    let key = KeySchema { partition: names(KeyPart::Partition), sort: names(KeyPart::Sort) };
-    let is_ordered = schema.is_sorted_by_key(|(_, part)| *part);
-    let counts = (1..=each_max, 0..=each_max);
-    if is_ordered && counts.0.contains(&key.partition.len()) && counts.1.contains(&key.sort.len()) {
-        return Some(key);
-    }
-    if let Some(node) = properties.node("KeySchema") {
-        let message = match each_max {
-            1 => "a key is one HASH attribute, and at most one RANGE attribute after it".to_owned(),
-            _ => format!(
-                "the key of a global index is 1 to {each_max} HASH attributes, and at most \
-                 {each_max} RANGE attributes after them"
-            ),
-        };
-        let help = "write `- {AttributeName: id, KeyType: HASH}`";
-        findings.error(node.at, message, help);
-    }
-    None
 }
 
 fn definitions(properties: &Properties<'_, '_>) -> Vec<At<AttributeDefinition>> {
@@ -289,25 +195,6 @@ fn billing(properties: &Properties<'_, '_>) -> Option<Billing> {
         return None;
     }
     provisioned(properties)
-}
-
-/// A `ProvisionedThroughput` of a table or of an index.
-pub(crate) fn provisioned(properties: &Properties<'_, '_>) -> Option<Billing> {
-    let throughput = properties.mapping("ProvisionedThroughput")?;
-    for name in ["ReadCapacityUnits", "WriteCapacityUnits"] {
-        if !throughput.has(name) {
-            throughput.missing(name, "5");
-        }
-    }
-    let read = throughput.integer("ReadCapacityUnits", 1..=i64::MAX);
-    let write = throughput.integer("WriteCapacityUnits", 1..=i64::MAX);
-    throughput.finish(&[]);
-    // Units that only AWS knows limit nothing here.
-    let (Some(read), Some(write)) = (read, write) else { return Some(Billing::OnDemand) };
-    Some(Billing::Provisioned {
-        read_units: u64::try_from(read.value).ok()?,
-        write_units: u64::try_from(write.value).ok()?,
-    })
 }
 
 /// SAM's simple table has one key, `id` of type String when it is not given.

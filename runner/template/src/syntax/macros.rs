@@ -4,10 +4,12 @@
 //! may be in the result.
 
 use crate::{
-    declarations::references::EXTENSIONS,
     diagnostic::{Findings, Span},
-    syntax::document::{Entry, Kind, Node},
+    syntax::node::{Entry, Kind, Node},
 };
+
+/// The transform that adds functions to the language of templates.
+pub(crate) const EXTENSIONS: &str = "AWS::LanguageExtensions";
 
 /// How the key of a loop begins.
 pub(crate) const LOOP: &str = "Fn::ForEach";

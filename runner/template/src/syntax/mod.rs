@@ -5,4 +5,5 @@ pub mod document;
 pub(crate) mod faults;
 pub(crate) mod intrinsic;
 pub(crate) mod macros;
+pub(crate) mod node;
 pub(crate) mod plain_scalar;
