@@ -310,6 +310,8 @@ class Expansion(unittest.TestCase):
         for environment in environments:
             # SAM looks for changes below CodeUri alone, and most of a function's sources are elsewhere.
             self.assertNotIn("cached", environment["build"]["parameters"])
+            # CloudFormation nests stacks below a template with a transform only when it is told so.
+            self.assertIn("CAPABILITY_AUTO_EXPAND", environment["deploy"]["parameters"]["capabilities"].split())
             for pair in shlex.split(environment["deploy"]["parameters"]["parameter_overrides"]):
                 name, value = pair.split("=", 1)
                 parameter = self.template["Parameters"][name]

@@ -1,10 +1,14 @@
-"""What SAM makes of template.yaml, without AWS: the expansion, and its references as local names."""
+"""What SAM makes of template.yaml, without AWS: the expansion, and its references as local names.
+
+The resources of nested stacks stand in the expansion as if the template itself had them.
+"""
 
 import json
 import logging
 import pathlib
 import re
 
+import nesting
 from samtranslator.parser.parser import Parser
 from samtranslator.translator.translator import Translator
 from samtranslator.yaml_helper import yaml_parse
@@ -27,6 +31,11 @@ class Region:
 
 
 def expand(path=TEMPLATE, parameters=None):
+    """The CloudFormation template that SAM deploys, with the resources of its nested stacks."""
+    return nesting.inline(expand_sam(path, parameters), path.parent)
+
+
+def expand_sam(path, parameters):
     """The CloudFormation template that SAM deploys."""
     source = yaml_parse(path.read_text())
     for resource in source["Resources"].values():

@@ -8,7 +8,8 @@ use std::{
     fmt,
 };
 
-use crate::stack::NotEmulated;
+use crate::not_emulated::NotEmulated;
+pub use crate::span::Span;
 
 /// After this many errors the rest is only counted: a reader mends the first ones and tries again.
 const ERRORS_SHOWN_MAX: usize = 50;
@@ -23,27 +24,6 @@ const SOURCE_LINE_CHARS_MAX: usize = 120;
 
 /// A name is offered in place of another one when at most this many letters differ.
 const SIMILAR_DISTANCE_MAX: usize = 2;
-
-/// A place in the template's text: `line` and `column` count characters from 1, `width` is in
-/// characters.
-///
-/// A place on several lines has the width of its part on the first one. Width 1 stands for "here".
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Span {
-    /// The line, from 1.
-    pub line: usize,
-    /// The column in characters, from 1.
-    pub column: usize,
-    /// How many characters are meant, at least 1.
-    pub width: usize,
-}
-
-/// Written as `line:column`, so that a dump of a stack stays readable.
-impl fmt::Debug for Span {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "{}:{}", self.line, self.column)
-    }
-}
 
 /// How bad a finding is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

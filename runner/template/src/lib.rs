@@ -5,121 +5,58 @@
 //!
 //! Three passes, each only when the one before found no error:
 //!
-//! 1. `document`: the text as a tree whose nodes know their place.
-//! 2. `parameters`, `resource`, `references`: whatever is referred to must be there, also in
-//!    resources that are not emulated and in branches that are not taken.
-//! 3. `table`, `bucket`, `function`, `mapping`, `schedule`: the properties that the runner carries
-//!    out are evaluated (`resolver`, `condition`) and checked. Every other resource and property is
-//!    listed with what happens instead.
+//! 1. `syntax`: the text as a tree whose nodes know their place.
+//! 2. `declarations`: whatever is referred to must be there, also in resources that are not emulated
+//!    and in branches that are not taken.
+//! 3. `resources`: the properties that the runner carries out are evaluated (`evaluation`) and
+//!    checked (`checks`). Every other resource and property is listed with what happens instead.
 
-pub mod binary;
-mod bucket;
-mod code;
-mod condition;
-mod destination;
+mod checks;
+mod context;
+mod declarations;
 pub mod diagnostic;
-pub mod document;
-mod elsewhere;
-pub mod entrypoint;
-mod event;
-mod extensions;
-mod function;
-mod generated;
-mod global_table;
-mod globals;
-mod grants;
-mod index;
-mod intrinsic;
-mod lint;
-mod macros;
-mod mapping;
-mod package;
-mod parameters;
-mod plain_scalar;
-mod policies;
-mod properties;
-mod references;
-mod resolver;
-mod resource;
-mod runtimes;
-mod schedule;
+mod evaluation;
+mod not_emulated;
+mod resources;
 pub mod schedule_expression;
+mod span;
 mod stack;
 mod syntax;
-mod table;
-mod value;
 
 #[cfg(test)]
 mod tests;
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    path::PathBuf,
-};
+use std::collections::BTreeSet;
 
-pub use crate::function::RESERVED_VARIABLES;
+pub use crate::context::Context;
+pub use crate::not_emulated::NotEmulated;
+pub use crate::resources::function::RESERVED_VARIABLES;
+pub use crate::resources::{binary, entrypoint};
+pub use crate::syntax::document;
+use crate::{
+    checks::{elsewhere, lint},
+    declarations::{
+        globals, references,
+        resource::{self, Resource, ResourceKind},
+    },
+    diagnostic::Findings,
+    evaluation::{parameters, properties::Properties, resolver::Resolver},
+    resources::{
+        bucket,
+        code::{self, Found, NotHere},
+        event, function, runtimes, table,
+    },
+    syntax::faults,
+};
 pub use crate::{
-    binary::Wanted,
     diagnostic::{Diagnostic, Diagnostics, Severity, Span},
+    resources::binary::Wanted,
     stack::{
         Absent, AttributeDefinition, BOOTSTRAP, Billing, Bucket, Code, Destination,
         EventSourceMapping, FilterPattern, Function, Index, IndexKind, KeyType, LogFormat, Logging,
-        NotEmulated, NotRun, Projection, Schedule, Stack, StartingPosition, StreamSource,
-        StreamViewType, Table,
+        NotRun, Projection, Schedule, Stack, StartingPosition, StreamSource, StreamViewType, Table,
     },
 };
-use crate::{
-    code::{Found, NotHere},
-    diagnostic::Findings,
-    properties::Properties,
-    resolver::Resolver,
-    resource::{Resource, ResourceKind},
-};
-
-/// What a template does not say itself.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Context {
-    /// `AWS::Region`, the region in ARNs.
-    pub region: String,
-    /// `AWS::AccountId`, 12 digits.
-    pub account_id: String,
-    /// `AWS::StackName`.
-    pub stack_name: String,
-    /// Values for the template's parameters, in place of their defaults.
-    pub parameters: BTreeMap<String, String>,
-    /// The template's folder, to look at what lies in `CodeUri`. Without one nothing is looked at,
-    /// and every function for `provided` counts as a Cargo package.
-    pub folder: Option<PathBuf>,
-    /// Whether something else runs the functions, whatever they are written in.
-    pub invoked_elsewhere: bool,
-}
-
-impl Default for Context {
-    /// The region `us-east-1`, the account `000000000000`, the stack `weir`, every parameter as by
-    /// default, no folder.
-    fn default() -> Context {
-        Context {
-            region: "us-east-1".to_owned(),
-            account_id: "000000000000".to_owned(),
-            stack_name: "weir".to_owned(),
-            parameters: BTreeMap::new(),
-            folder: None,
-            invoked_elsewhere: false,
-        }
-    }
-}
-
-impl Context {
-    /// The ARN of a table.
-    fn table_arn(&self, name: &str) -> String {
-        format!("arn:aws:dynamodb:{}:{}:table/{name}", self.region, self.account_id)
-    }
-
-    /// The ARN of a function.
-    fn function_arn(&self, name: &str) -> String {
-        format!("arn:aws:lambda:{}:{}:function:{name}", self.region, self.account_id)
-    }
-}
 
 /// Reads a template of at most 1,000,000 bytes; `file` is its name in diagnostics.
 ///
@@ -129,7 +66,7 @@ impl Context {
 pub fn read_bytes(file: &str, bytes: &[u8], context: &Context) -> Result<Stack, Diagnostics> {
     match std::str::from_utf8(bytes) {
         Ok(text) => read(file, text, context),
-        Err(error) => Err(syntax::not_utf8(file, bytes, error.valid_up_to())),
+        Err(error) => Err(faults::not_utf8(file, bytes, error.valid_up_to())),
     }
 }
 

@@ -3,7 +3,10 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use crate::diagnostic::{Diagnostic, Span};
+use crate::{
+    diagnostic::{Diagnostic, Span},
+    not_emulated::NotEmulated,
+};
 
 /// Everything that the local runner takes from one template, in the order of the template.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -112,22 +115,6 @@ impl Stack {
         }
         reasons
     }
-}
-
-/// A resource, or one property of it, that the local runner does not carry out.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NotEmulated {
-    /// The logical id, or the section when it is not about one resource (`Globals.Function`,
-    /// `Rules`).
-    pub resource: String,
-    /// The resource's type, empty for a section.
-    pub kind: String,
-    /// The path of the property below the resource; empty when the whole resource is meant.
-    pub property: String,
-    /// Where it stands; in SAM's globals when several resources have it from there.
-    pub at: Span,
-    /// What happens on this machine instead.
-    pub instead: String,
 }
 
 /// A DynamoDB table.

@@ -1,0 +1,86 @@
+//! What happens on this machine in place of resources and attributes that exist only on AWS.
+//! It reads no property.
+
+use crate::{
+    declarations::resource::{Resource, ResourceKind},
+    diagnostic::{Findings, Span},
+    not_emulated::NotEmulated,
+};
+
+/// The first prefix that fits a resource's type says what happens.
+const BY_TYPE: &[(&str, &str)] = &[
+    ("AWS::ApiGateway", "no HTTP endpoint is opened"),
+    ("AWS::CloudFormation::Stack", "the resources of the nested template are not created"),
+    ("AWS::CloudWatch::Alarm", "no alarm is raised"),
+    ("AWS::CloudWatch::Dashboard", "no dashboard is shown"),
+    ("AWS::CodeDeploy::", "a new binary replaces the old one at once"),
+    ("AWS::Events::", "events are not routed; write a `Schedule` event at the function"),
+    ("AWS::Glue::", "there is no catalog; the archive's files are read as they are"),
+    ("AWS::IAM::", "permissions are not checked"),
+    ("AWS::KMS::", "nothing is encrypted with it"),
+    ("AWS::Lambda::Alias", "there is one version of the function, the one that was built"),
+    (
+        "AWS::Lambda::Function",
+        "it is not run; AWS::Serverless::Function with a CodeUri is built and run",
+    ),
+    ("AWS::Lambda::Permission", "permissions are not checked"),
+    ("AWS::Lambda::Version", "there is one version of the function, the one that was built"),
+    ("AWS::Logs::", "logs are written on this machine"),
+    ("AWS::S3::BucketPolicy", "permissions are not checked"),
+    ("AWS::SNS::", "failure records for it are files in `destinations/`; nothing else is sent"),
+    ("AWS::SQS::", "failure records for it are files in `destinations/`; nothing is read from it"),
+    ("AWS::Scheduler::", "it does not run; write a `ScheduleV2` event at the function"),
+    ("AWS::Serverless::Api", "no HTTP endpoint is opened"),
+    ("AWS::Serverless::Application", "the resources of the nested template are not created"),
+    ("AWS::Serverless::HttpApi", "no HTTP endpoint is opened"),
+    ("AWS::Serverless::StateMachine", "it is not run"),
+];
+
+/// Attributes beside a resource's type that have an effect only on AWS.
+const ATTRIBUTES: &[(&str, &str)] = &[
+    ("Connectors", "permissions are not checked"),
+    ("CreationPolicy", "nothing is waited for"),
+    ("DeletionPolicy", "nothing is deleted here"),
+    ("DependsOn", "tables and buckets are created before the first function starts"),
+    ("UpdatePolicy", "there are no rolling updates"),
+    ("UpdateReplacePolicy", "nothing is replaced here"),
+];
+
+/// Lists a resource of a type that is not emulated.
+pub(crate) fn list_resource(resource: &Resource<'_>, findings: &Findings<'_>) {
+    let instead = BY_TYPE
+        .iter()
+        .find(|(prefix, _)| resource.type_name.starts_with(prefix))
+        .map_or("nothing is created for it", |(_, instead)| *instead);
+    list(resource, String::new(), resource.at, instead, findings);
+}
+
+/// Lists the attributes beside the type of a resource that is emulated.
+pub(crate) fn list_attributes(resource: &Resource<'_>, findings: &Findings<'_>) {
+    if resource.kind == ResourceKind::Other {
+        return;
+    }
+    for entry in resource.node.entries() {
+        let name = entry.key.as_str();
+        if let Some((_, instead)) = ATTRIBUTES.iter().find(|(attribute, _)| *attribute == name) {
+            list(resource, name.to_owned(), entry.key_at, instead, findings);
+        }
+    }
+}
+
+/// Lists something about a resource.
+pub(crate) fn list(
+    resource: &Resource<'_>,
+    property: String,
+    at: Span,
+    instead: &str,
+    findings: &Findings<'_>,
+) {
+    findings.not_emulated(NotEmulated {
+        resource: resource.id.to_owned(),
+        kind: resource.type_name.to_owned(),
+        property,
+        at,
+        instead: instead.to_owned(),
+    });
+}

@@ -1,0 +1,49 @@
+//! What a template does not say itself: where it is read, and for whom.
+//! It reads nothing.
+
+use std::{collections::BTreeMap, path::PathBuf};
+
+/// What a template does not say itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Context {
+    /// `AWS::Region`, the region in ARNs.
+    pub region: String,
+    /// `AWS::AccountId`, 12 digits.
+    pub account_id: String,
+    /// `AWS::StackName`.
+    pub stack_name: String,
+    /// Values for the template's parameters, in place of their defaults.
+    pub parameters: BTreeMap<String, String>,
+    /// The template's folder, to look at what lies in `CodeUri`. Without one nothing is looked at,
+    /// and every function for `provided` counts as a Cargo package.
+    pub folder: Option<PathBuf>,
+    /// Whether something else runs the functions, whatever they are written in.
+    pub invoked_elsewhere: bool,
+}
+
+impl Default for Context {
+    /// The region `us-east-1`, the account `000000000000`, the stack `weir`, every parameter as by
+    /// default, no folder.
+    fn default() -> Context {
+        Context {
+            region: "us-east-1".to_owned(),
+            account_id: "000000000000".to_owned(),
+            stack_name: "weir".to_owned(),
+            parameters: BTreeMap::new(),
+            folder: None,
+            invoked_elsewhere: false,
+        }
+    }
+}
+
+impl Context {
+    /// The ARN of a table.
+    pub(crate) fn table_arn(&self, name: &str) -> String {
+        format!("arn:aws:dynamodb:{}:{}:table/{name}", self.region, self.account_id)
+    }
+
+    /// The ARN of a function.
+    pub(crate) fn function_arn(&self, name: &str) -> String {
+        format!("arn:aws:lambda:{}:{}:function:{name}", self.region, self.account_id)
+    }
+}

@@ -1,0 +1,220 @@
+//! The logical ids of the resources that SAM generates beside those of a template.
+//! It evaluates nothing and knows no attribute of what is generated.
+//!
+//! Source: AWS SAM translator 1.115 (`samtranslator.model`, `translator`, `plugins`), which builds
+//! each logical id from the id of a resource, names that the template gives, and a hash.
+
+use crate::{
+    declarations::resource::Resource,
+    syntax::node::{Kind, Node},
+};
+
+/// How the ending of a generated logical id is built.
+enum Ending {
+    /// This text.
+    Is(&'static str),
+    /// This text and more: a hash of the content, or a name that the template gives.
+    Begins(&'static str),
+    /// A name that the template gives, then this text.
+    Ends(&'static str),
+    /// The name of an entry of this property, and nothing or anything behind it.
+    EntryOf(&'static str),
+}
+
+use Ending::{Begins, Ends, EntryOf, Is};
+
+/// Names without a resource's id before them. SAM shares these among all resources of a stack.
+const SHARED: &[Ending] = &[
+    Begins("ApiGatewayDomainName"),
+    Is("CodeDeployServiceRole"),
+    Begins("DomainNameAccessAssociation"),
+    Begins("RecordSetGroup"),
+    Is("ServerlessApiKey"),
+    Is("ServerlessDeploymentApplication"),
+    Is("ServerlessUsagePlan"),
+    Is("ServerlessUsagePlanKey"),
+];
+
+const OF_REST_API: &[Ending] = &[
+    Is(".Stage"),
+    Is(".Deployment"),
+    Is(".DomainName"),
+    Is(".DomainNameV2"),
+    Is(".UsagePlan"),
+    Is(".UsagePlanKey"),
+    Is(".ApiKey"),
+    Is("ApiKey"),
+    Is("UsagePlan"),
+    Is("UsagePlanKey"),
+    Begins("Deployment"),
+    Begins("Stage"),
+    Ends("Stage"),
+    Ends("BasePathMapping"),
+    Ends("AuthorizerPermission"),
+    Ends("PathCondition"),
+];
+
+const OF_HTTP_API: &[Ending] = &[
+    Is(".Stage"),
+    Is(".DomainName"),
+    Begins("Stage"),
+    Ends("Stage"),
+    Ends("ApiMapping"),
+    Ends("AuthorizerPermission"),
+];
+
+const OF_WEB_SOCKET_API: &[Ending] = &[
+    Is(".Stage"),
+    Is(".DomainName"),
+    Is("ConnectAuthorizer"),
+    Begins("Deployment"),
+    Begins("Stage"),
+    Ends("Stage"),
+    Ends("ApiMapping"),
+    Ends("AuthorizerPermission"),
+    Ends("Route"),
+    Ends("Integration"),
+    Ends("Permission"),
+];
+
+/// What is generated for a resource of each type, behind its logical id.
+const BY_TYPE: &[(&str, &[Ending])] = &[
+    ("AWS::Serverless::Api", OF_REST_API),
+    ("AWS::Serverless::CapacityProvider", &[Is("OperatorRole")]),
+    (
+        "AWS::Serverless::Connector",
+        &[
+            Begins("Policy"),
+            Begins("TopicPolicy"),
+            Begins("QueuePolicy"),
+            Ends("LambdaPermission"),
+            Begins("Write"),
+            Begins("Read"),
+        ],
+    ),
+    (
+        "AWS::Serverless::Function",
+        &[
+            Is(".Alias"),
+            Is(".Version"),
+            Is(".DestinationQueue"),
+            Is(".DestinationTopic"),
+            Is("Role"),
+            Is("Url"),
+            Is("UrlPublicPermissions"),
+            Is("URLInvokeAllowPublicAccess"),
+            Is("DeploymentGroup"),
+            Begins("EventInvokeConfig"),
+            Begins("Alias"),
+            Begins("Version"),
+            EntryOf("Events"),
+        ],
+    ),
+    (
+        "AWS::Serverless::GraphQLApi",
+        &[
+            Is("CloudWatchRole"),
+            Is("Schema"),
+            Is("DomainName"),
+            Is("DomainNameApiAssociation"),
+            Is("ApiCache"),
+            Is("NoneDataSource"),
+            Begins("ToLambdaAuthConnector"),
+            Begins("DynamoDB"),
+            Begins("Lambda"),
+            Begins("Query"),
+            Begins("Mutation"),
+            Begins("Subscription"),
+            EntryOf("ApiKeys"),
+            EntryOf("Functions"),
+        ],
+    ),
+    ("AWS::Serverless::HttpApi", OF_HTTP_API),
+    ("AWS::Serverless::LayerVersion", &[Begins("")]),
+    (
+        "AWS::Serverless::StateMachine",
+        &[Is("Role"), Is("Version"), Begins("Alias"), EntryOf("Events")],
+    ),
+    ("AWS::Serverless::WebSocketApi", OF_WEB_SOCKET_API),
+];
+
+/// The APIs that SAM generates for events that name none: the type of such an event, the property
+/// by which an event names an API, the logical id, and what is generated beside it.
+const IMPLICIT_APIS: &[(&str, &str, &str, &[Ending])] = &[
+    ("Api", "RestApiId", "ServerlessRestApi", OF_REST_API),
+    ("HttpApi", "ApiId", "ServerlessHttpApi", OF_HTTP_API),
+];
+
+/// Properties of an event in which a template names a resource that SAM generates for it.
+const NAMED_IN_EVENTS: &[&str] = &["QueueLogicalId", "QueuePolicyLogicalId"];
+
+/// Returns true if SAM generates a resource with this logical id, or takes it for one.
+pub(crate) fn is_generated(resources: &[Resource<'_>], name: &str) -> bool {
+    let has_sam = resources.iter().any(|found| found.type_name.starts_with("AWS::Serverless::"));
+    if has_sam && SHARED.iter().any(|ending| ending.fits(name, None)) {
+        return true;
+    }
+    resources.iter().any(|resource| is_of(resource, name))
+        || IMPLICIT_APIS.iter().any(|(kind, property, id, endings)| {
+            let rest = name.strip_prefix(id);
+            let is_theirs = rest.is_some_and(|rest| {
+                rest.is_empty() || endings.iter().any(|it| it.fits(rest, None))
+            });
+            is_theirs
+                && resources.iter().any(|resource| has_event_without(resource, kind, property))
+        })
+}
+
+fn is_of(resource: &Resource<'_>, name: &str) -> bool {
+    let rest = name.strip_prefix(resource.id).filter(|rest| !rest.is_empty());
+    let endings = BY_TYPE.iter().find(|(kind, _)| *kind == resource.type_name);
+    if let (Some(rest), Some((_, endings))) = (rest, endings)
+        && endings.iter().any(|ending| ending.fits(rest, Some(resource)))
+    {
+        return true;
+    }
+    // A connector in a resource is a connector with both names.
+    let connectors = resource.node.get("Connectors").map_or(&[][..], Node::entries);
+    rest.is_some_and(|rest| connectors.iter().any(|entry| rest.starts_with(&entry.key)))
+        || events(resource)
+            .any(|event| event.is_some_and(|settings| names_resource(settings, name)))
+}
+
+/// The properties of each event of a resource.
+fn events<'r>(resource: &'r Resource<'_>) -> impl Iterator<Item = Option<&'r Node>> {
+    let entries = resource.properties.get("Events").map_or(&[][..], Node::entries);
+    entries.iter().map(|entry| entry.value.get("Properties"))
+}
+
+fn names_resource(settings: &Node, name: &str) -> bool {
+    settings.entries().iter().any(|entry| match &entry.value.kind {
+        Kind::Text(text) => NAMED_IN_EVENTS.contains(&entry.key.as_str()) && text == name,
+        Kind::Map(_) => names_resource(&entry.value, name),
+        _ => false,
+    })
+}
+
+fn has_event_without(resource: &Resource<'_>, kind: &str, property: &str) -> bool {
+    let entries = resource.properties.get("Events").map_or(&[][..], Node::entries);
+    entries.iter().any(|entry| {
+        let settings = entry.value.get("Properties");
+        entry.value.get("Type").and_then(Node::as_text) == Some(kind)
+            && settings.is_none_or(|settings| settings.get(property).is_none())
+    })
+}
+
+impl Ending {
+    /// Whether the rest of a name behind the resource's id is this ending.
+    fn fits(&self, rest: &str, resource: Option<&Resource<'_>>) -> bool {
+        match self {
+            Is(text) => rest == *text,
+            Begins(text) => rest.starts_with(text),
+            Ends(text) => rest.ends_with(text),
+            EntryOf(property) => resource
+                .and_then(|found| found.properties.get(property))
+                .map_or(&[][..], Node::entries)
+                .iter()
+                .any(|entry| rest.starts_with(&entry.key)),
+        }
+    }
+}

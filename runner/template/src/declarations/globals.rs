@@ -1,0 +1,172 @@
+//! SAM's `Globals`: what every resource of a kind has unless it says otherwise.
+//! It evaluates nothing; it only puts two trees together.
+//!
+//! The rules are those of "Globals section of the AWS SAM template": a value of the resource
+//! replaces the global one, mappings are merged key by key, lists are joined with the global
+//! entries first. An intrinsic function is a value. `IgnoreGlobals` beside a resource's type leaves
+//! some of them out, or all.
+
+use std::borrow::Cow;
+
+use crate::{
+    diagnostic::{Findings, listed, similar},
+    not_emulated::NotEmulated,
+    syntax::node::{Entry, Kind, Node},
+};
+
+/// Each function gets a copy of the globals; real ones have some dozens of values.
+const NODES_MAX: usize = 2_000;
+
+/// The kinds of resource that SAM has globals for; only these two mean something here.
+const SECTIONS: &[&str] = &[
+    "Api",
+    "CapacityProvider",
+    "Function",
+    "HttpApi",
+    "LayerVersion",
+    "SimpleTable",
+    "StateMachine",
+    "WebSocketApi",
+];
+
+/// Properties of a function that SAM takes at the function alone (`supported_properties` of its
+/// `globals.py`, as of 1.115, lists what it takes in the globals).
+const NOT_GLOBAL: &[&str] = &[
+    "AutoPublishCodeSha256",
+    "Events",
+    "FunctionName",
+    "ImageConfig",
+    "ImageUri",
+    "InlineCode",
+    "PackageType",
+    "Policies",
+    "Role",
+    "VersionDescription",
+];
+
+/// The globals for a resource type, such as `AWS::Serverless::Function`.
+pub(crate) fn section<'n>(globals: Option<&'n Node>, type_name: &str) -> Option<&'n Node> {
+    let name = type_name.strip_prefix("AWS::Serverless::")?;
+    globals?.get(name).filter(|_| SECTIONS.contains(&name))
+}
+
+/// Reports sections that SAM does not know, those without effect here, and a section that is too
+/// large.
+pub(crate) fn check(globals: Option<&Node>, findings: &Findings<'_>) -> bool {
+    let Some(globals) = globals else { return true };
+    for entry in globals.entries() {
+        let name = entry.key.as_str();
+        if !SECTIONS.contains(&name) {
+            let help = match similar(name, SECTIONS.iter().copied()) {
+                Some(meant) => format!("write `{meant}`"),
+                None => format!("write {}", listed(SECTIONS.iter().copied())),
+            };
+            findings.error(entry.key_at, format!("SAM has no globals for `{name}`"), help);
+        } else if !matches!(name, "Function" | "SimpleTable") {
+            findings.not_emulated(NotEmulated {
+                resource: format!("Globals.{name}"),
+                kind: String::new(),
+                property: String::new(),
+                at: entry.key_at,
+                instead: "resources of this kind are not created here".to_owned(),
+            });
+        }
+    }
+    for entry in globals.get("Function").map_or(&[][..], Node::entries) {
+        let name = entry.key.as_str();
+        if NOT_GLOBAL.contains(&name) {
+            findings.error(
+                entry.key_at,
+                format!("SAM takes no `{name}` in `Globals.Function`"),
+                "write it at each function that it is meant for",
+            );
+        }
+    }
+    let size = nodes_in(globals);
+    if size > NODES_MAX {
+        findings.error(
+            globals.at,
+            format!("Globals has {size} values; at most {NODES_MAX} are taken"),
+            "move settings of single functions to the functions",
+        );
+    }
+    size <= NODES_MAX
+}
+
+/// The globals of a resource that ignores some of them: `*` is all, a list names properties.
+pub(crate) fn without_ignored<'n>(
+    global: &'n Node,
+    resource: &Node,
+    findings: &Findings<'_>,
+) -> Cow<'n, Node> {
+    let Some(ignored) = resource.get("IgnoreGlobals") else { return Cow::Borrowed(global) };
+    let names = match &ignored.kind {
+        Kind::Text(all) if all == "*" => None,
+        Kind::List(items) => Some(items),
+        _ => {
+            findings.error(
+                ignored.at,
+                "`IgnoreGlobals` is a list of properties, or `*` for all",
+                "write `IgnoreGlobals: '*'`, or `IgnoreGlobals: [Timeout]`",
+            );
+            return Cow::Borrowed(global);
+        }
+    };
+    let known = || global.entries().iter().map(|entry| entry.key.as_str());
+    for item in names.into_iter().flatten() {
+        let name = item.as_text().unwrap_or_default();
+        if !known().any(|known| known == name) {
+            findings.error(
+                item.at,
+                format!(
+                    "`IgnoreGlobals` names `{name}`, which the globals of this kind do not have"
+                ),
+                format!("write {}", listed(known())),
+            );
+        }
+    }
+    let is_ignored =
+        |key: &str| names.is_none_or(|names| names.iter().any(|item| item.as_text() == Some(key)));
+    let kept = global.entries().iter().filter(|entry| !is_ignored(&entry.key)).cloned().collect();
+    Cow::Owned(Node { at: global.at, kind: Kind::Map(kept) })
+}
+
+fn nodes_in(node: &Node) -> usize {
+    1 + match &node.kind {
+        Kind::List(items) => items.iter().map(nodes_in).sum(),
+        Kind::Map(entries) => entries.iter().map(|entry| nodes_in(&entry.value)).sum(),
+        Kind::Call(_, argument) => nodes_in(argument),
+        Kind::Null | Kind::Text(_) | Kind::Unknown => 0,
+    }
+}
+
+/// The local tree on top of the global one.
+pub(crate) fn merge(global: &Node, local: &Node) -> Node {
+    match (&global.kind, &local.kind) {
+        (Kind::Map(global_entries), Kind::Map(local_entries)) => {
+            let mut entries: Vec<Entry> = Vec::new();
+            for entry in global_entries {
+                match local.get(&entry.key) {
+                    Some(value) => {
+                        let key_at = key_place(local_entries, &entry.key).unwrap_or(entry.key_at);
+                        let value = merge(&entry.value, value);
+                        entries.push(Entry { key: entry.key.clone(), key_at, value });
+                    }
+                    None => entries.push(entry.clone()),
+                }
+            }
+            let only_local = local_entries.iter().filter(|entry| global.get(&entry.key).is_none());
+            entries.extend(only_local.cloned());
+            Node { at: local.at, kind: Kind::Map(entries) }
+        }
+        (Kind::List(first), Kind::List(second)) => {
+            let items = first.iter().chain(second).cloned().collect();
+            Node { at: local.at, kind: Kind::List(items) }
+        }
+        _ => local.clone(),
+    }
+}
+
+fn key_place(entries: &[Entry], key: &str) -> Option<crate::diagnostic::Span> {
+    entries.iter().find(|entry| entry.key == key).map(|entry| entry.key_at)
+}

@@ -1,0 +1,327 @@
+//! The resources of a template before their properties are read: logical id, type, merged
+//! properties.
+//! It evaluates nothing.
+
+use crate::{
+    declarations::globals,
+    diagnostic::{Findings, Span, listed, similar},
+    evaluation::value,
+    syntax::intrinsic::Intrinsic,
+    syntax::node::{Entry, Kind, Node},
+};
+
+/// CloudFormation's limit of resources in one template.
+const RESOURCES_MAX: usize = 500;
+
+/// The kinds of resource, as far as the runner tells them apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ResourceKind {
+    /// `AWS::DynamoDB::Table`
+    Table,
+    /// `AWS::DynamoDB::GlobalTable`
+    GlobalTable,
+    /// `AWS::Serverless::SimpleTable`
+    SimpleTable,
+    /// `AWS::S3::Bucket`
+    Bucket,
+    /// `AWS::Serverless::Function`
+    Function,
+    /// `AWS::Lambda::EventSourceMapping`
+    Mapping,
+    /// Any type that is not emulated.
+    Other,
+}
+
+/// The types of which something is made here.
+const MADE_HERE: &[(&str, ResourceKind)] = &[
+    ("AWS::DynamoDB::Table", ResourceKind::Table),
+    ("AWS::DynamoDB::GlobalTable", ResourceKind::GlobalTable),
+    ("AWS::Serverless::SimpleTable", ResourceKind::SimpleTable),
+    ("AWS::S3::Bucket", ResourceKind::Bucket),
+    ("AWS::Serverless::Function", ResourceKind::Function),
+    ("AWS::Lambda::EventSourceMapping", ResourceKind::Mapping),
+];
+
+impl ResourceKind {
+    fn of(type_name: &str) -> ResourceKind {
+        let made = MADE_HERE.iter().find(|(name, _)| *name == type_name);
+        made.map_or(ResourceKind::Other, |(_, kind)| *kind)
+    }
+
+    /// Returns true if it is a DynamoDB table.
+    pub(crate) fn is_table(self) -> bool {
+        matches!(self, ResourceKind::Table | ResourceKind::GlobalTable | ResourceKind::SimpleTable)
+    }
+
+    /// The property with the name that `Ref` gives; `None` when `Ref` gives something known only on
+    /// AWS.
+    pub(crate) fn name_property(self) -> Option<&'static str> {
+        match self {
+            ResourceKind::Table | ResourceKind::GlobalTable | ResourceKind::SimpleTable => {
+                Some("TableName")
+            }
+            ResourceKind::Bucket => Some("BucketName"),
+            ResourceKind::Function => Some("FunctionName"),
+            ResourceKind::Mapping | ResourceKind::Other => None,
+        }
+    }
+
+    /// The attributes that `Fn::GetAtt` takes; `None` when they are not known here.
+    pub(crate) fn attributes(self) -> Option<&'static [&'static str]> {
+        match self {
+            ResourceKind::Table | ResourceKind::SimpleTable => Some(&["Arn", "StreamArn"]),
+            ResourceKind::GlobalTable => Some(&["Arn", "StreamArn", "TableId"]),
+            ResourceKind::Bucket => Some(&[
+                "Arn",
+                "DomainName",
+                "DualStackDomainName",
+                "RegionalDomainName",
+                "WebsiteURL",
+            ]),
+            ResourceKind::Function => Some(&[
+                "Arn",
+                "SnapStartResponse",
+                "SnapStartResponse.ApplyOn",
+                "SnapStartResponse.OptimizationStatus",
+            ]),
+            ResourceKind::Mapping => Some(&["EventSourceMappingArn", "Id"]),
+            ResourceKind::Other => None,
+        }
+    }
+}
+
+/// A resource of the template.
+#[derive(Clone, Debug)]
+pub(crate) struct Resource<'t> {
+    pub(crate) id: &'t str,
+    pub(crate) at: Span,
+    pub(crate) type_name: &'t str,
+    pub(crate) kind: ResourceKind,
+    /// The whole resource, with `Type`, `Properties`, `Metadata` and so on.
+    pub(crate) node: &'t Node,
+    /// The properties with SAM's globals merged in.
+    pub(crate) properties: Node,
+}
+
+impl Resource<'_> {
+    /// The name on this machine when the template gives none.
+    ///
+    /// AWS makes one from the stack's name and a random ending; here it is one that a person can
+    /// type. A bucket's name has no capital letters. Where the logical id is too short, the stack's
+    /// name stands before it, and where it is too long, a part of it is left out.
+    pub(crate) fn default_name(&self, stack: &str) -> String {
+        let (name, longest) = match self.kind {
+            ResourceKind::Bucket => (kebab_case(self.id), BUCKET_NAME_MAX),
+            ResourceKind::Function => return shortened(self.id.to_owned(), FUNCTION_NAME_MAX),
+            _ => (self.id.to_owned(), self.id.len()),
+        };
+        match name.len() < NAME_MIN {
+            true => format!("{stack}-{name}"),
+            false => shortened(name, longest),
+        }
+    }
+}
+
+/// The fewest letters of a table's and of a bucket's name.
+const NAME_MIN: usize = 3;
+
+/// The most letters of a bucket's name, and of a function's.
+const BUCKET_NAME_MAX: usize = 63;
+const FUNCTION_NAME_MAX: usize = 64;
+
+/// A name of at most `longest` letters: its beginning, and a number made of the whole, so that names
+/// with one beginning stay apart.
+fn shortened(name: String, longest: usize) -> String {
+    if name.len() <= longest {
+        return name;
+    }
+    // FNV-1a, which is the same in every build.
+    let step = |sum: u32, byte: u8| (sum ^ u32::from(byte)).wrapping_mul(0x0100_0193);
+    let sum = format!("-{:08x}", name.bytes().fold(0x811c_9dc5, step));
+    let kept: String = name.chars().take(longest.saturating_sub(sum.len())).collect();
+    format!("{}{sum}", kept.trim_end_matches('-'))
+}
+
+/// `FanOutFunction` becomes `fan-out-function`.
+pub(crate) fn kebab_case(id: &str) -> String {
+    let mut name = String::with_capacity(id.len() + 4);
+    let mut previous_is_small = false;
+    for letter in id.chars() {
+        if letter.is_ascii_uppercase() && previous_is_small {
+            name.push('-');
+        }
+        previous_is_small = letter.is_ascii_lowercase() || letter.is_ascii_digit();
+        name.push(letter.to_ascii_lowercase());
+    }
+    name
+}
+
+/// Reads the section `Resources`.
+pub(crate) fn read<'t>(
+    root: &'t Node,
+    with_globals: bool,
+    findings: &Findings<'_>,
+) -> Vec<Resource<'t>> {
+    let Some(section) = root.get("Resources") else {
+        findings.error(
+            root.at,
+            "this template has no `Resources`",
+            "write `Resources:` with at least one resource",
+        );
+        return Vec::new();
+    };
+    let entries = section.entries();
+    if entries.is_empty() && !findings.is_open() {
+        findings.error(
+            section.at,
+            format!("`Resources` must be a mapping, not {}", section.description()),
+            "write logical ids below it, each with a `Type`",
+        );
+    }
+    if entries.len() > RESOURCES_MAX {
+        findings.error(
+            section.at,
+            format!(
+                "this template has {} resources; CloudFormation takes at most {RESOURCES_MAX}",
+                entries.len()
+            ),
+            "split it into several stacks",
+        );
+        return Vec::new();
+    }
+    let globals = if with_globals { root.get("Globals") } else { None };
+    entries.iter().filter_map(|entry| read_one(entry, globals, findings)).collect()
+}
+
+fn read_one<'t>(
+    entry: &'t Entry,
+    globals: Option<&Node>,
+    findings: &Findings<'_>,
+) -> Option<Resource<'t>> {
+    let id = entry.key.as_str();
+    if !id.chars().all(|letter| letter.is_ascii_alphanumeric()) || id.is_empty() || id.len() > 255 {
+        findings.error(
+            entry.key_at,
+            format!("`{id}` is no logical id"),
+            "write letters and digits only, at most 255",
+        );
+    }
+    if matches!(entry.value.kind, Kind::Call(Intrinsic::Transform, _)) {
+        // What it becomes is not known, which is reported.
+        return None;
+    }
+    let Kind::Map(attributes) = &entry.value.kind else {
+        findings.error(
+            entry.value.at,
+            format!("the resource `{id}` must be a mapping, not {}", entry.value.description()),
+            "write `Type:` and `Properties:` below it",
+        );
+        return None;
+    };
+    for attribute in attributes {
+        check_attribute(attribute, findings);
+    }
+    let Some(type_node) = entry.value.get("Type") else {
+        findings.error(
+            entry.key_at,
+            format!("the resource `{id}` has no `Type`"),
+            "write a type such as `Type: AWS::DynamoDB::Table`",
+        );
+        return None;
+    };
+    let type_name = value::literal(type_node, "Type", findings)?;
+    check_type(type_name, type_node.at, findings);
+    let empty = Node { at: entry.key_at, kind: Kind::Map(Vec::new()) };
+    let is_known = |node: &&Node| !matches!(node.kind, Kind::Call(Intrinsic::Transform, _));
+    let local = entry.value.get("Properties").filter(is_known).unwrap_or(&empty);
+    if !matches!(local.kind, Kind::Map(_)) {
+        findings.error(
+            local.at,
+            format!("`Properties` must be a mapping, not {}", local.description()),
+            "write one property in a line, each with a colon",
+        );
+        return None;
+    }
+    let properties = match globals::section(globals, type_name) {
+        Some(global) => {
+            globals::merge(&globals::without_ignored(global, &entry.value, findings), local)
+        }
+        None => local.clone(),
+    };
+    Some(Resource {
+        id,
+        at: entry.key_at,
+        type_name,
+        kind: ResourceKind::of(type_name),
+        node: &entry.value,
+        properties,
+    })
+}
+
+/// A type that is nearly one that is made here is not made, and CloudFormation would refuse it. It is
+/// no error, as not every type of AWS is known here.
+fn check_type(type_name: &str, at: Span, findings: &Findings<'_>) {
+    let distance = |known: &&str| strsim::osa_distance(known, type_name);
+    let nearest = MADE_HERE.iter().map(|(name, _)| *name).min_by_key(distance);
+    let meant = nearest.filter(|known| (1..=TYPE_SLIPS_MAX).contains(&distance(known)));
+    if let Some(meant) = meant {
+        findings.warning(
+            at,
+            format!("the type `{type_name}` is not known here: nothing is made of it"),
+            format!("write `{meant}`"),
+        );
+    }
+}
+
+/// Letters in which a type may differ from the one that was meant.
+const TYPE_SLIPS_MAX: usize = 2;
+
+/// The attributes that any resource may have.
+const ATTRIBUTES: &[&str] = &[
+    "Condition",
+    "Connectors",
+    "CreationPolicy",
+    "DeletionPolicy",
+    "DependsOn",
+    "Description",
+    "IgnoreGlobals",
+    "Metadata",
+    "Properties",
+    "Type",
+    "UpdatePolicy",
+    "UpdateReplacePolicy",
+];
+
+fn check_attribute(attribute: &Entry, findings: &Findings<'_>) {
+    let name = attribute.key.as_str();
+    if ATTRIBUTES.contains(&name) {
+        return;
+    }
+    let help = match similar(name, ATTRIBUTES.iter().copied()) {
+        Some(meant) => format!("write `{meant}`"),
+        None => format!(
+            "move `{name}` below `Properties:`, or write {}",
+            listed(ATTRIBUTES.iter().copied())
+        ),
+    };
+    findings.error(attribute.key_at, format!("a resource has no `{name}` beside its `Type`"), help);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::kebab_case;
+
+    #[test]
+    fn names_are_cut_at_their_capitals() {
+        let cases = [
+            ("ArchiveBucket", "archive-bucket"),
+            ("FanOut", "fan-out"),
+            ("S3Bucket", "s3-bucket"),
+            ("DLQBucket", "dlqbucket"),
+            ("plain", "plain"),
+        ];
+        for (id, expected) in cases {
+            assert_eq!(kebab_case(id), expected);
+        }
+    }
+}

@@ -1,0 +1,284 @@
+//! Reads the properties of one mapping by name, and accounts for every one that nobody asked for.
+//! It does not know which resource it reads; the catalogue of what is not emulated comes from the
+//! caller.
+
+use std::{cell::RefCell, ops::RangeInclusive};
+
+use crate::{
+    diagnostic::{Span, similar},
+    evaluation::resolver::Resolver,
+    evaluation::value::{self, Data, Value},
+    not_emulated::NotEmulated,
+    syntax::intrinsic::Intrinsic,
+    syntax::node::{Entry, Kind, Node},
+};
+
+/// A property that the local runner does not carry out, and what happens instead.
+pub(crate) type Catalogue = &'static [(&'static str, &'static str)];
+
+/// The properties of a resource, or of one of its mappings.
+pub(crate) struct Properties<'r, 't> {
+    pub(crate) resolver: &'r Resolver<'t>,
+    /// The logical id.
+    pub(crate) resource: &'r str,
+    /// The resource's type.
+    pub(crate) kind: &'r str,
+    /// The path below the resource, empty at the top.
+    path: String,
+    /// Where the mapping is, for what is missing in it.
+    pub(crate) at: Span,
+    entries: &'r [Entry],
+    asked: RefCell<Vec<&'static str>>,
+    /// Properties that were looked for without being read.
+    looked_for: RefCell<Vec<String>>,
+}
+
+/// A value and where it stands.
+pub(crate) struct At<T> {
+    pub(crate) value: T,
+    pub(crate) at: Span,
+}
+
+impl<'r, 't> Properties<'r, 't> {
+    pub(crate) fn new(
+        resolver: &'r Resolver<'t>,
+        resource: &'r str,
+        kind: &'r str,
+        at: Span,
+        node: &'r Node,
+    ) -> Properties<'r, 't> {
+        let (asked, looked_for) = (RefCell::default(), RefCell::default());
+        let (path, entries) = (String::new(), node.entries());
+        Properties { resolver, resource, kind, path, at, entries, asked, looked_for }
+    }
+
+    /// The path of a property below the resource.
+    pub(crate) fn path(&self, name: &str) -> String {
+        if self.path.is_empty() { name.to_owned() } else { format!("{}.{name}", self.path) }
+    }
+
+    /// The node of a property after `Fn::If`; `None` when it is not there.
+    pub(crate) fn node(&self, name: &'static str) -> Option<&'r Node> {
+        self.entry(name).map(|(_, node)| node)
+    }
+
+    fn entry(&self, name: &'static str) -> Option<(&'r Entry, &'r Node)> {
+        self.asked.borrow_mut().push(name);
+        let entry = self.entries.iter().find(|entry| entry.key == name)?;
+        let node = self.resolver.choose(&entry.value)??;
+        Some((entry, node))
+    }
+
+    /// The value of a property, whatever it is.
+    pub(crate) fn value(&self, name: &'static str) -> Option<Value> {
+        let value = self.resolver.resolve(self.node(name)?)?;
+        if matches!(value.data, Data::Absent) { None } else { Some(value) }
+    }
+
+    /// A text.
+    pub(crate) fn text(&self, name: &'static str) -> Option<At<String>> {
+        let value = self.value(name)?;
+        let at = value.at;
+        if let Some(reference) = value.reference() {
+            self.left_out(name, &reference, at);
+            return None;
+        }
+        value.text(self.resolver.findings).map(|value| At { value, at })
+    }
+
+    /// The place of a property whose value is not known here; `None` if it is known or not written.
+    pub(crate) fn unknown(&self, name: &'static str) -> Option<At<String>> {
+        let value = self.value(name)?;
+        value.reference().map(|reference| At { value: reference, at: value.at })
+    }
+
+    /// Warns of a property whose value is not known here.
+    fn left_out(&self, name: &str, reference: &str, at: Span) {
+        let findings = self.resolver.findings;
+        if findings.runs_on_aws() {
+            return;
+        }
+        findings.warning(
+            at,
+            format!("`{reference}` is not known here, so `{}` is left out", self.path(name)),
+            self.resolver.help_without_value(reference),
+        );
+    }
+
+    /// A text that must be there.
+    pub(crate) fn required_text(&self, name: &'static str, example: &str) -> Option<At<String>> {
+        if !self.has(name) {
+            self.missing(name, example);
+        }
+        self.text(name)
+    }
+
+    /// Reports a property that must be there.
+    pub(crate) fn missing(&self, name: &str, example: &str) {
+        self.resolver.findings.error(
+            self.at,
+            format!("`{}` is missing", self.path(name)),
+            format!("write `{name}: {example}`"),
+        );
+    }
+
+    /// A whole number in the range, both ends inclusive.
+    pub(crate) fn integer(
+        &self,
+        name: &'static str,
+        range: RangeInclusive<i64>,
+    ) -> Option<At<i64>> {
+        let At { value, at } = self.text(name)?;
+        value::integer(&value, at, name, &range, self.resolver.findings)
+            .map(|value| At { value, at })
+    }
+
+    /// The same for a number that is never negative.
+    pub(crate) fn unsigned(&self, name: &'static str, range: RangeInclusive<u32>) -> Option<u32> {
+        let range = i64::from(*range.start())..=i64::from(*range.end());
+        self.integer(name, range).and_then(|number| u32::try_from(number.value).ok())
+    }
+
+    /// Yes or no.
+    pub(crate) fn boolean(&self, name: &'static str) -> Option<bool> {
+        let At { value, at } = self.text(name)?;
+        value::boolean(&value, at, name, self.resolver.findings)
+    }
+
+    /// One of these words.
+    pub(crate) fn choice<T: Copy>(
+        &self,
+        name: &'static str,
+        choices: &[(&str, T)],
+    ) -> Option<At<T>> {
+        let At { value, at } = self.text(name)?;
+        value::one_of(&value, at, name, choices, self.resolver.findings)
+            .map(|value| At { value, at })
+    }
+
+    /// True when the property is written and not `AWS::NoValue`.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.looked_for.borrow_mut().push(name.to_owned());
+        self.is_written(name)
+    }
+
+    fn is_written(&self, name: &str) -> bool {
+        self.entries
+            .iter()
+            .find(|entry| entry.key == name)
+            .is_some_and(|entry| !matches!(self.resolver.choose(&entry.value), Some(None)))
+    }
+
+    /// The place of a property's name.
+    pub(crate) fn key_place(&self, name: &str) -> Option<Span> {
+        self.entries.iter().find(|entry| entry.key == name).map(|entry| entry.key_at)
+    }
+
+    /// A mapping below this one.
+    pub(crate) fn mapping(&self, name: &'static str) -> Option<Properties<'r, 't>> {
+        let (entry, node) = self.entry(name)?;
+        self.below(self.path(name), entry.key_at, node)
+    }
+
+    /// The properties of a node that must be a mapping.
+    pub(crate) fn below(
+        &self,
+        path: String,
+        at: Span,
+        node: &'r Node,
+    ) -> Option<Properties<'r, 't>> {
+        let Kind::Map(entries) = &node.kind else {
+            self.not_a("mapping", &path, node, "write one property in a line, each with a colon");
+            return None;
+        };
+        let Properties { resolver, resource, kind, .. } = *self;
+        let (asked, looked_for) = (RefCell::default(), RefCell::default());
+        Some(Properties { resolver, resource, kind, path, at, entries, asked, looked_for })
+    }
+
+    /// The mappings of a list.
+    pub(crate) fn mappings(&self, name: &'static str) -> Vec<Properties<'r, 't>> {
+        let Some(node) = self.node(name) else { return Vec::new() };
+        let Kind::List(items) = &node.kind else {
+            self.not_a("list", &self.path(name), node, "begin each entry with `- `");
+            return Vec::new();
+        };
+        items
+            .iter()
+            .enumerate()
+            .filter_map(|(index, item)| {
+                let item = self.resolver.choose(item)??;
+                self.below(format!("{}[{index}]", self.path(name)), item.at, item)
+            })
+            .collect()
+    }
+
+    /// The entries of a mapping whose keys are names that the template's author chose.
+    pub(crate) fn named(&self, name: &'static str) -> &'r [Entry] {
+        let Some(node) = self.node(name) else { return &[] };
+        if !matches!(node.kind, Kind::Map(_)) {
+            let help = "write one name in a line, each with a colon";
+            self.not_a("mapping", &self.path(name), node, help);
+        }
+        node.entries()
+    }
+
+    /// Reports a node that is not of this shape; what a function gives may be, on AWS.
+    fn not_a(&self, shape: &str, path: &str, node: &Node, help: &str) {
+        let findings = self.resolver.findings;
+        if let Kind::Call(intrinsic @ (Intrinsic::Transform | Intrinsic::FindInMap), _) = &node.kind
+        {
+            let message = format!(
+                "what `{}` gives is not evaluated, so `{path}` is left out",
+                intrinsic.name()
+            );
+            findings.warning(node.at, message, format!("write the {shape} itself"));
+        } else {
+            let message = format!("`{path}` must be a {shape}, not {}", node.description());
+            findings.error(node.at, message, help);
+        }
+    }
+
+    /// Notes that a property is not carried out.
+    pub(crate) fn not_emulated(&self, name: &str, instead: impl Into<String>) {
+        let at = self.key_place(name).unwrap_or(self.at);
+        self.resolver.findings.not_emulated(NotEmulated {
+            resource: self.resource.to_owned(),
+            kind: self.kind.to_owned(),
+            property: self.path(name),
+            at,
+            instead: instead.into(),
+        });
+    }
+
+    /// Accounts for every property that was not asked for: known and not emulated, misspelt, or
+    /// unknown.
+    pub(crate) fn finish(&self, catalogue: Catalogue) {
+        let asked = self.asked.borrow();
+        let known = || asked.iter().copied().chain(catalogue.iter().map(|(property, _)| *property));
+        for entry in self.entries {
+            let name = entry.key.as_str();
+            if asked.contains(&name) || !self.is_written(name) {
+                continue;
+            }
+            if let Some((_, instead)) = catalogue.iter().find(|(property, _)| *property == name) {
+                self.not_emulated(name, *instead);
+            } else if self.looked_for.borrow().iter().any(|known| known == name) {
+                // What looked for it reports what is wrong with it.
+            } else if let Some(meant) = similar(name, known()) {
+                self.resolver.findings.error(
+                    entry.key_at,
+                    format!("`{}` is no property of {}", self.path(name), self.kind),
+                    format!("write `{meant}`"),
+                );
+            } else {
+                self.not_emulated(name, "it is not known here and has no effect");
+                self.resolver.findings.warning(
+                    entry.key_at,
+                    format!("`{}` is not known as a property of {}", self.path(name), self.kind),
+                    "correct the name, or remove it: AWS refuses a property that it does not have",
+                );
+            }
+        }
+    }
+}

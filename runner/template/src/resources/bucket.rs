@@ -1,0 +1,63 @@
+//! Reads S3 buckets: `AWS::S3::Bucket`.
+//! It creates nothing.
+
+use crate::{
+    declarations::resource::Resource,
+    evaluation::properties::{Catalogue, Properties},
+    stack::Bucket,
+};
+
+const NOT_EMULATED: Catalogue = &[
+    ("AbacStatus", "permissions are not checked"),
+    ("AccelerateConfiguration", "there is one endpoint"),
+    ("AccessControl", "permissions are not checked"),
+    ("AnalyticsConfigurations", "nothing is analysed"),
+    ("BucketEncryption", "objects are plain files"),
+    ("BucketNamePrefix", "the bucket has a name made from its logical id"),
+    ("BucketNamespace", "the bucket has a name made from its logical id"),
+    ("CorsConfiguration", "no CORS headers are sent"),
+    ("IntelligentTieringConfigurations", "there is one class of storage"),
+    ("InventoryConfigurations", "no inventory is written"),
+    ("LifecycleConfiguration", "objects stay until they are deleted"),
+    ("LoggingConfiguration", "no access log is written"),
+    ("MetadataConfiguration", "no metadata tables are written"),
+    ("MetadataTableConfiguration", "no metadata tables are written"),
+    ("MetricsConfigurations", "nothing is measured"),
+    ("NotificationConfiguration", "no notification is sent"),
+    ("ObjectLockConfiguration", "objects can be deleted"),
+    ("ObjectLockEnabled", "objects can be deleted"),
+    ("OwnershipControls", "permissions are not checked"),
+    ("PublicAccessBlockConfiguration", "the endpoint listens on this machine only"),
+    ("ReplicationConfiguration", "objects are not copied elsewhere"),
+    ("Tags", "the bucket has no tags"),
+    ("VersioningConfiguration", "an object has its last version only"),
+    ("WebsiteConfiguration", "no website is served"),
+];
+
+/// Reads one bucket; `None` when an error was reported.
+pub(crate) fn read(properties: &Properties<'_, '_>, resource: &Resource<'_>) -> Option<Bucket> {
+    let at = properties.node("BucketName").map_or(resource.at, |node| node.at);
+    let name = properties.resolver.name_text(resource, at);
+    properties.finish(NOT_EMULATED);
+    let name = name?;
+    // The general rules of S3 for bucket names; the name is also a folder on this machine.
+    let allowed = |letter: char| {
+        letter.is_ascii_lowercase() || letter.is_ascii_digit() || matches!(letter, '-' | '.')
+    };
+    let ends = |letter: Option<char>| letter.is_some_and(|letter| letter.is_ascii_alphanumeric());
+    let is_name = (3..=63).contains(&name.len())
+        && name.chars().all(allowed)
+        && ends(name.chars().next())
+        && ends(name.chars().last())
+        && !name.contains("..");
+    if !is_name {
+        properties.resolver.findings.error(
+            at,
+            format!("`{name}` is no bucket name"),
+            "write 3 to 63 small letters, digits or hyphens, beginning and ending with a letter \
+            or a digit",
+        );
+        return None;
+    }
+    Some(Bucket { logical_id: resource.id.to_owned(), name, at: resource.at })
+}

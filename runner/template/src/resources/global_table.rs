@@ -1,0 +1,40 @@
+//! What an `AWS::DynamoDB::GlobalTable` has beside what a table has.
+//!
+//! On this machine it is one table, its replica of this region. It is on demand, because its
+//! provisioned throughput is one that grows and shrinks.
+
+use crate::evaluation::properties::{Catalogue, Properties};
+
+pub(crate) const NOT_EMULATED: Catalogue = &[
+    ("GlobalTableSettingsReplicationMode", "there is one replica of the table"),
+    ("GlobalTableSourceArn", "there is one replica of the table"),
+    ("GlobalTableWitnesses", "there is one replica of the table"),
+    ("MultiRegionConsistency", "there is one replica of the table"),
+    ("ReadOnDemandThroughputSettings", "throughput has no such limit"),
+    ("ReadProvisionedThroughputSettings", "the table is on demand here"),
+    ("Replicas", "there is one replica of the table, the one of this machine"),
+    ("SSESpecification", "the table's files are not encrypted"),
+    ("WarmThroughput", "the table begins with its usual partitions"),
+    ("WriteOnDemandThroughputSettings", "throughput has no such limit"),
+    ("WriteProvisionedThroughputSettings", "the table is on demand here"),
+];
+
+/// Checks what CloudFormation demands of a global table and of no other.
+pub(crate) fn check(properties: &Properties<'_, '_>) {
+    if !properties.has("Replicas") {
+        properties.missing("Replicas", "[{Region: !Ref AWS::Region}]");
+    }
+    let modes = [("PAY_PER_REQUEST", true), ("PROVISIONED", false)];
+    // CloudFormation takes PROVISIONED when nothing is written.
+    let is_provisioned = match properties.has("BillingMode") {
+        true => properties.choice("BillingMode", &modes).is_some_and(|mode| !mode.value),
+        false => true,
+    };
+    if is_provisioned && !properties.has("WriteProvisionedThroughputSettings") {
+        properties.resolver.findings.error(
+            properties.at,
+            "the table has no throughput",
+            "write `BillingMode: PAY_PER_REQUEST`, or `WriteProvisionedThroughputSettings:`",
+        );
+    }
+}

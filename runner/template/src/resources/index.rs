@@ -1,0 +1,243 @@
+//! Reads a table's secondary indexes, `GlobalSecondaryIndexes` and `LocalSecondaryIndexes`, and the
+//! definitions of key attributes that table and indexes share.
+//! It creates nothing.
+//!
+//! Limits: AWS DynamoDB guide, "Quotas in Amazon DynamoDB", secondary indexes.
+
+use std::collections::BTreeSet;
+
+use crate::{
+    evaluation::properties::{At, Catalogue, Properties},
+    evaluation::value::Data,
+    resources::table_parts::{self, Keys},
+    stack::{AttributeDefinition, Billing, Index, IndexKind, Projection},
+};
+
+/// DynamoDB makes at most this many local indexes for a table.
+const LOCAL_MAX: usize = 5;
+/// DynamoDB makes at most this many global indexes for a table, unless the quota is raised.
+const GLOBAL_MAX: usize = 20;
+/// The key of a global index has at most this many HASH and this many RANGE attributes (AWS DynamoDB
+/// guide, "Multi-attribute keys").
+const GLOBAL_KEY_ATTRIBUTES_MAX: usize = 4;
+/// `NonKeyAttributes` names at most this many attributes.
+const NON_KEY_ATTRIBUTES_MAX: usize = 20;
+
+const NOT_EMULATED: Catalogue = &[
+    ("ContributorInsightsSpecification", "nothing is measured per key"),
+    ("OnDemandThroughput", "throughput has no such limit"),
+    ("ReadOnDemandThroughputSettings", "throughput has no such limit"),
+    ("ReadProvisionedThroughputSettings", "the index is on demand here"),
+    ("WarmThroughput", "the index begins with its usual partitions"),
+    ("WriteOnDemandThroughputSettings", "throughput has no such limit"),
+    ("WriteProvisionedThroughputSettings", "the index is on demand here"),
+];
+
+/// The indexes of a table whose own keys were read, and whether none was left out for an error.
+pub(crate) fn read(
+    properties: &Properties<'_, '_>,
+    keys: &Keys,
+    definitions: &[At<AttributeDefinition>],
+    billing: Option<Billing>,
+) -> (Vec<Index>, bool) {
+    let mut names = BTreeSet::new();
+    let (mut indexes, mut is_complete) = (Vec::new(), true);
+    let kinds = [
+        ("GlobalSecondaryIndexes", IndexKind::Global, GLOBAL_MAX),
+        ("LocalSecondaryIndexes", IndexKind::Local, LOCAL_MAX),
+    ];
+    for (property, kind, count_max) in kinds {
+        let written = properties.mappings(property);
+        if written.len() > count_max {
+            properties.resolver.findings.error(
+                properties.key_place(property).unwrap_or(properties.at),
+                format!("this table has {} {property}", written.len()),
+                format!("DynamoDB makes at most {count_max} of them"),
+            );
+        }
+        for index in written {
+            let read = read_one(&index, kind, keys, definitions, billing);
+            index.finish(NOT_EMULATED);
+            let Some(At { value, at }) = read else {
+                is_complete = false;
+                continue;
+            };
+            if !names.insert(value.name.clone()) {
+                properties.resolver.findings.error(
+                    at,
+                    format!("there are two indexes with the name `{}`", value.name),
+                    "give one of them another name",
+                );
+            }
+            indexes.push(value);
+        }
+    }
+    (indexes, is_complete)
+}
+
+fn read_one(
+    index: &Properties<'_, '_>,
+    kind: IndexKind,
+    keys: &Keys,
+    definitions: &[At<AttributeDefinition>],
+    billing: Option<Billing>,
+) -> Option<At<Index>> {
+    let findings = index.resolver.findings;
+    let name = index.required_text("IndexName", "by-author");
+    let each_max = match kind {
+        IndexKind::Global => GLOBAL_KEY_ATTRIBUTES_MAX,
+        IndexKind::Local => 1,
+    };
+    let own = table_parts::key_schema(index, definitions, each_max);
+    let projection = projection(index);
+    let billing = match kind {
+        IndexKind::Local => None,
+        IndexKind::Global => throughput(index, billing),
+    };
+    let (At { value: name, at }, own) = (name?, own?);
+    if !table_parts::is_name(&name) {
+        findings.error(
+            at,
+            format!("`{name}` is no index name"),
+            "write 3 to 255 letters, digits, `_`, `-` or `.`",
+        );
+        return None;
+    }
+    let is_of_table = own.partition.iter().eq([&keys.partition_key]);
+    if kind == IndexKind::Local && (!is_of_table || own.sort.is_empty()) {
+        findings.error(
+            at,
+            format!(
+                "the local index `{name}` has another partition key than its table, or no sort key"
+            ),
+            format!(
+                "write `{}` as HASH and another attribute as RANGE, or make it a global index",
+                keys.partition_key
+            ),
+        );
+        return None;
+    }
+    if kind == IndexKind::Local && keys.sort_key.is_none() {
+        findings.error(
+            at,
+            format!("the local index `{name}` is on a table without a sort key"),
+            "make it a global index",
+        );
+        return None;
+    }
+    let projection = projection?;
+    let (partition_keys, sort_keys) = (own.partition, own.sort);
+    Some(At { value: Index { name, kind, partition_keys, sort_keys, projection, billing }, at })
+}
+
+/// A global index of a provisioned table has a throughput of its own.
+fn throughput(index: &Properties<'_, '_>, table: Option<Billing>) -> Option<Billing> {
+    match table {
+        // How the table is paid has an error of its own.
+        None => index.node("ProvisionedThroughput").and(None),
+        Some(Billing::OnDemand) => {
+            if index.has("ProvisionedThroughput") {
+                index.resolver.findings.error(
+                    index.key_place("ProvisionedThroughput").unwrap_or(index.at),
+                    "an index of an on-demand table has no ProvisionedThroughput",
+                    "remove it",
+                );
+                let _ = index.node("ProvisionedThroughput");
+            }
+            Some(Billing::OnDemand)
+        }
+        Some(Billing::Provisioned { .. }) => {
+            if !index.has("ProvisionedThroughput") {
+                index.missing(
+                    "ProvisionedThroughput",
+                    "{ReadCapacityUnits: 5, WriteCapacityUnits: 5}",
+                );
+                return None;
+            }
+            table_parts::provisioned(index)
+        }
+    }
+}
+
+fn projection(index: &Properties<'_, '_>) -> Option<Projection> {
+    const KINDS: &[(&str, &str)] =
+        &[("ALL", "ALL"), ("INCLUDE", "INCLUDE"), ("KEYS_ONLY", "KEYS_ONLY")];
+    let findings = index.resolver.findings;
+    if !index.has("Projection") {
+        index.missing("Projection", "{ProjectionType: ALL}");
+        return None;
+    }
+    let projection = index.mapping("Projection")?;
+    if !projection.has("ProjectionType") {
+        projection.missing("ProjectionType", "ALL");
+    }
+    let kind = projection.choice("ProjectionType", KINDS);
+    let attributes = non_key_attributes(&projection);
+    projection.finish(&[]);
+    let At { value: kind, at } = kind?;
+    match (kind, attributes.is_empty()) {
+        ("INCLUDE", false) => return Some(Projection::Include(attributes)),
+        ("INCLUDE", true) => findings.error(
+            at,
+            "INCLUDE without NonKeyAttributes projects nothing more than KEYS_ONLY",
+            "write `NonKeyAttributes: [title]`, or `ProjectionType: KEYS_ONLY`",
+        ),
+        (_, false) => findings.error(
+            at,
+            format!("NonKeyAttributes belong to INCLUDE, not to {kind}"),
+            "write `ProjectionType: INCLUDE`, or remove NonKeyAttributes",
+        ),
+        ("ALL", true) => return Some(Projection::All),
+        (_, true) => return Some(Projection::KeysOnly),
+    }
+    None
+}
+
+fn non_key_attributes(projection: &Properties<'_, '_>) -> Vec<String> {
+    let findings = projection.resolver.findings;
+    let Some(value) = projection.value("NonKeyAttributes") else { return Vec::new() };
+    let at = value.at;
+    let Data::List(items) = value.data else {
+        findings.error(at, "NonKeyAttributes is a list", "write `NonKeyAttributes: [title]`");
+        return Vec::new();
+    };
+    if items.len() > NON_KEY_ATTRIBUTES_MAX {
+        findings.error(
+            at,
+            format!("this index projects {} attributes", items.len()),
+            format!(
+                "DynamoDB takes at most {NON_KEY_ATTRIBUTES_MAX}; write `ProjectionType: ALL` for more"
+            ),
+        );
+    }
+    items.into_iter().filter_map(|item| item.text(findings)).collect()
+}
+
+/// The attributes that table and indexes use as keys; a definition that nothing uses is an error,
+/// as CreateTable refuses it, unless an index that may use it could not be read.
+pub(crate) fn used_definitions(
+    properties: &Properties<'_, '_>,
+    keys: &Keys,
+    (indexes, is_complete): (&[Index], bool),
+    definitions: Vec<At<AttributeDefinition>>,
+) -> Vec<AttributeDefinition> {
+    let findings = properties.resolver.findings;
+    let mut used: BTreeSet<&str> = BTreeSet::from([keys.partition_key.as_str()]);
+    used.extend(keys.sort_key.as_deref());
+    for index in indexes {
+        used.extend(index.partition_keys.iter().chain(&index.sort_keys).map(String::as_str));
+    }
+    let mut kept = Vec::new();
+    for At { value, at } in definitions {
+        if used.contains(value.name.as_str()) {
+            kept.push(value);
+        } else if is_complete {
+            findings.error(
+                at,
+                format!("`{}` is defined but is no key", value.name),
+                "remove it; only attributes of the key are defined, and items may have any others",
+            );
+        }
+    }
+    kept
+}

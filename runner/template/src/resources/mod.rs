@@ -1,0 +1,19 @@
+//! The resources that the runner carries out, each type read from its properties.
+//! It runs none of them.
+
+pub mod binary;
+pub(crate) mod bucket;
+pub(crate) mod code;
+pub(crate) mod destination;
+pub mod entrypoint;
+pub(crate) mod event;
+pub(crate) mod function;
+pub(crate) mod global_table;
+pub(crate) mod index;
+pub(crate) mod mapping;
+pub(crate) mod package;
+pub(crate) mod policies;
+pub(crate) mod runtimes;
+pub(crate) mod schedule;
+pub(crate) mod table;
+pub(crate) mod table_parts;

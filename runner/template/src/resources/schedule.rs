@@ -1,0 +1,77 @@
+//! Reads schedules: the events `Schedule` and `ScheduleV2` of a function.
+//! It starts nothing and does not know when an expression is due; `schedule_expression` does.
+
+use crate::{
+    diagnostic::Span,
+    evaluation::properties::{Catalogue, Properties},
+    schedule_expression::Schedule as Expression,
+    stack::Schedule,
+};
+
+const NOT_EMULATED: Catalogue = &[
+    ("DeadLetterConfig", "an invocation that fails is only logged"),
+    ("Description", "it is shown only on AWS"),
+    ("EndDate", "the schedule runs as long as the runner"),
+    ("FlexibleTimeWindow", "invocations are made at their time"),
+    ("GroupName", "there are no groups of schedules"),
+    ("KmsKeyArn", "the input is not encrypted"),
+    ("Name", "the schedule is called by its logical id"),
+    ("OmitName", "the schedule is called by its logical id"),
+    ("PermissionsBoundary", "permissions are not checked"),
+    ("RetryPolicy", "the function is always reached; one that fails is tried again as Lambda does"),
+    ("RoleArn", "permissions are not checked"),
+    ("ScheduleExpressionTimezone", "times are in UTC"),
+    ("StartDate", "the schedule runs from the start of the runner"),
+];
+
+/// Reads one schedule; `None` when an error was reported.
+///
+/// `expression_property` is `Schedule` for a rule of EventBridge and `ScheduleExpression` for its
+/// scheduler.
+pub(crate) fn read(
+    properties: &Properties<'_, '_>,
+    expression_property: &'static str,
+    logical_id: String,
+    retries: u32,
+    at: Span,
+) -> Option<Schedule> {
+    let findings = properties.resolver.findings;
+    let text = properties.required_text(expression_property, "rate(1 minute)");
+    let by_state = properties.choice("State", &[("ENABLED", true), ("DISABLED", false)]);
+    let by_flag = properties.boolean("Enabled");
+    let input = properties.text("Input");
+    properties.finish(NOT_EMULATED);
+    if let Some(input) = &input
+        && let Err(error) = serde_json::from_str::<serde_json::Value>(&input.value)
+    {
+        findings.error(
+            input.at,
+            format!("the input is no JSON: {error}"),
+            r#"write JSON in single quotes, such as `Input: '{"kind":"hourly"}'`"#,
+        );
+    }
+    let text = text?;
+    if text.value.starts_with("at(") {
+        properties.not_emulated(
+            expression_property,
+            "a schedule for one time does not run; the function is not invoked by it",
+        );
+        return None;
+    }
+    let expression = match text.value.parse::<Expression>() {
+        Ok(expression) => expression,
+        Err(error) => {
+            findings.error(text.at, format!("`{}` is no schedule", text.value), error.reason);
+            return None;
+        }
+    };
+    Some(Schedule {
+        logical_id,
+        function: properties.resource.to_owned(),
+        expression,
+        input: input.map(|input| input.value),
+        retries,
+        enabled: by_state.map(|state| state.value).or(by_flag).unwrap_or(true),
+        at,
+    })
+}

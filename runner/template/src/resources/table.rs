@@ -1,0 +1,224 @@
+//! Reads DynamoDB tables: `AWS::DynamoDB::Table` and SAM's `AWS::Serverless::SimpleTable`.
+//! It creates nothing.
+
+use crate::{
+    declarations::resource::{Resource, ResourceKind},
+    evaluation::properties::{At, Catalogue, Properties},
+    resources::global_table,
+    resources::index,
+    resources::table_parts::{Keys, is_name, key_schema, provisioned},
+    stack::{AttributeDefinition, Billing, Index, KeyType, StreamViewType, Table},
+};
+
+const NOT_EMULATED: Catalogue = &[
+    ("ContributorInsightsSpecification", "nothing is measured per key"),
+    ("DeletionProtectionEnabled", "the table can be deleted"),
+    ("ImportSourceSpecification", "the table begins empty"),
+    ("KinesisStreamSpecification", "changes go to the table's own stream only"),
+    ("OnDemandThroughput", "throughput has no such limit"),
+    (
+        "PointInTimeRecoverySpecification",
+        "there is no backup of the table; its files are below ./.weir",
+    ),
+    ("ResourcePolicy", "permissions are not checked"),
+    ("SSESpecification", "the table's files are not encrypted"),
+    ("TableClass", "there is one class of storage"),
+    ("Tags", "the table has no tags"),
+    ("WarmThroughput", "the table begins with its usual partitions"),
+];
+
+const KEY_TYPES: &[(&str, KeyType)] =
+    &[("S", KeyType::String), ("N", KeyType::Number), ("B", KeyType::Binary)];
+
+const SIMPLE_KEY_TYPES: &[(&str, KeyType)] =
+    &[("String", KeyType::String), ("Number", KeyType::Number), ("Binary", KeyType::Binary)];
+
+const VIEW_TYPES: &[(&str, StreamViewType)] = &[
+    ("KEYS_ONLY", StreamViewType::KeysOnly),
+    ("NEW_AND_OLD_IMAGES", StreamViewType::NewAndOldImages),
+    ("NEW_IMAGE", StreamViewType::NewImage),
+    ("OLD_IMAGE", StreamViewType::OldImage),
+];
+
+/// Reads one table; `None` when an error was reported.
+pub(crate) fn read(properties: &Properties<'_, '_>, resource: &Resource<'_>) -> Option<Table> {
+    let findings = properties.resolver.findings;
+    let name = name(properties, resource);
+    if resource.kind == ResourceKind::GlobalTable {
+        global_table::check(properties);
+    }
+    let (keys, indexes, attributes, billing) = match resource.kind {
+        ResourceKind::SimpleTable => {
+            let keys = simple_keys(properties);
+            let attributes = keys.iter().map(|(_, definition)| definition.clone()).collect();
+            (keys.map(|(keys, _)| keys), Vec::new(), attributes, simple_billing(properties))
+        }
+        kind => keys_and_indexes(properties, kind),
+    };
+    let stream = properties.mapping("StreamSpecification").and_then(|stream| {
+        if !stream.has("StreamViewType") {
+            stream.missing("StreamViewType", "NEW_AND_OLD_IMAGES");
+        }
+        let view = stream.choice("StreamViewType", VIEW_TYPES).or_else(|| {
+            // A view that only AWS knows is the widest one here.
+            let At { at, .. } = stream.unknown("StreamViewType")?;
+            Some(At { value: StreamViewType::NewAndOldImages, at })
+        });
+        stream.finish(&[("ResourcePolicy", "permissions are not checked")]);
+        view
+    });
+    let ttl_attribute = properties.mapping("TimeToLiveSpecification").and_then(|ttl| {
+        let enabled = ttl.boolean("Enabled");
+        if !ttl.has("Enabled") {
+            ttl.missing("Enabled", "true");
+        }
+        let attribute = ttl.text("AttributeName");
+        if enabled == Some(true) && !ttl.has("AttributeName") {
+            ttl.missing("AttributeName", "expires_at");
+        }
+        ttl.finish(&[]);
+        attribute.filter(|_| enabled == Some(true)).map(|attribute| attribute.value)
+    });
+    match resource.kind {
+        ResourceKind::GlobalTable => properties.finish(global_table::NOT_EMULATED),
+        _ => properties.finish(NOT_EMULATED),
+    }
+    let (name, keys) = (name?, keys?);
+    if let Some(attribute) = &ttl_attribute
+        && attributes.iter().any(|key| key.name == *attribute && key.kind != KeyType::Number)
+    {
+        findings.error(
+            properties.key_place("TimeToLiveSpecification").unwrap_or(resource.at),
+            format!("the TTL attribute `{attribute}` is a key that is not a number"),
+            "name a number attribute with seconds since 1970",
+        );
+    }
+    Some(Table {
+        logical_id: resource.id.to_owned(),
+        arn: properties.resolver.context.table_arn(&name),
+        name,
+        attributes,
+        partition_key: keys.partition_key,
+        sort_key: keys.sort_key,
+        indexes,
+        billing: billing?,
+        stream_at: stream.as_ref().map(|view| view.at),
+        stream: stream.map(|view| view.value),
+        ttl_attribute,
+        at: resource.at,
+    })
+}
+
+/// The physical name: 3 to 255 letters, digits, `_`, `-` and `.`, as CreateTable wants it.
+fn name(properties: &Properties<'_, '_>, resource: &Resource<'_>) -> Option<String> {
+    let at = properties.node("TableName").map_or(resource.at, |node| node.at);
+    let name = properties.resolver.name_text(resource, at)?;
+    if is_name(&name) {
+        return Some(name);
+    }
+    properties.resolver.findings.error(
+        at,
+        format!("`{name}` is no table name"),
+        "write 3 to 255 letters, digits, `_`, `-` or `.`",
+    );
+    None
+}
+
+type KeysAndIndexes = (Option<Keys>, Vec<Index>, Vec<AttributeDefinition>, Option<Billing>);
+
+/// What of a table depends on each other: which attributes must be defined is decided by the
+/// table's key and by its indexes, and an index is paid as its table is.
+fn keys_and_indexes(properties: &Properties<'_, '_>, kind: ResourceKind) -> KeysAndIndexes {
+    let definitions = definitions(properties);
+    let keys = key_schema(properties, &definitions, 1).and_then(|mut key| {
+        Some(Keys { partition_key: key.partition.pop()?, sort_key: key.sort.pop() })
+    });
+    let billing = match kind {
+        ResourceKind::GlobalTable => Some(Billing::OnDemand),
+        _ => billing(properties),
+    };
+    let Some(found) = &keys else {
+        // An index is checked against the table's key, which has an error of its own.
+        let _ = properties.node("GlobalSecondaryIndexes");
+        let _ = properties.node("LocalSecondaryIndexes");
+        return (keys, Vec::new(), Vec::new(), billing);
+    };
+    let (indexes, is_complete) = index::read(properties, found, &definitions, billing);
+    let attributes =
+        index::used_definitions(properties, found, (&indexes, is_complete), definitions);
+    (keys, indexes, attributes, billing)
+}
+
+fn definitions(properties: &Properties<'_, '_>) -> Vec<At<AttributeDefinition>> {
+    if !properties.has("AttributeDefinitions") {
+        properties.missing("AttributeDefinitions", "[{AttributeName: id, AttributeType: S}]");
+    }
+    properties
+        .mappings("AttributeDefinitions")
+        .into_iter()
+        .filter_map(|definition| {
+            let name = definition.required_text("AttributeName", "id");
+            let kind = definition.choice("AttributeType", KEY_TYPES);
+            if !definition.has("AttributeType") {
+                definition.missing("AttributeType", "S");
+            }
+            definition.finish(&[]);
+            let At { value: name, at } = name?;
+            Some(At { value: AttributeDefinition { name, kind: kind?.value }, at })
+        })
+        .collect()
+}
+
+fn billing(properties: &Properties<'_, '_>) -> Option<Billing> {
+    let modes = [("PAY_PER_REQUEST", true), ("PROVISIONED", false)];
+    let on_demand = match properties.has("BillingMode") {
+        // A mode that only AWS knows is the one that needs no throughput.
+        true => properties.choice("BillingMode", &modes).is_none_or(|mode| mode.value),
+        false => false,
+    };
+    if on_demand {
+        if properties.has("ProvisionedThroughput") {
+            properties.resolver.findings.error(
+                properties.key_place("ProvisionedThroughput").unwrap_or(properties.at),
+                "an on-demand table has no ProvisionedThroughput",
+                "remove it, or write `BillingMode: PROVISIONED`",
+            );
+        }
+        return Some(Billing::OnDemand);
+    }
+    if !properties.has("ProvisionedThroughput") {
+        properties.resolver.findings.error(
+            properties.at,
+            "the table has no throughput",
+            "write `BillingMode: PAY_PER_REQUEST`, or `ProvisionedThroughput:`",
+        );
+        return None;
+    }
+    provisioned(properties)
+}
+
+/// SAM's simple table has one key, `id` of type String when it is not given.
+fn simple_keys(properties: &Properties<'_, '_>) -> Option<(Keys, AttributeDefinition)> {
+    let (mut name, mut kind) = ("id".to_owned(), KeyType::String);
+    if let Some(key) = properties.mapping("PrimaryKey") {
+        if let Some(given) = key.text("Name") {
+            name = given.value;
+        }
+        if !key.has("Type") {
+            key.missing("Type", "String");
+        }
+        kind = key.choice("Type", SIMPLE_KEY_TYPES)?.value;
+        key.finish(&[]);
+    }
+    let definition = AttributeDefinition { name: name.clone(), kind };
+    Some((Keys { partition_key: name, sort_key: None }, definition))
+}
+
+/// SAM's simple table is on demand unless it has a throughput.
+fn simple_billing(properties: &Properties<'_, '_>) -> Option<Billing> {
+    if properties.has("ProvisionedThroughput") {
+        provisioned(properties)
+    } else {
+        Some(Billing::OnDemand)
+    }
+}

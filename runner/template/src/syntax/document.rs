@@ -1,0 +1,407 @@
+//! A template's text as a tree of nodes that know their place, with each intrinsic function
+//! recognised.
+//! It does not evaluate anything and knows no resource.
+//!
+//! The YAML parser's events are consumed in a loop and not by recursion, and depth and number of
+//! nodes are bounded, so that no text can exhaust the stack or the memory (an alias of aliases
+//! would otherwise grow without end).
+
+use std::{borrow::Cow, collections::BTreeMap};
+
+use saphyr_parser::{Event, Marker, Parser, ScalarStyle, Span as ParserSpan, Tag};
+
+pub use crate::syntax::node::{Entry, Kind, Node};
+use crate::{
+    diagnostic::{Findings, Span},
+    syntax::faults::{broken_json, yaml_beside_json},
+    syntax::intrinsic::{self, Intrinsic},
+    syntax::macros,
+};
+
+/// CloudFormation's own limit of a template in S3 (1 MB).
+pub(crate) const TEMPLATE_BYTES_MAX: usize = 1_000_000;
+
+/// The tree is walked by recursion; real templates are about 20 levels deep.
+const DEPTH_MAX: usize = 64;
+
+/// Bounds the copies that aliases make; a full megabyte of template has fewer nodes than this.
+const NODES_MAX: usize = 500_000;
+
+/// Reads the text; `None` when an error was reported that leaves no tree.
+pub fn parse(text: &str, findings: &Findings<'_>) -> Option<Node> {
+    let start = Span { line: 1, column: 1, width: 1 };
+    if text.len() > TEMPLATE_BYTES_MAX {
+        findings.error(
+            start,
+            format!(
+                "this template has {} bytes; CloudFormation takes at most {TEMPLATE_BYTES_MAX}",
+                text.len()
+            ),
+            "split it into several stacks",
+        );
+        return None;
+    }
+    let marked = mark_dashes(text);
+    let (open, anchors, loops) = (Vec::new(), BTreeMap::new(), Vec::new());
+    let is_marked = marked.is_some();
+    let mut builder = Builder { findings, open, anchors, loops, is_marked, nodes: 0 };
+    let mut root = None;
+    for event in Parser::new_from_str(marked.as_deref().unwrap_or(text)) {
+        let (event, span) = match event {
+            Ok(event) => event,
+            Err(error) => {
+                let (at, message, help) = broken_json(text).unwrap_or_else(|| {
+                    let at = position(*error.marker(), 1);
+                    let message = format!("this is not valid YAML: {}", error.info());
+                    (at, message, syntax_help(findings, at))
+                });
+                findings.error(at, message, help);
+                return None;
+            }
+        };
+        if matches!(event, Event::DocumentStart(_)) && root.is_some() {
+            findings.error(
+                place(span),
+                "a second document begins here; a template is one document",
+                "remove the line `---` and what follows, or put it into a file of its own",
+            );
+            return None;
+        }
+        if let Some(node) = builder.take(event, span)? {
+            root = Some(node);
+        }
+    }
+    if root.as_ref().is_none_or(|node| matches!(node.kind, Kind::Null)) {
+        findings.error(
+            start,
+            "this template is empty",
+            "write at least `Resources:` with one resource",
+        );
+        return None;
+    }
+    if let Some((at, message, help)) = yaml_beside_json(findings.file(), text) {
+        findings.error(at, message, help);
+        return None;
+    }
+    macros::check_loops(&builder.loops, root.as_ref(), findings);
+    root
+}
+
+/// What stands for a `-` that is a value of its own, while the text is parsed.
+const DASH_MARK: char = '\u{e000}';
+
+/// Marks each `-` that is a whole value between brackets or commas, as in `!Split [-, text]`: PyYAML,
+/// by which SAM reads, takes it for a text, and YAML 1.2 does not. `None` when there is none.
+fn mark_dashes(text: &str) -> Option<String> {
+    let is_value = |at: usize| {
+        let before = text.get(..at)?.chars().next_back()?;
+        let behind = text.get(at + 1..)?.trim_start_matches(' ').chars().next()?;
+        (matches!(before, '[' | ',' | ' ') && matches!(behind, ',' | ']')).then_some(at)
+    };
+    let places = text.match_indices('-').filter_map(|(at, _)| is_value(at));
+    let places: Vec<usize> = places.collect();
+    if places.is_empty() || text.contains(DASH_MARK) {
+        return None;
+    }
+    let (mut marked, mut copied) = (String::with_capacity(text.len() + 2 * places.len()), 0);
+    for at in places {
+        marked.push_str(text.get(copied..at)?);
+        marked.push(DASH_MARK);
+        copied = at + 1;
+    }
+    marked.push_str(text.get(copied..)?);
+    Some(marked)
+}
+
+fn syntax_help(findings: &Findings<'_>, at: Span) -> &'static str {
+    let line = findings.source_line(at.line);
+    if line.chars().take_while(|letter| letter.is_whitespace()).any(|letter| letter == '\t') {
+        "indent with spaces; YAML takes no tab there"
+    } else {
+        "check indentation, quotes and brackets of this line and of the ones before it"
+    }
+}
+
+fn position(marker: Marker, width: usize) -> Span {
+    Span { line: marker.line().max(1), column: marker.col() + 1, width }
+}
+
+fn place(span: ParserSpan) -> Span {
+    let width = if span.end.line() == span.start.line() {
+        span.end.col().saturating_sub(span.start.col()).max(1)
+    } else {
+        // Up to the end of the line; the diagnostic cuts it there.
+        usize::MAX
+    };
+    position(span.start, width)
+}
+
+/// A collection that is not complete yet.
+struct Open<'input> {
+    at: Span,
+    anchor: usize,
+    tag: Option<Cow<'input, Tag>>,
+    content: Content,
+}
+
+enum Content {
+    List(Vec<Node>),
+    /// `lines` has the line of each key, so that a second one is found quickly in a large mapping.
+    Map {
+        entries: Vec<Entry>,
+        lines: BTreeMap<String, usize>,
+        key: Option<(String, Span)>,
+    },
+}
+
+struct Builder<'b, 't, 'input> {
+    findings: &'b Findings<'t>,
+    open: Vec<Open<'input>>,
+    /// Each anchored node with the number of nodes in it.
+    anchors: BTreeMap<usize, (Node, usize)>,
+    /// The loops (`Fn::ForEach::Name`), which are taken out.
+    loops: Vec<Entry>,
+    /// Whether dashes are marked in the text that is parsed.
+    is_marked: bool,
+    nodes: usize,
+}
+
+impl<'input> Builder<'_, '_, 'input> {
+    /// Takes one event: `None` ends the reading, `Some(Some(node))` is the finished document.
+    fn take(&mut self, event: Event<'input>, span: ParserSpan) -> Option<Option<Node>> {
+        let at = place(span);
+        match event {
+            Event::Scalar(text, style, anchor, tag) => {
+                let plain = style == ScalarStyle::Plain && tag.is_none();
+                let kind = if plain && matches!(&*text, "" | "~" | "null" | "Null" | "NULL") {
+                    Kind::Null
+                } else {
+                    Kind::Text(match self.is_marked {
+                        true => text.replace(DASH_MARK, "-"),
+                        false => text.into_owned(),
+                    })
+                };
+                self.complete(Node { at, kind }, anchor, tag.as_deref())
+            }
+            Event::SequenceStart(anchor, tag) => {
+                self.begin(at, anchor, tag, Content::List(Vec::new()))
+            }
+            Event::MappingStart(anchor, tag) => {
+                let (entries, lines) = (Vec::new(), BTreeMap::new());
+                self.begin(at, anchor, tag, Content::Map { entries, lines, key: None })
+            }
+            Event::SequenceEnd | Event::MappingEnd => {
+                let Some(open) = self.open.pop() else { return Some(None) };
+                let kind = match open.content {
+                    Content::List(items) => Kind::List(items),
+                    Content::Map { entries, .. } => Kind::Map(entries),
+                };
+                let node = self.long_form(Node { at: open.at, kind });
+                self.complete(node, open.anchor, open.tag.as_deref())
+            }
+            Event::Alias(anchor) => {
+                let Some((node, size)) = self.anchors.get(&anchor) else {
+                    self.findings.error(
+                        at,
+                        "this alias stands inside of its own anchor",
+                        "write the value out",
+                    );
+                    return None;
+                };
+                let node = Node { at, kind: node.kind.clone() };
+                let size = *size;
+                self.count(at, size)?;
+                self.insert(node)
+            }
+            Event::Nothing
+            | Event::StreamStart
+            | Event::StreamEnd
+            | Event::DocumentStart(_)
+            | Event::DocumentEnd => Some(None),
+        }
+    }
+
+    fn begin(
+        &mut self,
+        mut at: Span,
+        anchor: usize,
+        tag: Option<Cow<'input, Tag>>,
+        content: Content,
+    ) -> Option<Option<Node>> {
+        // The place of a collection is where it begins.
+        at.width = 1;
+        if self.open.len() >= DEPTH_MAX {
+            self.findings.error(
+                at,
+                format!("this is nested deeper than {DEPTH_MAX} levels"),
+                "flatten the template; CloudFormation resources need no such depth",
+            );
+            return None;
+        }
+        self.open.push(Open { at, anchor, tag, content });
+        Some(None)
+    }
+
+    /// Counts new nodes; `None` when there are too many.
+    fn count(&mut self, at: Span, nodes: usize) -> Option<()> {
+        self.nodes = self.nodes.saturating_add(nodes);
+        if self.nodes > NODES_MAX {
+            self.findings.error(
+                at,
+                format!("the template grows beyond {NODES_MAX} values here"),
+                "use fewer aliases, or split the template into several stacks",
+            );
+            return None;
+        }
+        Some(())
+    }
+
+    /// A node is complete: apply its tag, remember its anchor, give it to its parent.
+    fn complete(&mut self, node: Node, anchor: usize, tag: Option<&Tag>) -> Option<Option<Node>> {
+        self.count(node.at, 1)?;
+        let node = self.short_form(node, tag);
+        if anchor > 0 {
+            let size = nodes_in(&node);
+            self.anchors.insert(anchor, (node.clone(), size));
+            // The copy that is kept counts too.
+            self.count(node.at, size)?;
+        }
+        self.insert(node)
+    }
+
+    fn insert(&mut self, node: Node) -> Option<Option<Node>> {
+        let Some(parent) = self.open.last_mut() else { return Some(Some(node)) };
+        match &mut parent.content {
+            Content::List(items) => items.push(node),
+            Content::Map { entries, lines, key } => match key.take() {
+                Some((key, key_at)) => {
+                    if let Some(first) = lines.get(&key) {
+                        self.findings.error(
+                            key_at,
+                            format!("the key `{key}` is given twice, first in line {first}"),
+                            "remove or rename one of the two",
+                        );
+                    } else {
+                        lines.insert(key.clone(), key_at.line);
+                        entries.push(Entry { key, key_at, value: node });
+                    }
+                }
+                None => match node.kind {
+                    Kind::Text(text) if text == "<<" => {
+                        self.findings.error(
+                            node.at,
+                            "CloudFormation does not know YAML's merge key `<<`",
+                            "write the keys out, or put them under `Globals`",
+                        );
+                        *key = Some((text, node.at));
+                    }
+                    Kind::Text(text) => *key = Some((text, node.at)),
+                    _ => {
+                        self.findings.error(
+                            node.at,
+                            format!("a key must be a text, not {}", node.description()),
+                            "write a name before the colon",
+                        );
+                        return None;
+                    }
+                },
+            },
+        }
+        Some(None)
+    }
+
+    /// `!Ref x`, `!GetAtt a.b` and so on.
+    fn short_form(&self, node: Node, tag: Option<&Tag>) -> Node {
+        let Some(tag) = tag else { return node };
+        let at = Span { width: tag.suffix.chars().count() + 1, ..node.at };
+        if tag.handle == "!" {
+            let Some(intrinsic) = intrinsic::from_short_form(&tag.suffix) else {
+                let (message, help) =
+                    intrinsic::unknown(&format!("!{}", tag.suffix), &intrinsic::short_forms());
+                self.findings.error(at, message, help);
+                return Node { at, kind: Kind::Unknown };
+            };
+            self.note_transform(intrinsic, &node, node.at);
+            return Node { at: node.at, kind: Kind::Call(intrinsic, Box::new(node)) };
+        }
+        let plain = tag.handle.is_empty()
+            || (tag.is_yaml_core_schema()
+                && matches!(tag.suffix.as_str(), "str" | "int" | "float" | "bool" | "seq" | "map"));
+        let handle = if tag.is_yaml_core_schema() { "!!" } else { tag.handle.as_str() };
+        let written = format!("{handle}{}", tag.suffix);
+        if !plain {
+            self.findings.error(
+                at,
+                format!("CloudFormation does not know the YAML tag `{written}`"),
+                "remove the tag",
+            );
+        }
+        node
+    }
+
+    /// `Ref: x`, `Fn::GetAtt: [a, b]` and so on: a mapping with this one key.
+    fn long_form(&mut self, mut node: Node) -> Node {
+        let Kind::Map(entries) = &mut node.kind else { return node };
+        self.take_out_macros(entries);
+        let is_call = |entry: &Entry| entry.key == "Ref" || entry.key.starts_with("Fn::");
+        let Some(found) = entries.iter().find(|entry| is_call(entry)) else { return node };
+        let (key, key_at) = (found.key.clone(), found.key_at);
+        let Some(intrinsic) = intrinsic::from_long_form(&key) else {
+            let (message, help) = intrinsic::unknown(&key, &intrinsic::long_forms());
+            self.findings.error(key_at, message, help);
+            return Node { at: key_at, kind: Kind::Unknown };
+        };
+        if entries.len() > 1 {
+            // A property may be called `Ref`; a key with `Fn::` is never a property.
+            if key != "Ref" {
+                self.findings.error(
+                    key_at,
+                    format!("`{key}` must be the only key of its mapping"),
+                    "move the other keys to another mapping",
+                );
+            }
+            return node;
+        }
+        match entries.pop() {
+            Some(entry) => {
+                self.note_transform(intrinsic, &entry.value, key_at);
+                Node { at: key_at, kind: Kind::Call(intrinsic, Box::new(entry.value)) }
+            }
+            None => node,
+        }
+    }
+
+    /// Takes out what becomes other keys on AWS: every loop, and a transform beside other keys.
+    fn take_out_macros(&mut self, entries: &mut Vec<Entry>) {
+        let is_alone = entries.len() == 1;
+        for entry in std::mem::take(entries) {
+            if entry.key.starts_with(macros::LOOP) {
+                if self.open.len() <= macros::NAMES_DEPTH_MAX {
+                    self.findings.opens();
+                }
+                self.loops.push(entry);
+            } else if entry.key == macros::TRANSFORM && !is_alone {
+                self.note_transform(Intrinsic::Transform, &entry.value, entry.key_at);
+            } else {
+                entries.push(entry);
+            }
+        }
+    }
+
+    /// Notes a transform where it may add resources. Deeper in the tree its value is reported where
+    /// it is needed.
+    fn note_transform(&self, intrinsic: Intrinsic, argument: &Node, at: Span) {
+        if intrinsic == Intrinsic::Transform && self.open.len() <= macros::NAMES_DEPTH_MAX {
+            macros::note(argument, at, self.findings);
+        }
+    }
+}
+
+fn nodes_in(node: &Node) -> usize {
+    1 + match &node.kind {
+        Kind::List(items) => items.iter().map(nodes_in).sum(),
+        Kind::Map(entries) => entries.iter().map(|entry| nodes_in(&entry.value)).sum(),
+        Kind::Call(_, argument) => nodes_in(argument),
+        Kind::Null | Kind::Text(_) | Kind::Unknown => 0,
+    }
+}

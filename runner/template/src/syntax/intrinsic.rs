@@ -1,0 +1,205 @@
+//! The names of CloudFormation's intrinsic functions, the pieces of a `Fn::Sub` text, and the dynamic
+//! references in any text.
+//! It does not evaluate them.
+
+use crate::diagnostic::{listed, similar};
+
+/// An intrinsic function of CloudFormation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Intrinsic {
+    Ref,
+    Condition,
+    GetAtt,
+    Sub,
+    Join,
+    Split,
+    Select,
+    If,
+    Equals,
+    And,
+    Or,
+    Not,
+    FindInMap,
+    Base64,
+    ImportValue,
+    GetAzs,
+    Cidr,
+    Length,
+    ToJsonString,
+    Transform,
+    /// One of the functions that only the section `Rules` has.
+    OfRules,
+}
+
+/// The name in the short form, without the exclamation mark.
+const NAMES: &[(&str, Intrinsic)] = &[
+    ("Ref", Intrinsic::Ref),
+    ("Condition", Intrinsic::Condition),
+    ("GetAtt", Intrinsic::GetAtt),
+    ("Sub", Intrinsic::Sub),
+    ("Join", Intrinsic::Join),
+    ("Split", Intrinsic::Split),
+    ("Select", Intrinsic::Select),
+    ("If", Intrinsic::If),
+    ("Equals", Intrinsic::Equals),
+    ("And", Intrinsic::And),
+    ("Or", Intrinsic::Or),
+    ("Not", Intrinsic::Not),
+    ("FindInMap", Intrinsic::FindInMap),
+    ("Base64", Intrinsic::Base64),
+    ("ImportValue", Intrinsic::ImportValue),
+    ("GetAZs", Intrinsic::GetAzs),
+    ("Cidr", Intrinsic::Cidr),
+    ("Length", Intrinsic::Length),
+    ("ToJsonString", Intrinsic::ToJsonString),
+    ("Transform", Intrinsic::Transform),
+    ("Contains", Intrinsic::OfRules),
+    ("EachMemberEquals", Intrinsic::OfRules),
+    ("EachMemberIn", Intrinsic::OfRules),
+    ("RefAll", Intrinsic::OfRules),
+    ("ValueOf", Intrinsic::OfRules),
+    ("ValueOfAll", Intrinsic::OfRules),
+];
+
+impl Intrinsic {
+    /// The name in the short form: `!Ref`.
+    pub(crate) fn name(self) -> String {
+        let name = NAMES.iter().find(|(_, known)| *known == self).map_or("", |(name, _)| *name);
+        format!("!{name}")
+    }
+}
+
+/// The function called `name` after the exclamation mark.
+pub(crate) fn from_short_form(name: &str) -> Option<Intrinsic> {
+    NAMES.iter().find(|(known, _)| *known == name).map(|(_, intrinsic)| *intrinsic)
+}
+
+/// The function with the key `Ref` or `Fn::name`.
+///
+/// `Condition: name` is one only inside of a condition, where its reader looks for it.
+pub(crate) fn from_long_form(key: &str) -> Option<Intrinsic> {
+    match key.strip_prefix("Fn::") {
+        None if key == "Ref" => Some(Intrinsic::Ref),
+        None | Some("Ref" | "Condition") => None,
+        Some(name) => from_short_form(name),
+    }
+}
+
+/// All short forms.
+pub(crate) fn short_forms() -> Vec<String> {
+    let everywhere = NAMES.iter().filter(|(_, known)| *known != Intrinsic::OfRules);
+    everywhere.map(|(name, _)| format!("!{name}")).collect()
+}
+
+/// All long forms.
+pub(crate) fn long_forms() -> Vec<String> {
+    NAMES
+        .iter()
+        .filter(|(name, known)| *name != "Condition" && *known != Intrinsic::OfRules)
+        .map(|(name, _)| if *name == "Ref" { "Ref".to_owned() } else { format!("Fn::{name}") })
+        .collect()
+}
+
+/// Message and help for a function that does not exist.
+pub(crate) fn unknown(written: &str, known: &[String]) -> (String, String) {
+    let known: Vec<&str> = known.iter().map(String::as_str).collect();
+    // Without what all have in common, so that only the name itself is compared.
+    let name = written.trim_start_matches('!').trim_start_matches("Fn::");
+    let meant = similar(name, NAMES.iter().map(|(name, _)| *name));
+    let message = format!("there is no intrinsic function `{written}`");
+    let help = if let Some(meant) = meant {
+        format!("write `{}{meant}`", if written.starts_with('!') { "!" } else { "Fn::" })
+    } else {
+        format!("write {}", listed(known))
+    };
+    (message, help)
+}
+
+/// A piece of a `Fn::Sub` text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Piece<'a> {
+    /// Copied as it is.
+    Literal(&'a str),
+    /// `${Name}` or `${Resource.Attribute}`.
+    Variable(&'a str),
+}
+
+/// Cuts a `Fn::Sub` text into its pieces; `${!Name}` stands for the literal `${Name}`.
+///
+/// A `${` without its `}` is literal, as in CloudFormation.
+pub(crate) fn pieces(text: &str) -> Vec<Piece<'_>> {
+    let mut pieces = Vec::new();
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once("${") {
+        let Some((name, behind)) = after.split_once('}') else { break };
+        if !before.is_empty() {
+            pieces.push(Piece::Literal(before));
+        }
+        match name.strip_prefix('!') {
+            Some(literal) => {
+                pieces.push(Piece::Literal("${"));
+                pieces.push(Piece::Literal(literal));
+                pieces.push(Piece::Literal("}"));
+            }
+            None => pieces.push(Piece::Variable(name.trim())),
+        }
+        rest = behind;
+    }
+    if !rest.is_empty() {
+        pieces.push(Piece::Literal(rest));
+    }
+    pieces
+}
+
+/// The services that CloudFormation asks for a value when it deploys.
+const DYNAMIC_REFERENCES: &[&str] =
+    &["{{resolve:secretsmanager:", "{{resolve:ssm:", "{{resolve:ssm-secure:"];
+
+/// The first dynamic reference in a text, such as `{{resolve:ssm:name}}`.
+pub(crate) fn dynamic_reference(text: &str) -> Option<&str> {
+    DYNAMIC_REFERENCES.iter().find_map(|prefix| {
+        let rest = text.get(text.find(prefix)?..)?;
+        rest.get(..rest.find("}}")? + 2)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Piece, dynamic_reference, pieces};
+
+    #[test]
+    fn a_dynamic_reference_is_found_within_a_text() {
+        let cases = [
+            ("{{resolve:ssm:/app/name:1}}", Some("{{resolve:ssm:/app/name:1}}")),
+            ("{{resolve:ssm-secure:name}}", Some("{{resolve:ssm-secure:name}}")),
+            (
+                "postgres://u:{{resolve:secretsmanager:db:SecretString:password}}@host",
+                Some("{{resolve:secretsmanager:db:SecretString:password}}"),
+            ),
+            ("{{resolve:ssm:open", None),
+            ("{{resolve:other:name}}", None),
+            ("{{name}}", None),
+            ("", None),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(dynamic_reference(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_sub_text_is_cut_at_its_variables() {
+        let cases: &[(&str, &[Piece<'_>])] = &[
+            ("", &[]),
+            ("plain", &[Piece::Literal("plain")]),
+            ("${A}", &[Piece::Variable("A")]),
+            ("x-${A.B}-y", &[Piece::Literal("x-"), Piece::Variable("A.B"), Piece::Literal("-y")]),
+            ("${AWS::Region}${A}", &[Piece::Variable("AWS::Region"), Piece::Variable("A")]),
+            ("${!A}", &[Piece::Literal("${"), Piece::Literal("A"), Piece::Literal("}")]),
+            ("a${b", &[Piece::Literal("a${b")]),
+            ("a$b}", &[Piece::Literal("a$b}")]),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(pieces(text), *expected, "{text}");
+        }
+    }
+}
