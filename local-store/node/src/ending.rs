@@ -1,6 +1,6 @@
 //! What becomes of a node that cannot go on.
 
-use super::OnFatal;
+use crate::OnFatal;
 use storage::disk::Damage;
 
 /// The end of a node: alone, where its disk is damaged and its peers can fill it again; with its

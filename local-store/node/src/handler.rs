@@ -2,10 +2,10 @@
 
 use std::sync::atomic::Ordering;
 
-use super::forward::{Submission, decode_submission, encode_replies};
-use super::proposer::Rejection;
-use super::transport::{Envelope, Request, Response};
-use super::{FORWARD_TIMEOUT, Node, SubmitError};
+use crate::forward::{Submission, decode_submission, encode_replies};
+use crate::proposer::Rejection;
+use crate::transport::{Envelope, Request, Response};
+use crate::{FORWARD_TIMEOUT, Node, SubmitError};
 
 impl Node {
     async fn answer_submit(&self, submission: Submission) -> Response {

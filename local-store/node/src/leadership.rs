@@ -11,7 +11,7 @@
 //! applied those, too.
 //!
 //! That asks for no clock and no message. Where voters are being exchanged, two sets of them count: then,
-//! between processes, and for whoever does not lead, messages decide, see [`super::reader`].
+//! between processes, and for whoever does not lead, messages decide, see [`crate::reader`].
 
 use std::sync::atomic::Ordering;
 
@@ -19,8 +19,8 @@ use openraft::Membership;
 use openraft::impls::EmptyNode;
 use partition::mutation::{self, Mutation};
 
-use super::Node;
-use super::types::NodeId;
+use crate::Node;
+use crate::types::NodeId;
 
 /// Whom a node voted for last, or whom it knows to lead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

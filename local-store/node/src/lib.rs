@@ -10,8 +10,6 @@
 //! to where it has to see and waits until that is applied here. An answer that does not come in time
 //! is an unknown outcome, never a failure.
 
-mod arrivals;
-mod budget;
 pub mod clock;
 mod ending;
 mod forward;
@@ -26,7 +24,6 @@ mod payload;
 mod proposer;
 mod reader;
 mod receiver;
-mod recent;
 mod replica;
 pub mod ring;
 pub mod scrub;

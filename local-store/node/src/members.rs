@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use super::types::{NodeId, incarnation_of, node_id, slot_of};
-use super::{Node, SubmitError};
+use crate::types::{NodeId, incarnation_of, node_id, slot_of};
+use crate::{Node, SubmitError};
 
 impl Node {
     /// Makes these nodes the members of the group, if this node leads: those that are not yet are

@@ -14,7 +14,7 @@ use partition::{Batch, Entry, EntryError, Reply, decode_entry, entry_counts};
 use serde::de::{SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::log_id::LogId;
+use crate::log_id::LogId;
 use crate::ring::ArcId;
 
 /// See the module.

@@ -8,8 +8,8 @@ use openraft::ReadPolicy;
 use openraft::errors::{LinearizableReadError, RaftError};
 use tokio::sync::{mpsc, oneshot};
 
-use super::proposer::Rejection;
-use super::{Raft, SubmitError};
+use crate::proposer::Rejection;
+use crate::{Raft, SubmitError};
 
 /// Reads that wait at most; beyond that, requests wait in their connections.
 const READS_MAX: usize = 4096;

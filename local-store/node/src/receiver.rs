@@ -14,12 +14,12 @@ use tokio::sync::Mutex;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
-use super::Raft;
-use super::home::{Begun, StorageHome};
-use super::replica::{SnapshotData, write_part};
-use super::transport::{Response, SnapshotPart};
-use super::types::{NodeId, Vote};
-use super::worker::{Worker, run_on};
+use crate::Raft;
+use crate::home::{Begun, StorageHome};
+use crate::replica::{SnapshotData, write_part};
+use crate::transport::{Response, SnapshotPart};
+use crate::types::{NodeId, Vote};
+use crate::worker::{Worker, run_on};
 
 /// A transfer under way.
 struct Incoming {

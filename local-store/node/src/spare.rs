@@ -6,9 +6,9 @@
 
 use std::collections::BTreeSet;
 
-use super::status::{Role, Status};
-use super::types::{NodeId, slot_of};
 use crate::ring::ArcId;
+use crate::status::{Role, Status};
+use crate::types::{NodeId, slot_of};
 
 /// Compares the replicas of a damaged node with those of all others. Every arc needs a leader among the
 /// others whose disk is sound and whose term is the newest, and all nodes as its voters. Of several

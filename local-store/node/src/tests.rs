@@ -15,14 +15,14 @@ use partition::{
 };
 use tokio::sync::mpsc;
 
-use super::payload::Payload;
-use super::replica::COMPARED_EVERY;
-use super::status::Role;
-use super::transport::{
+use crate::payload::Payload;
+use crate::replica::COMPARED_EVERY;
+use crate::status::Role;
+use crate::transport::{
     BoxFuture, CallError, Envelope, LocalTransport, Request, Response, SnapshotPart, Transport,
 };
-use super::worker::{Job, Worker};
-use super::*;
+use crate::worker::{Job, Worker};
+use crate::*;
 use storage::Storage;
 use storage::disk::{Disk, SimulatedDisk};
 use storage::log::{Log, Options};

@@ -20,11 +20,11 @@ use openraft::raft::{
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use super::leadership::Ballot;
-use super::status::Status;
-use super::types::{NodeId, SnapshotMeta, TypeConfig, Vote};
-use super::{Node, WeakNode};
+use crate::leadership::Ballot;
 use crate::ring::ArcId;
+use crate::status::Status;
+use crate::types::{NodeId, SnapshotMeta, TypeConfig, Vote};
+use crate::{Node, WeakNode};
 
 /// A future that can be kept in a trait object.
 pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
@@ -53,9 +53,9 @@ pub enum Request {
     PreVote(VoteRequest<TypeConfig>),
     /// Raft: a part of a snapshot.
     Snapshot(Box<SnapshotPart>),
-    /// Propose commands, as [`super::forward::encode_submission`] writes them. Handled twice, it is
+    /// Propose commands, as [`crate::forward::encode_submission`] writes them. Handled twice, it is
     /// proposed twice: a transport delivers it once at most.
-    Submit(super::types::Payload),
+    Submit(crate::types::Payload),
     /// Make sure that you lead, and say up to where a strong read has to see.
     ReadIndex,
     /// How do you do?
@@ -96,8 +96,8 @@ pub enum Response {
     Submitted {
         /// The log index of their entry.
         index: u64,
-        /// The replies, as [`super::forward::encode_replies`] writes them.
-        replies: super::types::Payload,
+        /// The replies, as [`crate::forward::encode_replies`] writes them.
+        replies: crate::types::Payload,
     },
     /// To [`Request::ReadIndex`]: a read that sees this log index sees everything that was
     /// acknowledged before the request was sent.

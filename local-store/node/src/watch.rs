@@ -8,11 +8,11 @@ use openraft::async_runtime::watch::WatchReceiver;
 use openraft::errors::Fatal;
 use tokio::time::MissedTickBehavior;
 
-use super::recent::Before;
-use super::transport::{Envelope, Request, Response, Transport};
-use super::types::{NodeId, TypeConfig};
-use super::{Ending, NodeLog, Raft};
+use crate::replica::recent::Before;
 use crate::ring::ArcId;
+use crate::transport::{Envelope, Request, Response, Transport};
+use crate::types::{NodeId, TypeConfig};
+use crate::{Ending, NodeLog, Raft};
 
 /// How often a node looks whether its arc holds up the log.
 const LOG_LOOK: Duration = Duration::from_secs(1);

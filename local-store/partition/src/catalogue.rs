@@ -1,11 +1,11 @@
 //! All tables: as one arc knows them, or of all arcs together.
 //!
-//! It only holds and merges; what changes a table is in `machine` and `adoption`.
+//! It only holds and merges; what changes a table is in `machine` and `arcs::adoption`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::adoption::has_followed;
+use crate::arcs::adoption::has_followed;
 use crate::table::Table;
 use crate::table::identifiers::TableId;
 use crate::table::index::{IndexStatus, SecondaryIndex};

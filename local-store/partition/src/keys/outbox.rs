@@ -2,15 +2,15 @@
 //! `[13] arc:u32`, whose value says how far this arc's changes for that one have come; and
 //! `[14] arc:u32`, whose value is the number of the last change that came from that arc.
 //!
-//! What the changes are stands in the module `outbox`.
+//! What the changes are stands in the module `arcs::outbox`.
 
 use std::ops::ControlFlow;
 
 use serde::{Deserialize, Serialize};
 
 use super::{Family, decode_value, encode_value};
-use crate::delivery::Delivery;
-use crate::overlay::Overlay;
+use crate::arcs::delivery::Delivery;
+use crate::storage::overlay::Overlay;
 use crate::storage::{ReadError, View, end_of_prefix};
 use crate::table::placement::ArcId;
 
@@ -119,7 +119,7 @@ pub(crate) fn write_received(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::outbox::read_parcel;
+    use crate::arcs::outbox::read_parcel;
     use crate::storage::testing::MapStorage;
     use crate::table::identifiers::{IndexNumber, TableId};
 

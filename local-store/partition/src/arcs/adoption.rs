@@ -1,0 +1,140 @@
+//! How an arc comes to know a table that the first arc has created or changed.
+//!
+//! The table is adopted as the first arc has it, under a version that grows with each change. A
+//! definition of an older version changes nothing, however late it comes; that of the arc's own
+//! version is of use once more while TTL has to give up one attribute before it takes another. What
+//! is carried out step by step (TTL, indexes) each arc carries out for its own items.
+
+use model::EpochMillis;
+
+use crate::entry::sequence::Sequence;
+use crate::stream;
+use crate::table::Table;
+use crate::table::index::{IndexStatus, SecondaryIndex};
+use crate::table::partition::{even_partitions, partitions_in};
+use crate::table::placement::ArcId;
+use crate::table::time_to_live::TimeToLive;
+
+/// A new table as an arc has it: with its own partitions, and nothing in them.
+pub(crate) fn found(definition: &Table, arc: ArcId, sequence: Sequence, now: EpochMillis) -> Table {
+    let count = u32::try_from(definition.placement.stretches.len()).unwrap_or(u32::MAX);
+    let partitions = partitions_in(&definition.placement, arc, even_partitions(count));
+    let mut table = Table {
+        next_partition: arc.first_number() + u32::try_from(partitions.len()).unwrap_or(u32::MAX),
+        partitions,
+        streams: Vec::new(),
+        next_shard: arc.first_number(),
+        time_to_live: TimeToLive::Disabled,
+        indexes: Vec::new(),
+        ..definition.clone()
+    };
+    table.indexes = definition
+        .indexes
+        .iter()
+        .filter(|index| index.status != IndexStatus::Deleting)
+        // There is nothing to build it from.
+        .map(|index| SecondaryIndex { status: IndexStatus::Active, ..index.clone() })
+        .collect();
+    if let Some(attribute) = definition.time_to_live.indexed_attribute() {
+        table.time_to_live = TimeToLive::Enabled { attribute: attribute.to_owned() };
+    }
+    follow_stream(&mut table, definition, sequence, now);
+    table
+}
+
+/// Whether a table of an arc is what a definition says, or newer: then nothing of the definition is
+/// left to be followed there.
+#[must_use]
+pub(crate) fn has_followed(own: &Table, definition: &Table) -> bool {
+    let (own_version, version) = (own.placement.version, definition.placement.version);
+    let is_indexed_alike =
+        own.time_to_live.indexed_attribute() == definition.time_to_live.indexed_attribute();
+    own_version > version || (own_version == version && is_indexed_alike)
+}
+
+/// Whether a definition would change a table of an arc now. One that is still giving up an attribute
+/// that expires has to finish that first.
+#[must_use]
+pub fn can_follow(own: &Table, definition: &Table) -> bool {
+    let is_giving_up = own.placement.version == definition.placement.version
+        && matches!(own.time_to_live, TimeToLive::Disabling { .. });
+    !has_followed(own, definition) && !is_giving_up
+}
+
+/// Brings a table to its definition: at once, but for TTL. That may have to give up one attribute
+/// first, and takes another one when the same definition comes again: see [`has_followed`].
+pub(crate) fn follow(
+    own: &Table,
+    definition: &Table,
+    sequence: Sequence,
+    now: EpochMillis,
+) -> Table {
+    let mut table = own.clone();
+    if own.placement.version > definition.placement.version {
+        return table;
+    }
+    if own.placement.version < definition.placement.version {
+        table.billing = definition.billing;
+        table.deletion_protection = definition.deletion_protection;
+        table.options = definition.options.clone();
+        follow_stream(&mut table, definition, sequence, now);
+        follow_indexes(&mut table, definition);
+        table.placement.version = definition.placement.version;
+    }
+    // All definitions of one version expire by the same attribute.
+    table.time_to_live = next_time_to_live(&own.time_to_live, &definition.time_to_live);
+    table
+}
+
+fn follow_stream(table: &mut Table, definition: &Table, sequence: Sequence, now: EpochMillis) {
+    let label = |table: &Table| table.enabled_stream().map(|stream| stream.label.clone());
+    let (current, wanted) = (label(table), label(definition));
+    if current == wanted {
+        return;
+    }
+    if current.is_some() {
+        stream::disable(table, sequence, now);
+    }
+    if let Some(wanted) = definition.enabled_stream() {
+        stream::enable(table, wanted.label.clone(), wanted.view_type, sequence, now);
+        // It is one stream, whatever arc a part of it is in.
+        if let Some(own) = table.streams.last_mut() {
+            own.created_at = wanted.created_at;
+        }
+    }
+}
+
+fn follow_indexes(table: &mut Table, definition: &Table) {
+    for index in &mut table.indexes {
+        let wanted = definition.indexes.iter().find(|wanted| wanted.number == index.number);
+        match wanted {
+            Some(wanted) if wanted.status != IndexStatus::Deleting => {
+                index.definition = wanted.definition.clone();
+            }
+            _ => index.status = IndexStatus::Deleting,
+        }
+    }
+    for wanted in &definition.indexes {
+        let is_new = wanted.number.0 >= table.next_index;
+        if is_new && wanted.status != IndexStatus::Deleting {
+            let status = IndexStatus::Creating { cursor: None };
+            table.indexes.push(SecondaryIndex { status, ..wanted.clone() });
+        }
+    }
+    table.next_index = table.next_index.max(definition.next_index);
+}
+
+/// The next step towards a setting. From one attribute to another it is by way of none, and the arc
+/// may have missed that: the entries of the attribute before have to go first.
+fn next_time_to_live(own: &TimeToLive, definition: &TimeToLive) -> TimeToLive {
+    match (own, definition.indexed_attribute()) {
+        (_, Some(wanted)) if own.indexed_attribute() == Some(wanted) => own.clone(),
+        (TimeToLive::Disabled, Some(wanted)) => {
+            TimeToLive::Enabling { attribute: wanted.to_owned(), cursor: None }
+        }
+        (TimeToLive::Enabling { attribute, .. } | TimeToLive::Enabled { attribute }, _) => {
+            TimeToLive::Disabling { attribute: attribute.clone() }
+        }
+        (TimeToLive::Disabled | TimeToLive::Disabling { .. }, _) => own.clone(),
+    }
+}

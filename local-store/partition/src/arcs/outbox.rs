@@ -1,0 +1,184 @@
+//! The way of an index entry to another arc than its item's: an outbox here, an inbox there.
+//!
+//! A write leaves the changes of entries that lie elsewhere in its own batch, numbered without gaps
+//! for each arc. A deliverer (see the server) takes them from the front to their arc and trims what
+//! was acknowledged. The receiving machine takes number *n + 1* after *n* and nothing else, so a
+//! delivery that is repeated, late or out of order changes nothing and loses nothing.
+
+use crate::arcs::delivery::{Delivery, Parcel};
+use crate::catalogue::Catalogue;
+use crate::command::reply::Reply;
+use crate::image::stored_size;
+use crate::keys::index_statistics;
+use crate::keys::outbox::{self, Progress};
+use crate::keys::statistics::Statistics;
+use crate::mutation::{self, Mutation};
+use crate::storage::overlay::Overlay;
+use crate::storage::{ReadError, View};
+use crate::table::Table;
+use crate::table::index::{IndexKind, IndexStatus, SecondaryIndex};
+use crate::table::placement::{ARCS_MAX, ArcId};
+
+/// Changes that one delivery has at most, and about how many bytes.
+const DELIVERIES_MAX: usize = 500;
+const DELIVERY_BYTES_MAX: usize = 1024 * 1024;
+
+/// Leaves a change for another arc.
+pub(crate) fn push(
+    overlay: &mut Overlay<'_>,
+    to: ArcId,
+    delivery: &Delivery,
+) -> Result<(), ReadError> {
+    if mutation::is_active(Mutation::SkipOutbox) {
+        return Ok(());
+    }
+    let mut progress = outbox::read_progress(overlay, to)?;
+    progress.last += 1;
+    outbox::write(overlay, to, progress.last, delivery)?;
+    outbox::write_progress(overlay, to, progress)
+}
+
+/// The next changes that this arc has for another.
+///
+/// # Errors
+/// When the storage cannot be read.
+pub fn read_parcel(view: &dyn View, from: ArcId, to: ArcId) -> Result<Option<Parcel>, ReadError> {
+    let Progress { last, acknowledged } = outbox::read_progress(view, to)?;
+    if last == acknowledged {
+        return Ok(None);
+    }
+    let deliveries =
+        outbox::read_behind(view, to, acknowledged, DELIVERIES_MAX, DELIVERY_BYTES_MAX)?;
+    if deliveries.is_empty() {
+        return Err(outbox::missing(to, acknowledged.saturating_add(1)));
+    }
+    Ok(Some(Parcel { from, first: acknowledged + 1, deliveries }))
+}
+
+/// For each arc, the number of the last change that is on its way; arcs with none are left out.
+///
+/// # Errors
+/// When the storage cannot be read.
+pub fn under_way(view: &dyn View, arcs: u32) -> Result<Vec<(ArcId, u64)>, ReadError> {
+    let mut found = Vec::new();
+    for to in (0..arcs.min(ARCS_MAX)).map(ArcId) {
+        let Progress { last, acknowledged } = outbox::read_progress(view, to)?;
+        if last > acknowledged {
+            found.push((to, last));
+        }
+    }
+    Ok(found)
+}
+
+/// Whether everything up to these numbers has been acknowledged.
+///
+/// # Errors
+/// When the storage cannot be read.
+pub fn has_arrived(view: &dyn View, numbers: &[(ArcId, u64)]) -> Result<bool, ReadError> {
+    for (to, number) in numbers {
+        if outbox::read_progress(view, *to)?.acknowledged < *number {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Whether `waiting_max` changes or more wait for an arc that entries of a table can lie in.
+///
+/// # Errors
+/// When the storage cannot be read.
+pub fn is_outbox_full(
+    view: &dyn View,
+    table: &Table,
+    arcs: u32,
+    waiting_max: u64,
+) -> Result<bool, ReadError> {
+    // The entries of local indexes lie where their items do, and one that is being removed gets none.
+    if !table.indexes_of(IndexKind::Global).any(SecondaryIndex::is_maintained) {
+        return Ok(false);
+    }
+    for to in (0..arcs.min(ARCS_MAX)).map(ArcId) {
+        let Progress { last, acknowledged } = outbox::read_progress(view, to)?;
+        let is_full = last.saturating_sub(acknowledged) >= waiting_max;
+        if is_full && table.placement.arcs().contains(&to) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Forgets the changes for an arc up to a number (inclusive), which it has acknowledged.
+pub(crate) fn trim(overlay: &mut Overlay<'_>, to: ArcId, upto: u64) -> Result<Reply, ReadError> {
+    let mut progress = outbox::read_progress(overlay, to)?;
+    let upto = upto.min(progress.last);
+    for number in progress.acknowledged + 1..=upto {
+        outbox::delete(overlay, to, number);
+    }
+    if upto > progress.acknowledged {
+        progress.acknowledged = upto;
+        outbox::write_progress(overlay, to, progress)?;
+    }
+    Ok(Reply::Done { more: progress.last > progress.acknowledged })
+}
+
+/// What an arc makes of a change that was brought to it.
+enum Verdict {
+    /// The index is kept here.
+    Take,
+    /// The table or the index is gone.
+    Drop,
+    /// The index is not known here yet.
+    TooEarly,
+}
+
+fn judge(catalogue: &Catalogue, delivery: &Delivery) -> Verdict {
+    // An item exists only after every arc had its table, so a table that is not here was deleted.
+    let Some(table) = catalogue.get(delivery.table) else { return Verdict::Drop };
+    match table.indexes.iter().find(|index| index.number == delivery.index) {
+        Some(index) if index.status != IndexStatus::Deleting => Verdict::Take,
+        None if delivery.index.0 >= table.next_index => Verdict::TooEarly,
+        Some(_) | None => Verdict::Drop,
+    }
+}
+
+/// Takes in what follows what came from that arc before. Tells how far that is now.
+pub(crate) fn receive(
+    overlay: &mut Overlay<'_>,
+    catalogue: &Catalogue,
+    parcel: &Parcel,
+) -> Result<Reply, ReadError> {
+    let known = outbox::read_received(overlay, parcel.from)?;
+    let mut received = known;
+    for (number, delivery) in (parcel.first..=parcel.last()).zip(&parcel.deliveries) {
+        if number <= received && !mutation::is_active(Mutation::UnguardedDelivery) {
+            continue;
+        }
+        if number > received + 1 {
+            break;
+        }
+        match judge(catalogue, delivery) {
+            Verdict::Take => take(overlay, delivery)?,
+            Verdict::Drop => {}
+            Verdict::TooEarly => break,
+        }
+        received = received.max(number);
+    }
+    if received > known {
+        outbox::write_received(overlay, parcel.from, received)?;
+    }
+    Ok(Reply::Received { upto: received })
+}
+
+fn take(overlay: &mut Overlay<'_>, delivery: &Delivery) -> Result<(), ReadError> {
+    let &Delivery { table, index, ref key, ref entry } = delivery;
+    let before = overlay.get(key)?.as_deref().map(stored_size).transpose()?;
+    let after = entry.as_deref().map(stored_size).transpose()?;
+    let statistics = index_statistics::read(overlay, table, index)?
+        .with_replaced(Statistics::of_one(before), Statistics::of_one(after));
+    index_statistics::write(overlay, table, index, &statistics)?;
+    match entry {
+        Some(entry) => overlay.put(key.clone(), entry.as_slice()),
+        None => overlay.delete(key.clone()),
+    }
+    Ok(())
+}
