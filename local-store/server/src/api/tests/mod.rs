@@ -252,7 +252,7 @@ async fn answers_are_as_recorded() {
 /// Goal: whoever wants to proofread an operation finds its file.
 #[test]
 fn each_operation_has_a_file_that_asks_for_it() {
-    let source = include_str!("operation.rs");
+    let source = include_str!("../operation.rs");
     let (_, names) = source.split_once("enum Operation {").unwrap();
     let (names, _) = names.split_once('}').unwrap();
     let names = names.split([',', '\n', ' ']).filter(|name| !name.is_empty());
