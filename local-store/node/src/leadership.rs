@@ -33,14 +33,14 @@ pub struct Ballot {
 
 /// Who could have led when the last entry was applied.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Standing {
+pub(super) struct Electorate {
     /// The term of the entry.
     pub(super) term: u64,
     /// The voters; none while two sets of them have to agree.
     pub(super) voters: Vec<NodeId>,
 }
 
-impl Standing {
+impl Electorate {
     pub(super) fn new(term: u64, membership: &Membership<NodeId, EmptyNode>) -> Self {
         let voters = match membership.get_joint_config().as_slice() {
             [only] => only.iter().copied().collect(),
@@ -65,10 +65,10 @@ impl Node {
         if own.node != self.inner.id || own.term <= self.inner.earlier_term {
             return None;
         }
-        let leads = self.inner.replica.with_standing(|standing| {
-            standing.term == own.term
-                && standing.voters.contains(&self.inner.id)
-                && self.is_majority(own, &standing.voters)
+        let leads = self.inner.replica.with_electorate(|electorate| {
+            electorate.term == own.term
+                && electorate.voters.contains(&self.inner.id)
+                && self.is_majority(own, &electorate.voters)
         });
         leads.then(|| self.inner.told.load(Ordering::SeqCst))
     }

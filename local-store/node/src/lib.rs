@@ -11,12 +11,13 @@
 //! is an unknown outcome, never a failure.
 
 pub mod clock;
-mod ending;
+mod failure;
 mod forward;
 mod handler;
 mod home;
 mod leadership;
 mod log_id;
+mod maintenance;
 mod members;
 mod network;
 mod node_log;
@@ -24,16 +25,15 @@ mod payload;
 mod proposer;
 mod reader;
 mod receiver;
+mod redundancy;
 mod replica;
 pub mod ring;
 pub mod scrub;
-mod spare;
 pub mod status;
 #[cfg(test)]
 mod tests;
 pub mod transport;
 mod types;
-mod watch;
 pub mod worker;
 
 use std::collections::BTreeSet;
@@ -48,17 +48,17 @@ use partition::mutation::{self, Mutation};
 use partition::{Catalogue, Command, Reply, Seat, TableId, View};
 use thiserror::Error;
 
-pub use self::ending::Ending;
+pub use self::failure::FailureHandler;
 pub use self::forward::{
     Submission, decode_replies, decode_submission, encode_replies, encode_submission,
 };
-pub use self::home::{Begun, DirectoryHome, MemoryHome, StorageHome};
+pub use self::home::{DirectoryHome, MemoryHome, StagedStorage, StorageHome};
 pub use self::leadership::Ballot;
 use self::node_log::bytes_of;
 pub use self::node_log::{GroupLog, NodeLog};
+pub use self::redundancy::check_redundancy;
 pub use self::replica::check_continuity;
 pub use self::replica::{Replica, SnapshotData};
-pub use self::spare::check_spare;
 pub use self::types::{
     NodeId, Payload, Replies, Runtime, TypeConfig, incarnation_of, node_id, random_seed, slot_of,
 };
@@ -239,10 +239,10 @@ impl Node {
     pub async fn start(parts: Parts) -> Result<Self, String> {
         let Parts { id, arc, log, home, worker, transport, clock, settings, .. } = parts;
         let (seed, damage) = (parts.seed, parts.damage);
-        let ending = Ending::new(damage.clone(), parts.on_fatal);
+        let on_failure = FailureHandler::new(damage.clone(), parts.on_fatal);
         let describe = |error: io::Error| error.to_string();
         let seat = Seat { arc, arcs: settings.arcs };
-        let (neighbours, end) = (settings.has_neighbours, ending.clone());
+        let (neighbours, end) = (settings.has_neighbours, on_failure.clone());
         let replica = Replica::open(seat, Arc::clone(&home), Arc::clone(&worker), neighbours, end)
             .map_err(describe)?;
         clock.reach(replica.now());
@@ -270,7 +270,7 @@ impl Node {
             .map_err(|error| error.to_string())?;
         // Who answers a question has said before how it does: until then nobody would vote.
         raft.is_initialized().await.map_err(|error| error.to_string())?;
-        let watched = watch::Watched {
+        let upkeep = maintenance::Maintenance {
             raft: raft.clone(),
             arc,
             due: persist_due,
@@ -279,7 +279,7 @@ impl Node {
             transport: Arc::clone(&transport),
             id,
         };
-        tokio::spawn(watch::watch_over(watched, ending));
+        tokio::spawn(maintenance::run(upkeep, on_failure));
         let inner = Inner {
             id,
             arc,

@@ -24,10 +24,10 @@ mod transaction;
 mod write;
 
 pub use arcs::adoption::can_follow;
-pub use arcs::delivery::{Delivery, Parcel};
-pub use arcs::outbox::{has_arrived, is_outbox_full, read_parcel, under_way};
+pub use arcs::delivery::{Delivery, DeliveryBatch};
+pub use arcs::outbox::{has_arrived, is_outbox_full, read_delivery_batch, under_way};
 pub use arcs::routing::{
-    Destination, Location, Piece, cut, destination, home_of_token, locate, sum_values,
+    Destination, Location, Piece, arc_of_token, cut, destination, locate, sum_values,
 };
 pub use catalogue::Catalogue;
 pub use command::reply::{CancellationReason, ItemCollection, Reply, Written};

@@ -30,7 +30,7 @@ pub(super) use self::group::bytes_of;
 use self::group::{Found, Group};
 pub(super) use self::record::HEAD_BYTES as RECORD_HEAD_BYTES;
 use self::record::{HEAD_BYTES, Record};
-use super::Ending;
+use super::FailureHandler;
 use super::leadership::Ballot;
 use super::types::{Entry, TypeConfig};
 use super::worker::{Worker, run_on};
@@ -86,7 +86,7 @@ struct Shared {
     /// Used by jobs only, one at a time.
     log: Mutex<Log>,
     state: Mutex<State>,
-    ending: Ending,
+    on_failure: FailureHandler,
 }
 
 /// A handle on a node's log.
@@ -103,7 +103,7 @@ impl NodeLog {
     pub fn open(
         log: Log,
         worker: Arc<dyn Worker>,
-        ending: impl Into<Ending>,
+        on_failure: impl Into<FailureHandler>,
     ) -> Result<Self, log::Error> {
         let mut groups: BTreeMap<ArcId, Group> = BTreeMap::new();
         for entry in log.read(log.first_index(), log.next_index())? {
@@ -130,8 +130,8 @@ impl NodeLog {
             syncs: 0,
             log_bytes: log.file_bytes(),
         };
-        let ending = ending.into();
-        let shared = Shared { worker, log: Mutex::new(log), state: Mutex::new(state), ending };
+        let on_failure = on_failure.into();
+        let shared = Shared { worker, log: Mutex::new(log), state: Mutex::new(state), on_failure };
         Ok(Self { shared: Arc::new(shared) })
     }
 
@@ -478,7 +478,7 @@ impl Shared {
                     let error = io::Error::other(error);
                     // The node still votes, and appends behind the damage, until it is set aside.
                     if is_damage(&error) {
-                        self.ending.damage().report(&cannot_be_read(&error));
+                        self.on_failure.damage().report(&cannot_be_read(&error));
                     }
                     return Err(error);
                 }
@@ -522,8 +522,8 @@ impl Shared {
     /// What was written cannot be read, mostly because the node's disk is damaged.
     fn fail_to_read(&self, error: &io::Error) {
         let reason = cannot_be_read(error);
-        if self.ending.damage().has_peers() && is_damage(error) {
-            self.ending.damage().report(&reason);
+        if self.on_failure.damage().has_peers() && is_damage(error) {
+            self.on_failure.damage().report(&reason);
         }
         self.fail(&reason);
     }
@@ -536,7 +536,7 @@ impl Shared {
             state.failed.replace(reason.to_owned()).is_none()
         };
         if first {
-            self.ending.announce(reason);
+            self.on_failure.report(reason);
         }
     }
 }

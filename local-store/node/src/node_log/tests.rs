@@ -323,7 +323,7 @@ async fn verifying_finds_damage_and_ends_nothing() {
     let log = Log::open(log, Options { segment_bytes: 64 * 1024, ..Options::default() }).unwrap();
     let damage = Damage::of_one_among_peers();
     let worker = Arc::new(TaskWorker::start(Duration::ZERO));
-    let node_log = NodeLog::open(log, worker, Ending::new(damage.clone(), die())).unwrap();
+    let node_log = NodeLog::open(log, worker, FailureHandler::new(damage.clone(), die())).unwrap();
     let mut log = node_log.group(ARC);
     append(&mut log, (0..40).map(|index| entry(index, 1_000)).collect()).await;
     let verify_all = || {

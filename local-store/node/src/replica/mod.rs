@@ -6,7 +6,7 @@
 //! nothing. It decides nothing, and knows no clock: the time is in the entry.
 
 mod arrivals;
-pub(crate) mod recent;
+pub(crate) mod recent_entries;
 
 use std::io;
 use std::ops::ControlFlow;
@@ -20,16 +20,16 @@ use partition::mutation::{self, Mutation};
 use partition::{Batch, Catalogue, Machine, Op, Reply, Seat, TableId, View};
 use tokio::sync::{Notify, watch};
 
-use crate::home::{Begun, StorageHome};
-use crate::leadership::Standing;
+use crate::home::{StagedStorage, StorageHome};
+use crate::leadership::Electorate;
 use crate::log_id::LogId;
 use crate::payload::{Outcome, Payload};
 use crate::replica::arrivals::Arrivals;
-use crate::replica::recent::{Before, Recent};
+use crate::replica::recent_entries::{RecentBoundary, RecentEntries};
 use crate::ring::ArcId;
 use crate::types::{Entry, Replies, SnapshotMeta, StoredMembership, TypeConfig};
 use crate::worker::{Worker, run_on};
-use crate::{Ending, NodeLog, bytes_of};
+use crate::{FailureHandler, NodeLog, bytes_of};
 use storage::Storage;
 
 /// Where the replica itself keeps something in the storage: behind every key of the machine.
@@ -61,7 +61,7 @@ pub(super) struct Shared {
     applied: watch::Sender<Option<u64>>,
     arrivals: Arrivals,
     /// Never newer than the storage.
-    standing: RwLock<Standing>,
+    electorate: RwLock<Electorate>,
     /// The latest time that an applied entry carried.
     now: AtomicU64,
 }
@@ -94,8 +94,8 @@ impl Shared {
         *self.applied.borrow() >= Some(index)
     }
 
-    pub(super) fn with_standing<T>(&self, ask: impl FnOnce(&Standing) -> T) -> T {
-        ask(&self.standing.read().unwrap_or_else(PoisonError::into_inner))
+    pub(super) fn with_electorate<T>(&self, ask: impl FnOnce(&Electorate) -> T) -> T {
+        ask(&self.electorate.read().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Has whoever waits for an entry look whether the node has ended.
@@ -119,7 +119,7 @@ pub enum SnapshotData {
     /// A point in time of a state, to be sent.
     View(Arc<dyn View + Send + Sync>),
     /// A storage that was filled, to be installed.
-    Received(Begun),
+    Received(StagedStorage),
 }
 
 pub(super) type Snapshot = openraft::alias::SnapshotOf<TypeConfig, SnapshotData>;
@@ -135,10 +135,10 @@ pub struct Replica {
     shared: Arc<Shared>,
     unpersisted_bytes: usize,
     persist_due: Arc<Notify>,
-    recent: Recent,
+    recent: RecentEntries,
     /// Whether what it works out is kept for other replicas.
     has_neighbours: bool,
-    ending: Ending,
+    on_failure: FailureHandler,
 }
 
 impl Replica {
@@ -152,7 +152,7 @@ impl Replica {
         home: Arc<dyn StorageHome>,
         worker: Arc<dyn Worker>,
         has_neighbours: bool,
-        ending: impl Into<Ending>,
+        on_failure: impl Into<FailureHandler>,
     ) -> Result<Self, io::Error> {
         let storage = home.open().map_err(io::Error::other)?;
         storage.persist().map_err(io::Error::other)?;
@@ -170,7 +170,7 @@ impl Replica {
             applied: watch::Sender::new(applied.map(|at| at.index)),
             arrivals: Arrivals::default(),
             // Leadership of an earlier life proves nothing.
-            standing: RwLock::default(),
+            electorate: RwLock::default(),
             now: AtomicU64::new(machine.now().0),
         });
         let (unpersisted_bytes, persist_due) = (0, Arc::new(Notify::new()));
@@ -184,9 +184,9 @@ impl Replica {
             shared,
             unpersisted_bytes,
             persist_due,
-            recent: Recent::default(),
+            recent: RecentEntries::default(),
             has_neighbours,
-            ending: ending.into(),
+            on_failure: on_failure.into(),
         })
     }
 
@@ -196,7 +196,7 @@ impl Replica {
     }
 
     /// The last entry that is not recent.
-    pub(super) fn before_recent(&self) -> Before {
+    pub(super) fn before_recent(&self) -> RecentBoundary {
         self.recent.before()
     }
 
@@ -301,12 +301,12 @@ impl Replica {
     /// Tells who could lead, as of the last entry.
     fn set_standing(&self) {
         let term = self.applied.map_or(0, |at| at.leader_id.term);
-        let standing = Standing::new(term, self.membership.membership());
-        *self.shared.standing.write().unwrap_or_else(PoisonError::into_inner) = standing;
+        let electorate = Electorate::new(term, self.membership.membership());
+        *self.shared.electorate.write().unwrap_or_else(PoisonError::into_inner) = electorate;
     }
 
     async fn fail<T>(&self, what: &str, error: io::Error) -> Result<T, io::Error> {
-        self.ending.reached(&format!("{what}: {error}")).await;
+        self.on_failure.report_and_wait(&format!("{what}: {error}")).await;
         Err(error)
     }
 
@@ -317,22 +317,22 @@ impl Replica {
     async fn install(&mut self, meta: &SnapshotMeta, data: SnapshotData) -> Result<(), io::Error> {
         let (seat, home, meta) = (self.seat, Arc::clone(&self.home), meta.clone());
         let installed = run_on(&*self.worker, move || -> Result<_, io::Error> {
-            let begun = match data {
-                SnapshotData::Received(begun) => begun,
+            let staged = match data {
+                SnapshotData::Received(staged) => staged,
                 SnapshotData::View(view) => {
-                    let begun = home.begin().map_err(io::Error::other)?;
-                    copy(&*view, &*begun.storage)?;
-                    begun
+                    let staged = home.begin().map_err(io::Error::other)?;
+                    copy(&*view, &*staged.storage)?;
+                    staged
                 }
             };
-            let storage = Arc::clone(&begun.storage);
+            let storage = Arc::clone(&staged.storage);
             let mut ops = Vec::new();
             if let Some(at) = &meta.last_log_id {
                 ops.push(Op::Put(APPLIED_KEY.to_vec(), encode(at)?.into()));
             }
             ops.push(Op::Put(MEMBERSHIP_KEY.to_vec(), encode(&meta.last_membership)?.into()));
             storage.apply(&Batch { ops }).map_err(io::Error::other)?;
-            home.adopt(&begun).map_err(io::Error::other)?;
+            home.adopt(&staged).map_err(io::Error::other)?;
             let machine =
                 Machine::open_in(seat, &*storage.patient_view()).map_err(io::Error::other)?;
             Ok((storage, machine, meta))
@@ -383,7 +383,7 @@ impl RaftStateMachine<TypeConfig> for Replica {
             view: Arc::from(self.shared.view()),
             meta: self.meta(),
             worker: Arc::clone(&self.worker),
-            ending: self.ending.clone(),
+            on_failure: self.on_failure.clone(),
         }
     }
 
@@ -414,7 +414,7 @@ pub struct Builder {
     view: Arc<dyn View + Send + Sync>,
     meta: SnapshotMeta,
     worker: Arc<dyn Worker>,
-    ending: Ending,
+    on_failure: FailureHandler,
 }
 
 impl RaftSnapshotBuilder<TypeConfig> for Builder {
@@ -425,7 +425,9 @@ impl RaftSnapshotBuilder<TypeConfig> for Builder {
         let persisted = run_on(&*self.worker, move || storage.persist().map_err(io::Error::other));
         let lost = || Err(io::Error::other("the worker has ended"));
         if let Err(error) = persisted.await.unwrap_or_else(lost) {
-            self.ending.reached(&format!("the state cannot be made durable: {error}")).await;
+            self.on_failure
+                .report_and_wait(&format!("the state cannot be made durable: {error}"))
+                .await;
             return Err(error);
         }
         let snapshot = SnapshotData::View(Arc::clone(&self.view));

@@ -20,9 +20,9 @@ pub struct Delivery {
     pub entry: Option<Vec<u8>>,
 }
 
-/// Changes from one arc for another.
+/// Changes of index entries from one arc for another, numbered without gaps.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Parcel {
+pub struct DeliveryBatch {
     /// Where they come from.
     pub from: ArcId,
     /// The number of the first of them; the others follow it without gaps.
@@ -31,7 +31,7 @@ pub struct Parcel {
     pub deliveries: Vec<Delivery>,
 }
 
-impl Parcel {
+impl DeliveryBatch {
     /// The number of the last change in it.
     #[must_use]
     pub fn last(&self) -> u64 {

@@ -5,7 +5,7 @@
 //! was acknowledged. The receiving machine takes number *n + 1* after *n* and nothing else, so a
 //! delivery that is repeated, late or out of order changes nothing and loses nothing.
 
-use crate::arcs::delivery::{Delivery, Parcel};
+use crate::arcs::delivery::{Delivery, DeliveryBatch};
 use crate::catalogue::Catalogue;
 use crate::command::reply::Reply;
 use crate::image::stored_size;
@@ -42,7 +42,11 @@ pub(crate) fn push(
 ///
 /// # Errors
 /// When the storage cannot be read.
-pub fn read_parcel(view: &dyn View, from: ArcId, to: ArcId) -> Result<Option<Parcel>, ReadError> {
+pub fn read_delivery_batch(
+    view: &dyn View,
+    from: ArcId,
+    to: ArcId,
+) -> Result<Option<DeliveryBatch>, ReadError> {
     let Progress { last, acknowledged } = outbox::read_progress(view, to)?;
     if last == acknowledged {
         return Ok(None);
@@ -52,7 +56,7 @@ pub fn read_parcel(view: &dyn View, from: ArcId, to: ArcId) -> Result<Option<Par
     if deliveries.is_empty() {
         return Err(outbox::missing(to, acknowledged.saturating_add(1)));
     }
-    Ok(Some(Parcel { from, first: acknowledged + 1, deliveries }))
+    Ok(Some(DeliveryBatch { from, first: acknowledged + 1, deliveries }))
 }
 
 /// For each arc, the number of the last change that is on its way; arcs with none are left out.
@@ -145,11 +149,11 @@ fn judge(catalogue: &Catalogue, delivery: &Delivery) -> Verdict {
 pub(crate) fn receive(
     overlay: &mut Overlay<'_>,
     catalogue: &Catalogue,
-    parcel: &Parcel,
+    batch: &DeliveryBatch,
 ) -> Result<Reply, ReadError> {
-    let known = outbox::read_received(overlay, parcel.from)?;
+    let known = outbox::read_received(overlay, batch.from)?;
     let mut received = known;
-    for (number, delivery) in (parcel.first..=parcel.last()).zip(&parcel.deliveries) {
+    for (number, delivery) in (batch.first..=batch.last()).zip(&batch.deliveries) {
         if number <= received && !mutation::is_active(Mutation::UnguardedDelivery) {
             continue;
         }
@@ -164,7 +168,7 @@ pub(crate) fn receive(
         received = received.max(number);
     }
     if received > known {
-        outbox::write_received(overlay, parcel.from, received)?;
+        outbox::write_received(overlay, batch.from, received)?;
     }
     Ok(Reply::Received { upto: received })
 }

@@ -90,7 +90,7 @@ impl Table {
 
 /// The arc that keeps what the transaction with a client's token did.
 #[must_use]
-pub fn home_of_token(token: &str, arcs: u32) -> ArcId {
+pub fn arc_of_token(token: &str, arcs: u32) -> ArcId {
     let hash = xxhash_rust::xxh3::xxh3_64(token.as_bytes());
     ArcId(u32::try_from(hash % u64::from(arcs.max(1))).unwrap_or(0))
 }

@@ -13,7 +13,7 @@ use expression::{Condition, Update};
 use model::{EncodedItem, EpochMillis, Item, KeySchema, PrimaryKey, StreamViewType};
 use serde::{Deserialize, Serialize};
 
-use crate::arcs::delivery::Parcel;
+use crate::arcs::delivery::DeliveryBatch;
 use crate::table::Table;
 use crate::table::billing::Billing;
 use crate::table::identifiers::{PartitionNumber, TableId};
@@ -110,7 +110,7 @@ pub enum Command {
         table: TableId,
     },
     /// Take in changes of index entries from another arc.
-    Receive(Box<Parcel>),
+    Receive(Box<DeliveryBatch>),
     /// Forget changes that another arc has acknowledged.
     TrimOutbox {
         /// Which arc.

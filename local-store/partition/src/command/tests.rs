@@ -74,7 +74,11 @@ fn one_of_each(definition: &Table) -> Vec<Command> {
             placement: definition.placement.clone(),
         },
         Command::DropTable { table },
-        Command::Receive(Box::new(Parcel { from: ArcId(1), first: 1, deliveries: Vec::new() })),
+        Command::Receive(Box::new(DeliveryBatch {
+            from: ArcId(1),
+            first: 1,
+            deliveries: Vec::new(),
+        })),
         Command::TrimOutbox { to: ArcId(1), upto: 0 },
         Command::Prepare(Box::new(Prepare {
             id,
@@ -216,7 +220,11 @@ fn history_commands() -> Vec<Command> {
     commands.extend([
         Command::UpdateTable(Box::new(indexed(IndexChange::Create(index)))),
         Command::UpdateTable(Box::new(indexed(IndexChange::Delete("by-n".to_owned())))),
-        Command::Receive(Box::new(Parcel { from: ArcId(1), first: 1, deliveries: vec![delivery] })),
+        Command::Receive(Box::new(DeliveryBatch {
+            from: ArcId(1),
+            first: 1,
+            deliveries: vec![delivery],
+        })),
         Command::Expire { table: TABLE, key: Box::new(key(3)), expires_at: expiry(3) },
         Command::Transaction(Box::new(Transaction { token: token(), operations: operations() })),
         Command::Prepare(Box::new(Prepare {

@@ -119,7 +119,7 @@ pub(crate) fn write_received(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::arcs::outbox::read_parcel;
+    use crate::arcs::outbox::read_delivery_batch;
     use crate::storage::testing::MapStorage;
     use crate::table::identifiers::{IndexNumber, TableId};
 
@@ -140,14 +140,14 @@ mod tests {
         for (acknowledged, count) in [(0, 2), (1, 1), (3, 1)] {
             progress.acknowledged = acknowledged;
             write_progress(&mut overlay, ArcId(3), progress).unwrap();
-            let parcel = read_parcel(&overlay, ArcId(0), ArcId(3)).unwrap().unwrap();
-            assert_eq!((parcel.first, parcel.deliveries.len()), (acknowledged + 1, count));
+            let batch = read_delivery_batch(&overlay, ArcId(0), ArcId(3)).unwrap().unwrap();
+            assert_eq!((batch.first, batch.deliveries.len()), (acknowledged + 1, count));
         }
         for (acknowledged, number) in [(2, 3), (4, 5)] {
             progress.acknowledged = acknowledged;
             write_progress(&mut overlay, ArcId(3), progress).unwrap();
             let missing = format!("change {number} of index entries for arc 3 is missing");
-            assert_eq!(read_parcel(&overlay, ArcId(0), ArcId(3)), Err(ReadError(missing)));
+            assert_eq!(read_delivery_batch(&overlay, ArcId(0), ArcId(3)), Err(ReadError(missing)));
         }
     }
 }

@@ -220,7 +220,7 @@ impl Machine {
             Command::LimitItemCollections { bytes_max } => {
                 item_collection::write_bytes_max(overlay, *bytes_max).map(|()| more(false))
             }
-            Command::Receive(parcel) => outbox::receive(overlay, catalogue, parcel),
+            Command::Receive(batch) => outbox::receive(overlay, catalogue, batch),
             Command::TrimOutbox { to, upto } => outbox::trim(overlay, *to, *upto),
             Command::Prepare(prepare) => {
                 two_phase_commit::prepare(overlay, catalogue, locks, at, now, prepare)

@@ -14,7 +14,7 @@ use std::process;
 use clap::{Parser, Subcommand};
 
 use crate::access::AccessKeys;
-use crate::gate::{Allowed, Bound};
+use crate::gate::{AllowList, BoundListener};
 use crate::http::{self, Access};
 use crate::store::{Config, Store};
 use crate::traffic::Throughput;
@@ -102,7 +102,7 @@ fn access(arguments: &Arguments) -> Result<Access, String> {
             arguments.host
         ));
     }
-    let allowed = Allowed::new(&arguments.allow_host, &arguments.allow_origin)
+    let allowed = AllowList::new(&arguments.allow_host, &arguments.allow_origin)
         .map_err(|error| error.to_string())?;
     Ok(Access { keys, allowed, separate_tables: arguments.separate_tables })
 }
@@ -135,8 +135,8 @@ pub async fn run(arguments: Arguments) -> Result<(), String> {
     };
     let address = SocketAddr::new(arguments.host, arguments.port);
     let bound = match &access.keys {
-        Some(keys) => Bound::with_keys("store", address, keys).await,
-        None => Bound::new("store", address).await,
+        Some(keys) => BoundListener::with_keys("store", address, keys).await,
+        None => BoundListener::new("store", address).await,
     };
     let bound = bound.map_err(|error| error.to_string())?;
     let on_fatal = Box::new(end_process);

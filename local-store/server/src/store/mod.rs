@@ -10,10 +10,10 @@
 mod arrivals;
 mod assembly;
 mod cluster;
-pub(crate) mod courier;
 mod directory;
-pub(crate) mod leftovers;
 mod member;
+mod node_set;
+pub(crate) mod outbox_relay;
 mod owner;
 mod rebuild;
 #[cfg(test)]
@@ -21,10 +21,10 @@ mod ring_tests;
 mod ring_view;
 pub(crate) mod routes;
 mod scrub;
-mod seats;
 #[cfg(test)]
 mod tests;
 pub mod ticks;
+pub(crate) mod transaction_recovery;
 pub(crate) mod transactions;
 
 use std::path::PathBuf;
@@ -43,8 +43,8 @@ use self::assembly::Ids;
 use self::directory::Host;
 pub use self::member::Member;
 use self::member::Membership;
+use self::node_set::{NodeSet, Pinned, node_set};
 use self::owner::Owner;
-use self::seats::{Pinned, Seats, seats};
 pub use self::ticks::Swept;
 use crate::peer::ClockState;
 use crate::token_key::TokenKey;
@@ -151,7 +151,7 @@ impl WeakStore {
 }
 
 struct Shared {
-    nodes: Seats,
+    nodes: NodeSet,
     arcs: u32,
     catalogue: MergedCatalogue,
     clock: Arc<Clock>,
@@ -248,7 +248,7 @@ impl Store {
         let nodes = vec![replicas];
         let shared = Shared {
             arcs: arcs_of(&nodes),
-            nodes: seats(nodes),
+            nodes: node_set(nodes),
             catalogue: MergedCatalogue::default(),
             clock,
             traffic: Traffic::default(),
@@ -261,7 +261,7 @@ impl Store {
             lock: Some(lock),
         };
         let store = Self { shared: Arc::new(shared), pinned: None, owner: None };
-        for replicas in store.seated().iter() {
+        for replicas in store.current_nodes().iter() {
             store.start_work_of(replicas, &config.directory);
         }
         Ok(store)
@@ -288,7 +288,7 @@ impl Store {
             cluster::start(&config.directory, replicas, arcs, &clock, host).await?;
         let shared = Shared {
             arcs: arcs_of(&nodes),
-            nodes: seats(nodes),
+            nodes: node_set(nodes),
             catalogue: MergedCatalogue::default(),
             clock,
             traffic: Traffic::default(),
@@ -306,7 +306,7 @@ impl Store {
         }
         // The nodes began with the states on their disks, which are behind the log.
         store.follow_time();
-        for replicas in store.seated().iter() {
+        for replicas in store.current_nodes().iter() {
             store.start_work_of(replicas, &config.directory);
         }
         if replicas > 1 {
@@ -371,13 +371,13 @@ impl Store {
     /// How the replicas of this process do, in the order of their nodes.
     #[must_use]
     pub fn statuses(&self) -> Vec<Status> {
-        self.seated().iter().flatten().map(Node::status).collect()
+        self.current_nodes().iter().flatten().map(Node::status).collect()
     }
 
     /// How every node of the store does, in this process or another, in the order of their slots.
     pub async fn nodes(&self) -> Vec<NodeReport> {
-        let seated = self.seated();
-        let own = seated.iter().filter_map(|replicas| {
+        let current_nodes = self.current_nodes();
+        let own = current_nodes.iter().filter_map(|replicas| {
             let slot = slot_of(replicas.first()?.id());
             Some(NodeReport {
                 slot,
@@ -441,7 +441,7 @@ impl Store {
     /// Sees to it that this process is not behind what its nodes have applied: another process may
     /// lead, and its clock may have been advanced.
     pub(crate) fn follow_time(&self) {
-        for node in self.seated().iter().flatten() {
+        for node in self.current_nodes().iter().flatten() {
             self.shared.clock.reach(node.reached());
         }
     }
@@ -566,7 +566,7 @@ impl Store {
     /// When an arc cannot be read.
     pub async fn indexes_settled(&self) -> Result<(), Unavailable> {
         for arc in self.arcs() {
-            courier::settled(&self.replica(arc), self.arc_count()).await?;
+            outbox_relay::settled(&self.replica(arc), self.arc_count()).await?;
         }
         Ok(())
     }

@@ -17,7 +17,7 @@ use super::blocks::Place;
 use super::key::Key;
 use super::row::{ROWS_TOGETHER, Row};
 use super::rows::{Range, Rows, VALUE_BYTES_TOGETHER};
-use super::versions::{Seen, Version, Versions};
+use super::versions::{OpenViews, Version, Versions};
 
 /// Rows and bytes behind which no further rows are copied while a writer waits for them. The first copy
 /// is smaller, as most readers want little.
@@ -33,7 +33,7 @@ pub(super) struct Memtable {
 
 impl Memtable {
     /// Makes the changes of a batch. Nobody opens a view meanwhile.
-    pub(super) fn apply(&self, ops: &[Op], number: u64, seen: &Seen) {
+    pub(super) fn apply(&self, ops: &[Op], number: u64, open_views: &OpenViews) {
         for ops in ops.chunks(ROWS_TOGETHER) {
             let keys: Vec<Key> = ops.iter().map(|op| Key::from(op.key())).collect();
             let mut rows = self.rows.write().unwrap_or_else(PoisonError::into_inner);
@@ -55,11 +55,11 @@ impl Memtable {
                     rows.insert(Row { key, versions: Versions::new(version) }, is_new);
                     continue;
                 };
-                let (more, less) = row.versions.change(version, seen);
+                let (more, less) = row.versions.change(version, open_views);
                 came += more;
                 went += less;
                 if row.versions.is_nothing() {
-                    rows.let_go(place);
+                    rows.release(place);
                 }
             }
             came += rows.bytes().saturating_sub(rows_before);
@@ -289,7 +289,7 @@ impl<'a> Cursor<'a> {
             return;
         }
         if let Some((last, _)) = self.copied.row(self.next - 1) {
-            self.rest.go_on(self.reverse, last);
+            self.rest.resume_after(self.reverse, last);
         }
         self.copied.bytes.clear();
         self.copied.rows.clear();

@@ -15,17 +15,17 @@
 //! the storage, which then never opens again.
 
 mod blocks;
+mod disk_rows;
 mod errors;
 mod key;
+mod maintenance;
 mod memtable;
 mod memtables;
 mod queue;
 mod row;
 mod rows;
-mod stored;
 #[cfg(test)]
 mod tests;
-mod upkeep;
 mod verify;
 mod versions;
 mod view;
@@ -46,10 +46,10 @@ use lsm_tree::{AbstractTree, AnyTree, Cache, Config, SequenceNumberCounter};
 use partition::{Batch, QUEUE_KEYS, View};
 
 use self::errors::{corrupt, io_error, is_exhausted, is_full, is_passing, sort, sort_opening};
+use self::maintenance::MaintenanceThread;
 use self::memtable::Memtable;
-use self::queue::{Listing, Queues, Renewal};
-use self::upkeep::Upkeep;
-use self::view::{LsmView, Moment, Moments};
+use self::queue::{Listing, QueueFlush, Queues};
+use self::view::{LsmView, ViewState, ViewStates};
 use super::{Error, Pace, Storage, StoredFile, check};
 use crate::disk::Damage;
 use crate::disk::descriptors::{self, Backoff};
@@ -154,7 +154,7 @@ impl Default for Options {
 
 /// A tree in a directory of its own, and the thread that looks after it.
 pub struct LsmStorage {
-    upkeep: Upkeep,
+    upkeep: MaintenanceThread,
     state: Arc<State>,
 }
 
@@ -167,7 +167,7 @@ struct State {
     /// The next batch's number; the tree takes some for its own changes.
     numbers: SequenceNumberCounter,
     /// Held while a batch is applied, so that no view is opened between its changes.
-    moments: Mutex<Moments>,
+    view_states: Mutex<ViewStates>,
     /// Why nothing can be written any more.
     failed: OnceLock<Error>,
     /// The directory at `path`, however it is called by now.
@@ -222,7 +222,7 @@ impl LsmStorage {
         numbers.fetch_max(tree.get_highest_persisted_seqno().map_or(1, |highest| highest + 1));
         let queues = open_queues(path, &tree).map_err(|error| sort_opening(path, error))?;
         let state = Arc::new(State {
-            moments: Mutex::new(Moments::new(numbers.get(), queues)),
+            view_states: Mutex::new(ViewStates::new(numbers.get(), queues)),
             tree,
             path: path.to_owned(),
             memtable_bytes: options.memtable_bytes,
@@ -234,7 +234,7 @@ impl LsmStorage {
             damage: options.damage.clone(),
             _lock: lock,
         });
-        let upkeep = Upkeep::start(Arc::clone(&state)).map_err(fail_io)?;
+        let upkeep = MaintenanceThread::start(Arc::clone(&state)).map_err(fail_io)?;
         Ok(LsmStorage { upkeep, state })
     }
 
@@ -360,29 +360,29 @@ impl State {
         error
     }
 
-    fn moments(&self) -> MutexGuard<'_, Moments> {
-        self.moments.lock().unwrap_or_else(PoisonError::into_inner)
+    fn view_states(&self) -> MutexGuard<'_, ViewStates> {
+        self.view_states.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Below this number only the newest version of a key is of use: to every view that is open, and
     /// to every later one.
     fn oldest_seen(&self) -> u64 {
-        let moments = self.moments();
-        moments.seen().oldest.min(moments.now().number)
+        let view_states = self.view_states();
+        view_states.open_views().oldest.min(view_states.now().number)
     }
 
     /// Seals the table that is filled, between two batches.
     fn seal(&self) {
-        let mut moments = self.moments();
-        let Moment { number, tables, queues } = moments.now().copy();
-        let unseen = moments.publish(Moment { number, tables: tables.seal(), queues });
-        drop(moments);
+        let mut view_states = self.view_states();
+        let ViewState { number, tables, queues } = view_states.now().copy();
+        let unseen = view_states.publish(ViewState { number, tables: tables.seal(), queues });
+        drop(view_states);
         drop(unseen);
     }
 
     /// How many sealed tables wait to be written.
     fn sealed_count(&self) -> usize {
-        self.moments().now().tables.sealed_count()
+        self.view_states().now().tables.sealed_count()
     }
 
     /// Writes what is sealed to disk, and syncs it; again while no descriptor is left for a file, unless
@@ -402,11 +402,11 @@ impl State {
         let _flushing = self.tree.get_flush_lock();
         // At most as many as there can be; what is sealed meanwhile has somebody who writes it.
         for _ in 0..self.sealed_count() {
-            let Some(table) = self.moments().now().tables.oldest_sealed() else { break };
+            let Some(table) = self.view_states().now().tables.oldest_sealed() else { break };
             let oldest = self.oldest_seen();
-            let renewal = self.renew_queues(&table)?;
-            let listed = match &renewal {
-                Some(renewal) => renewal.rows(self.numbers.next())?,
+            let flush = self.flush_queues(&table)?;
+            let listed = match &flush {
+                Some(flush) => flush.rows(self.numbers.next())?,
                 None => Vec::new(),
             };
             let in_tree = |first| first != QUEUE_KEYS;
@@ -415,30 +415,30 @@ impl State {
             if let Some((tables, _)) = written {
                 self.tree.register_tables(&tables, None, None, &[], oldest)?;
             }
-            let renewed = renewal.map(|renewal| Arc::new(renewal.finish()));
-            let mut moments = self.moments();
-            let Moment { number, tables, queues } = moments.now().copy();
+            let renewed = flush.map(|flush| Arc::new(flush.finish()));
+            let mut view_states = self.view_states();
+            let ViewState { number, tables, queues } = view_states.now().copy();
             // The tree shows a new table only to views with higher numbers than its registration
             // took; the others still have the table in memory.
             let number = number.max(self.numbers.get());
             let (tables, queues) = (tables.wrote_oldest(), renewed.unwrap_or(queues));
-            let unseen = moments.publish(Moment { number, tables, queues });
-            drop(moments);
+            let unseen = view_states.publish(ViewState { number, tables, queues });
+            drop(view_states);
             drop(unseen);
         }
         Ok(())
     }
 
     /// Writes what a table in memory has of queues; `None` if that is nothing.
-    fn renew_queues(&self, table: &Memtable) -> io::Result<Option<Renewal>> {
+    fn flush_queues(&self, table: &Memtable) -> io::Result<Option<QueueFlush>> {
         let newest = table.newest(QUEUE_KEYS);
         let rows = newest.rows();
         if rows.is_empty() {
             return Ok(None);
         }
         // Nobody else changes them while the tree is flushed.
-        let queues = Arc::clone(&self.moments().now().queues);
-        Renewal::new(&queues, &self.path.join(queue::FOLDER), &rows).map(Some)
+        let queues = Arc::clone(&self.view_states().now().queues);
+        QueueFlush::new(&queues, &self.path.join(queue::FOLDER), &rows).map(Some)
     }
 }
 
@@ -449,13 +449,13 @@ impl Storage for LsmStorage {
         if let Some(error) = state.failed.get() {
             return Err(error.clone());
         }
-        let mut moments = state.moments();
+        let mut view_states = state.view_states();
         let number = state.numbers.next();
-        let Moment { tables, queues, .. } = moments.now().copy();
-        tables.active().apply(&batch.ops, number, &moments.seen());
+        let ViewState { tables, queues, .. } = view_states.now().copy();
+        tables.active().apply(&batch.ops, number, &view_states.open_views());
         let bytes = tables.active().bytes();
-        let unseen = moments.publish(Moment { number: number + 1, tables, queues });
-        drop(moments);
+        let unseen = view_states.publish(ViewState { number: number + 1, tables, queues });
+        drop(view_states);
         drop(unseen);
         if bytes > state.memtable_bytes {
             state.seal();
@@ -469,7 +469,7 @@ impl Storage for LsmStorage {
         self.state.flush_with_descriptors(|| false)?;
         // Each of these tables is a run of its own. Where entries are small none is ever written
         // because it is full, and nobody else would have the runs merged.
-        self.upkeep.look_after_tables();
+        self.upkeep.start_maintenance();
         Ok(())
     }
 
@@ -491,7 +491,7 @@ impl Storage for LsmStorage {
     }
 
     fn disk_bytes(&self) -> u64 {
-        self.state.tree.disk_space() + self.state.moments().now().queues.bytes()
+        self.state.tree.disk_space() + self.state.view_states().now().queues.bytes()
     }
 }
 

@@ -12,7 +12,7 @@ use bytes::{Buf, Bytes, BytesMut};
 use futures::{Stream, stream::try_unfold};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use http_body_util::BodyExt;
-use server::gate::Arriving;
+use server::gate::RequestBody;
 
 /// The longest head of a chunk: 16 digits and a signature of 64 fit ten times.
 const HEAD_BYTES_MAX: usize = 1_024;
@@ -42,7 +42,7 @@ impl Trailers {
 }
 
 /// The decoded content of `body`, and where its trailers will be.
-pub(super) fn decode(body: Arriving) -> (impl Stream<Item = Result<Bytes, Error>>, Trailers) {
+pub(super) fn decode(body: RequestBody) -> (impl Stream<Item = Result<Bytes, Error>>, Trailers) {
     let trailers = Trailers::default();
     let stream = try_unfold((body, Decoder::default(), trailers.clone()), |state| async move {
         let (mut body, mut decoder, trailers) = state;

@@ -32,7 +32,7 @@ struct Ring {
     arcs: Vec<Arc>,
     now: u64,
     /// Deliveries that were sent, to be sent again.
-    sent: Vec<(ArcId, Parcel)>,
+    sent: Vec<(ArcId, DeliveryBatch)>,
     ids: u128,
 }
 
@@ -112,9 +112,11 @@ impl Ring {
     }
 
     fn deliver(&mut self, from: ArcId, to: ArcId, trim: bool) {
-        let Some(parcel) = read_parcel(&self.arc(from).storage, from, to).unwrap() else { return };
-        self.sent.push((to, parcel.clone()));
-        let reply = self.apply(to, Command::Receive(Box::new(parcel)));
+        let Some(batch) = read_delivery_batch(&self.arc(from).storage, from, to).unwrap() else {
+            return;
+        };
+        self.sent.push((to, batch.clone()));
+        let reply = self.apply(to, Command::Receive(Box::new(batch)));
         let Reply::Received { upto } = reply else { panic!("{reply:?}") };
         if trim {
             self.apply(from, Command::TrimOutbox { to, upto });
@@ -381,8 +383,8 @@ fn carry_out(ring: &mut Ring, model: &mut BTreeMap<u8, u8>, step: Step) {
         Step::Deliver(from, to, trim) => ring.deliver(ArcId(from.into()), ArcId(to.into()), trim),
         Step::Repeat(place) => {
             if !ring.sent.is_empty() {
-                let (to, parcel) = ring.sent[place % ring.sent.len()].clone();
-                ring.apply(to, Command::Receive(Box::new(parcel)));
+                let (to, batch) = ring.sent[place % ring.sent.len()].clone();
+                ring.apply(to, Command::Receive(Box::new(batch)));
             }
         }
         Step::Restart(arc) => ring.restart(ArcId(arc.into())),

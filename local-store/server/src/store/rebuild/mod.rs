@@ -19,7 +19,7 @@ use super::{Store, WeakStore};
 use node::clock::Clock;
 use node::status::Status;
 use node::transport::LocalTransport;
-use node::{Node, NodeId, check_spare, slot_of};
+use node::{Node, NodeId, check_redundancy, slot_of};
 
 /// Time between two looks at the nodes. Reads go to other nodes at once; a write may wait for this.
 const LOOK: Duration = Duration::from_millis(100);
@@ -61,7 +61,7 @@ pub(super) async fn run(store: WeakStore, rebuild: Rebuild) {
 
 /// The lowest slot of a damaged node.
 fn find_damaged(store: &Store) -> Option<u64> {
-    let nodes = store.seated();
+    let nodes = store.current_nodes();
     let mut first = nodes.iter().filter_map(|node| node.first());
     first.find(|replica| replica.damage().reason().is_some()).map(|node| slot_of(node.id()))
 }
@@ -72,7 +72,7 @@ impl Rebuild {
     /// # Errors
     /// Why it has to wait. Nothing has changed but that it may have been given an identity.
     async fn set_aside(&self, store: &Store, slot: u64) -> Result<Identity, String> {
-        let nodes = store.seated();
+        let nodes = store.current_nodes();
         let (damaged, others) = split(&nodes, slot);
         let first = damaged.first().ok_or("it has no replicas")?;
         let reason = first.damage().reason().unwrap_or_default().to_owned();
@@ -80,7 +80,7 @@ impl Rebuild {
         let arcs = store.arc_count();
         let statuses: Vec<Status> = others.iter().copied().flatten().map(Node::status).collect();
         let own: Vec<Status> = damaged.iter().map(Node::status).collect();
-        check_spare(&own, &statuses, arcs)?;
+        check_redundancy(&own, &statuses, arcs)?;
         let mut of_first_arc = others.iter().filter_map(|node| node.first());
         let leader = of_first_arc.find(|replica| replica.leads()).ok_or("nobody leads")?;
         let admitted = leader.admit(slot).await.map_err(|error| error.to_string())?;
@@ -137,7 +137,7 @@ impl Rebuild {
 
     /// Makes a new node one of the store's, and a member of each group as soon as it is filled.
     fn seat(&self, store: &Store, replicas: &Replicas) {
-        let mut nodes = Vec::clone(&store.seated());
+        let mut nodes = Vec::clone(&store.current_nodes());
         nodes.push(replicas.clone());
         nodes.sort_by_key(|node| node.first().map(|replica| slot_of(replica.id())));
         let members: BTreeSet<NodeId> =

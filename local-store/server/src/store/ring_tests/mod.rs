@@ -15,15 +15,15 @@ use model::{
 use partition::{
     Billing, CancellationReason, Command, CreateTable, Decide, IndexDefinition, IndexKind,
     IndexProjection, ItemRange, PartitionNumber, Prepare, Reply, SplitPoint, Table, TableId,
-    TokenRange, Transaction, TransactionId, Write, WriteAction, fingerprint, home_of_token,
+    TokenRange, Transaction, TransactionId, Write, WriteAction, arc_of_token, fingerprint,
     read_encoded_entries, read_encoded_items, read_item,
 };
 
 use super::{Config, Store, transactions};
 use node::ring::ArcId;
 
+mod blocked_arc;
 mod conflicts;
-mod held_up;
 
 const ARCS: u32 = 3;
 const TABLE: TableId = TableId(1);
@@ -405,7 +405,7 @@ async fn a_read_that_was_given_up_meanwhile_is_told_so() {
         let mut items = reader_of(&[(first, 0)]).lock().await.unwrap().unwrap();
         if is_given_up {
             // As whoever leads there does with what seems to be left over.
-            assert!(reader_of(&[(first, 0)]).let_go().await.unwrap());
+            assert!(reader_of(&[(first, 0)]).release().await.unwrap());
             let two = vec![change(names[0], '-', 1), change(names[1], '+', 1)];
             let two = Transaction { token: None, operations: two };
             let made = store.submit(vec![Command::Transaction(Box::new(two))]).await.unwrap();
@@ -414,7 +414,7 @@ async fn a_read_that_was_given_up_meanwhile_is_told_so() {
         items[1] = reader_of(&[(second, 1)]).lock().await.unwrap().unwrap()[1].take();
         let balances: Vec<u64> = items.iter().flatten().map(balance).collect();
         assert_eq!(balances, if is_given_up { [10, 11] } else { [9, 11] });
-        let all_at_once = reader_of(&[(first, 0), (second, 1)]).let_go().await.unwrap();
+        let all_at_once = reader_of(&[(first, 0), (second, 1)]).release().await.unwrap();
         assert_eq!(all_at_once, !is_given_up);
     }
 }
@@ -478,7 +478,7 @@ async fn what_is_answered_as_made_before_can_be_read() {
     let store = Store::open_without_ticks(config(folder.path(), ARCS), on_fatal).await.unwrap();
     create(&store).await;
     let (a, b) = names_apart(&store);
-    let elsewhere = |token: &&&str| home_of_token(token, ARCS) != table(&store).arc_of(&key(b));
+    let elsewhere = |token: &&&str| arc_of_token(token, ARCS) != table(&store).arc_of(&key(b));
     let of_one = ["u", "v", "w", "x", "y", "z"].iter().find(elsewhere).unwrap();
     let two = vec![change(a, '-', 1), change(b, '+', 1)];
     for (token, operations, expected) in
@@ -488,7 +488,7 @@ async fn what_is_answered_as_made_before_can_be_read() {
             store.submit(vec![Command::Write(Box::new(put(name, 10)))]).await.unwrap();
         }
         let (id, began) = (TransactionId::new([7, 7], Some(token)), store.now());
-        let home = home_of_token(token, ARCS);
+        let home = arc_of_token(token, ARCS);
         let mut participants = Vec::new();
         for operation in &operations {
             let arc = table(&store).arc_of(&operation.key);

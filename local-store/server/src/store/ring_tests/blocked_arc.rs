@@ -1,4 +1,4 @@
-//! What an arc that takes no index entries holds up: writes of their table, TTL and the building of
+//! What an arc that takes no index entries blocks: writes of their table, TTL and the building of
 //! indexes, and nothing else.
 //!
 //! Method: an index that one arc knows of, and the others do not yet, so that its entries wait.
@@ -9,7 +9,7 @@ use partition::{
 
 use super::*;
 use crate::api::{self, Response};
-use crate::store::courier;
+use crate::store::outbox_relay;
 use crate::store::ticks::{self, Swept};
 
 /// The arc whose entries wait.
@@ -42,7 +42,7 @@ async fn transact(store: &Store, token: &str, name: u64) -> Response {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_index_that_cannot_follow_holds_up_writes() {
+async fn an_index_that_cannot_follow_blocks_writes() {
     let folder = tempfile::tempdir().unwrap();
     let store = open(folder.path(), ARCS).await;
     create(&store).await;
@@ -58,14 +58,14 @@ async fn an_index_that_cannot_follow_holds_up_writes() {
 
     // What the store does of its own accord waits too, but not the end of an index.
     let replica = store.replica(AHEAD);
-    assert!(!courier::has_room(&store, &replica, &known).unwrap());
+    assert!(!outbox_relay::has_room(&store, &replica, &known).unwrap());
     let with = |status: IndexStatus| {
         let mut table = Table::clone(&known);
         table.indexes.iter_mut().for_each(|index| index.status = status.clone());
         table
     };
     let ending = with(IndexStatus::Deleting);
-    assert!(courier::has_room(&store, &replica, &ending).unwrap() && !adds_entries(&ending));
+    assert!(outbox_relay::has_room(&store, &replica, &ending).unwrap() && !adds_entries(&ending));
     assert!(adds_entries(&with(IndexStatus::Creating { cursor: None })));
 
     let name = names.next().unwrap();
@@ -89,7 +89,7 @@ async fn an_index_that_cannot_follow_holds_up_writes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_sweep_that_is_held_up_does_not_say_that_it_is_done() {
+async fn a_sweep_that_is_blocked_does_not_say_that_it_is_done() {
     let folder = tempfile::tempdir().unwrap();
     let on_fatal = Box::new(|reason: &str| panic!("{reason}"));
     let store = Store::open_without_ticks(config(folder.path(), ARCS), on_fatal).await.unwrap();
@@ -115,7 +115,7 @@ async fn a_sweep_that_is_held_up_does_not_say_that_it_is_done() {
     let puts = names.map(|name| Command::Write(Box::new(item(name))));
     store.submit(puts.collect()).await.unwrap();
     let swept = store.sweep_time_to_live().await.unwrap();
-    assert_eq!(swept, Swept { expired: 0, held_up: ["things".to_owned()].into() });
+    assert_eq!(swept, Swept { expired: 0, blocked: ["things".to_owned()].into() });
     assert_eq!(read_all(&store).len(), 1000);
 
     for arc in store.arcs() {

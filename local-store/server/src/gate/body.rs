@@ -11,19 +11,19 @@ use super::progress::Progress;
 
 /// A body that is on its way.
 #[derive(Debug)]
-pub struct Arriving {
+pub struct RequestBody {
     body: Incoming,
     progress: Arc<Progress>,
 }
 
-impl Arriving {
+impl RequestBody {
     pub(super) fn new(body: Incoming, progress: Arc<Progress>) -> Self {
         progress.set_arrived(body.is_end_stream());
         Self { body, progress }
     }
 }
 
-impl Body for Arriving {
+impl Body for RequestBody {
     type Data = Bytes;
     type Error = hyper::Error;
 
@@ -51,24 +51,24 @@ impl Body for Arriving {
 
 /// The body of an answer. The request is under way until this is dropped.
 #[derive(Debug)]
-pub(super) struct Leaving<B> {
+pub(super) struct ResponseBody<B> {
     body: B,
     progress: Arc<Progress>,
 }
 
-impl<B> Leaving<B> {
+impl<B> ResponseBody<B> {
     pub(super) fn new(body: B, progress: Arc<Progress>) -> Self {
         Self { body, progress }
     }
 }
 
-impl<B> Drop for Leaving<B> {
+impl<B> Drop for ResponseBody<B> {
     fn drop(&mut self) {
         self.progress.set_under_way(false);
     }
 }
 
-impl<B: Body + Unpin> Body for Leaving<B> {
+impl<B: Body + Unpin> Body for ResponseBody<B> {
     type Data = B::Data;
     type Error = B::Error;
 

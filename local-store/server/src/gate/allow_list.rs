@@ -6,7 +6,7 @@ use super::cors::Origins;
 
 /// Hosts and origins that the operator named.
 #[derive(Clone, Debug, Default)]
-pub struct Allowed {
+pub struct AllowList {
     /// In lower case.
     hosts: Vec<String>,
     origins: Origins,
@@ -14,7 +14,7 @@ pub struct Allowed {
 
 /// A flag's value is no host or no origin.
 #[derive(Clone, Debug, thiserror::Error)]
-pub enum AllowedError {
+pub enum AllowListError {
     /// A value of `--allow-host`.
     #[error(
         "--allow-host `{0}` is no host; write a name without scheme and port, such as store.test"
@@ -25,12 +25,12 @@ pub enum AllowedError {
     Origin(String),
 }
 
-impl Allowed {
+impl AllowList {
     /// Takes names such as `store.test` and origins such as `http://localhost:3000`.
     ///
     /// # Errors
     /// For the first value that is neither.
-    pub fn new(hosts: &[String], origins: &[String]) -> Result<Self, AllowedError> {
+    pub fn new(hosts: &[String], origins: &[String]) -> Result<Self, AllowListError> {
         let mut allowed = Self::default();
         for text in hosts {
             let authority: Option<Authority> = text.parse().ok();
@@ -39,13 +39,13 @@ impl Allowed {
                     .bytes()
                     .all(|byte| byte.is_ascii_alphanumeric() || b"-_.[]:".contains(&byte));
             if !is_host {
-                return Err(AllowedError::Host(text.clone()));
+                return Err(AllowListError::Host(text.clone()));
             }
             allowed.hosts.push(text.trim_matches(['[', ']']).to_ascii_lowercase());
         }
         for text in origins {
             if !allowed.origins.add(text) {
-                return Err(AllowedError::Origin(text.clone()));
+                return Err(AllowListError::Origin(text.clone()));
             }
         }
         Ok(allowed)
@@ -79,7 +79,7 @@ mod tests {
             ("a@b", false),
             ("", false),
         ] {
-            assert_eq!(Allowed::new(&[host.to_owned()], &[]).is_ok(), is_host, "{host}");
+            assert_eq!(AllowList::new(&[host.to_owned()], &[]).is_ok(), is_host, "{host}");
         }
         for (origin, is_origin) in [
             ("http://localhost:3000", true),
@@ -91,7 +91,7 @@ mod tests {
             ("http://localhost/path", false),
             ("http://a@b", false),
         ] {
-            assert_eq!(Allowed::new(&[], &[origin.to_owned()]).is_ok(), is_origin, "{origin}");
+            assert_eq!(AllowList::new(&[], &[origin.to_owned()]).is_ok(), is_origin, "{origin}");
         }
     }
 }

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::sync::Weak;
 use std::time::Duration;
 
-use super::attendant::Attendant;
+use super::peer_service::PeerService;
 use node::ring::ArcId;
 use node::{Node, NodeId, WeakNode, incarnation_of, slot_of};
 
@@ -19,17 +19,19 @@ const LOOK: Duration = Duration::from_millis(500);
 const CHANGE: Duration = Duration::from_secs(60);
 
 /// Heals for as long as the node runs.
-pub(super) async fn run(node: WeakNode, attendant: Weak<Attendant>) {
+pub(super) async fn run(node: WeakNode, peer_service: Weak<PeerService>) {
     loop {
         tokio::time::sleep(LOOK).await;
-        let (Some(node), Some(attendant)) = (node.upgrade(), attendant.upgrade()) else { return };
+        let (Some(node), Some(peer_service)) = (node.upgrade(), peer_service.upgrade()) else {
+            return;
+        };
         let is_first = node.arc() == ArcId::FIRST;
         if !node.leads() || (is_first && node.status().learners.is_empty()) {
             continue;
         }
         // Only the members of the first arc are changed by somebody else, too.
-        let _turn = if is_first { Some(attendant.begin_change().await) } else { None };
-        let Some(members) = find_members(&node, &attendant).await else { continue };
+        let _turn = if is_first { Some(peer_service.begin_change().await) } else { None };
+        let Some(members) = find_members(&node, &peer_service).await else { continue };
         let status = node.status();
         let voters: BTreeSet<NodeId> = status.voters.into_iter().collect();
         if status.learners.is_empty() && voters == members {
@@ -47,11 +49,11 @@ pub(super) async fn run(node: WeakNode, attendant: Weak<Attendant>) {
 /// The nodes that are really there: of each slot the one whose process says so, if the group knows
 /// it or, in an arc that does not give out identities, knows an earlier one. `None` while somebody
 /// is not there or has no identity yet, which it may be about to take up.
-async fn find_members(node: &Node, attendant: &Attendant) -> Option<BTreeSet<NodeId>> {
+async fn find_members(node: &Node, peer_service: &PeerService) -> Option<BTreeSet<NodeId>> {
     let status = node.status();
     let mut members = BTreeSet::from([node.id()]);
-    for slot in attendant.peer_slots() {
-        let found = attendant.ask_who(slot).await?.identity?.node;
+    for slot in peer_service.peer_slots() {
+        let found = peer_service.ask_who(slot).await?.identity?.node;
         let is_known = status.voters.contains(&found) || status.learners.contains(&found);
         let is_next = node.arc() != ArcId::FIRST
             && status.voters.iter().any(|known| {

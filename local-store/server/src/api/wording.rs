@@ -9,14 +9,14 @@ use super::error::ApiError;
 
 /// How an operation words it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Words {
+pub(crate) enum Wording {
     /// As `PutItem`, `UpdateItem`, `DeleteItem`, `GetItem`, `BatchGetItem` and `Query` do.
     Current,
     /// As it was everywhere: `Scan`, `BatchWriteItem`, transactions and PartiQL.
     Older,
 }
 
-impl Words {
+impl Wording {
     /// The error of a wrong value.
     pub(crate) fn tell(self, wrong: &WrongValue) -> ApiError {
         match self {

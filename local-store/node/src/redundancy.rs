@@ -16,7 +16,7 @@ use crate::types::{NodeId, slot_of};
 ///
 /// # Errors
 /// What has to happen before the node can be set aside.
-pub fn check_spare(own: &[Status], others: &[Status], arcs: u32) -> Result<(), String> {
+pub fn check_redundancy(own: &[Status], others: &[Status], arcs: u32) -> Result<(), String> {
     let id = own.first().ok_or("the node has no replicas")?.node;
     let votes = !own.iter().any(|status| status.role == Role::Stopped);
     let goes_first = |status: &&Status| {
@@ -76,11 +76,14 @@ mod tests {
 
     #[test]
     fn a_node_goes_only_when_the_others_can_fill_it_again() {
-        assert_eq!(check_spare(&damaged(1), &others(), 2), Ok(()));
-        assert!(check_spare(&[], &others(), 2).is_err());
+        assert_eq!(check_redundancy(&damaged(1), &others(), 2), Ok(()));
+        assert!(check_redundancy(&[], &others(), 2).is_err());
         let mut own = damaged(1);
         (own[0].role, own[0].term) = (Role::Leader, 1);
-        assert!(check_spare(&own, &others(), 2).is_err(), "it leads itself, and node 2 did before");
+        assert!(
+            check_redundancy(&own, &others(), 2).is_err(),
+            "it leads itself, and node 2 did before"
+        );
         let refused: [(&str, Spoil); 9] = [
             ("another one may lead since", |all| all[1].term = 1),
             ("the leader is damaged", |all| all[2].is_damaged = true),
@@ -95,7 +98,7 @@ mod tests {
         for (what, spoil) in refused {
             let mut all = others();
             spoil(&mut all);
-            assert!(check_spare(&damaged(1), &all, 2).is_err(), "{what}");
+            assert!(check_redundancy(&damaged(1), &all, 2).is_err(), "{what}");
         }
     }
 
@@ -105,18 +108,22 @@ mod tests {
         for status in all.iter_mut().filter(|status| status.node == 3) {
             status.is_damaged = true;
         }
-        assert_eq!(check_spare(&damaged(1), &all, 2), Ok(()), "node 2 is sound and leads");
+        assert_eq!(check_redundancy(&damaged(1), &all, 2), Ok(()), "node 2 is sound and leads");
         let mut all = others();
         for status in &mut all {
             status.node = if status.node == 2 { 2 } else { 1 };
             status.is_damaged = status.node == 1;
         }
         assert!(
-            check_spare(&damaged(3), &all, 2).is_err(),
+            check_redundancy(&damaged(3), &all, 2).is_err(),
             "node 1 is damaged, too, and goes first"
         );
         let mut own = damaged(3);
         own[1].role = Role::Stopped;
-        assert_eq!(check_spare(&own, &all, 2), Ok(()), "node 1 votes, and node 3 no longer does");
+        assert_eq!(
+            check_redundancy(&own, &all, 2),
+            Ok(()),
+            "node 1 votes, and node 3 no longer does"
+        );
     }
 }

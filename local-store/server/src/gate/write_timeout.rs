@@ -24,7 +24,7 @@ const TAKE_TIMEOUT: Duration = Duration::from_secs(30);
 const ONE_PIECE_BYTES: usize = 2048;
 
 /// A stream that fails when nothing could be written to it for so long.
-pub(super) struct Taken<S> {
+pub(super) struct TimedStream<S> {
     stream: S,
     progress: Arc<Progress>,
     /// What was last written as one piece.
@@ -33,7 +33,7 @@ pub(super) struct Taken<S> {
     waiting: Option<Pin<Box<Sleep>>>,
 }
 
-impl<S> Taken<S> {
+impl<S> TimedStream<S> {
     pub(super) fn new(stream: S, progress: Arc<Progress>) -> Self {
         Self { stream, progress, piece: Vec::new(), waiting: None }
     }
@@ -68,7 +68,7 @@ impl<S> Taken<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Taken<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for TimedStream<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -83,7 +83,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Taken<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Taken<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for TimedStream<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,

@@ -25,11 +25,11 @@ const AT_ONCE: usize = 100;
 
 /// What a node has seen of transactions that are not over, and since when.
 #[derive(Default)]
-pub(crate) struct Leftovers {
+pub(crate) struct TransactionRecovery {
     seen: BTreeMap<(ArcId, TransactionId), Instant>,
 }
 
-impl Leftovers {
+impl TransactionRecovery {
     /// Finishes what was left over in an arc that this node leads. What has to do with an arc that is
     /// away is left over once more. The rest of the arc is finished all the same; the call returns when
     /// the arc that is away has been waited for as long as a request waits.

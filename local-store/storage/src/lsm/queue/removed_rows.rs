@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 /// Places of rows that are gone: ranges with their ends excluded, in order, none of them touching.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Gone {
+pub(super) struct RemovedRows {
     ranges: Arc<[(u32, u32)]>,
 }
 
-impl Gone {
-    /// From what [`Gone::ranges`] gave.
+impl RemovedRows {
+    /// From what [`RemovedRows::ranges`] gave.
     pub(super) fn from_ranges(ranges: Vec<(u32, u32)>) -> Self {
         Self { ranges: ranges.into() }
     }
@@ -64,20 +64,20 @@ mod tests {
             steps in prop::collection::vec(prop::collection::vec(0_u32..40, 0..20), 0..6),
             (from, to) in (0_u32..40, 0_u32..40),
         ) {
-            let (mut gone, mut set) = (Gone::default(), BTreeSet::new());
+            let (mut removed, mut set) = (RemovedRows::default(), BTreeSet::new());
             for places in steps {
-                gone = gone.with(places.clone());
+                removed = removed.with(places.clone());
                 set.extend(places);
             }
-            prop_assert_eq!(gone.count() as usize, set.len());
-            prop_assert_eq!(gone.contains(from), set.contains(&from));
+            prop_assert_eq!(removed.count() as usize, set.len());
+            prop_assert_eq!(removed.contains(from), set.contains(&from));
             if from < to {
                 prop_assert_eq!(
-                    gone.contains_all(from, to),
+                    removed.contains_all(from, to),
                     (from..to).all(|place| set.contains(&place)),
                 );
             }
-            prop_assert!(gone.ranges().windows(2).all(|pair| pair[0].1 < pair[1].0));
+            prop_assert!(removed.ranges().windows(2).all(|pair| pair[0].1 < pair[1].0));
         }
     }
 }

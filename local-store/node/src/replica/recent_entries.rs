@@ -2,7 +2,7 @@
 //! for peers that are a little behind.
 //!
 //! The consensus library counts entries alone, and one may have some hundred bytes or 16 MB. What is
-//! purged when is decided in `watch`.
+//! purged when is decided in `maintenance`.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -18,25 +18,25 @@ const PLACES: usize = RECENT_BYTES / STEP_BYTES + 1;
 
 /// See the module. As of a start, all entries are recent.
 #[derive(Default)]
-pub(crate) struct Recent {
+pub(crate) struct RecentEntries {
     /// Places in the log, `STEP_BYTES` or more apart, the oldest first.
     places: VecDeque<u64>,
     /// Bytes since the last one.
     bytes: usize,
-    before: Before,
+    before: RecentBoundary,
 }
 
 /// The last entry that is not recent, for those who look from elsewhere; 0 if all are.
 #[derive(Clone, Default)]
-pub(crate) struct Before(Arc<AtomicU64>);
+pub(crate) struct RecentBoundary(Arc<AtomicU64>);
 
-impl Before {
+impl RecentBoundary {
     pub(crate) fn index(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-impl Recent {
+impl RecentEntries {
     /// Notes that an entry was applied.
     pub(crate) fn note(&mut self, index: u64, bytes: usize) {
         self.bytes += bytes;
@@ -55,7 +55,7 @@ impl Recent {
         }
     }
 
-    pub(crate) fn before(&self) -> Before {
+    pub(crate) fn before(&self) -> RecentBoundary {
         self.before.clone()
     }
 }
@@ -69,7 +69,7 @@ mod tests {
     #[test]
     fn recent_entries_have_so_many_bytes() {
         for bytes in [400, 190_000, 9_000_000, 16_000_000] {
-            let mut recent = Recent::default();
+            let mut recent = RecentEntries::default();
             let before = recent.before();
             for index in 1..=400_000_000 / bytes {
                 recent.note(index as u64, bytes);

@@ -9,24 +9,24 @@ use partition::QUEUE_KEYS;
 use super::super::OWN_KEYS;
 use super::State;
 use super::queue::Rows;
-use super::view::{KeyRange, Moment};
+use super::view::{KeyRange, ViewState};
 
 /// See the module. It stands at a row, or at the end.
-pub(super) struct Stored {
+pub(super) struct DiskRows {
     tree: Option<Box<dyn DoubleEndedIterator<Item = IterGuardImpl> + Send>>,
     tree_row: Option<(Slice, Slice)>,
     queues: Option<Rows>,
     reverse: bool,
 }
 
-impl Stored {
+impl DiskRows {
     /// From `from` (inclusive) to `to` (exclusive), which is `in_tree` in bounds that the tree takes.
     ///
     /// # Errors
     /// When a row cannot be read.
     pub(super) fn new(
         state: &State,
-        moment: &Moment,
+        view_state: &ViewState,
         (from, to): (&[u8], &[u8]),
         in_tree: KeyRange<'_>,
         reverse: bool,
@@ -38,11 +38,11 @@ impl Stored {
             // What the engine has for itself stands behind everything else.
             let (lower, upper) = in_tree;
             let upper = if to < own { upper } else { Bound::Excluded(own) };
-            state.tree.range::<&[u8], _>((lower, upper), moment.number, None)
+            state.tree.range::<&[u8], _>((lower, upper), view_state.number, None)
         });
         let has_queues = from < behind && first < to;
         let queues =
-            has_queues.then(|| moment.queues.scan(from.max(first), to.min(behind), reverse));
+            has_queues.then(|| view_state.queues.scan(from.max(first), to.min(behind), reverse));
         let queues = queues.transpose()?;
         let mut stored = Self { tree, tree_row: None, queues, reverse };
         stored.advance_tree()?;

@@ -13,10 +13,10 @@ use node::ring::ArcId;
 pub(super) type Nodes = Arc<Vec<Vec<Node>>>;
 
 /// The nodes of a process, as they change. Never empty while the store runs.
-pub(super) type Seats = watch::Sender<Nodes>;
+pub(super) type NodeSet = watch::Sender<Nodes>;
 
-/// Makes the first nodes of a store its seats.
-pub(super) fn seats(nodes: Vec<Vec<Node>>) -> Seats {
+/// Makes the first nodes of a store its node set.
+pub(super) fn node_set(nodes: Vec<Vec<Node>>) -> NodeSet {
     watch::Sender::new(Arc::new(nodes))
 }
 
@@ -46,7 +46,7 @@ fn place(nodes: &[Vec<Node>], arc: ArcId) -> usize {
 
 impl Store {
     /// The nodes of this process, or those that this handle keeps to.
-    pub(super) fn seated(&self) -> Nodes {
+    pub(super) fn current_nodes(&self) -> Nodes {
         match &self.pinned {
             Some(pinned) => Arc::clone(&pinned.nodes),
             None => Arc::clone(&self.shared.nodes.borrow()),
@@ -55,7 +55,7 @@ impl Store {
 
     /// The replica of an arc that this handle asks: where the arc's leader is, if that is here.
     pub(crate) fn replica(&self, arc: ArcId) -> Node {
-        let nodes = self.seated();
+        let nodes = self.current_nodes();
         let index = usize::try_from(arc.0).unwrap_or(usize::MAX);
         let pinned = self.pinned.as_ref().and_then(|pinned| pinned.places.get(index));
         let place = pinned.map_or_else(|| place(&nodes, arc), |place| usize::from(*place));
@@ -72,7 +72,7 @@ impl Store {
     /// than what it reads later, whoever leads then.
     #[must_use]
     pub(crate) fn pin(&self) -> Self {
-        let nodes = self.seated();
+        let nodes = self.current_nodes();
         let mut places = [0; ARCS_MAX as usize];
         for (arc, found) in self.arcs().zip(&mut places) {
             *found = u8::try_from(place(&nodes, arc)).unwrap_or(0);
@@ -86,7 +86,7 @@ impl Store {
             let replica = self.replica(arc);
             replica.damage().reason().is_some() || replica.damage().is_stopped()
         };
-        self.seated().len() > 1 && self.arcs().any(is_damaged)
+        self.current_nodes().len() > 1 && self.arcs().any(is_damaged)
     }
 
     /// The same store, without keeping to any node.

@@ -13,7 +13,7 @@ use lsm_tree::{InternalValue, SeqNo};
 
 use super::super::is_full;
 use super::file::{BlockRows, FileWriter, QueueFile};
-use super::gone::Gone;
+use super::removed_rows::RemovedRows;
 use super::{Listing, Queue, Queues, listing};
 
 /// So many files of about one size become one, the oldest of that size. With fewer a row is written
@@ -35,14 +35,14 @@ const SIZES: [(u64, usize); 4] = [
 pub(super) type QueueRow<'a> = (&'a [u8], Option<&'a [u8]>);
 
 /// See the module. Nothing has changed until the tree has what it lists.
-pub(in super::super) struct Renewal {
+pub(in super::super) struct QueueFlush {
     /// All files from then on.
     pub(in super::super) queues: Queues,
     listed: Vec<(u64, Option<Listing>)>,
     of_no_use: Vec<Arc<QueueFile>>,
 }
 
-impl Renewal {
+impl QueueFlush {
     /// Writes the new file, and syncs it. The rows are in the order of their keys, no key twice.
     ///
     /// # Errors
@@ -55,11 +55,11 @@ impl Renewal {
         let mut marked = Vec::with_capacity(before.queues.len());
         let mut changed = HashSet::from([before.next]);
         for queue in &before.queues {
-            let gone = gone_with(queue, rows)?;
-            if gone != queue.gone {
+            let removed = removed_with(queue, rows)?;
+            if removed != queue.removed {
                 changed.insert(queue.file.number());
             }
-            marked.push(Queue { file: Arc::clone(&queue.file), gone });
+            marked.push(Queue { file: Arc::clone(&queue.file), removed });
         }
         let new_bytes =
             rows.iter().filter_map(|(key, value)| Some(key.len() + value.as_ref()?.len()));
@@ -73,13 +73,13 @@ impl Renewal {
         let (new, joined, kept) = match write(folder, before.next, rows, &joined) {
             // Less room is needed without them, and with what is gone there will be some.
             Err(error) if is_full(&error) && !small.is_empty() => {
-                let (gone, kept) =
+                let (removed, kept) =
                     marked.into_iter().partition::<Vec<_>, _>(|queue| queue.live_rows() == 0);
-                (write(folder, before.next, rows, &gone)?, gone, kept)
+                (write(folder, before.next, rows, &removed)?, removed, kept)
             }
             new => (new?, joined, kept),
         };
-        let new = new.map(|file| Queue { file: Arc::new(file), gone: Gone::default() });
+        let new = new.map(|file| Queue { file: Arc::new(file), removed: RemovedRows::default() });
         let queues: Vec<Queue> = kept.into_iter().chain(new).collect();
         let changed = queues.iter().filter(|queue| changed.contains(&queue.file.number()));
         let mut listed: Vec<(u64, Option<Listing>)> =
@@ -117,7 +117,7 @@ impl Renewal {
 
 /// Which of a file's rows are gone when these keys have other values, or none. Keys of queues that are
 /// new are behind those of the file, so few of them and few blocks are looked at.
-fn gone_with(queue: &Queue, rows: &[QueueRow<'_>]) -> io::Result<Gone> {
+fn removed_with(queue: &Queue, rows: &[QueueRow<'_>]) -> io::Result<RemovedRows> {
     let mut places = Vec::new();
     let (mut blocks, mut rest) = (queue.file.blocks(), rows);
     while let Some((key, _)) = rest.first() {
@@ -128,7 +128,7 @@ fn gone_with(queue: &Queue, rows: &[QueueRow<'_>]) -> io::Result<Gone> {
         let (inside, left) = left.split_at(left.partition_point(|(key, _)| *key <= block.last()));
         rest = left;
         let all = block.places();
-        if inside.is_empty() || queue.gone.contains_all(all.start, all.end) {
+        if inside.is_empty() || queue.removed.contains_all(all.start, all.end) {
             continue;
         }
         let found = queue.file.read(block)?;
@@ -136,7 +136,7 @@ fn gone_with(queue: &Queue, rows: &[QueueRow<'_>]) -> io::Result<Gone> {
         places
             .extend(in_block.filter_map(|index| all.start.checked_add(u32::try_from(index).ok()?)));
     }
-    Ok(if places.is_empty() { queue.gone.clone() } else { queue.gone.with(places) })
+    Ok(if places.is_empty() { queue.removed.clone() } else { queue.removed.with(places) })
 }
 
 /// Which rows of a block have one of these keys. What is between two keys of either is passed over.

@@ -1,4 +1,5 @@
-//! What a replica does beside its requests: it notices its own end, and keeps the log short.
+//! Maintenance of a replica beside its requests: reports its failure, makes its state durable, shortens
+//! the log, and hands leadership over when its disk is damaged.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -8,11 +9,11 @@ use openraft::async_runtime::watch::WatchReceiver;
 use openraft::errors::Fatal;
 use tokio::time::MissedTickBehavior;
 
-use crate::replica::recent::Before;
+use crate::replica::recent_entries::RecentBoundary;
 use crate::ring::ArcId;
 use crate::transport::{Envelope, Request, Response, Transport};
 use crate::types::{NodeId, TypeConfig};
-use crate::{Ending, NodeLog, Raft};
+use crate::{FailureHandler, NodeLog, Raft};
 
 /// How often a node looks whether its arc holds up the log.
 const LOG_LOOK: Duration = Duration::from_secs(1);
@@ -22,23 +23,23 @@ const HAND_OVER_RETRY: Duration = Duration::from_millis(300);
 /// then has to be sent a snapshot.
 const LOG_BYTES_KEPT: u64 = 256 * 1024 * 1024;
 
-/// What is watched of a replica.
-pub(super) struct Watched {
+/// What is maintenance of a replica.
+pub(super) struct Maintenance {
     pub(super) raft: Raft,
     pub(super) arc: ArcId,
     /// Told when the state is to be made durable.
     pub(super) due: Arc<tokio::sync::Notify>,
     pub(super) log: NodeLog,
-    pub(super) before_recent: Before,
+    pub(super) before_recent: RecentBoundary,
     pub(super) transport: Arc<dyn Transport>,
     pub(super) id: NodeId,
 }
 
-/// Watches over a node until it ends: reports a consensus that ended by itself, as a node is never
+/// Maintains a node until it ends: reports a consensus that ended by itself, as a node is never
 /// half alive, and has the state made durable when much of it is not.
-pub(super) async fn watch_over(watched: Watched, ending: Ending) {
-    let Watched { raft, arc, due, log, .. } = &watched;
-    let damage = ending.damage();
+pub(super) async fn run(maintenance: Maintenance, on_failure: FailureHandler) {
+    let Maintenance { raft, arc, due, log, .. } = &maintenance;
+    let damage = on_failure.damage();
     let mut hand_over = None;
     let mut metrics = raft.metrics();
     let mut look = tokio::time::interval(LOG_LOOK);
@@ -48,14 +49,14 @@ pub(super) async fn watch_over(watched: Watched, ending: Ending) {
         match state {
             Ok(()) => {}
             Err(Fatal::Stopped) => return,
-            Err(error) => return ending.announce(&format!("the consensus ended: {error}")),
+            Err(error) => return on_failure.report(&format!("the consensus ended: {error}")),
         }
         tokio::select! {
             biased;
             changed = metrics.changed() => {
                 // A consensus that ends otherwise says so first, and that is seen above.
                 if changed.is_err() && metrics.borrow_watched().running_state.is_ok() {
-                    return ending.announce("the consensus ended by a panic, a defect of this program");
+                    return on_failure.report("the consensus ended by a panic, a defect of this program");
                 }
             }
             () = damage.found(), if hand_over.is_none() && damage.has_peers() => {
@@ -64,10 +65,10 @@ pub(super) async fn watch_over(watched: Watched, ending: Ending) {
                 hand_over = Some(interval);
             }
             () = next_tick(&mut hand_over), if damage.is_survivable() => {
-                watched.hand_over().await;
+                maintenance.hand_over().await;
             }
             () = due.notified() => {
-                if let Err(error) = make_durable(&watched).await {
+                if let Err(error) = make_durable(&maintenance).await {
                     tracing::debug!(%error, "a node ended before its state was made durable");
                 }
             }
@@ -76,7 +77,7 @@ pub(super) async fn watch_over(watched: Watched, ending: Ending) {
             _ = look.tick() => {
                 if log.usage().1 > LOG_BYTES_KEPT
                     && log.is_held_by(*arc)
-                    && let Err(error) = make_durable(&watched).await
+                    && let Err(error) = make_durable(&maintenance).await
                 {
                     tracing::debug!(%error, "a node ended before its state was made durable");
                 }
@@ -95,7 +96,7 @@ async fn next_tick(interval: &mut Option<tokio::time::Interval>) {
     }
 }
 
-impl Watched {
+impl Maintenance {
     /// If this node leads: has another one lead whose disk is sound, the one that is furthest. Without
     /// one it goes on leading, as what is not damaged is still served best so.
     async fn hand_over(&self) {
@@ -137,8 +138,8 @@ impl Watched {
 /// Has the state made durable, and the log shortened further than by the number of its entries when
 /// they are large, or when it is: files that are given back are used again, and others have to be filled
 /// with zeros first.
-async fn make_durable(watched: &Watched) -> Result<(), Fatal<TypeConfig>> {
-    let Watched { raft, log, before_recent, .. } = watched;
+async fn make_durable(maintenance: &Maintenance) -> Result<(), Fatal<TypeConfig>> {
+    let Maintenance { raft, log, before_recent, .. } = maintenance;
     let (snapshot, matched) = {
         let metrics = raft.metrics();
         let metrics = metrics.borrow_watched();

@@ -20,7 +20,7 @@ use node::{Node, NodeId, WeakNode};
 pub(super) type Invited = (Invitation, oneshot::Sender<Answer>);
 
 /// Answers peers.
-pub(super) struct Attendant {
+pub(super) struct PeerService {
     local: Arc<Local>,
     data: PathBuf,
     clock: Arc<Clock>,
@@ -34,7 +34,7 @@ pub(super) struct Attendant {
     changing: Mutex<()>,
 }
 
-impl Attendant {
+impl PeerService {
     pub(super) fn new(
         local: Arc<Local>,
         data: &Path,
@@ -43,7 +43,7 @@ impl Attendant {
         had_data: bool,
     ) -> (Arc<Self>, mpsc::Receiver<Invited>) {
         let (invitations, invited) = mpsc::channel(1);
-        let attendant = Self {
+        let peer_service = Self {
             local,
             data: data.to_owned(),
             clock,
@@ -53,7 +53,7 @@ impl Attendant {
             invitations,
             changing: Mutex::default(),
         };
-        (Arc::new(attendant), invited)
+        (Arc::new(peer_service), invited)
     }
 
     /// From now on messages to this node are handed to it.
@@ -196,7 +196,7 @@ impl Attendant {
     }
 }
 
-impl Handler for Attendant {
+impl Handler for PeerService {
     fn answer(self: Arc<Self>, slot: u64, question: Question) -> BoxFuture<Answer> {
         Box::pin(async move { self.answer_inner(slot, question).await })
     }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use model::PrimaryKey;
 use partition::mutation::{self, Mutation};
 use partition::{
-    Command, ReadError, Reply, Table, has_arrived, is_outbox_full, read_parcel, under_way,
+    Command, ReadError, Reply, Table, has_arrived, is_outbox_full, read_delivery_batch, under_way,
 };
 use tokio::time::Instant;
 
@@ -23,7 +23,7 @@ const LOOK: Duration = Duration::from_millis(500);
 /// Time to wait when nothing was taken: the index is not known there yet, or the arc is away.
 const RETRY: Duration = Duration::from_millis(20);
 /// Changes that may wait for their way from one arc to another before writes are refused: what 10,000
-/// writes a second leave while an arc elects a leader, which takes about two seconds. A courier brings
+/// writes a second leave while an arc elects a leader, which takes about two seconds. A outbox_relay brings
 /// them in 40 rounds. At 400 KB each they are 8 GB; most have some hundred bytes. Few in tests.
 const WAITING_MAX: u64 = if cfg!(test) { 300 } else { 20_000 };
 /// The same for what the store does of its own accord, so that it leaves most of it to requests. One
@@ -126,14 +126,15 @@ enum Progress {
 /// Brings the next changes.
 async fn deliver(store: &Store, replica: &Node, to: ArcId) -> Result<Progress, Unavailable> {
     let read = |error: ReadError| Unavailable::NotDone(error.to_string());
-    let Some(parcel) = read_parcel(&*replica.view(), replica.arc(), to).map_err(read)? else {
+    let Some(batch) = read_delivery_batch(&*replica.view(), replica.arc(), to).map_err(read)?
+    else {
         return Ok(Progress::Arrived);
     };
-    let (first, last) = (parcel.first, parcel.last());
+    let (first, last) = (batch.first, batch.last());
     if mutation::is_active(Mutation::TrimUnreceived) {
         replica.submit(vec![Command::TrimOutbox { to, upto: last }]).await?;
     }
-    let replies = store.replica(to).submit(vec![Command::Receive(Box::new(parcel))]).await?;
+    let replies = store.replica(to).submit(vec![Command::Receive(Box::new(batch))]).await?;
     let Some(Reply::Received { upto }) = replies.first() else {
         return Err(Unavailable::Unknown("a delivery was not answered as one".to_owned()));
     };

@@ -36,7 +36,7 @@ const LEVELS: usize = 7;
 const LATER: f32 = 1e9;
 
 /// The thread, as the storage sees it.
-pub(super) struct Upkeep {
+pub(super) struct MaintenanceThread {
     work: Arc<Work>,
     thread: Option<JoinHandle<()>>,
 }
@@ -55,7 +55,7 @@ enum ToDo {
     End,
 }
 
-impl Upkeep {
+impl MaintenanceThread {
     /// Starts the thread, with what the last one left to be merged.
     pub(super) fn start(state: Arc<State>) -> io::Result<Self> {
         let to_do = Mutex::new(ToDo::Tables);
@@ -68,7 +68,7 @@ impl Upkeep {
     }
 
     /// Has sealed tables written, and runs merged if there are many, without waiting for it.
-    pub(super) fn look_after_tables(&self) {
+    pub(super) fn start_maintenance(&self) {
         *self.work.lock() = ToDo::Tables;
         self.work.changed.notify_all();
     }
@@ -78,12 +78,12 @@ impl Upkeep {
     /// # Errors
     /// The one that ended the thread.
     pub(super) fn wait_for_room(&self) -> Result<(), Error> {
-        self.look_after_tables();
+        self.start_maintenance();
         if let Some(room) = self.work.room() {
             return room;
         }
         // A merge may take seconds, in which others want to read.
-        without_holding_up_tasks(|| {
+        block_in_place(|| {
             let mut to_do = self.work.lock();
             loop {
                 if let Some(room) = self.work.room() {
@@ -95,7 +95,7 @@ impl Upkeep {
     }
 }
 
-impl Drop for Upkeep {
+impl Drop for MaintenanceThread {
     fn drop(&mut self) {
         *self.work.lock() = ToDo::End;
         self.work.changed.notify_all();
@@ -109,7 +109,7 @@ impl Drop for Upkeep {
 
 /// Waits, and lets other tasks have the thread of a runtime that has several; one that has one thread
 /// alone is a simulation, or a test.
-pub(super) fn without_holding_up_tasks<T>(wait: impl FnOnce() -> T) -> T {
+pub(super) fn block_in_place<T>(wait: impl FnOnce() -> T) -> T {
     let flavor = Handle::try_current().map(|runtime| runtime.runtime_flavor());
     match flavor {
         Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(wait),

@@ -9,7 +9,7 @@ use crate::access::AccessKeys;
 
 /// An address that is taken: a client that connects waits until it is served.
 #[derive(Debug)]
-pub struct Bound {
+pub struct BoundListener {
     tcp: TcpListener,
     address: SocketAddr,
 }
@@ -50,7 +50,7 @@ pub enum BindError {
     },
 }
 
-impl Bound {
+impl BoundListener {
     /// Takes a loopback address; port 0 takes a free port. `what` names the service in errors.
     ///
     /// # Errors
@@ -112,11 +112,11 @@ mod tests {
 
     #[tokio::test]
     async fn a_port_in_use_and_one_in_reach_of_others_are_named() {
-        let first = Bound::new("store", "127.0.0.1:0".parse().unwrap()).await.unwrap();
-        let error = Bound::new("store", first.address()).await.unwrap_err().to_string();
+        let first = BoundListener::new("store", "127.0.0.1:0".parse().unwrap()).await.unwrap();
+        let error = BoundListener::new("store", first.address()).await.unwrap_err().to_string();
         let part = format!("store: port {} on 127.0.0.1 is in use", first.address().port());
         assert!(error.contains(&part), "{error}");
-        let error = Bound::new("store", "0.0.0.0:0".parse().unwrap()).await.unwrap_err();
+        let error = BoundListener::new("store", "0.0.0.0:0".parse().unwrap()).await.unwrap_err();
         assert!(error.to_string().contains("write 127.0.0.1"), "{error}");
     }
 }
