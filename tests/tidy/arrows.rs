@@ -8,22 +8,23 @@ use serde_json::Value;
 use crate::{assert_none, root};
 
 /// Every crate of ours, and the crates of ours that it may use. The same as in ARCHITECTURE.md.
-const ARROWS: [(&str, &[&str]); 19] = [
+const ARROWS: [(&str, &[&str]); 20] = [
+    ("locks", &[]),
     ("model", &[]),
-    ("rules", &["model"]),
-    ("processor", &["rules", "model"]),
+    ("rules", &["model", "locks"]),
+    ("processor", &["rules", "model", "locks"]),
     ("expression", &["model"]),
     ("partition", &["expression", "model"]),
     ("platform", &[]),
-    ("storage", &["partition", "platform"]),
-    ("node", &["storage", "partition", "expression", "model"]),
-    ("server", &["node", "storage", "partition", "expression", "model", "platform"]),
-    ("simulation", &["server", "node", "storage", "partition", "expression", "model"]),
+    ("storage", &["partition", "platform", "locks"]),
+    ("node", &["storage", "partition", "expression", "model", "locks"]),
+    ("server", &["node", "storage", "partition", "expression", "model", "platform", "locks"]),
+    ("simulation", &["server", "node", "storage", "partition", "expression", "model", "locks"]),
     ("mapping", &["model"]),
     ("template", &["mapping"]),
-    ("client", &["template", "mapping", "model"]),
-    ("local", &["client", "template", "mapping", "server", "node", "model", "platform"]),
-    ("operations", &["client", "template", "mapping", "rules", "model", "platform"]),
+    ("client", &["template", "mapping", "model", "locks"]),
+    ("local", &["client", "template", "mapping", "server", "node", "model", "platform", "locks"]),
+    ("operations", &["client", "template", "mapping", "rules", "model", "platform", "locks"]),
     (
         "runner",
         &[
@@ -36,6 +37,7 @@ const ARROWS: [(&str, &[&str]); 19] = [
             "server",
             "model",
             "platform",
+            "locks",
         ],
     ),
     ("testing", &["client", "server"]),

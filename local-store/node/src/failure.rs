@@ -1,7 +1,12 @@
 //! Handles the failure of a node that cannot continue.
 
-use crate::OnFatal;
+use std::sync::Arc;
+
 use storage::disk::Damage;
+
+/// Called once when a node's disk or state failed: the process has to end, because what was not
+/// acknowledged may or may not be on disk.
+pub type OnFatal = Arc<dyn Fn(&str) + Send + Sync>;
 
 /// Ends a failed node: alone if its disk is damaged and its peers can rebuild it, together with its
 /// process otherwise.
@@ -32,8 +37,8 @@ impl FailureHandler {
         }
     }
 
-    /// Reports as [`FailureHandler::report`] does, and returns when the node ends. Until then it still votes and keeps
-    /// the log: what a majority with it acknowledges is safe, although it applies nothing any longer.
+    /// Reports as [`FailureHandler::report`] does, and returns when the node ends. Until then the node
+    /// applies nothing, but votes and keeps its log, so what a majority with it acknowledges is safe.
     pub(super) async fn report_and_wait(&self, reason: &str) {
         self.report(reason);
         if self.damage.is_survivable() {

@@ -1,22 +1,22 @@
-//! Where a replica's state lives, and how a snapshot takes its place.
+//! The place of a replica's state, and how a snapshot replaces the state.
 //!
-//! The state is one storage. A snapshot is written into a new one beside it, which then becomes the
-//! state in one step that a crash either has made or has not. A storage that is not the state, or is
-//! it no longer, goes with its last user; what a crash leaves over, at the next start.
+//! The state is one storage. A snapshot is written into a staged storage beside it, which then becomes
+//! the state in one atomic step. Other storages are removed when their last user drops them, or at the
+//! next start after a crash.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
+use locks::Mutex;
 use storage::disk::Damage;
 use storage::disk::descriptors::wait_for_one;
 use storage::{BlockCache, Error, LsmOptions, LsmStorage, MemoryStorage, Storage};
 
-/// An empty storage beside the state, to be filled and adopted. Several can exist at the same
-/// time: the number says which one it is.
+/// An empty storage beside the state, to be filled and adopted. Several can exist at the same time.
 pub struct StagedStorage {
     /// The storage.
     pub storage: Arc<dyn Storage>,
@@ -39,8 +39,8 @@ pub trait StorageHome: Send + Sync + 'static {
     /// When it cannot be written.
     fn begin(&self) -> Result<StagedStorage, Error>;
 
-    /// Makes this storage durable, and then the state. The one that was it is removed when nobody
-    /// uses it any more.
+    /// Makes this storage durable, and then the state. The previous state is removed when its last user
+    /// drops it.
     ///
     /// # Errors
     /// Every error is fatal: which of the two is the state is known after a restart only.
@@ -110,7 +110,7 @@ impl DirectoryHome {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Storages> {
-        self.storages.lock().unwrap_or_else(PoisonError::into_inner)
+        self.storages.lock()
     }
 
     fn fail(&self, operation: &'static str, error: &io::Error) -> Error {
@@ -255,7 +255,7 @@ impl MemoryHome {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, MemoryStorages> {
-        self.storages.lock().unwrap_or_else(PoisonError::into_inner)
+        self.storages.lock()
     }
 }
 

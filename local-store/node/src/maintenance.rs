@@ -9,11 +9,13 @@ use openraft::async_runtime::watch::WatchReceiver;
 use openraft::errors::Fatal;
 use tokio::time::MissedTickBehavior;
 
+use crate::failure::FailureHandler;
+use crate::node_log::NodeLog;
+use crate::raft::Raft;
 use crate::replica::recent_entries::RecentBoundary;
 use crate::ring::ArcId;
 use crate::transport::{Envelope, Request, Response, Transport};
 use crate::types::{NodeId, TypeConfig};
-use crate::{FailureHandler, NodeLog, Raft};
 
 /// How often a node looks whether its arc holds up the log.
 const LOG_LOOK: Duration = Duration::from_secs(1);

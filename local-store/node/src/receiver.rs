@@ -14,8 +14,8 @@ use tokio::sync::Mutex;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
-use crate::Raft;
 use crate::home::{StagedStorage, StorageHome};
+use crate::raft::Raft;
 use crate::replica::{SnapshotData, write_part};
 use crate::transport::{Response, SnapshotPart};
 use crate::types::{NodeId, Vote};

@@ -5,9 +5,10 @@
 
 mod budget;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use bytes::Bytes;
+use locks::Mutex;
 use model::EpochMillis;
 use model::limits::REQUEST_BYTES_MAX;
 use openraft::errors::ClientWriteError;
@@ -19,10 +20,11 @@ use partition::{
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use crate::clock::Clock;
+use crate::error::SubmitError;
 use crate::forward::Submission;
 use crate::proposer::budget::{Budget, writes_of};
+use crate::raft::Raft;
 use crate::types::{CallBack, NodeId, Payload, TypeConfig};
-use crate::{Raft, SubmitError};
 
 /// Proposals in one entry at most: as many as there are connections.
 const PROPOSALS_PER_ENTRY: usize = 1024;
@@ -87,7 +89,7 @@ impl Held {
     }
 
     fn take(&self) -> Option<Submission> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.0.lock().take()
     }
 }
 

@@ -5,7 +5,8 @@
 //! nothing, as a leader does that died before it could. So who waits also looks by himself now and then.
 
 use std::collections::BTreeMap;
-use std::sync::{PoisonError, RwLock};
+
+use locks::RwLock;
 
 use partition::{Batch, Op, TableId, table_of_record};
 use tokio::sync::watch;
@@ -17,7 +18,7 @@ pub(crate) struct Arrivals(RwLock<BTreeMap<TableId, watch::Sender<()>>>);
 impl Arrivals {
     /// Changes whenever records of a table may have come since it was last looked at.
     pub(crate) fn of_table(&self, table: TableId) -> watch::Receiver<()> {
-        let mut waiting = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let mut waiting = self.0.write();
         // Tables come and go, and so does who waits for them.
         waiting.retain(|_, sender| sender.receiver_count() > 0);
         waiting.entry(table).or_insert_with(|| watch::Sender::new(())).subscribe()
@@ -25,7 +26,7 @@ impl Arrivals {
 
     /// Tells what a batch has brought. It is a part of the state by now.
     pub(crate) fn tell(&self, batch: &Batch) {
-        let waiting = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let waiting = self.0.read();
         if waiting.is_empty() {
             return;
         }

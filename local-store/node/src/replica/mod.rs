@@ -10,26 +10,28 @@ pub(crate) mod recent_entries;
 
 use std::io;
 use std::ops::ControlFlow;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use futures::{Stream, StreamExt};
+use locks::{Mutex, RwLock};
 use openraft::EntryPayload;
 use openraft::storage::{EntryResponder, RaftSnapshotBuilder, RaftStateMachine};
 use partition::mutation::{self, Mutation};
 use partition::{Batch, Catalogue, Machine, Op, Reply, Seat, TableId, View};
 use tokio::sync::{Notify, watch};
 
+use crate::failure::FailureHandler;
 use crate::home::{StagedStorage, StorageHome};
 use crate::leadership::Electorate;
 use crate::log_id::LogId;
+use crate::node_log::{NodeLog, bytes_of};
 use crate::payload::{Outcome, Payload};
 use crate::replica::arrivals::Arrivals;
 use crate::replica::recent_entries::{RecentBoundary, RecentEntries};
 use crate::ring::ArcId;
 use crate::types::{Entry, Replies, SnapshotMeta, StoredMembership, TypeConfig};
 use crate::worker::{Worker, run_on};
-use crate::{FailureHandler, NodeLog, bytes_of};
 use storage::Storage;
 
 /// Where the replica itself keeps something in the storage: behind every key of the machine.
@@ -76,7 +78,7 @@ impl Shared {
     }
 
     pub(super) fn catalogue(&self) -> Arc<Catalogue> {
-        Arc::clone(&self.catalogue.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.catalogue.read())
     }
 
     /// The index of the last applied entry, now and later.
@@ -95,7 +97,7 @@ impl Shared {
     }
 
     pub(super) fn with_electorate<T>(&self, ask: impl FnOnce(&Electorate) -> T) -> T {
-        ask(&self.electorate.read().unwrap_or_else(PoisonError::into_inner))
+        ask(&self.electorate.read())
     }
 
     /// Has whoever waits for an entry look whether the node has ended.
@@ -104,12 +106,12 @@ impl Shared {
     }
 
     pub(super) fn storage(&self) -> Arc<dyn Storage> {
-        Arc::clone(&self.storage.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.storage.read())
     }
 
     fn set_catalogue(&self, catalogue: &Arc<Catalogue>) {
         if !Arc::ptr_eq(&self.catalogue(), catalogue) {
-            *self.catalogue.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(catalogue);
+            *self.catalogue.write() = Arc::clone(catalogue);
         }
     }
 }
@@ -302,7 +304,7 @@ impl Replica {
     fn set_standing(&self) {
         let term = self.applied.map_or(0, |at| at.leader_id.term);
         let electorate = Electorate::new(term, self.membership.membership());
-        *self.shared.electorate.write().unwrap_or_else(PoisonError::into_inner) = electorate;
+        *self.shared.electorate.write() = electorate;
     }
 
     async fn fail<T>(&self, what: &str, error: io::Error) -> Result<T, io::Error> {
@@ -342,7 +344,7 @@ impl Replica {
         self.machine = machine;
         self.applied = meta.last_log_id;
         self.membership = meta.last_membership;
-        *self.shared.storage.write().unwrap_or_else(PoisonError::into_inner) = storage;
+        *self.shared.storage.write() = storage;
         self.shared.set_catalogue(self.machine.catalogue());
         self.shared.now.store(self.machine.now().0, Ordering::Relaxed);
         self.set_standing();
@@ -531,7 +533,7 @@ mod tests {
 
     use super::*;
     use crate::log_id::log_id;
-    use crate::tests::TaskWorker;
+    use crate::node::tests::TaskWorker;
     use crate::{MemoryHome, OnFatal};
 
     #[tokio::test(start_paused = true)]

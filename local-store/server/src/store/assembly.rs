@@ -4,9 +4,10 @@
 
 use std::future::Future;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use locks::Mutex;
 use partition::TransactionId;
 
 use super::{Shared, Store, outbox_relay, scrub, ticks};
@@ -52,9 +53,7 @@ impl Ids {
     fn next(&self) -> u64 {
         match self {
             Self::Random => random_seed(),
-            Self::Seeded(random) => {
-                random.lock().unwrap_or_else(PoisonError::into_inner).next_u64()
-            }
+            Self::Seeded(random) => random.lock().next_u64(),
         }
     }
 }

@@ -6,10 +6,10 @@ use std::ops::Bound;
 use lsm_tree::{AbstractTree, Guard, IterGuardImpl, Slice};
 use partition::QUEUE_KEYS;
 
-use super::super::OWN_KEYS;
 use super::State;
 use super::queue::Rows;
 use super::view::{KeyRange, ViewState};
+use crate::engine::OWN_KEYS;
 
 /// See the module. It stands at a row, or at the end.
 pub(super) struct DiskRows {

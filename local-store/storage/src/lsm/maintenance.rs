@@ -4,16 +4,17 @@
 //! It changes nothing that a view sees.
 
 use std::io;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 use std::thread::{self, JoinHandle};
 
+use locks::{Condvar, Mutex};
 use lsm_tree::AbstractTree;
 use lsm_tree::compaction::Leveled;
 use tokio::runtime::{Handle, RuntimeFlavor};
 
-use super::super::Error;
 use super::{State, is_passing};
 use crate::disk::descriptors::Backoff;
+use crate::error::Error;
 
 /// Sealed tables that may wait to be written; writers wait for room beyond that.
 const SEALED_TABLES_MAX: usize = 3;
@@ -89,7 +90,7 @@ impl MaintenanceThread {
                 if let Some(room) = self.work.room() {
                     return room;
                 }
-                to_do = self.work.changed.wait(to_do).unwrap_or_else(PoisonError::into_inner);
+                to_do = self.work.changed.wait(to_do);
             }
         })
     }
@@ -130,14 +131,14 @@ impl Work {
     }
 
     fn lock(&self) -> MutexGuard<'_, ToDo> {
-        self.to_do.lock().unwrap_or_else(PoisonError::into_inner)
+        self.to_do.lock()
     }
 
     fn run(&self) {
         loop {
             let mut to_do = self.lock();
             while *to_do == ToDo::Nothing {
-                to_do = self.changed.wait(to_do).unwrap_or_else(PoisonError::into_inner);
+                to_do = self.changed.wait(to_do);
             }
             if *to_do == ToDo::End {
                 return;

@@ -8,8 +8,9 @@
 
 use std::ops::Bound;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{RwLockReadGuard, RwLockWriteGuard};
 
+use locks::RwLock;
 use lsm_tree::{InternalValue, Slice, ValueType};
 use partition::{Op, Value, Visit};
 
@@ -36,7 +37,7 @@ impl Memtable {
     pub(super) fn apply(&self, ops: &[Op], number: u64, open_views: &OpenViews) {
         for ops in ops.chunks(ROWS_TOGETHER) {
             let keys: Vec<Key> = ops.iter().map(|op| Key::from(op.key())).collect();
-            let mut rows = self.rows.write().unwrap_or_else(PoisonError::into_inner);
+            let mut rows = self.rows.write();
             // Of a value that goes only the count of those who share it is needed.
             let fetched = rows.fetch(&keys, 1);
             let rows_before = rows.bytes();
@@ -164,7 +165,7 @@ impl Memtable {
             return rows;
         }
         drop(rows);
-        let mut rows = self.rows.write().unwrap_or_else(PoisonError::into_inner);
+        let mut rows = self.rows.write();
         let before = rows.bytes();
         rows.put_in_order();
         self.bytes.fetch_sub(before.saturating_sub(rows.bytes()), Ordering::Relaxed);
@@ -172,7 +173,7 @@ impl Memtable {
     }
 
     fn read(&self) -> RwLockReadGuard<'_, Rows> {
-        self.rows.read().unwrap_or_else(PoisonError::into_inner)
+        self.rows.read()
     }
 }
 

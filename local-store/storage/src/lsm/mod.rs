@@ -36,10 +36,11 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, MutexGuard, OnceLock};
 use std::thread;
 use std::time::Duration;
 
+use locks::Mutex;
 use lsm_tree::config::PinningPolicy;
 use lsm_tree::descriptor_table::DescriptorTable;
 use lsm_tree::{AbstractTree, AnyTree, Cache, Config, SequenceNumberCounter};
@@ -50,9 +51,10 @@ use self::maintenance::MaintenanceThread;
 use self::memtable::Memtable;
 use self::queue::{Listing, QueueFlush, Queues};
 use self::view::{LsmView, ViewState, ViewStates};
-use super::{Error, Pace, Storage, StoredFile, check};
 use crate::disk::Damage;
 use crate::disk::descriptors::{self, Backoff};
+use crate::engine::{Pace, Storage, StoredFile, check};
+use crate::error::Error;
 
 /// The file that is locked while the storage is open.
 const LOCK_FILE: &str = "lock";
@@ -361,7 +363,7 @@ impl State {
     }
 
     fn view_states(&self) -> MutexGuard<'_, ViewStates> {
-        self.view_states.lock().unwrap_or_else(PoisonError::into_inner)
+        self.view_states.lock()
     }
 
     /// Below this number only the newest version of a key is of use: to every view that is open, and

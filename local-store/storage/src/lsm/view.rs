@@ -9,7 +9,6 @@ use std::sync::Arc;
 use lsm_tree::AbstractTree;
 use partition::{QUEUE_KEYS, ReadError, Value, View, Visit};
 
-use super::super::{KEY_BYTES_MAX, OWN_KEYS};
 use super::disk_rows::DiskRows;
 use super::key::Key;
 use super::maintenance::block_in_place;
@@ -20,6 +19,7 @@ use super::row::ROWS_TOGETHER;
 use super::versions::OpenViews;
 use super::{READ, State, is_exhausted};
 use crate::disk::descriptors::Backoff;
+use crate::engine::{KEY_BYTES_MAX, OWN_KEYS};
 
 /// What a view sees. Whoever holds one has a view open.
 pub(super) struct ViewState {

@@ -9,7 +9,7 @@ use std::{
     convert::Infallible,
     net::{Ipv4Addr, SocketAddr},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, MutexGuard,
         atomic::{AtomicU32, Ordering},
     },
     time::{Duration, SystemTime, UNIX_EPOCH},
@@ -18,6 +18,7 @@ use std::{
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full, Limited};
+use locks::Mutex;
 use serde_json::json;
 use server::gate::{
     AllowList, BindError, BoundListener, Dialect, Listener, Progress, RequestBody, Service,
@@ -137,8 +138,7 @@ impl Mailbox {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // No holder leaves a half-made change behind, so a panicked one does no harm.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Waits for an invocation; `None` when the last one was not answered yet.

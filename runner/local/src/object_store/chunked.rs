@@ -6,12 +6,13 @@
 //! Source: Amazon S3 API reference, "Signature calculations for the authorization header:
 //! transferring payload in multiple chunks".
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use bytes::{Buf, Bytes, BytesMut};
 use futures::{Stream, stream::try_unfold};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use http_body_util::BodyExt;
+use locks::Mutex;
 use server::gate::RequestBody;
 
 /// The longest head of a chunk: 16 digits and a signature of 64 fit ten times.
@@ -37,7 +38,7 @@ pub(super) struct Trailers(Arc<Mutex<HeaderMap>>);
 
 impl Trailers {
     pub(super) fn to_headers(&self) -> HeaderMap {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0.lock().clone()
     }
 }
 
@@ -57,7 +58,7 @@ pub(super) fn decode(body: RequestBody) -> (impl Stream<Item = Result<Bytes, Err
                     }
                     None => {
                         let found = decoder.end()?;
-                        *trailers.0.lock().unwrap_or_else(PoisonError::into_inner) = found;
+                        *trailers.0.lock() = found;
                         return Ok(None);
                     }
                 },

@@ -16,9 +16,9 @@ use std::time::{Duration, Instant};
 use super::cluster::{self, Replicas};
 use super::directory::{self, Host, Identity};
 use super::{Store, WeakStore};
+use node::LocalTransport;
 use node::clock::Clock;
 use node::status::Status;
-use node::transport::LocalTransport;
 use node::{Node, NodeId, check_redundancy, slot_of};
 
 /// Time between two looks at the nodes. Reads go to other nodes at once; a write may wait for this.

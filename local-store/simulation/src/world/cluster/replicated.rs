@@ -6,10 +6,11 @@
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
+use locks::Mutex;
 use model::{EpochMillis, Item};
 use node::clock::Clock;
 use node::ring::ArcId;
@@ -54,7 +55,7 @@ pub struct Directory(Arc<Mutex<BTreeMap<(u64, ArcId), WeakNode>>>);
 
 impl Directory {
     fn nodes(&self) -> MutexGuard<'_, BTreeMap<(u64, ArcId), WeakNode>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

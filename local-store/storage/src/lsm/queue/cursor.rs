@@ -7,7 +7,7 @@ use std::ops::Range;
 use super::Queue;
 use super::file::BlockRows;
 use super::removed_rows::RemovedRows;
-use crate::OWN_KEYS;
+use crate::engine::OWN_KEYS;
 
 /// The rows of a range that are there, in order.
 pub(in super::super) struct Rows {

@@ -24,8 +24,8 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::super::maintenance::block_in_place;
 use super::{Listing, damaged};
-use crate::Pace;
 use crate::disk::descriptors::{self, Backoff};
+use crate::engine::Pace;
 
 const MAGIC: [u8; 8] = *b"weirqf01";
 /// Bytes of a list's length, its checksum and the magic.

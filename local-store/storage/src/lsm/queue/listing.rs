@@ -10,7 +10,7 @@ use lsm_tree::{AbstractTree, AnyTree, Guard, InternalValue, ValueType};
 use serde::{Deserialize, Serialize};
 
 use super::damaged;
-use crate::OWN_KEYS;
+use crate::engine::OWN_KEYS;
 
 const VERSION: u8 = 1;
 

@@ -35,7 +35,7 @@ use self::file::{Block, QueueFile, name_of};
 pub(super) use self::flush::QueueFlush;
 pub(super) use self::listing::Listing;
 use self::removed_rows::RemovedRows;
-use crate::Pace;
+use crate::engine::Pace;
 
 /// The folder of the files, in the storage's.
 pub(super) const FOLDER: &str = "queues";

@@ -3,11 +3,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
+use locks::Mutex;
 use model::{EpochMillis, Item, KeyAttribute, KeyAttributeType, KeySchema, KeyValue, PrimaryKey};
 use partition::{
     Batch, Billing, Command, CreateTable, Entry, Op, Reply, TableId, Write, WriteAction,
@@ -15,25 +16,30 @@ use partition::{
 };
 use tokio::sync::mpsc;
 
+use super::*;
+use crate::failure::OnFatal;
+use crate::home::MemoryHome;
+use crate::leadership::Ballot;
+use crate::local_transport::LocalTransport;
 use crate::payload::Payload;
 use crate::replica::COMPARED_EVERY;
 use crate::status::Role;
 use crate::transport::{
-    BoxFuture, CallError, Envelope, LocalTransport, Request, Response, SnapshotPart, Transport,
+    BoxFuture, CallError, Envelope, Request, Response, SnapshotPart, Transport,
 };
+use crate::types;
 use crate::worker::{Job, Worker};
-use crate::*;
 use storage::Storage;
 use storage::disk::{Disk, SimulatedDisk};
 use storage::log::{Log, Options};
 
 /// A worker that is a task: it waits before each job, as a disk does.
-pub(super) struct TaskWorker {
+pub(crate) struct TaskWorker {
     jobs: mpsc::UnboundedSender<(Duration, Job)>,
 }
 
 impl TaskWorker {
-    pub(super) fn start(delay: Duration) -> Self {
+    pub(crate) fn start(delay: Duration) -> Self {
         let (jobs, mut waiting) = mpsc::unbounded_channel::<(Duration, Job)>();
         tokio::spawn(async move {
             while let Some((more, job)) = waiting.recv().await {
@@ -65,7 +71,7 @@ struct Wires {
 
 impl Transport for Wires {
     fn call(&self, message: Envelope, timeout: Duration) -> BoxFuture<Result<Response, CallError>> {
-        let cut_off = self.cut_off.lock().unwrap();
+        let cut_off = self.cut_off.lock();
         if cut_off.contains(&message.from) || cut_off.contains(&message.to) {
             return Box::pin(async move {
                 tokio::time::sleep(timeout).await;
@@ -132,7 +138,7 @@ impl Cluster {
         let deaths = Arc::clone(&self.deaths);
         let on_fatal: OnFatal = Arc::new(move |reason| {
             tracing::debug!(reason, "a node died");
-            deaths.lock().unwrap().push(reason.to_owned());
+            deaths.lock().push(reason.to_owned());
         });
         let worker = || Arc::new(TaskWorker::start(Duration::from_micros(300)));
         let clock = Arc::clone(&self.clocks[&id]);
@@ -253,7 +259,7 @@ async fn a_node_whose_state_has_come_to_differ_stops() {
         leader.submit(vec![put("k")]).await.unwrap();
     }
     tokio::time::sleep(Duration::from_secs(2)).await;
-    let deaths = cluster.deaths.lock().unwrap().clone();
+    let deaths = cluster.deaths.lock().clone();
     let differs = |reason: &String| reason.contains("changes the state of this node otherwise");
     assert!(!deaths.is_empty() && deaths.iter().all(differs), "{deaths:?}");
     leader.submit(vec![put("others go on")]).await.unwrap();
@@ -273,7 +279,7 @@ async fn bytes_that_say_something_else_than_was_proposed_are_noticed() {
         leader.inner.raft.client_write_ff(payload, None).await.unwrap();
     }
     tokio::time::sleep(Duration::from_secs(2)).await;
-    let deaths = cluster.deaths.lock().unwrap().clone();
+    let deaths = cluster.deaths.lock().clone();
     let differs = |reason: &String| reason.contains("changes the state of this node otherwise");
     assert!(!deaths.is_empty() && deaths.iter().all(differs), "{deaths:?}");
 }
@@ -310,7 +316,7 @@ async fn another_node_leads_within_two_seconds_and_the_old_leader_serves_nothing
     let cluster = Cluster::start(Settings::default()).await;
     cluster.nodes[&1].submit(vec![create(), put("old")]).await.unwrap();
     let old = cluster.leader();
-    cluster.wires.cut_off.lock().unwrap().insert(old);
+    cluster.wires.cut_off.lock().insert(old);
     let other = *cluster.nodes.keys().find(|id| **id != old).unwrap();
     let started = tokio::time::Instant::now();
     // What is asked of a leader that does not answer has an unknown outcome; then another leads.
@@ -326,7 +332,7 @@ async fn another_node_leads_within_two_seconds_and_the_old_leader_serves_nothing
         cluster.nodes[&old].submit(vec![put("lost")]).await,
         Err(SubmitError::Unknown(_))
     ));
-    cluster.wires.cut_off.lock().unwrap().clear();
+    cluster.wires.cut_off.lock().clear();
     cluster.nodes[&old].read_index().await.unwrap();
     assert!(has(&cluster.nodes[&old], "new"));
 }
@@ -346,7 +352,7 @@ async fn a_leader_that_sees_the_votes_of_others_asks_nobody() {
     cluster.wires.hides_votes.store(false, Ordering::SeqCst);
 
     // Nobody else leads yet, whether messages arrive or not.
-    cluster.wires.cut_off.lock().unwrap().insert(old);
+    cluster.wires.cut_off.lock().insert(old);
     assert_eq!(shows_all(&cluster), [old]);
     let others: Vec<NodeId> = cluster.nodes.keys().copied().filter(|id| *id != old).collect();
     while cluster.nodes[&others[0]].submit(vec![put("new")]).await.is_err() {}
@@ -520,7 +526,7 @@ async fn a_peer_that_is_silent_does_not_keep_the_log_from_being_shortened() {
     let cluster = Cluster::start(settings).await;
     cluster.nodes[&1].submit(vec![create()]).await.unwrap();
     let silent = cluster.follower();
-    cluster.wires.cut_off.lock().unwrap().insert(silent);
+    cluster.wires.cut_off.lock().insert(silent);
     let leader = &cluster.nodes[&cluster.leader()];
     for number in 0..200 {
         leader.submit(vec![put(&format!("k{number}"))]).await.unwrap();
@@ -528,7 +534,7 @@ async fn a_peer_that_is_silent_does_not_keep_the_log_from_being_shortened() {
     }
     let status = leader.status();
     assert!(status.purged > Some(100), "{status:?}");
-    cluster.wires.cut_off.lock().unwrap().clear();
+    cluster.wires.cut_off.lock().clear();
     let node = &cluster.nodes[&silent];
     node.read_index().await.unwrap();
     assert!((0..200).all(|number| has(node, &format!("k{number}"))));
@@ -579,7 +585,7 @@ async fn a_submission_that_is_too_large_is_refused() {
     for node in cluster.nodes.values() {
         assert!(matches!(node.submit(write(1_000)).await.unwrap()[..], [Reply::Written(_)]));
     }
-    assert!(cluster.deaths.lock().unwrap().is_empty());
+    assert!(cluster.deaths.lock().is_empty());
 }
 
 #[tokio::test(start_paused = true)]

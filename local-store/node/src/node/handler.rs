@@ -1,11 +1,12 @@
-//! What a node answers other nodes.
+//! Answers the messages of other nodes.
 
 use std::sync::atomic::Ordering;
 
+use super::{FORWARD_TIMEOUT, Node};
+use crate::error::SubmitError;
 use crate::forward::{Submission, decode_submission, encode_replies};
 use crate::proposer::Rejection;
 use crate::transport::{Envelope, Request, Response};
-use crate::{FORWARD_TIMEOUT, Node, SubmitError};
 
 impl Node {
     async fn answer_submit(&self, submission: Submission) -> Response {

@@ -1,16 +1,18 @@
-//! Who the members of a group are, and how that changes when a node is rebuilt.
+//! Membership of a group, and its changes when a node is rebuilt.
 
 use std::collections::BTreeSet;
 
+use super::Node;
+use crate::error::SubmitError;
 use crate::types::{NodeId, incarnation_of, node_id, slot_of};
-use crate::{Node, SubmitError};
 
 impl Node {
-    /// Makes these nodes the members of the group, if this node leads: those that are not yet are
-    /// filled first, then take their votes in one step, and the others go.
+    /// Makes these nodes the members of the group, if this node leads. New members first receive the
+    /// state as learners. Then one step makes them voters and removes the others.
     ///
     /// # Errors
-    /// When this node does not lead, or another change is under way; what was done stays.
+    /// When this node does not lead, or another change is in progress. A partial change stays; the call
+    /// can be repeated.
     pub async fn change_members(&self, members: &BTreeSet<NodeId>) -> Result<(), String> {
         let describe = |error: &dyn std::error::Error| error.to_string();
         let raft = &self.inner.raft;
@@ -31,11 +33,11 @@ impl Node {
         Ok(())
     }
 
-    /// Gives a slot that lost its data a new identity, if this node leads. The identity is committed
-    /// before it is given out, so it is never given out again.
+    /// Returns a new identity for a slot that lost its data, if this node leads. The identity is
+    /// committed before it is returned, so it is never assigned twice.
     ///
     /// # Errors
-    /// When this node does not lead, or another change is under way.
+    /// When this node does not lead, or another change is in progress.
     pub async fn admit(&self, slot: u64) -> Result<NodeId, SubmitError> {
         let not_done = |reason: String| SubmitError::NotDone(reason);
         if self.leader() != Some(self.id()) {
@@ -52,20 +54,20 @@ impl Node {
         added.map(|_| node).map_err(|error| not_done(error.to_string()))
     }
 
-    /// Stands for election without waiting for a leader first: for a node that knows that there is
-    /// none, because all of them have just started. It does no harm where there is one.
+    /// Stands for election at once: for nodes that have all just started, so that there is no leader to
+    /// wait for. Harmless if there is one.
     pub async fn stand(&self) {
         if let Err(error) = self.inner.raft.trigger().elect(false).await {
             tracing::debug!(%error, "a node ended before it could stand for election");
         }
     }
 
-    /// Whether the node holds anything: an entry, or a vote.
+    /// Returns whether the log of the node contains an entry or a vote.
     pub fn holds_data(&self) -> bool {
         !self.inner.log.is_fresh()
     }
 
-    /// The latest time that an entry which was applied here carried.
+    /// Returns the time of the last entry that was applied here.
     pub fn reached(&self) -> model::EpochMillis {
         self.inner.replica.now()
     }
