@@ -1,9 +1,9 @@
-//! How an arc comes to know a table that the first arc has created or changed.
+//! Adoption of a table's definition by the arcs behind the first one.
 //!
-//! The table is adopted as the first arc has it, under a version that grows with each change. A
-//! definition of an older version changes nothing, however late it comes; that of the arc's own
-//! version is of use once more while TTL has to give up one attribute before it takes another. What
-//! is carried out step by step (TTL, indexes) each arc carries out for its own items.
+//! The first arc creates and changes tables. Each change gives the definition a higher version, and
+//! every other arc adopts it. A definition with an older version changes nothing, however late it
+//! arrives. A definition with the arc's own version has an effect only while TTL moves from one
+//! attribute to another. Work that takes many steps (TTL, indexes) each arc does for its own items.
 
 use model::EpochMillis;
 
@@ -15,7 +15,7 @@ use crate::table::partition::{even_partitions, partitions_in};
 use crate::table::placement::ArcId;
 use crate::table::time_to_live::TimeToLive;
 
-/// A new table as an arc has it: with its own partitions, and nothing in them.
+/// Creates an arc's part of a new table: its own partitions, all empty.
 pub(crate) fn found(definition: &Table, arc: ArcId, sequence: Sequence, now: EpochMillis) -> Table {
     let count = u32::try_from(definition.placement.stretches.len()).unwrap_or(u32::MAX);
     let partitions = partitions_in(&definition.placement, arc, even_partitions(count));
@@ -42,8 +42,8 @@ pub(crate) fn found(definition: &Table, arc: ArcId, sequence: Sequence, now: Epo
     table
 }
 
-/// Whether a table of an arc is what a definition says, or newer: then nothing of the definition is
-/// left to be followed there.
+/// Returns whether an arc's table equals a definition or is newer, so that nothing of the definition
+/// is left to adopt.
 #[must_use]
 pub(crate) fn has_followed(own: &Table, definition: &Table) -> bool {
     let (own_version, version) = (own.placement.version, definition.placement.version);
@@ -52,8 +52,8 @@ pub(crate) fn has_followed(own: &Table, definition: &Table) -> bool {
     own_version > version || (own_version == version && is_indexed_alike)
 }
 
-/// Whether a definition would change a table of an arc now. One that is still giving up an attribute
-/// that expires has to finish that first.
+/// Returns whether a definition would change an arc's table now. A table whose TTL is still being
+/// removed from an attribute has to finish that first.
 #[must_use]
 pub fn can_follow(own: &Table, definition: &Table) -> bool {
     let is_giving_up = own.placement.version == definition.placement.version
@@ -61,8 +61,9 @@ pub fn can_follow(own: &Table, definition: &Table) -> bool {
     !has_followed(own, definition) && !is_giving_up
 }
 
-/// Brings a table to its definition: at once, but for TTL. That may have to give up one attribute
-/// first, and takes another one when the same definition comes again: see [`has_followed`].
+/// Changes a table to its definition. Everything changes at once except TTL, which may first have to
+/// leave one attribute; it takes the other one when the same definition arrives again, see
+/// [`has_followed`].
 pub(crate) fn follow(
     own: &Table,
     definition: &Table,
@@ -124,8 +125,8 @@ fn follow_indexes(table: &mut Table, definition: &Table) {
     table.next_index = table.next_index.max(definition.next_index);
 }
 
-/// The next step towards a setting. From one attribute to another it is by way of none, and the arc
-/// may have missed that: the entries of the attribute before have to go first.
+/// Returns the next step towards a TTL setting. Between two attributes TTL is disabled, so that the
+/// expiry entries of the first are removed; the arc may have missed the definition that said so.
 fn next_time_to_live(own: &TimeToLive, definition: &TimeToLive) -> TimeToLive {
     match (own, definition.indexed_attribute()) {
         (_, Some(wanted)) if own.indexed_attribute() == Some(wanted) => own.clone(),

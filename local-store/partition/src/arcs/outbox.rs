@@ -1,9 +1,9 @@
-//! The way of an index entry to another arc than its item's: an outbox here, an inbox there.
+//! Transactional outbox: brings changes of index entries to the arc that holds the entries.
 //!
-//! A write leaves the changes of entries that lie elsewhere in its own batch, numbered without gaps
-//! for each arc. A deliverer (see the server) takes them from the front to their arc and trims what
-//! was acknowledged. The receiving machine takes number *n + 1* after *n* and nothing else, so a
-//! delivery that is repeated, late or out of order changes nothing and loses nothing.
+//! The batch of a write contains its changes of entries in other arcs, numbered without gaps for each
+//! arc. The server's relay sends them in order and trims those that were acknowledged. The receiving
+//! machine accepts number *n + 1* after *n* and nothing else. So a delivery that is repeated, late or
+//! out of order changes nothing and loses nothing.
 
 use crate::arcs::delivery::{Delivery, DeliveryBatch};
 use crate::catalogue::Catalogue;
@@ -19,11 +19,11 @@ use crate::table::Table;
 use crate::table::index::{IndexKind, IndexStatus, SecondaryIndex};
 use crate::table::placement::{ARCS_MAX, ArcId};
 
-/// Changes that one delivery has at most, and about how many bytes.
+/// The most changes in one delivery, and about its most bytes.
 const DELIVERIES_MAX: usize = 500;
 const DELIVERY_BYTES_MAX: usize = 1024 * 1024;
 
-/// Leaves a change for another arc.
+/// Appends a change to the outbox for another arc.
 pub(crate) fn push(
     overlay: &mut Overlay<'_>,
     to: ArcId,
@@ -38,7 +38,7 @@ pub(crate) fn push(
     outbox::write_progress(overlay, to, progress)
 }
 
-/// The next changes that this arc has for another.
+/// Returns the next changes that this arc has for another one; `None` if there are none.
 ///
 /// # Errors
 /// When the storage cannot be read.
@@ -59,7 +59,7 @@ pub fn read_delivery_batch(
     Ok(Some(DeliveryBatch { from, first: acknowledged + 1, deliveries }))
 }
 
-/// For each arc, the number of the last change that is on its way; arcs with none are left out.
+/// Returns the arcs with unacknowledged changes, each with the number of its last change.
 ///
 /// # Errors
 /// When the storage cannot be read.
@@ -74,7 +74,7 @@ pub fn under_way(view: &dyn View, arcs: u32) -> Result<Vec<(ArcId, u64)>, ReadEr
     Ok(found)
 }
 
-/// Whether everything up to these numbers has been acknowledged.
+/// Returns whether each arc has acknowledged its changes up to these numbers, inclusive.
 ///
 /// # Errors
 /// When the storage cannot be read.
@@ -87,7 +87,7 @@ pub fn has_arrived(view: &dyn View, numbers: &[(ArcId, u64)]) -> Result<bool, Re
     Ok(true)
 }
 
-/// Whether `waiting_max` changes or more wait for an arc that entries of a table can lie in.
+/// Returns whether at least `waiting_max` changes wait for some arc that can hold entries of a table.
 ///
 /// # Errors
 /// When the storage cannot be read.
@@ -111,7 +111,7 @@ pub fn is_outbox_full(
     Ok(false)
 }
 
-/// Forgets the changes for an arc up to a number (inclusive), which it has acknowledged.
+/// Removes the changes for an arc up to a number (inclusive), which the arc has acknowledged.
 pub(crate) fn trim(overlay: &mut Overlay<'_>, to: ArcId, upto: u64) -> Result<Reply, ReadError> {
     let mut progress = outbox::read_progress(overlay, to)?;
     let upto = upto.min(progress.last);
@@ -125,13 +125,13 @@ pub(crate) fn trim(overlay: &mut Overlay<'_>, to: ArcId, upto: u64) -> Result<Re
     Ok(Reply::Done { more: progress.last > progress.acknowledged })
 }
 
-/// What an arc makes of a change that was brought to it.
+/// What a receiving arc does with a change.
 enum Verdict {
-    /// The index is kept here.
+    /// Apply it: the index exists here.
     Take,
-    /// The table or the index is gone.
+    /// Discard it: the table or the index was deleted.
     Drop,
-    /// The index is not known here yet.
+    /// Refuse it for now: the index is not known here yet.
     TooEarly,
 }
 
@@ -145,7 +145,8 @@ fn judge(catalogue: &Catalogue, delivery: &Delivery) -> Verdict {
     }
 }
 
-/// Takes in what follows what came from that arc before. Tells how far that is now.
+/// Applies the changes that follow those already received from that arc. Replies with the number of
+/// the last change received.
 pub(crate) fn receive(
     overlay: &mut Overlay<'_>,
     catalogue: &Catalogue,

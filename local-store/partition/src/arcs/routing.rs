@@ -1,6 +1,6 @@
-//! Where a key of the storage is in a ring of several arcs, and which arcs a command is for.
+//! Routing: which arcs hold a key of the storage, and which arcs a command is for.
 //!
-//! It says where; reading and sending is done by the server.
+//! The server reads from these arcs and sends to them.
 
 use crate::catalogue::Catalogue;
 use crate::command::Command;
@@ -12,31 +12,31 @@ use crate::table::identifiers::TableId;
 use crate::table::placement::{ArcId, Placement};
 use model::{PrimaryKey, Token};
 
-/// Where the value of a key is.
+/// The arcs that hold the value of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Location {
-    /// In this arc.
+    /// One arc.
     In(ArcId),
-    /// Every arc has a part of it: see [`sum_values`].
+    /// Every arc holds a part of the value: see [`sum_values`].
     Everywhere,
 }
 
-/// Which arcs a command is for.
+/// The arcs that a command is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Destination {
-    /// This one.
+    /// This arc.
     To(ArcId),
-    /// The first one, which decides what the tables are; the others have to follow.
+    /// The first arc, which decides about tables; the other arcs adopt the result.
     Definition,
-    /// Each does its own part.
+    /// Every arc; each does its own part.
     Everyone,
-    /// Those of its items.
+    /// The arcs of the command's items.
     Items,
-    /// The one that its sender means: it is a word of one arc to another.
+    /// The arc that the sender names: one arc sends the command to another.
     Addressed,
 }
 
-/// Which arcs a command is for. The catalogue is that of the whole ring.
+/// Returns the arcs that a command is for. `catalogue` is that of the whole ring.
 #[must_use]
 pub fn destination(catalogue: &Catalogue, command: &Command) -> Destination {
     let of_item = |table: TableId, key: &PrimaryKey| {
@@ -88,14 +88,14 @@ impl Table {
     }
 }
 
-/// The arc that keeps what the transaction with a client's token did.
+/// Returns the arc that remembers the transaction with a client request token.
 #[must_use]
 pub fn arc_of_token(token: &str, arcs: u32) -> ArcId {
     let hash = xxhash_rust::xxh3::xxh3_64(token.as_bytes());
     ArcId(u32::try_from(hash % u64::from(arcs.max(1))).unwrap_or(0))
 }
 
-/// A key's family, its table, and what follows.
+/// Splits a key into its family, its table and the rest.
 fn split_key(key: &[u8]) -> Option<(u8, TableId, &[u8])> {
     let (family, rest) = key.split_first()?;
     let (table, rest) = take::<8>(rest)?;
@@ -110,10 +110,10 @@ fn token(bytes: &[u8]) -> Option<Token> {
     take::<8>(bytes).map(|(token, _)| Token(u64::from_be_bytes(token)))
 }
 
-/// Where a key's value is.
+/// Returns the arcs that hold the value of a key.
 ///
 /// # Errors
-/// When the key is none that is read across arcs.
+/// When keys of this family are not read across arcs.
 pub fn locate(catalogue: &Catalogue, key: &[u8]) -> Result<Location, ReadError> {
     let unknown = || ReadError(format!("a key that is not read across arcs: {key:02x?}"));
     let (family, table, rest) = split_key(key).ok_or_else(unknown)?;
@@ -135,7 +135,7 @@ pub fn locate(catalogue: &Catalogue, key: &[u8]) -> Result<Location, ReadError> 
     place.map(Location::In).ok_or_else(unknown)
 }
 
-/// What arcs hold together, from the values under one key of [`Location::Everywhere`].
+/// Adds up the values that the arcs hold under one key of [`Location::Everywhere`].
 ///
 /// # Errors
 /// When a value is damaged.
@@ -152,21 +152,21 @@ pub fn sum_values(values: &[Value]) -> Result<Option<Value>, ReadError> {
     encode_value(&total).map(|value| Some(value.into()))
 }
 
-/// A part of a range of keys that lies in one arc: from (inclusive) to (exclusive).
+/// A part of a range of keys that lies in one arc.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Piece {
     /// The arc.
     pub arc: ArcId,
-    /// Inclusive.
+    /// The first key, inclusive.
     pub from: Vec<u8>,
-    /// Exclusive.
+    /// The end, exclusive.
     pub to: Vec<u8>,
 }
 
-/// The parts of a range of keys of one table, in the order of the keys.
+/// Splits a range of keys of one table into the parts of each arc, in the order of the keys.
 ///
 /// # Errors
-/// When the range is none that is read across arcs.
+/// When ranges of this family are not read across arcs.
 pub fn cut(catalogue: &Catalogue, from: &[u8], to: &[u8]) -> Result<Vec<Piece>, ReadError> {
     let unknown = || ReadError(format!("a range that is not read across arcs: {from:02x?}"));
     let (family, table, rest) = split_key(from).ok_or_else(unknown)?;

@@ -1,8 +1,8 @@
-//! What can be asked of a machine.
+//! The commands of a machine.
 //!
-//! A command is complete: it carries names and labels, and its entry the time, so that applying it
-//! needs nothing but the state. Requests were checked before; what can only be known when the
-//! command is applied (a condition, the type of an operand) comes back as a reply.
+//! A command is complete: it carries names and labels, and its log entry carries the time, so applying
+//! it needs nothing but the state. Requests are validated before. What only the state can decide (a
+//! condition, the type of an operand) comes back as a reply.
 
 pub(crate) mod encoding;
 pub(crate) mod reply;

@@ -1,4 +1,4 @@
-//! What a machine answers to commands.
+//! The replies of a machine to commands.
 
 use model::{Item, KeyValue};
 use serde::{Deserialize, Serialize};
@@ -6,10 +6,10 @@ use serde::{Deserialize, Serialize};
 use crate::table::Table;
 use crate::table::index::IndexWrite;
 
-/// What became of a command.
+/// The outcome of a command.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Reply {
-    /// The item is as the write wanted it.
+    /// The write was applied.
     Written(Written),
     /// The condition does not hold; nothing changed.
     ConditionFailed {
@@ -28,60 +28,60 @@ pub enum Reply {
     ItemCollectionTooLarge,
     /// The table as it is now.
     Table(Box<Table>),
-    /// There is no such table (any more).
+    /// The table does not exist.
     TableNotFound,
-    /// A table of this name is there already.
+    /// A table with this name exists already.
     TableExists,
-    /// Every operation of the transaction was made.
+    /// Every operation of the transaction was applied.
     Transacted {
-        /// What each of them did, in their order.
+        /// What each operation changed, in order.
         writes: Vec<Written>,
-        /// Whether that was some time ago: this command changed nothing.
+        /// Whether an earlier command applied it: this one changed nothing (idempotency).
         repeated: bool,
     },
-    /// Nothing of the transaction was made, for these reasons, one for each operation.
+    /// The transaction changed nothing, for these reasons, one for each operation.
     TransactionCancelled(Vec<CancellationReason>),
     /// The token belongs to another transaction; nothing changed.
     TokenMismatch,
-    /// The command was carried out; `more` asks for another of the same.
+    /// The command was applied; `more` asks for the same command again.
     Done {
         /// Whether there is more to do.
         more: bool,
     },
     /// A transaction has locked the item; nothing changed.
     Conflict,
-    /// The operations of a transaction over several arcs can be made, and their items are locked.
+    /// The operations of a transaction over several arcs can be applied, and their items are locked.
     Prepared {
-        /// What each of them will have done, in their order.
+        /// What each operation will change, in order.
         writes: Vec<Written>,
     },
     /// An earlier attempt at the transaction with this token is under way; nothing changed.
     TransactionInProgress,
-    /// The transaction is over here, or too old to begin with: no item changed.
+    /// The transaction has ended here, or is too old to begin: no item changed.
     TransactionOver,
-    /// The decision that counts.
+    /// The decision about the transaction.
     Decided {
-        /// Whether the transaction is made.
+        /// Whether the transaction commits.
         commit: bool,
     },
-    /// How far the changes from the arc that sent them have come.
+    /// The changes of another arc were received.
     Received {
-        /// The number of the last of them.
+        /// The number of the last change received from that arc.
         upto: u64,
     },
 }
 
-/// What became of one operation of a transaction that was not made.
+/// Why a transaction was cancelled, for one of its operations.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum CancellationReason {
-    /// Nothing stands against this one.
+    /// This operation was not a reason.
     None,
     /// Its condition does not hold.
     ConditionFailed {
         /// The item, if it was asked for and is there.
         item: Option<Item>,
     },
-    /// It cannot be made on this item. DynamoDB's own words.
+    /// The operation is invalid for this item. DynamoDB's own words.
     Invalid(String),
     /// Another transaction has locked its item.
     Conflict,
@@ -98,18 +98,18 @@ pub struct ItemCollection {
     pub bytes: u64,
 }
 
-/// What a write did.
+/// What a write changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Written {
-    /// The item as it was, if asked for and there.
+    /// The item before the write, if it was asked for and existed.
     pub old: Option<Item>,
-    /// The item as it is, if asked for and there.
+    /// The item after the write, if it was asked for and exists.
     pub new: Option<Item>,
-    /// Size of the item as it was, in bytes; 0 when it was not there.
+    /// Size of the item before the write in bytes; 0 if it did not exist.
     pub old_bytes: usize,
-    /// Size of the item as it is, in bytes; 0 when it is not there.
+    /// Size of the item after the write in bytes; 0 if it does not exist.
     pub new_bytes: usize,
-    /// The item collection as it is, in a table with local indexes.
+    /// The item collection after the write, in a table with local indexes.
     pub collection: Option<Box<ItemCollection>>,
     /// The entries of secondary indexes that it changed.
     pub index_writes: Vec<IndexWrite>,

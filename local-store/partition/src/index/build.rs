@@ -22,22 +22,22 @@ const STEP_ITEMS_MAX: usize = if cfg!(test) { 2 } else { 1000 };
 /// Entries that one step removes at most; few in tests as well, and fewer when they are large.
 const STEP_ENTRIES_MAX: usize = if cfg!(test) { 2 } else { 2000 };
 
-/// Tables with an index that is being built or removed.
+/// Returns the tables with an index that is being built or removed.
 #[must_use]
 pub fn find_index_work<'a>(tables: impl Iterator<Item = &'a Table>) -> Vec<TableId> {
     let working = |table: &&Table| table.indexes.iter().any(|i| i.status != IndexStatus::Active);
     tables.filter(working).map(|table| table.id).collect()
 }
 
-/// Whether the next step for a table's indexes adds entries: while the first that is not finished is
-/// filled.
+/// Returns whether the next step for a table's indexes adds entries, which is so while the first
+/// unfinished index is being built.
 #[must_use]
 pub fn adds_entries(table: &Table) -> bool {
     let first = table.indexes.iter().find(|index| index.status != IndexStatus::Active);
     first.is_some_and(|index| matches!(index.status, IndexStatus::Creating { .. }))
 }
 
-/// One step for the first index that is not finished. Gives whether more steps are needed.
+/// Carries out one step for the first unfinished index. Returns whether more steps are needed.
 pub(crate) fn step(
     overlay: &mut Overlay<'_>,
     table: &mut Table,
@@ -78,7 +78,7 @@ pub(crate) fn step(
     Ok(table.indexes.iter().any(working))
 }
 
-/// Adds the entries of the next items and gives the key to go on after, or `None` at the end of
+/// Adds the entries of the next items. Returns the key to continue after, or `None` at the end of
 /// the table. An item whose values cannot be the index's key is left out, as the service does.
 fn add_entries(
     overlay: &mut Overlay<'_>,
@@ -106,7 +106,7 @@ fn add_entries(
     Ok(stopped_at)
 }
 
-/// Removes the next entries of an index. Gives whether there are more.
+/// Removes the next entries of an index. Returns whether there are more.
 fn remove_entries(
     overlay: &mut Overlay<'_>,
     table: &Table,

@@ -1,6 +1,6 @@
 //! Secondary indexes: their entries, how they are built and removed, and the items that they refuse.
 //!
-//! What an index is is in `table::index`, its keys in `keys::index_entry`; reading it is in `read`.
+//! Definitions of indexes are in `table::index`, keys of entries in `keys::index_entry`, reads in `read`.
 
 pub(crate) mod build;
 pub(crate) mod change;

@@ -33,14 +33,14 @@ pub(crate) struct IndexEntry<'i> {
 }
 
 impl IndexEntry<'_> {
-    /// The same, with a copy of what it borrows of its item.
+    /// Copies what it borrows of its item.
     pub(crate) fn into_owned(self) -> IndexEntry<'static> {
         IndexEntry { item: Cow::Owned(self.item.into_owned()), ..self }
     }
 }
 
 impl SecondaryIndex {
-    /// The entry that an item has in this index, if it has one.
+    /// Returns the entry of an item in this index, if it has one.
     pub(crate) fn entry_of<'i>(
         &self,
         table: &Table,
@@ -94,14 +94,14 @@ impl SecondaryIndex {
     }
 }
 
-/// What a change of an item makes of its entry in one index.
+/// The change of an item's entry in one index.
 pub(crate) struct EntryChange<'t, 'i> {
     pub(crate) index: &'t SecondaryIndex,
     pub(crate) before: Option<IndexEntry<'i>>,
     pub(crate) after: Option<IndexEntry<'i>>,
 }
 
-/// The entries that a change of an item changes, of every index of its table that is kept in step.
+/// Returns the changes of an item's entries in every maintained index of its table.
 pub(crate) fn entry_changes<'t, 'i>(
     table: &'t Table,
     change: &ItemChange<'i>,
@@ -132,7 +132,7 @@ pub(crate) fn entry_changes<'t, 'i>(
     Ok(changes)
 }
 
-/// Changes the entries of an item. Gives which.
+/// Changes the entries of an item. Returns what changed.
 pub(crate) fn update_entries(
     overlay: &mut Overlay<'_>,
     table: &Table,

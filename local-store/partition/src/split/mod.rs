@@ -3,7 +3,7 @@
 //! A split ends in one command: the stream shard of the partition closes and two children open.
 //! Until then nothing has changed for readers and writers but that a write to the part that was
 //! counted already is counted there too, so that both halves know exactly what they hold.
-//! When to split is decided by whoever proposes the command: see the server's ticks.
+//! The server's ticks decide when to split.
 
 #[cfg(test)]
 mod tests;
