@@ -9,5 +9,6 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 #[tokio::main]
 async fn main() -> ExitCode {
+    locks::abort_when_poisoned();
     runner::command_line::run().await
 }

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use server::gate::Allowed;
+use server::gate::AllowList;
 use server::traffic::Throughput;
 
 use crate::status;
@@ -83,8 +83,8 @@ impl UpArguments {
     }
 
     /// The hosts and origins that the endpoints accept.
-    fn allowed(&self) -> Result<Allowed, String> {
-        Allowed::new(&self.allow_host, &self.allow_origin).map_err(|error| error.to_string())
+    fn allowed(&self) -> Result<AllowList, String> {
+        AllowList::new(&self.allow_host, &self.allow_origin).map_err(|error| error.to_string())
     }
 
     fn invoke_port(&self) -> u16 {

@@ -8,23 +8,27 @@ use serde_json::Value;
 use crate::{assert_none, root};
 
 /// Every crate of ours, and the crates of ours that it may use. The same as in ARCHITECTURE.md.
-const ARROWS: [(&str, &[&str]); 20] = [
+const ARROWS: [(&str, &[&str]); 21] = [
+    ("locks", &[]),
     ("model", &[]),
-    ("rules", &["model"]),
+    ("rules", &["model", "locks"]),
     ("control", &["rules"]),
-    ("processor", &["control", "rules", "model"]),
+    ("processor", &["control", "rules", "model", "locks"]),
     ("expression", &["model"]),
     ("partition", &["expression", "model"]),
     ("platform", &[]),
-    ("storage", &["partition", "platform"]),
-    ("node", &["storage", "partition", "expression", "model"]),
-    ("server", &["node", "storage", "partition", "expression", "model", "platform"]),
-    ("simulation", &["server", "node", "storage", "partition", "expression", "model"]),
+    ("storage", &["partition", "platform", "locks"]),
+    ("node", &["storage", "partition", "expression", "model", "locks"]),
+    ("server", &["node", "storage", "partition", "expression", "model", "platform", "locks"]),
+    ("simulation", &["server", "node", "storage", "partition", "expression", "model", "locks"]),
     ("mapping", &["model"]),
     ("template", &["mapping"]),
-    ("client", &["template", "mapping", "model"]),
-    ("local", &["client", "template", "mapping", "server", "node", "model", "platform"]),
-    ("operations", &["client", "template", "mapping", "control", "rules", "model", "platform"]),
+    ("client", &["template", "mapping", "model", "locks"]),
+    ("local", &["client", "template", "mapping", "server", "node", "model", "platform", "locks"]),
+    (
+        "operations",
+        &["client", "template", "mapping", "control", "rules", "model", "platform", "locks"],
+    ),
     (
         "runner",
         &[
@@ -37,6 +41,7 @@ const ARROWS: [(&str, &[&str]); 20] = [
             "server",
             "model",
             "platform",
+            "locks",
         ],
     ),
     ("testing", &["client", "server"]),

@@ -11,7 +11,7 @@ const MARKS: [&str; 4] = [
 ];
 /// Who may, and why.
 const EXCEPTIONS: [(&str, &str); 3] = [
-    ("local-store/server/src/gate/bound.rs", "the gate's own, and the port for peers"),
+    ("local-store/server/src/gate/bound_listener.rs", "the gate's own, and the port for peers"),
     ("local-store/server/src/gate/connection.rs", "the gate's own"),
     ("runner/src/doctor.rs", "looks whether a port is free and accepts nothing"),
 ];

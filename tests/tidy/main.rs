@@ -13,6 +13,7 @@
 mod arrows;
 mod circles;
 mod dependencies;
+mod folders;
 mod imports;
 mod links;
 mod listeners;

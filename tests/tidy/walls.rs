@@ -51,6 +51,39 @@ fn pure_crates_have_the_walls_and_the_settings_of_the_root() {
 }
 
 #[test]
+fn the_store_has_the_settings_of_the_root() {
+    let (root, own) = (read("clippy.toml"), read("local-store/clippy.toml"));
+    let lacks = root.lines().filter(|line| !own.lines().any(|other| other == *line));
+    let mut complaints: Vec<_> = lacks.map(|line| format!("the root's setting `{line}`")).collect();
+    for lock in ["Mutex", "RwLock", "Condvar"] {
+        if !own.contains(&format!("{{ path = \"std::sync::{lock}\", reason")) {
+            complaints.push(format!("`std::sync::{lock}` with a reason"));
+        }
+    }
+    assert_none("local-store/clippy.toml lacks", &complaints);
+}
+
+/// Where the programs that serve or store data begin, and what begins each of them.
+const BEGINNINGS: [(&str, &str); 3] = [
+    ("local-store/server/src/bin/local-store.rs", "async fn main()"),
+    ("runner/src/main.rs", "async fn main()"),
+    ("functions/processor/src/lambda.rs", "pub async fn run_"),
+];
+
+#[test]
+fn programs_end_at_a_poisoned_lock() {
+    let ends = |(path, beginning): &(&str, &str)| {
+        let text = read(path);
+        let (all, ending) =
+            (text.matches(beginning), text.matches("locks::abort_when_poisoned();"));
+        let (all, ending) = (all.count(), ending.count());
+        (all == 0 || ending < all).then(|| format!("{path}: {ending} of {all}"))
+    };
+    let complaints: Vec<_> = BEGINNINGS.iter().filter_map(ends).collect();
+    assert_none("these do not call `locks::abort_when_poisoned` first", &complaints);
+}
+
+#[test]
 fn what_a_wall_lacks_is_found() {
     let whole: String =
         WALLS.iter().map(|wall| format!("{{ path = \"{wall}\", reason = \"\" }}\n")).collect();

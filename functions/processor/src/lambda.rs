@@ -96,6 +96,7 @@ pub enum FanOutResponse {
 
 /// Runs the function `archive` until Lambda ends the process.
 pub async fn run_archive() -> ExitCode {
+    locks::abort_when_poisoned();
     start_log();
     let settings = match ArchiveSettings::read(&environment_variable) {
         Ok(settings) => settings,
@@ -119,6 +120,7 @@ pub async fn run_archive() -> ExitCode {
 
 /// Runs the function `versions` until Lambda ends the process.
 pub async fn run_versions() -> ExitCode {
+    locks::abort_when_poisoned();
     start_log();
     let settings = match VersionsSettings::read(&environment_variable) {
         Ok(settings) => settings,
@@ -145,6 +147,7 @@ pub async fn run_versions() -> ExitCode {
 
 /// Runs the function `fan-out` until Lambda ends the process.
 pub async fn run_fan_out() -> ExitCode {
+    locks::abort_when_poisoned();
     start_log();
     let mut settings = match FanOutSettings::read(&environment_variable) {
         Ok(settings) => settings,
@@ -223,6 +226,7 @@ fn no_records() -> Diagnostic {
 
 /// Runs the function `archive-maintenance` until Lambda ends the process.
 pub async fn run_archive_maintenance() -> ExitCode {
+    locks::abort_when_poisoned();
     start_log();
     let settings = match MaintenanceSettings::read(&environment_variable) {
         Ok(settings) => settings,
@@ -252,6 +256,7 @@ pub async fn run_archive_maintenance() -> ExitCode {
 
 /// Runs the function `counters` until Lambda ends the process.
 pub async fn run_counters() -> ExitCode {
+    locks::abort_when_poisoned();
     start_log();
     let settings = match CountersSettings::read(&environment_variable) {
         Ok(settings) => settings,
@@ -306,6 +311,7 @@ pub async fn run_counters() -> ExitCode {
 
 /// Runs the function `migration` until Lambda ends the process.
 pub async fn run_migration() -> ExitCode {
+    locks::abort_when_poisoned();
     start_log();
     let settings = match MigrationSettings::read(&environment_variable) {
         Ok(settings) => settings,

@@ -4,9 +4,9 @@
 //! iterators) follows it, so a day can pass in a test. This is the only place that asks the system
 //! what time it is.
 
-use std::sync::{Mutex, PoisonError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
+use locks::Mutex;
 use model::EpochMillis;
 
 /// Time in milliseconds up to which a clock that is behind waits until the others' past is over,
@@ -146,12 +146,11 @@ impl Clock {
     /// Whether the clock stands still.
     #[must_use]
     pub fn is_frozen(&self) -> bool {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).frozen_at.is_some()
+        self.state.lock().frozen_at.is_some()
     }
 
     fn update(&self, change: impl FnOnce(&mut State, EpochMillis)) -> EpochMillis {
-        // The state is plain numbers, consistent at every point, so a poisoned lock is usable.
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         let wall = (self.wall_clock)();
         if let Some(elapsed) = &self.elapsed {
             state.look(wall, elapsed());
@@ -250,7 +249,7 @@ mod tests {
     fn with_wall(earliest: u64, wall: u64) -> (Clock, Arc<Mutex<u64>>) {
         let wall = Arc::new(Mutex::new(wall));
         let source = Arc::clone(&wall);
-        let source = Box::new(move || EpochMillis(*source.lock().unwrap()));
+        let source = Box::new(move || EpochMillis(*source.lock()));
         (Clock::with_source(EpochMillis(earliest), source), wall)
     }
 
@@ -266,7 +265,7 @@ mod tests {
                 clock.freeze();
             }
             assert_eq!(clock.advance(5_000).0, earliest + 5_000);
-            *wall.lock().unwrap() += 1_000;
+            *wall.lock() += 1_000;
             let stands = is_frozen || earliest > 1_000_000;
             assert_eq!(clock.now().0, earliest + if stands { 5_000 } else { 6_000 });
         }
@@ -277,7 +276,7 @@ mod tests {
         let (clock, wall) = with_wall(1_005_000, 1_000_000);
         clock.reach(EpochMillis(1_005_000 + DAY));
         assert_eq!(clock.now().0, 1_005_000 + DAY);
-        *wall.lock().unwrap() += 1_000;
+        *wall.lock() += 1_000;
         assert_eq!(clock.now().0, 1_006_000 + DAY);
     }
 
@@ -286,7 +285,7 @@ mod tests {
         let (clock, wall) = with_wall(1_008_000, 1_000_000);
         assert_eq!(clock.now().0, 1_008_000);
         clock.reach(EpochMillis(1_016_000));
-        *wall.lock().unwrap() += 1_000;
+        *wall.lock() += 1_000;
         assert_eq!(clock.now().0, 1_017_000);
     }
 
@@ -295,9 +294,9 @@ mod tests {
         let (clock, wall) = with_wall(0, 4_600_000);
         assert_eq!(clock.now().0, 4_600_000);
         // It was an hour ahead, and is put right.
-        *wall.lock().unwrap() = 1_000_000;
+        *wall.lock() = 1_000_000;
         assert_eq!(clock.advance(5_000).0, 4_605_000);
-        *wall.lock().unwrap() = 4_601_000;
+        *wall.lock() = 4_601_000;
         assert_eq!(clock.now().0, 4_606_000);
     }
 
@@ -308,12 +307,12 @@ mod tests {
         let (walls, passed) = (Arc::clone(&times), Arc::clone(&times));
         let clock = Arc::new(Clock::with_sources(
             EpochMillis(earliest),
-            Box::new(move || EpochMillis(walls.lock().unwrap().0)),
-            Some(Box::new(move || passed.lock().unwrap().1)),
+            Box::new(move || EpochMillis(walls.lock().0)),
+            Some(Box::new(move || passed.lock().1)),
         ));
         let shown = Arc::clone(&clock);
         let pass = move |millis: u64, set: i64| {
-            let mut times = times.lock().unwrap();
+            let mut times = times.lock();
             times.0 = (times.0 + millis).checked_add_signed(set).unwrap();
             times.1 += millis;
             drop(times);
@@ -357,7 +356,7 @@ mod tests {
     fn a_little_skew_is_waited_for_and_does_not_add_up() {
         let (clock, wall) = with_wall(0, 1_000_000);
         let at = |time: u64| {
-            *wall.lock().unwrap() = time;
+            *wall.lock() = time;
             clock.now().0
         };
         assert_eq!(clock.moved(), None);

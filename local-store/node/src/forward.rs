@@ -8,7 +8,7 @@ use model::limits::REQUEST_TOKEN_LIFE_MS;
 use partition::{Command, Reply};
 use serde::{Deserialize, Serialize};
 
-use super::types::Payload;
+use crate::types::Payload;
 
 /// What is older is not proposed any more: nobody has waited for it for long, and whoever asked has
 /// perhaps asked again. While a token is remembered, the second one makes nothing twice; so the first

@@ -1,23 +1,23 @@
-//! Where a replica's state lives, and how a snapshot takes its place.
+//! The place of a replica's state, and how a snapshot replaces the state.
 //!
-//! The state is one storage. A snapshot is written into a new one beside it, which then becomes the
-//! state in one step that a crash either has made or has not. A storage that is not the state, or is
-//! it no longer, goes with its last user; what a crash leaves over, at the next start.
+//! The state is one storage. A snapshot is written into a staged storage beside it, which then becomes
+//! the state in one atomic step. Other storages are removed when their last user drops them, or at the
+//! next start after a crash.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
+use locks::Mutex;
 use storage::disk::Damage;
 use storage::disk::descriptors::wait_for_one;
 use storage::{BlockCache, Error, LsmOptions, LsmStorage, MemoryStorage, Storage};
 
-/// An empty storage beside the state, to be filled and adopted. Several can be begun at the same
-/// time: the number says which one it is.
-pub struct Begun {
+/// An empty storage beside the state, to be filled and adopted. Several can exist at the same time.
+pub struct StagedStorage {
     /// The storage.
     pub storage: Arc<dyn Storage>,
     /// Its number in its home.
@@ -32,19 +32,19 @@ pub trait StorageHome: Send + Sync + 'static {
     /// When it cannot be read, or is damaged.
     fn open(&self) -> Result<Arc<dyn Storage>, Error>;
 
-    /// An empty storage beside the state, and beside others that were begun: one of them may just be
+    /// Creates an empty storage beside the state, and beside other staged ones: one of them may just be
     /// becoming the state. One that is not adopted is removed when nobody uses it any more.
     ///
     /// # Errors
     /// When it cannot be written.
-    fn begin(&self) -> Result<Begun, Error>;
+    fn begin(&self) -> Result<StagedStorage, Error>;
 
-    /// Makes this storage durable, and then the state. The one that was it is removed when nobody
-    /// uses it any more.
+    /// Makes this storage durable, and then the state. The previous state is removed when its last user
+    /// drops it.
     ///
     /// # Errors
     /// Every error is fatal: which of the two is the state is known after a restart only.
-    fn adopt(&self, begun: &Begun) -> Result<(), Error>;
+    fn adopt(&self, staged: &StagedStorage) -> Result<(), Error>;
 }
 
 /// The name of the file that says which directory is the state.
@@ -59,7 +59,7 @@ pub struct DirectoryHome {
     storages: Mutex<Storages>,
 }
 
-/// The state, and what was begun beside it, by number.
+/// The state, and what was staged beside it, by number.
 #[derive(Debug, Default)]
 struct Storages {
     state: u64,
@@ -110,7 +110,7 @@ impl DirectoryHome {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Storages> {
-        self.storages.lock().unwrap_or_else(PoisonError::into_inner)
+        self.storages.lock()
     }
 
     fn fail(&self, operation: &'static str, error: &io::Error) -> Error {
@@ -212,23 +212,23 @@ impl StorageHome for DirectoryHome {
         storages.open(&self.path(number), number, &self.options())
     }
 
-    fn begin(&self) -> Result<Begun, Error> {
+    fn begin(&self) -> Result<StagedStorage, Error> {
         let mut storages = self.lock();
         storages.last_begun += 1;
         let number = storages.last_begun;
         let path = self.path(number);
         LsmStorage::remove(&path).map_err(|error| self.fail("write to", &error))?;
-        Ok(Begun { storage: storages.open(&path, number, &self.options())?, number })
+        Ok(StagedStorage { storage: storages.open(&path, number, &self.options())?, number })
     }
 
-    fn adopt(&self, begun: &Begun) -> Result<(), Error> {
-        begun.storage.persist()?;
+    fn adopt(&self, staged: &StagedStorage) -> Result<(), Error> {
+        staged.storage.persist()?;
         let mut storages = self.lock();
         // What may be the state from here on is never removed, whatever becomes of the pointer.
-        storages.set_temporary(begun.number, false);
-        self.write_current(begun.number).map_err(|error| self.fail("write to", &error))?;
+        storages.set_temporary(staged.number, false);
+        self.write_current(staged.number).map_err(|error| self.fail("write to", &error))?;
         storages.set_temporary(storages.state, true);
-        storages.state = begun.number;
+        storages.state = staged.number;
         Ok(())
     }
 }
@@ -239,11 +239,11 @@ pub struct MemoryHome {
     storages: Arc<Mutex<MemoryStorages>>,
 }
 
-/// The state, and what was begun beside it, by number.
+/// The state, and what was staged beside it, by number.
 #[derive(Debug, Default)]
 struct MemoryStorages {
     state: MemoryStorage,
-    begun: BTreeMap<u64, MemoryStorage>,
+    staged: BTreeMap<u64, MemoryStorage>,
     last_number: u64,
 }
 
@@ -255,14 +255,14 @@ impl MemoryHome {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, MemoryStorages> {
-        self.storages.lock().unwrap_or_else(PoisonError::into_inner)
+        self.storages.lock()
     }
 }
 
 impl StorageHome for MemoryHome {
     fn open(&self) -> Result<Arc<dyn Storage>, Error> {
         let mut storages = self.lock();
-        storages.begun.clear();
+        storages.staged.clear();
         if storages.state.has_known_damage() {
             let (path, reason) = ("state".to_owned(), "a read has found damage".to_owned());
             return Err(Error::Corrupt { path, reason });
@@ -270,18 +270,18 @@ impl StorageHome for MemoryHome {
         Ok(Arc::new(storages.state.clone()))
     }
 
-    fn begin(&self) -> Result<Begun, Error> {
+    fn begin(&self) -> Result<StagedStorage, Error> {
         let mut storages = self.lock();
         storages.last_number += 1;
         let (number, storage) = (storages.last_number, MemoryStorage::new());
-        storages.begun.insert(number, storage.clone());
-        Ok(Begun { storage: Arc::new(storage), number })
+        storages.staged.insert(number, storage.clone());
+        Ok(StagedStorage { storage: Arc::new(storage), number })
     }
 
-    fn adopt(&self, begun: &Begun) -> Result<(), Error> {
-        begun.storage.persist()?;
+    fn adopt(&self, staged: &StagedStorage) -> Result<(), Error> {
+        staged.storage.persist()?;
         let mut storages = self.lock();
-        if let Some(storage) = storages.begun.remove(&begun.number) {
+        if let Some(storage) = storages.staged.remove(&staged.number) {
             storages.state = storage;
         }
         Ok(())
@@ -336,7 +336,7 @@ mod tests {
     }
 
     /// Goal: who dies while a storage is made, the first one or another, starts again as if it had not
-    /// begun.
+    /// staged.
     #[test]
     fn a_storage_that_is_half_made_is_none() {
         let folder = tempfile::tempdir().unwrap();
@@ -369,17 +369,17 @@ mod tests {
         let state = home.open().unwrap();
         put(&*state, b"old");
         state.persist().unwrap();
-        let begun = home.begin().unwrap();
-        put(&*begun.storage, b"new");
-        drop((state, begun));
+        let staged = home.begin().unwrap();
+        put(&*staged.storage, b"new");
+        drop((state, staged));
         let home = open();
         let state = home.open().unwrap();
         assert_eq!(keys(&*state), [b"old"]);
-        let begun = home.begin().unwrap();
-        assert!(keys(&*begun.storage).is_empty(), "what was begun before is not continued");
-        put(&*begun.storage, b"new");
-        home.adopt(&begun).unwrap();
-        drop((state, begun));
+        let staged = home.begin().unwrap();
+        assert!(keys(&*staged.storage).is_empty(), "what was staged before is not continued");
+        put(&*staged.storage, b"new");
+        home.adopt(&staged).unwrap();
+        drop((state, staged));
         assert_eq!(keys(&*open().open().unwrap()), [b"new"]);
         let folders = fs::read_dir(folder.path()).unwrap().count();
         assert_eq!(folders, 2, "the state and the file that names it");
@@ -398,14 +398,14 @@ mod tests {
         assert!(is_there(2));
         drop(aborted);
         assert!(!is_there(2), "it was not adopted");
-        let begun = home.begin().unwrap();
-        put(&*begun.storage, b"new");
-        home.adopt(&begun).unwrap();
+        let staged = home.begin().unwrap();
+        put(&*staged.storage, b"new");
+        home.adopt(&staged).unwrap();
         let view = state.view();
         drop(state);
         assert!(view.get(b"old").unwrap().is_some());
         assert!(is_there(1), "somebody still reads what was the state");
-        drop((view, begun));
+        drop((view, staged));
         assert!(!is_there(1) && is_there(3));
         assert_eq!(keys(&*home.open().unwrap()), [b"new"]);
         assert!(is_there(3), "it is the state, whoever has it open");
@@ -421,12 +421,12 @@ mod tests {
         let earlier = earlier.begin().unwrap();
         let home = open();
         let state = home.open().unwrap();
-        let begun = home.begin().unwrap();
-        assert_eq!(begun.number, earlier.number);
-        put(&*begun.storage, b"new");
+        let staged = home.begin().unwrap();
+        assert_eq!(staged.number, earlier.number);
+        put(&*staged.storage, b"new");
         drop(earlier);
-        home.adopt(&begun).unwrap();
-        drop((state, begun));
+        home.adopt(&staged).unwrap();
+        drop((state, staged));
         assert_eq!(keys(&*open().open().unwrap()), [b"new"]);
     }
 

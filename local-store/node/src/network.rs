@@ -17,10 +17,10 @@ use openraft::raft::{
 use openraft::{EmptyNode, OptionalSend};
 use partition::mutation::{self, Mutation};
 
-use super::replica::{Snapshot, SnapshotData, read_part};
-use super::transport::{CallError, Envelope, Request, Response, SnapshotPart, Transport};
-use super::types::{NodeId, TypeConfig, Vote};
+use crate::replica::{Snapshot, SnapshotData, read_part};
 use crate::ring::ArcId;
+use crate::transport::{CallError, Envelope, Request, Response, SnapshotPart, Transport};
+use crate::types::{NodeId, TypeConfig, Vote};
 
 /// Time for entries to become durable on the other node: many slow syncs.
 const APPEND_TIMEOUT: Duration = Duration::from_secs(1);
@@ -36,7 +36,7 @@ pub(super) struct Network {
     /// The last entry of which this node told others that it is committed: they may show it before
     /// this node does.
     pub(super) told: Arc<AtomicU64>,
-    /// See [`super::Settings::snapshot_part`].
+    /// See [`crate::Settings::snapshot_part`].
     pub(super) snapshot_part: Duration,
 }
 

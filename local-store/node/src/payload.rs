@@ -7,14 +7,15 @@
 
 use std::fmt;
 use std::mem;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 
 use bytes::Bytes;
+use locks::Mutex;
 use partition::{Batch, Entry, EntryError, Reply, decode_entry, entry_counts};
 use serde::de::{SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::log_id::LogId;
+use crate::log_id::LogId;
 use crate::ring::ArcId;
 
 /// See the module.
@@ -56,7 +57,7 @@ impl Outcome {
         if !is_asked {
             return Some(Vec::new());
         }
-        self.replies.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.replies.lock().take()
     }
 }
 
@@ -140,7 +141,7 @@ impl Payload {
     }
 
     fn lock(&self) -> MutexGuard<'_, Shared> {
-        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shared.lock()
     }
 
     /// Keeps what the bytes say no longer, nor what came of it: the entry is not new any more.

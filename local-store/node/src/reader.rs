@@ -8,8 +8,9 @@ use openraft::ReadPolicy;
 use openraft::errors::{LinearizableReadError, RaftError};
 use tokio::sync::{mpsc, oneshot};
 
-use super::proposer::Rejection;
-use super::{Raft, SubmitError};
+use crate::error::SubmitError;
+use crate::proposer::Rejection;
+use crate::raft::Raft;
 
 /// Reads that wait at most; beyond that, requests wait in their connections.
 const READS_MAX: usize = 4096;

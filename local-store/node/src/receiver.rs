@@ -14,12 +14,12 @@ use tokio::sync::Mutex;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
-use super::Raft;
-use super::home::{Begun, StorageHome};
-use super::replica::{SnapshotData, write_part};
-use super::transport::{Response, SnapshotPart};
-use super::types::{NodeId, Vote};
-use super::worker::{Worker, run_on};
+use crate::home::{StagedStorage, StorageHome};
+use crate::raft::Raft;
+use crate::replica::{SnapshotData, write_part};
+use crate::transport::{Response, SnapshotPart};
+use crate::types::{NodeId, Vote};
+use crate::worker::{Worker, run_on};
 
 /// A transfer under way.
 struct Incoming {
@@ -28,7 +28,7 @@ struct Incoming {
     transfer: u64,
     /// The sequence of the part that is expected next.
     next: u64,
-    begun: Begun,
+    staged: StagedStorage,
     /// When the last part was written.
     heard: Instant,
     _watch: Watch,
@@ -64,7 +64,7 @@ impl Receiver {
         let mut incoming = self.incoming.lock().await;
         if part.sequence == 0 {
             match self.begin(from, &part).await {
-                Ok(begun) => *incoming = Some(begun),
+                Ok(staged) => *incoming = Some(staged),
                 Err(reason) => return Response::Refused(reason),
             }
         }
@@ -84,7 +84,7 @@ impl Receiver {
             return Response::Refused(format!("part {found} came where {expected} must"));
         }
         current.next += 1;
-        let storage = Arc::clone(&current.begun.storage);
+        let storage = Arc::clone(&current.staged.storage);
         let pairs = part.pairs;
         let written = run_on(&*self.worker, move || write_part(&*storage, pairs)).await;
         if !matches!(written, Some(Ok(()))) {
@@ -99,7 +99,7 @@ impl Receiver {
             return Response::Refused("this snapshot is not being received".to_owned());
         };
         drop(incoming);
-        let snapshot = Snapshot { meta: part.meta, snapshot: SnapshotData::Received(done.begun) };
+        let snapshot = Snapshot { meta: part.meta, snapshot: SnapshotData::Received(done.staged) };
         match raft.install_full_snapshot(part.vote, snapshot).await {
             Ok(response) => Response::Snapshot(response),
             Err(error) => Response::Refused(error.to_string()),
@@ -108,14 +108,14 @@ impl Receiver {
 
     async fn begin(&self, from: NodeId, part: &SnapshotPart) -> Result<Incoming, String> {
         let home = Arc::clone(&self.home);
-        let begun = run_on(&*self.worker, move || home.begin()).await;
-        let begun = begun.ok_or("the worker has ended")?;
-        let begun = begun.map_err(|error| error.to_string())?;
+        let staged = run_on(&*self.worker, move || home.begin()).await;
+        let staged = staged.ok_or("the worker has ended")?;
+        let staged = staged.map_err(|error| error.to_string())?;
         let (vote, transfer) = (part.vote, part.transfer);
         let watched =
-            give_up_silent(Arc::downgrade(&self.incoming), begun.number, self.silence_max);
+            give_up_silent(Arc::downgrade(&self.incoming), staged.number, self.silence_max);
         let watch = Watch(tokio::spawn(watched).abort_handle());
-        Ok(Incoming { from, vote, transfer, next: 0, begun, heard: Instant::now(), _watch: watch })
+        Ok(Incoming { from, vote, transfer, next: 0, staged, heard: Instant::now(), _watch: watch })
     }
 }
 
@@ -127,7 +127,7 @@ async fn give_up_silent(place: Weak<Mutex<Option<Incoming>>>, number: u64, silen
         let Some(place) = place.upgrade() else { return };
         let mut incoming = place.lock().await;
         // Another one has taken its place, or it is being installed.
-        let Some(current) = incoming.as_ref().filter(|it| it.begun.number == number) else {
+        let Some(current) = incoming.as_ref().filter(|it| it.staged.number == number) else {
             return;
         };
         until = current.heard + silence_max;

@@ -1,7 +1,8 @@
 //! How far the verifying of a replica's files is.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::MutexGuard;
 
+use locks::Mutex;
 use serde::{Deserialize, Serialize};
 
 /// What was verified of a replica: its state, and with the first arc the log of its node. Kept beside
@@ -26,7 +27,7 @@ pub struct Scrub(Mutex<Progress>);
 
 impl Scrub {
     fn lock(&self) -> MutexGuard<'_, Progress> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// As it is now.

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use openraft::{Instant as _, RaftMetrics, ServerState};
 use serde::{Deserialize, Serialize};
 
-pub use super::scrub::Progress;
-use super::types::{NodeId, TypeConfig};
 use crate::ring::ArcId;
+pub use crate::scrub::Progress;
+use crate::types::{NodeId, TypeConfig};
 
 /// What a replica is at the moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,15 +1,12 @@
-//! What nodes say to each other, and the trait that carries it.
+//! The messages between nodes, and the trait that carries them.
 //!
-//! A message is a request and gets one response, or none in time. It may be lost, delayed or
-//! reordered, and Raft's own may be duplicated: everything above holds for all of that. A
-//! [`Request::Submit`] must be delivered once at most, because commands that are proposed twice are
-//! carried out twice: no transport sends a request again. In one process messages are handed over as
-//! they are; between processes the module `peer` encodes them.
+//! A message is a request; it gets one response or times out. Messages may be lost, delayed or
+//! reordered, and Raft's own may be duplicated. A [`Request::Submit`] is delivered at most once, because
+//! proposing commands twice applies them twice: no transport retries a request. Within a process a
+//! message is a function call; between processes the server's module `peer` encodes it.
 
-use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use model::EpochMillis;
@@ -20,11 +17,10 @@ use openraft::raft::{
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use super::leadership::Ballot;
-use super::status::Status;
-use super::types::{NodeId, SnapshotMeta, TypeConfig, Vote};
-use super::{Node, WeakNode};
+use crate::leadership::Ballot;
 use crate::ring::ArcId;
+use crate::status::Status;
+use crate::types::{NodeId, Payload, SnapshotMeta, TypeConfig, Vote};
 
 /// A future that can be kept in a trait object.
 pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
@@ -32,17 +28,17 @@ pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 /// One message.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Envelope {
-    /// Who sends it.
+    /// The sender.
     pub from: NodeId,
-    /// Whom it is meant for; any other node refuses it.
+    /// The receiver; any other node refuses the message.
     pub to: NodeId,
-    /// The group that it is about.
+    /// The group.
     pub arc: ArcId,
-    /// What is wanted.
+    /// The request.
     pub request: Request,
 }
 
-/// What a node can ask another for.
+/// A request of one node to another.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Request {
     /// Raft: entries, or a heartbeat.
@@ -53,14 +49,14 @@ pub enum Request {
     PreVote(VoteRequest<TypeConfig>),
     /// Raft: a part of a snapshot.
     Snapshot(Box<SnapshotPart>),
-    /// Propose commands, as [`super::forward::encode_submission`] writes them. Handled twice, it is
+    /// Propose commands, as [`crate::forward::encode_submission`] writes them. Handled twice, it is
     /// proposed twice: a transport delivers it once at most.
-    Submit(super::types::Payload),
-    /// Make sure that you lead, and say up to where a strong read has to see.
+    Submit(Payload),
+    /// Confirm leadership and return the log index that a strong read must see.
     ReadIndex,
-    /// How do you do?
+    /// Return the status of the replica.
     Status,
-    /// Raft: the leader wants this node, or another, to lead in its place.
+    /// Raft: the leader transfers leadership to this node or another.
     TransferLeader(TransferLeaderRequest<TypeConfig>),
 }
 
@@ -81,7 +77,7 @@ pub struct SnapshotPart {
     pub last: bool,
 }
 
-/// What a request is answered with.
+/// The response to a request.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Response {
     /// To [`Request::Append`].
@@ -96,8 +92,8 @@ pub enum Response {
     Submitted {
         /// The log index of their entry.
         index: u64,
-        /// The replies, as [`super::forward::encode_replies`] writes them.
-        replies: super::types::Payload,
+        /// The replies, as [`crate::forward::encode_replies`] writes them.
+        replies: Payload,
     },
     /// To [`Request::ReadIndex`]: a read that sees this log index sees everything that was
     /// acknowledged before the request was sent.
@@ -109,12 +105,12 @@ pub enum Response {
     Status(Box<Status>),
     /// This node does not lead, and did nothing.
     NotLeader,
-    /// By this node's clock it was asked for too long ago, and nothing was done.
+    /// The request is too old by this node's clock, and nothing was done.
     TooOld {
-        /// What this clock shows: one that is that far behind was not told that it was advanced.
+        /// The time of this clock; the sender's clock has to reach it.
         now: EpochMillis,
     },
-    /// Whether it was done is not known.
+    /// The outcome is unknown.
     Unknown(String),
     /// It was not done, and never will be.
     Refused(String),
@@ -142,46 +138,5 @@ pub trait Transport: Send + Sync + 'static {
     /// asked by a message.
     fn ballot_of(&self, _node: NodeId, _arc: ArcId) -> Option<Ballot> {
         None
-    }
-}
-
-/// The transport between nodes of one process: function calls.
-#[derive(Clone, Default)]
-pub struct LocalTransport {
-    nodes: Arc<Mutex<BTreeMap<(NodeId, ArcId), WeakNode>>>,
-}
-
-impl LocalTransport {
-    /// Makes a node reachable for the others.
-    pub fn add(&self, node: &Node) {
-        let mut nodes = self.nodes.lock().unwrap_or_else(PoisonError::into_inner);
-        nodes.insert((node.id(), node.arc()), node.downgrade());
-    }
-
-    /// Makes a node unreachable.
-    pub fn remove(&self, node: NodeId) {
-        let mut nodes = self.nodes.lock().unwrap_or_else(PoisonError::into_inner);
-        nodes.retain(|(id, _), _| *id != node);
-    }
-
-    fn find(&self, node: NodeId, arc: ArcId) -> Option<Node> {
-        self.nodes.lock().unwrap_or_else(PoisonError::into_inner).get(&(node, arc))?.upgrade()
-    }
-}
-
-impl Transport for LocalTransport {
-    fn call(&self, message: Envelope, timeout: Duration) -> BoxFuture<Result<Response, CallError>> {
-        let node = self.find(message.to, message.arc);
-        Box::pin(async move {
-            let Some(node) = node else {
-                return Err(CallError::Unreachable(format!("node {} is not here", message.to)));
-            };
-            let timed_out = |_| CallError::Lost(format!("none within {timeout:?}"));
-            tokio::time::timeout(timeout, node.handle(message)).await.map_err(timed_out)
-        })
-    }
-
-    fn ballot_of(&self, node: NodeId, arc: ArcId) -> Option<Ballot> {
-        self.find(node, arc)?.ballot()
     }
 }

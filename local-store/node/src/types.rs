@@ -10,7 +10,7 @@ use openraft_rt::deterministic_rng::DeterministicRng;
 use partition::Reply;
 use serde::{Deserialize, Serialize};
 
-pub use super::payload::Payload;
+pub use crate::payload::Payload;
 pub use crate::ring::NodeId;
 
 /// The slot of a node: the number that its operator gave it.

@@ -1,17 +1,17 @@
-//! All tables: as one arc knows them, or of all arcs together.
+//! The catalogue: all tables, as one arc knows them or merged from all arcs.
 //!
-//! It only holds and merges; what changes a table is in `machine` and `adoption`.
+//! `machine` and `arcs::adoption` change tables.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::adoption::has_followed;
+use crate::arcs::adoption::has_followed;
 use crate::table::Table;
 use crate::table::identifiers::TableId;
 use crate::table::index::{IndexStatus, SecondaryIndex};
 use crate::table::time_to_live::TimeToLive;
 
-/// All tables, by id and by name. A shared copy never changes.
+/// All tables, by id and by name. A shared copy is immutable.
 #[derive(Clone, Debug, Default)]
 pub struct Catalogue {
     tables: BTreeMap<TableId, Arc<Table>>,
@@ -26,30 +26,32 @@ impl Catalogue {
         self.names.get(whole_name).and_then(|id| self.tables.get(id))
     }
 
-    /// The table with an id.
+    /// Returns the table with an id.
     #[must_use]
     pub fn get(&self, id: TableId) -> Option<&Arc<Table>> {
         self.tables.get(&id)
     }
 
-    /// The table with an id, if every arc knows it. Only then it takes items: what an item has in
-    /// an index may lie in any arc, and one that does not know the table lets go of it.
+    /// Returns the table with an id, if every arc knows it. Only then it accepts items: the index
+    /// entries of an item may lie in any arc, and an arc that does not know the table discards them.
     #[must_use]
     pub fn get_for_items(&self, id: TableId) -> Option<&Arc<Table>> {
         self.get(id).filter(|table| !table.is_partial)
     }
 
-    /// Every table, by owner and name.
+    /// Returns all tables in the order of owner and name.
     pub fn by_name(&self) -> impl Iterator<Item = &Arc<Table>> {
         self.names.values().filter_map(|id| self.tables.get(id))
     }
 
-    /// Every table, by id: in one arc of several also one whose name belongs to a newer one.
+    /// Returns all tables in the order of their ids. One arc of several may also have a table whose
+    /// name already belongs to a newer one.
     pub fn tables(&self) -> impl Iterator<Item = &Arc<Table>> {
         self.tables.values()
     }
 
-    /// Of two tables with one name the newer one has it: the other is about to be removed.
+    /// Adds or replaces a table. The newer of two tables has their name: the other one is about to be
+    /// removed.
     pub(crate) fn put(&mut self, table: Table) {
         let newest = self.names.entry(table.name.whole().to_owned()).or_insert(table.id);
         *newest = table.id.max(*newest);
@@ -64,9 +66,8 @@ impl Catalogue {
         }
     }
 
-    /// The tables of a ring from what each of its arcs knows, the first arc first. That one decides
-    /// which tables there are; from the others come their partitions, their shards, and how far they
-    /// have carried out what was decided.
+    /// Merges the catalogues of a ring's arcs, the first arc first. The first arc decides which tables
+    /// exist. The others contribute their partitions, their shards and their progress.
     #[must_use]
     pub fn merge(arcs: &[Arc<Self>]) -> Self {
         let Some((first, others)) = arcs.split_first() else { return Self::default() };

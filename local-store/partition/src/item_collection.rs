@@ -5,10 +5,10 @@
 //! Source: AWS, "Local secondary indexes", item collections and their size limit.
 
 use crate::image::{Image, ItemChange};
-use crate::index_upkeep::{EntryChange, IndexEntry};
+use crate::index::upkeep::{EntryChange, IndexEntry};
 use crate::keys::item_collection;
-use crate::overlay::Overlay;
 use crate::storage::ReadError;
+use crate::storage::overlay::Overlay;
 use crate::table::Table;
 use crate::table::index::IndexKind;
 

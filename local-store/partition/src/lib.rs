@@ -4,96 +4,60 @@
 //! the log entry), no disk, no network, no randomness, and it iterates over nothing unordered.
 //! It does not know HTTP, and it does not decide when something is written: see the server.
 
-mod adoption;
+mod arcs;
 mod catalogue;
 mod command;
-mod command_encoding;
-#[cfg(test)]
-mod command_tests;
-mod deletion;
-mod delivery;
 mod entry;
-#[cfg(test)]
-mod entry_tests;
 mod image;
-mod index_build;
-mod index_change;
-mod index_refusal;
-#[cfg(test)]
-mod index_tests;
-mod index_upkeep;
+mod index;
 mod item_collection;
 mod keys;
-mod locks;
 mod machine;
-#[cfg(test)]
-mod machine_tests;
 pub mod mutation;
-mod outbox;
-mod overlay;
 mod read;
-mod reply;
-#[cfg(test)]
-mod ring_tests;
-mod routing;
-mod sequence;
 mod split;
-#[cfg(test)]
-mod split_tests;
-mod step;
-#[cfg(test)]
-mod step_tests;
 mod storage;
 mod stream;
-mod stream_seek;
-#[cfg(test)]
-mod stream_tests;
 mod table;
 mod time_to_live;
 mod transaction;
-mod transaction_state;
-#[cfg(test)]
-mod transaction_tests;
-mod two_phase_commit;
-#[cfg(test)]
-mod two_phase_commit_tests;
 mod write;
 
-pub use adoption::can_follow;
+pub use arcs::adoption::can_follow;
+pub use arcs::delivery::{Delivery, DeliveryBatch};
+pub use arcs::outbox::{has_arrived, is_outbox_full, read_delivery_batch, under_way};
+pub use arcs::routing::{
+    Destination, Location, Piece, arc_of_token, cut, destination, locate, sum_values,
+};
 pub use catalogue::Catalogue;
+pub use command::reply::{CancellationReason, ItemCollection, Reply, Written};
 pub use command::{
     Command, CreateTable, Decide, Finish, Prepare, TimeToLiveChange, Transaction, UpdateTable,
     Write, WriteAction,
 };
-pub use deletion::find_deleted_table;
-pub use delivery::{Delivery, Parcel};
+pub use entry::sequence::Sequence;
 pub use entry::{
     ENTRY_HEAD_BYTES_MAX, EncodedEntry, Entry, EntryEncoder, EntryError, decode_entry,
     encode_entry, entry_counts,
 };
-pub use index_build::{adds_entries, find_index_work};
-pub use index_change::global_index_tokens;
-pub use index_refusal::{ItemRefusal, check_put, check_put_encoded};
+pub use index::build::{adds_entries, find_index_work};
+pub use index::change::global_index_tokens;
+pub use index::refusal::{ItemRefusal, check_put, check_put_encoded};
 pub use keys::statistics::Statistics;
 pub use keys::stream_row::table_of_record;
 pub use keys::{QUEUE_KEYS, QUEUE_PREFIX_BYTES};
 pub use machine::Machine;
-pub use outbox::{has_arrived, is_outbox_full, read_parcel, under_way};
+pub use machine::deletion::find_deleted_table;
 pub use read::{
     ItemRange, SortRange, read_encoded_entries, read_encoded_item, read_encoded_items,
     read_index_statistics, read_item, read_partition_statistics, read_statistics,
 };
-pub use reply::{CancellationReason, ItemCollection, Reply, Written};
-pub use routing::{
-    Destination, Location, Piece, cut, destination, home_of_token, locate, sum_values,
-};
-pub use sequence::Sequence;
 pub use split::{find_due_splits, find_split_work};
 pub use storage::{Batch, Op, ReadError, Value, View, Visit};
+pub use stream::seek::find_first_since;
 pub use stream::{
     Position, find_due_rotations, find_due_trims, read_last_sequence, read_shard_records,
 };
-pub use stream_seek::find_first_since;
 pub use table::Table;
 pub use table::billing::{Billing, partition_count};
 pub use table::identifiers::{IndexNumber, PartitionNumber, ShardNumber, TableId};
@@ -112,11 +76,11 @@ pub use table::stream::{Shard, Stream};
 pub use table::time_to_live::TimeToLive;
 pub use table::token_range::TokenRange;
 pub use time_to_live::{Expired, find_expired, find_time_to_live_work};
-pub use transaction::{
-    TRANSACTION_TOO_LARGE, fingerprint, has_expired_tokens, is_remembered, recall,
-};
-pub use transaction_state::{Decision, PreparedHead, TransactionId};
-pub use two_phase_commit::{
+pub use transaction::state::{Decision, PreparedHead, TransactionId};
+pub use transaction::two_phase_commit::{
     has_old_transactions, read_prepared, read_prepared_heads, read_transaction_steps,
     read_unsettled,
+};
+pub use transaction::{
+    TRANSACTION_TOO_LARGE, fingerprint, has_expired_tokens, is_remembered, recall,
 };

@@ -30,7 +30,7 @@ pub enum ItemRange {
     },
     /// The entries of an index with one partition key of the index, in the order of its sort key.
     Entries(IndexCondition),
-    /// The items of a stretch of the ring.
+    /// The items whose tokens lie in a range.
     Tokens(TokenRange),
 }
 
@@ -46,7 +46,7 @@ pub fn read_item(
     view.get(&item::encode(table.id, key))?.map(|bytes| item::decode_value(&bytes)).transpose()
 }
 
-/// The same, as its stored bytes (`model::encoding`).
+/// Reads one item as its stored bytes (`model::encoding`).
 ///
 /// # Errors
 /// When the storage cannot be read.

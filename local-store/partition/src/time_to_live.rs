@@ -14,8 +14,8 @@ use model::{EncodedItem, EpochMillis, KeyAttributeType, Number, PrimaryKey};
 use crate::command::Command;
 use crate::image::{Image, damaged};
 use crate::keys::{Family, expiry, item, removal};
-use crate::overlay::Overlay;
-use crate::step::{Allowance, remove_under, visit_items};
+use crate::machine::step::{Allowance, remove_under, visit_items};
+use crate::storage::overlay::Overlay;
 use crate::storage::{ReadError, View};
 use crate::table::Table;
 use crate::table::identifiers::TableId;
@@ -84,7 +84,7 @@ pub(crate) fn update_index(
     Ok(())
 }
 
-/// One step of enabling or disabling. Gives whether more steps are needed.
+/// Carries out one step of enabling or disabling TTL. Returns whether more steps are needed.
 pub(crate) fn step(overlay: &mut Overlay<'_>, table: &mut Table) -> Result<bool, ReadError> {
     match table.time_to_live.clone() {
         TimeToLive::Enabling { attribute, cursor } => {
@@ -112,7 +112,8 @@ pub(crate) fn step(overlay: &mut Overlay<'_>, table: &mut Table) -> Result<bool,
     }
 }
 
-/// Indexes the next items and gives the key to go on after, or `None` at the end of the table.
+/// Adds the next items to the expiry index. Returns the key to continue after, or `None` at the end of
+/// the table.
 fn index_items(
     overlay: &mut Overlay<'_>,
     table: &Table,
@@ -144,7 +145,7 @@ fn expiry_entry(
     Ok(Some(expiry::encode(table.id, time, &primary)))
 }
 
-/// Tables whose TTL setting is still being carried out.
+/// Returns the tables whose TTL is being enabled or disabled.
 #[must_use]
 pub fn find_time_to_live_work<'a>(tables: impl Iterator<Item = &'a Table>) -> Vec<TableId> {
     let working = |table: &&Table| {
@@ -153,13 +154,12 @@ pub fn find_time_to_live_work<'a>(tables: impl Iterator<Item = &'a Table>) -> Ve
     tables.filter(working).map(|table| table.id).collect()
 }
 
-/// What has expired in a table, or the oldest of it.
+/// Expired items of a table, the oldest first.
 #[derive(Debug, Default)]
 pub struct Expired {
     /// A delete command for each item.
     pub commands: Vec<Command>,
-    /// Behind what there may be more, for another entry to delete: it is for the next look. `None` when
-    /// that was all.
+    /// Where the next call continues; `None` if there are no more expired items.
     pub behind: Option<Vec<u8>>,
 }
 

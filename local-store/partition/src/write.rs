@@ -7,17 +7,17 @@ use expression::{Condition, Path, Update, UpdateError};
 use model::limits::{ITEM_BYTES_MAX, NESTING_LEVELS_MAX};
 use model::{EncodedItem, EpochMillis, Item, PrimaryKey};
 
+use crate::command::reply::{ItemCollection, Reply, Written};
 use crate::command::{Write, WriteAction};
+use crate::entry::sequence::Sequence;
 use crate::image::{Image, ItemChange, damaged};
-use crate::index_refusal::{self, ItemRefusal};
-use crate::index_upkeep::{self, EntryChange};
+use crate::index::refusal::{self, ItemRefusal};
+use crate::index::upkeep::{self, EntryChange};
 use crate::item_collection::{self, Collection};
 use crate::keys::item;
 use crate::keys::statistics::{self, Statistics};
 use crate::mutation::{self, Mutation};
-use crate::overlay::Overlay;
-use crate::reply::{ItemCollection, Reply, Written};
-use crate::sequence::Sequence;
+use crate::storage::overlay::Overlay;
 use crate::storage::{ReadError, View};
 use crate::stream;
 use crate::table::Table;
@@ -66,7 +66,7 @@ pub(crate) fn apply_write(
     };
     let change =
         ItemChange { key: &write.key, old: old.as_ref(), new: new.as_ref(), time_to_live: false };
-    let entries = index_upkeep::entry_changes(table, &change)?;
+    let entries = upkeep::entry_changes(table, &change)?;
     if let (WriteAction::Put(_), Some(image)) = (&write.action, &new)
         && let Err(refusal) = check_put(table, image, &entries)?
     {
@@ -113,7 +113,7 @@ pub(crate) fn apply_expire(
         && time_to_live::is_expired(expires_at, now)
     {
         let change = ItemChange { key, old: Some(&old), new: None, time_to_live: true };
-        let entries = index_upkeep::entry_changes(table, &change)?;
+        let entries = upkeep::entry_changes(table, &change)?;
         item_collection::count(overlay, table, &change, &entries, false)?;
         replace(overlay, table, sequence, now, stored, &change, entries)?;
     }
@@ -133,7 +133,7 @@ pub(crate) fn replace_with(
     let old = read_old(overlay, &stored)?;
     let new = new.map(Image::stored).transpose()?;
     let change = ItemChange { key, old: old.as_ref(), new: new.as_ref(), time_to_live: false };
-    let entries = index_upkeep::entry_changes(table, &change)?;
+    let entries = upkeep::entry_changes(table, &change)?;
     // Whether it fits was decided when it was prepared; what came in between is not undone.
     item_collection::count(overlay, table, &change, &entries, false)?;
     replace(overlay, table, sequence, now, stored, &change, entries)
@@ -150,7 +150,7 @@ fn check_put(
         let is_its = |change: &EntryChange<'_, '_>| change.index.number == index.number;
         entries.iter().any(|change| is_its(change) && change.after.is_some())
     };
-    index_refusal::check_put_beside(table, image.encoded(), gets_entry).map_err(damaged)
+    refusal::check_put_beside(table, image.encoded(), gets_entry).map_err(damaged)
 }
 
 fn refused(refusal: ItemRefusal) -> Reply {
@@ -171,7 +171,7 @@ fn names_looked_at<'w>(write: &'w Write, table: &'w Table) -> Vec<&'w str> {
     }
     if let WriteAction::Update(update) = &write.action {
         names.extend(update.paths().map(Path::root));
-        names.extend(index_refusal::names_looked_at(table, update));
+        names.extend(refusal::names_looked_at(table, update));
     }
     names.sort_unstable();
     names.dedup();
@@ -207,11 +207,11 @@ fn updated(
     if new.values().any(|value| value.nesting_levels() > NESTING_LEVELS_MAX) {
         return Ok(Err(invalid(&UpdateError::TooDeep)));
     }
-    let refusal = index_refusal::check_updated(table, update, old.map(|(_, part)| part), &new);
+    let refusal = refusal::check_updated(table, update, old.map(|(_, part)| part), &new);
     if let Err(refusal) = refusal {
         return Ok(Err(refusal));
     }
-    if let Err(refusal) = index_refusal::check_size(table, image.encoded()).map_err(damaged)? {
+    if let Err(refusal) = refusal::check_size(table, image.encoded()).map_err(damaged)? {
         return Ok(Err(refusal));
     }
     Ok(Ok((old.is_some() || update.creates_item()).then_some(image)))
@@ -250,7 +250,7 @@ fn replace(
     let partition = table.partition_of(item::decode_token(&stored)?);
     count(overlay, table, partition, &stored, old, new)?;
     time_to_live::update_index(overlay, table, key, old, new)?;
-    written.index_writes = index_upkeep::update_entries(overlay, table, key, entries)?;
+    written.index_writes = upkeep::update_entries(overlay, table, key, entries)?;
     stream::write_record(overlay, table, partition, sequence, now, change)?;
     match new {
         Some(new) if old.is_none() => overlay.insert(stored, new.encoded().to_shared()),

@@ -5,7 +5,7 @@ pub mod api;
 pub mod command_line;
 pub mod gate;
 pub mod http;
-mod mark;
+mod mac;
 pub mod peer;
 pub mod store;
 pub mod token_key;

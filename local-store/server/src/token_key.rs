@@ -1,8 +1,8 @@
 //! The key with which the store marks texts that it gives out and takes back, such as shard
 //! iterators, so that nobody else can make one.
 //!
-//! It lies in the data directory, so that texts survive a restart. A mark is over the kind of
-//! the text, what it belongs to (an ARN, with account and Region), and what it says; see `mark`.
+//! It lies in the data directory, so that texts survive a restart. A mac is over the kind of
+//! the text, what it belongs to (an ARN, with account and Region), and what it says; see `mac`.
 //! What a text says is not hidden.
 
 use std::fs::{self, OpenOptions};
@@ -10,7 +10,7 @@ use std::io::{ErrorKind, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-use crate::mark::{MARK_BYTES, MarkKey};
+use crate::mac::{MAC_BYTES, MacKey};
 
 /// The file in the data directory.
 const FILE: &str = "token-key";
@@ -106,16 +106,16 @@ impl TokenKey {
         Ok(Self(bytes))
     }
 
-    /// The mark of a text of some kind that belongs to something.
+    /// The mac of a text of some kind that belongs to something.
     #[must_use]
-    pub fn mark(&self, kind: &str, belongs_to: &str, text: &[u8]) -> [u8; MARK_BYTES] {
-        MarkKey::new(&self.0).mark(&[kind.as_bytes(), belongs_to.as_bytes(), text])
+    pub fn mac(&self, kind: &str, belongs_to: &str, text: &[u8]) -> [u8; MAC_BYTES] {
+        MacKey::new(&self.0).mac(&[kind.as_bytes(), belongs_to.as_bytes(), text])
     }
 
-    /// Whether a mark is right. It takes the same time wherever marks differ.
+    /// Whether a mac is right. It takes the same time wherever marks differ.
     #[must_use]
-    pub fn is_right(&self, kind: &str, belongs_to: &str, text: &[u8], mark: &[u8]) -> bool {
-        MarkKey::new(&self.0).is_right(&[kind.as_bytes(), belongs_to.as_bytes(), text], mark)
+    pub fn verify(&self, kind: &str, belongs_to: &str, text: &[u8], mac: &[u8]) -> bool {
+        MacKey::new(&self.0).verify(&[kind.as_bytes(), belongs_to.as_bytes(), text], mac)
     }
 }
 
@@ -129,13 +129,13 @@ mod tests {
 
         let folder = tempfile::tempdir().unwrap();
         let first = TokenKey::open(folder.path()).unwrap();
-        let mark = first.mark("a", "b", b"c");
+        let mac = first.mac("a", "b", b"c");
         let second = TokenKey::open(folder.path()).unwrap();
-        assert!(second.is_right("a", "b", b"c", &mark));
+        assert!(second.verify("a", "b", b"c", &mac));
         let file = folder.path().join(FILE);
         assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
         let other = tempfile::tempdir().unwrap();
-        assert!(!TokenKey::open(other.path()).unwrap().is_right("a", "b", b"c", &mark));
+        assert!(!TokenKey::open(other.path()).unwrap().verify("a", "b", b"c", &mac));
         fs::write(&file, b"short").unwrap();
         assert!(TokenKey::open(folder.path()).is_err_and(|error| error.contains("; remove it")));
         let damaged = TokenKey::of_member(folder.path());

@@ -1,9 +1,10 @@
 //! What the clients did and heard, for the checkers. It judges nothing.
 
 use std::collections::BTreeMap;
+use std::sync::MutexGuard;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use locks::Mutex;
 use model::{Item, StreamRecord};
 
 use crate::checkers::linearizability::{Operation, State};
@@ -109,7 +110,7 @@ impl History {
 
     /// The records, to add to them.
     pub fn records(&self) -> MutexGuard<'_, Records> {
-        self.records.lock().unwrap_or_else(PoisonError::into_inner)
+        self.records.lock()
     }
 
     /// Everything that was recorded, at the end.

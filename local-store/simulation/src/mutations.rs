@@ -1,9 +1,9 @@
 //! Whether the checkers can fail: each deliberate fault of the store has to be found, and by which
 //! checker at which seed.
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use locks::Mutex;
 use partition::mutation::{Mutation, activate};
 use serde_json::{Value, json};
 
@@ -115,14 +115,13 @@ pub fn find_all(
                 {
                     let finding = find(mutation, seconds);
                     progress(&finding);
-                    let mut all =
-                        findings.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+                    let mut all = findings.lock();
                     all.push(finding);
                 }
             });
         }
     });
-    let mut all = findings.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let mut all = findings.into_inner();
     all.sort_by_key(|finding| chosen.iter().position(|m| *m == finding.mutation));
     all
 }

@@ -3,10 +3,11 @@
 //! history makes: every acknowledged entry, and nothing that was not written.
 
 use std::ops::ControlFlow;
-use std::sync::Mutex;
+
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use locks::Mutex;
 use model::{EpochMillis, Item};
 use partition::{Command, Entry, Machine, TableId, View, WriteAction, encode_entry};
 use serde_json::{Value, json};
@@ -293,7 +294,7 @@ pub fn run_all(first: u64, images: u64, progress: &mut (dyn FnMut(u64, u64) + Se
                     let wanted = IMAGES_PER_SEED.min(images - place * IMAGES_PER_SEED);
                     let mut part = Summary::default();
                     let result = run_seed(seed, wanted, &mut part);
-                    let mut sum = sum.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+                    let mut sum = sum.lock();
                     let (total, progress) = &mut *sum;
                     total.images += part.images;
                     total.in_recovery += part.in_recovery;
@@ -310,6 +311,6 @@ pub fn run_all(first: u64, images: u64, progress: &mut (dyn FnMut(u64, u64) + Se
             });
         }
     });
-    let (summary, _) = sum.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let (summary, _) = sum.into_inner();
     Summary { took: begun.elapsed(), ..summary }
 }

@@ -2,10 +2,11 @@
 //! there is some first part of what was applied.
 
 use std::fs::{self, OpenOptions};
+use std::ops::ControlFlow;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::Path;
 
-use partition::{Batch, Op, QUEUE_KEYS};
+use partition::{Batch, Op, QUEUE_KEYS, View};
 
 use super::lsm::Options;
 use super::*;

@@ -7,13 +7,15 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, MutexGuard, RwLockReadGuard, RwLockWriteGuard};
 
+use locks::{Mutex, RwLock};
 use partition::mutation::{self, Mutation};
 use partition::{Batch, Op, ReadError, Value, View, Visit};
 
-use super::{Error, Storage, check};
 use crate::disk::SplitMix64;
+use crate::engine::{Storage, check};
+use crate::error::Error;
 
 /// A scan holds the lock for this many entries: few, so that writers do not wait for its visitor.
 const SCAN_ENTRIES: usize = 64;
@@ -124,19 +126,19 @@ struct Shared {
 
 impl Shared {
     fn read(&self) -> RwLockReadGuard<'_, State> {
-        self.state.read().unwrap_or_else(PoisonError::into_inner)
+        self.state.read()
     }
 
     fn write(&self) -> RwLockWriteGuard<'_, State> {
-        self.state.write().unwrap_or_else(PoisonError::into_inner)
+        self.state.write()
     }
 
     fn views(&self) -> MutexGuard<'_, BTreeMap<u64, usize>> {
-        self.views.lock().unwrap_or_else(PoisonError::into_inner)
+        self.views.lock()
     }
 
     fn rot(&self) -> MutexGuard<'_, Option<Rot>> {
-        self.rot.lock().unwrap_or_else(PoisonError::into_inner)
+        self.rot.lock()
     }
 
     /// Fails when some of a range, both ends inclusive, is rotten.

@@ -7,10 +7,11 @@
 
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Mutex, PoisonError};
+
 use std::time::Duration;
 
 use indicatif::ProgressBar;
+use locks::Mutex;
 use tokio::sync::oneshot;
 
 use crate::exit::Exit;
@@ -91,7 +92,7 @@ enum Reached {
 static REACHED: Mutex<Option<Reached>> = Mutex::new(None);
 
 fn set_reached(reached: Reached) {
-    *REACHED.lock().unwrap_or_else(PoisonError::into_inner) = Some(reached);
+    *REACHED.lock() = Some(reached);
 }
 
 /// Says how far the verb got, for a signal that comes from now on.
@@ -298,7 +299,7 @@ pub async fn or_end(
     let watch = tokio::spawn(async move {
         let signal = requested().await;
         let text = {
-            let reached = REACHED.lock().unwrap_or_else(PoisonError::into_inner);
+            let reached = REACHED.lock();
             farewell(signal, nature, reached.as_ref())
         };
         if let Some(text) = text {

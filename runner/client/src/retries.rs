@@ -4,7 +4,7 @@
 //! The SDK's own three attempts end within a second or two, which a table that is throttled for a
 //! moment outlasts; a long command would end with it. It decides nothing about what a request means.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
 
 use aws_sdk_dynamodb::config::retry::RetryConfig;
@@ -12,6 +12,7 @@ use aws_smithy_runtime_api::client::interceptors::context::InterceptorContext;
 use aws_smithy_runtime_api::client::retries::classifiers::{
     ClassifyRetry, RetryAction, RetryClassifierPriority,
 };
+use locks::Mutex;
 
 use crate::output::say;
 
@@ -88,7 +89,7 @@ impl Absence {
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     fn judge(&self, heard: Heard, now: Instant) -> RetryAction {

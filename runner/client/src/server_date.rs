@@ -2,7 +2,7 @@
 //!
 //! DynamoDB times stream records by its own clock, and this machine's may be wrong.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use aws_sdk_dynamodb::Client;
@@ -10,6 +10,7 @@ use aws_sdk_dynamodb::config::interceptors::BeforeDeserializationInterceptorCont
 use aws_sdk_dynamodb::config::{ConfigBag, Intercept, RuntimeComponents};
 use aws_sdk_dynamodb::error::BoxError;
 use aws_sdk_dynamodb::primitives::{DateTime, DateTimeFormat};
+use locks::Mutex;
 
 /// How far an answer may be behind those before it: its header has whole seconds, and it may have
 /// been on its way for as long. One that is further behind shows that those before it were wrong.
@@ -44,14 +45,14 @@ struct Told {
 impl ServerClock {
     /// Milliseconds since 1970; none before an answer has told the time.
     pub fn now_ms(&self) -> Option<i64> {
-        let told = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let told = *self.0.lock();
         told.map(|told| told.now_ms(Instant::now()))
     }
 
     fn hear(&self, date: &str, at: Instant) {
         let Some(seconds) = seconds_of(date) else { return };
         let told = Told { ms: seconds.saturating_mul(1_000), at };
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.0.lock();
         *known = Some(known.map_or(told, |known| known.or_better(told)));
     }
 }
@@ -115,7 +116,7 @@ mod tests {
         ] {
             let at = start + Duration::from_millis(at);
             clock.hear(date, at);
-            let told = clock.0.lock().unwrap().unwrap();
+            let told = clock.0.lock().unwrap();
             assert_eq!(told.now_ms(at) - base, expected, "{date}");
         }
         assert!(clock.now_ms().unwrap() >= base + 1_000);

@@ -4,7 +4,7 @@
 //! Everything else about a request (endpoint, credentials, signature, retries, time-outs, what an
 //! error means) is the SDK's. It is told to keep the body of an answer that succeeded.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use aws_sdk_dynamodbstreams::Client;
 use aws_sdk_dynamodbstreams::config::http::HttpResponse;
@@ -16,6 +16,7 @@ use aws_smithy_runtime_api::client::interceptors::context::{Error, Output};
 use aws_smithy_runtime_api::client::orchestrator::OrchestratorError;
 use aws_smithy_runtime_api::client::ser_de::{DeserializeResponse, SharedResponseDeserializer};
 use aws_smithy_types::body::SdkBody;
+use locks::Mutex;
 use model::stream_record::{PageError, PageRecord, RecordsPage};
 
 use mapping::{Record, SequenceNumber};
@@ -56,7 +57,7 @@ pub async fn read_page(
     let request = client.get_records().shard_iterator(iterator).customize();
     let sent = request.interceptor(kept.clone()).send().await;
     sent.map_err(|error| PageFailure::Request(Box::new(error)))?;
-    let body = kept.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let body = kept.0.lock().take();
     let body = body.as_ref().and_then(SdkBody::bytes).ok_or(PageFailure::Nothing)?;
     let page = RecordsPage::read(body, stream_arn, region_of(stream_arn))?;
     let records = page.records.into_iter().map(record_of).collect();
@@ -110,7 +111,7 @@ impl DeserializeResponse for Kept {
             let status = response.status().as_u16();
             return Err(OrchestratorError::response(format!("status {status}").into()));
         };
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(body);
+        *self.0.lock() = Some(body);
         Ok(Output::erase(GetRecordsOutput::builder().build()))
     }
 }

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
-use server::gate::Allowed;
+use server::gate::AllowList;
 
 use client::interruption;
 use client::output::Output;
@@ -101,7 +101,7 @@ pub async fn run(
         template_folder: template_folder.to_owned(),
         aws: false,
         invoke_url: None,
-        allowed: Allowed::default(),
+        allowed: AllowList::default(),
     };
     let system = System::start(stack, options).await?;
     let mut times = vec![("start", started.elapsed())];

@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use server::gate::{Allowed, Bound};
+use server::gate::{AllowList, BoundListener};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
@@ -73,9 +73,9 @@ impl Host {
         let store = ObjectStore::open(&options.directory.join("s3"));
         let store = store.map_err(|error| error.to_string())?;
         store.create_bucket(BUCKET).map_err(|error| error.to_string())?;
-        let bound = Bound::new("S3 endpoint", ([127, 0, 0, 1], 0).into()).await;
+        let bound = BoundListener::new("S3 endpoint", ([127, 0, 0, 1], 0).into()).await;
         let bound = bound.map_err(|error| error.to_string())?;
-        let objects = Endpoint::start(store, bound, Allowed::default(), "us-east-1");
+        let objects = Endpoint::start(store, bound, AllowList::default(), "us-east-1");
         let settings = function::Settings {
             environment: [
                 ("CONTROL_TABLE".to_owned(), options.control_table.to_owned()),

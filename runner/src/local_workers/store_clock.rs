@@ -1,10 +1,11 @@
 //! The time of a store, as the mappings of local workers see it: the local store's clock, which may
 //! be frozen and advanced, or the time that DynamoDB's answers told first, and what has passed since.
 
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use client::endpoint::{self, ClockReading};
+use locks::Mutex;
 
 /// How often the store is asked. A leap of its clock is seen so late, which is far less than what
 /// hangs on it: ages of records, in hours.
@@ -51,7 +52,7 @@ impl StoreClock {
 
     /// Milliseconds since 1970.
     pub(super) fn now_ms(&self) -> i64 {
-        self.last.lock().unwrap_or_else(PoisonError::into_inner).now_ms()
+        self.last.lock().now_ms()
     }
 }
 
@@ -73,7 +74,7 @@ async fn keep(endpoint: String, clock: Weak<StoreClock>) {
         let Some(clock) = clock.upgrade() else { return };
         // A store that does not answer is on its way down or up; its clock goes on meanwhile.
         if let Some(asked) = asked {
-            *clock.last.lock().unwrap_or_else(PoisonError::into_inner) = reading(asked);
+            *clock.last.lock() = reading(asked);
         }
     }
 }

@@ -47,7 +47,7 @@ impl TestStore {
         };
         let store = Store::open(config, Box::new(|_| ())).await.unwrap();
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-        let bound = server::gate::Bound::new("store", address).await.unwrap();
+        let bound = server::gate::BoundListener::new("store", address).await.unwrap();
         let url = format!("http://{}", bound.address());
         tokio::spawn(server::http::serve(bound, store.clone(), std::future::pending()));
         Self { client: endpoint::client(&url), url, store, _folder: folder }

@@ -23,9 +23,8 @@ mod reads;
 mod rewrite;
 mod united_columns;
 
-use std::sync::{Mutex, PoisonError};
-
 use futures::{StreamExt, stream};
+use locks::Mutex;
 use rules::archive::{Bucket, PART_NUMBER_MAX, Rows};
 use rules::{Folded, Found, Needs};
 
@@ -199,12 +198,12 @@ impl<O: ObjectStore> ArchiveSink<O> {
     }
 
     fn known_of(&self, entry: &ObjectEntry) -> Option<PartContent> {
-        let parts = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let parts = self.known.lock();
         parts.get(&entry.name, &entry.entity_tag)
     }
 
     fn remember(&self, name: String, entity_tag: String, content: PartContent) {
-        let mut parts = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut parts = self.known.lock();
         parts.insert(name, entity_tag, content);
     }
 }

@@ -5,8 +5,9 @@
 //! reader finds. Nothing is read here.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use locks::Mutex;
 use tokio::sync::{Mutex as Turn, OwnedMutexGuard, Semaphore, SemaphorePermit};
 
 /// Bytes of objects that are in memory at the same time, unless one alone has more.
@@ -39,7 +40,7 @@ impl Reads {
     /// Waits until nobody reads the object, and keeps others from it.
     pub(super) async fn turn(&self, name: &str) -> OwnedMutexGuard<()> {
         let turn = {
-            let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut turns = self.turns.lock();
             // Those that nobody has or waits for are only here.
             turns.retain(|_, turn| Arc::strong_count(turn) > 1);
             Arc::clone(turns.entry(name.to_owned()).or_default())

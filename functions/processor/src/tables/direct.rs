@@ -7,7 +7,7 @@
 
 use std::fmt::Debug;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use aws_sdk_dynamodb::config::http::HttpResponse;
 use aws_sdk_dynamodb::config::interceptors::{
@@ -20,6 +20,7 @@ use aws_smithy_runtime_api::client::orchestrator::OrchestratorError;
 use aws_smithy_runtime_api::client::ser_de::{DeserializeResponse, SharedResponseDeserializer};
 use aws_smithy_types::body::SdkBody;
 use bytes::Bytes;
+use locks::Mutex;
 use model::Item;
 use model::json::item_from_str;
 use serde::Deserialize;
@@ -57,7 +58,7 @@ impl Answer {
     }
 
     fn take(&self) -> Option<SdkBody> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.0.lock().take()
     }
 }
 
@@ -121,7 +122,7 @@ impl<O: Debug + Send + Sync + 'static> DeserializeResponse for Kept<O> {
             let status = response.status().as_u16();
             return Err(OrchestratorError::response(format!("status {status}").into()));
         };
-        *self.answer.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(body);
+        *self.answer.0.lock() = Some(body);
         Ok(Output::erase((self.empty)()))
     }
 }

@@ -4,8 +4,9 @@
 //! Nothing that is decided depends on what is known here; therefore all of them are equal.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use locks::Mutex;
 use model::AttributeType;
 use model::json::ItemView;
 
@@ -50,7 +51,7 @@ impl KnownSchema {
         discovers: bool,
     ) -> Columns {
         let found = discovers.then_some(item);
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.0.lock();
         if let Some(position) = known.iter().position(|known| known.is_of(keys, declared, found)) {
             if position > 0 {
                 known.swap(0, position);
@@ -167,7 +168,7 @@ mod tests {
                 let (schema, notes) = discover(&Schema::of(&keys, &[]), &item);
                 assert_eq!((&*found.schema, &*found.notes), (&schema, &*notes), "{text}");
             }
-            assert!(known.0.lock().unwrap().len() <= KNOWN_MAX);
+            assert!(known.0.lock().len() <= KNOWN_MAX);
         }
         // The kind of item that comes all the time was derived once.
         let item = item(r#"{"a0":{"S":"2"}}"#);

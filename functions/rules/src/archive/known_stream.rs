@@ -3,7 +3,9 @@
 //!
 //! Nothing that is decided depends on what is known here; therefore all of them are equal.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+
+use locks::Mutex;
 
 use super::bucket::{Bucket, UtcMinute};
 use crate::rule::{Refusal, stream_of};
@@ -22,7 +24,7 @@ impl KnownStream {
         event_source_arn: &str,
         minute: UtcMinute,
     ) -> Result<(Arc<str>, Bucket), Refusal> {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.0.lock();
         if let Some((arn, bucket)) = known.as_ref()
             && **arn == *event_source_arn
         {

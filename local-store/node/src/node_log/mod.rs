@@ -19,9 +19,10 @@ mod tests;
 
 use std::collections::BTreeMap;
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::sync::{Arc, MutexGuard, mpsc};
 use std::time::Duration;
 
+use locks::Mutex;
 use openraft::storage::IOFlushed;
 use partition::mutation::{self, Mutation};
 use tokio::sync::oneshot;
@@ -30,11 +31,11 @@ pub(super) use self::group::bytes_of;
 use self::group::{Found, Group};
 pub(super) use self::record::HEAD_BYTES as RECORD_HEAD_BYTES;
 use self::record::{HEAD_BYTES, Record};
-use super::Ending;
-use super::leadership::Ballot;
-use super::types::{Entry, TypeConfig};
-use super::worker::{Worker, run_on};
+use crate::failure::FailureHandler;
+use crate::leadership::Ballot;
 use crate::ring::ArcId;
+use crate::types::{Entry, TypeConfig};
+use crate::worker::{Worker, run_on};
 use storage::log::{self, Log};
 
 pub use self::raft_storage::GroupLog;
@@ -86,7 +87,7 @@ struct Shared {
     /// Used by jobs only, one at a time.
     log: Mutex<Log>,
     state: Mutex<State>,
-    ending: Ending,
+    on_failure: FailureHandler,
 }
 
 /// A handle on a node's log.
@@ -103,7 +104,7 @@ impl NodeLog {
     pub fn open(
         log: Log,
         worker: Arc<dyn Worker>,
-        ending: impl Into<Ending>,
+        on_failure: impl Into<FailureHandler>,
     ) -> Result<Self, log::Error> {
         let mut groups: BTreeMap<ArcId, Group> = BTreeMap::new();
         for entry in log.read(log.first_index(), log.next_index())? {
@@ -130,8 +131,8 @@ impl NodeLog {
             syncs: 0,
             log_bytes: log.file_bytes(),
         };
-        let ending = ending.into();
-        let shared = Shared { worker, log: Mutex::new(log), state: Mutex::new(state), ending };
+        let on_failure = on_failure.into();
+        let shared = Shared { worker, log: Mutex::new(log), state: Mutex::new(state), on_failure };
         Ok(Self { shared: Arc::new(shared) })
     }
 
@@ -187,7 +188,7 @@ impl NodeLog {
     /// behind it, if it is of another term. A later leader has replaced them; the state had that on
     /// disk, and the log had not, when the power went: an entry that others have synced is applied
     /// without waiting for the sync here.
-    pub(super) fn cut_replaced(&self, arc: ArcId, applied: super::log_id::LogId) -> io::Result<()> {
+    pub(super) fn cut_replaced(&self, arc: ArcId, applied: crate::log_id::LogId) -> io::Result<()> {
         let there = self.shared.lock().groups.get(&arc).and_then(|g| g.term_of(applied.index));
         match there {
             Some(term) if term != applied.leader_id.term => {
@@ -227,7 +228,7 @@ impl NodeLog {
     }
 
     /// Lets go of a group's entries, and of as much of the files as no group needs.
-    fn purge(&self, arc: ArcId, upto: super::log_id::LogId) -> io::Result<()> {
+    fn purge(&self, arc: ArcId, upto: crate::log_id::LogId) -> io::Result<()> {
         let mut state = self.shared.lock();
         state.check()?;
         state.push(arc, Record::Purged(upto))?;
@@ -374,11 +375,11 @@ impl State {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     fn lock_log(&self) -> MutexGuard<'_, Log> {
-        self.log.lock().unwrap_or_else(PoisonError::into_inner)
+        self.log.lock()
     }
 
     /// Sees to it that a job takes what is queued.
@@ -478,7 +479,7 @@ impl Shared {
                     let error = io::Error::other(error);
                     // The node still votes, and appends behind the damage, until it is set aside.
                     if is_damage(&error) {
-                        self.ending.damage().report(&cannot_be_read(&error));
+                        self.on_failure.damage().report(&cannot_be_read(&error));
                     }
                     return Err(error);
                 }
@@ -522,8 +523,8 @@ impl Shared {
     /// What was written cannot be read, mostly because the node's disk is damaged.
     fn fail_to_read(&self, error: &io::Error) {
         let reason = cannot_be_read(error);
-        if self.ending.damage().has_peers() && is_damage(error) {
-            self.ending.damage().report(&reason);
+        if self.on_failure.damage().has_peers() && is_damage(error) {
+            self.on_failure.damage().report(&reason);
         }
         self.fail(&reason);
     }
@@ -536,7 +537,7 @@ impl Shared {
             state.failed.replace(reason.to_owned()).is_none()
         };
         if first {
-            self.ending.announce(reason);
+            self.on_failure.report(reason);
         }
     }
 }

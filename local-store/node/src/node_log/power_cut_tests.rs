@@ -15,7 +15,7 @@ use openraft::type_config::TypeConfigExt;
 use super::*;
 use crate::OnFatal;
 use crate::log_id::{LogId, log_id};
-use crate::tests::TaskWorker;
+use crate::node::tests::TaskWorker;
 use crate::types::{Payload, Vote};
 use storage::disk::{Disk, Fault, SimulatedDisk, SplitMix64};
 use storage::log::Options;

@@ -18,8 +18,8 @@ use super::*;
 use crate::OnFatal;
 use crate::home::MemoryHome;
 use crate::log_id::{LogId, log_id};
+use crate::node::tests::TaskWorker;
 use crate::replica::Replica;
-use crate::tests::TaskWorker;
 use crate::types::{Payload, Vote};
 use storage::disk::{Damage, Disk, SimulatedDisk};
 use storage::log::Options;
@@ -197,7 +197,7 @@ struct Noting {
 impl Worker for Noting {
     fn run(&self, job: super::super::worker::Job) {
         let shared = self.log.get().and_then(Weak::upgrade);
-        let is_locked = shared.is_some_and(|shared| shared.state.try_lock().is_err());
+        let is_locked = shared.is_some_and(|shared| shared.state.try_lock().is_none());
         self.is_locked.store(is_locked, Ordering::Relaxed);
         self.inner.run(job);
     }
@@ -323,7 +323,7 @@ async fn verifying_finds_damage_and_ends_nothing() {
     let log = Log::open(log, Options { segment_bytes: 64 * 1024, ..Options::default() }).unwrap();
     let damage = Damage::of_one_among_peers();
     let worker = Arc::new(TaskWorker::start(Duration::ZERO));
-    let node_log = NodeLog::open(log, worker, Ending::new(damage.clone(), die())).unwrap();
+    let node_log = NodeLog::open(log, worker, FailureHandler::new(damage.clone(), die())).unwrap();
     let mut log = node_log.group(ARC);
     append(&mut log, (0..40).map(|index| entry(index, 1_000)).collect()).await;
     let verify_all = || {

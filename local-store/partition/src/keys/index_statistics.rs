@@ -2,7 +2,7 @@
 
 use super::statistics::Statistics;
 use super::{Family, decode_value, encode_value};
-use crate::overlay::Overlay;
+use crate::storage::overlay::Overlay;
 use crate::storage::{ReadError, View};
 use crate::table::identifiers::{IndexNumber, TableId};
 

@@ -6,7 +6,7 @@ use model::KeyValue;
 use model::limits::ITEM_COLLECTION_BYTES_MAX;
 
 use super::{Family, decode_value, encode_value, item};
-use crate::overlay::Overlay;
+use crate::storage::overlay::Overlay;
 use crate::storage::{ReadError, View};
 use crate::table::identifiers::TableId;
 

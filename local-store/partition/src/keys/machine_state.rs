@@ -6,7 +6,7 @@ use model::EpochMillis;
 use serde::{Deserialize, Serialize};
 
 use super::{Family, decode_value, encode_value};
-use crate::overlay::Overlay;
+use crate::storage::overlay::Overlay;
 use crate::storage::{ReadError, View};
 
 /// Where a replica stands.

@@ -2,15 +2,15 @@
 //! `[13] arc:u32`, whose value says how far this arc's changes for that one have come; and
 //! `[14] arc:u32`, whose value is the number of the last change that came from that arc.
 //!
-//! What the changes are stands in the module `outbox`.
+//! What the changes are stands in the module `arcs::outbox`.
 
 use std::ops::ControlFlow;
 
 use serde::{Deserialize, Serialize};
 
 use super::{Family, decode_value, encode_value};
-use crate::delivery::Delivery;
-use crate::overlay::Overlay;
+use crate::arcs::delivery::Delivery;
+use crate::storage::overlay::Overlay;
 use crate::storage::{ReadError, View, end_of_prefix};
 use crate::table::placement::ArcId;
 
@@ -119,7 +119,7 @@ pub(crate) fn write_received(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::outbox::read_parcel;
+    use crate::arcs::outbox::read_delivery_batch;
     use crate::storage::testing::MapStorage;
     use crate::table::identifiers::{IndexNumber, TableId};
 
@@ -140,14 +140,14 @@ mod tests {
         for (acknowledged, count) in [(0, 2), (1, 1), (3, 1)] {
             progress.acknowledged = acknowledged;
             write_progress(&mut overlay, ArcId(3), progress).unwrap();
-            let parcel = read_parcel(&overlay, ArcId(0), ArcId(3)).unwrap().unwrap();
-            assert_eq!((parcel.first, parcel.deliveries.len()), (acknowledged + 1, count));
+            let batch = read_delivery_batch(&overlay, ArcId(0), ArcId(3)).unwrap().unwrap();
+            assert_eq!((batch.first, batch.deliveries.len()), (acknowledged + 1, count));
         }
         for (acknowledged, number) in [(2, 3), (4, 5)] {
             progress.acknowledged = acknowledged;
             write_progress(&mut overlay, ArcId(3), progress).unwrap();
             let missing = format!("change {number} of index entries for arc 3 is missing");
-            assert_eq!(read_parcel(&overlay, ArcId(0), ArcId(3)), Err(ReadError(missing)));
+            assert_eq!(read_delivery_batch(&overlay, ArcId(0), ArcId(3)), Err(ReadError(missing)));
         }
     }
 }

@@ -4,7 +4,7 @@
 //! The place of a deleted table, `[7] table-id`, has such a value too: see [`super::table`].
 
 use super::{Family, decode_value, encode_value};
-use crate::overlay::Overlay;
+use crate::storage::overlay::Overlay;
 use crate::storage::{ReadError, View};
 use crate::table::identifiers::TableId;
 

@@ -9,7 +9,7 @@ use model::EpochMillis;
 use serde::{Deserialize, Serialize};
 
 use super::{Family, decode_value, encode_value, take};
-use crate::overlay::Overlay;
+use crate::storage::overlay::Overlay;
 use crate::storage::{ReadError, View};
 
 /// A transaction that was carried out.

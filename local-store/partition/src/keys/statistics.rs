@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Family, decode_value, encode_value};
-use crate::overlay::Overlay;
+use crate::storage::overlay::Overlay;
 use crate::storage::{ReadError, View};
 use crate::table::identifiers::{PartitionNumber, TableId};
 

@@ -11,10 +11,10 @@ use serde::{Deserialize, Serialize};
 
 use super::stream_row::{ROW_VERSION, decode_sequence};
 use super::take;
+use crate::entry::sequence::Sequence;
 use crate::image::damaged;
-use crate::overlay::Overlay;
-use crate::sequence::Sequence;
 use crate::storage::ReadError;
+use crate::storage::overlay::Overlay;
 use crate::table::identifiers::{ShardNumber, TableId};
 
 /// What stands in front of each record: its position in the entry and its length.

@@ -12,7 +12,7 @@ use std::mem;
 use serde::Serialize;
 
 use super::{Family, QUEUE_PREFIX_BYTES, take};
-use crate::sequence::Sequence;
+use crate::entry::sequence::Sequence;
 use crate::storage::ReadError;
 use crate::table::identifiers::{ShardNumber, TableId};
 

@@ -8,7 +8,7 @@
 use std::ops::ControlFlow;
 
 use super::{Family, PLACED_TABLE_VERSION, decode_value, encode_value, take};
-use crate::overlay::Overlay;
+use crate::storage::overlay::Overlay;
 use crate::storage::{ReadError, View};
 use crate::table::Table;
 use crate::table::identifiers::TableId;

@@ -4,7 +4,7 @@
 //! `[18] began-ms:u64 id:u128` in its place when every arc has finished it; and `[19]`, whose value
 //! counts the steps of transactions over several arcs in this one.
 //!
-//! What the steps are stands in the module `two_phase_commit`.
+//! What the steps are stands in the module `transaction::two_phase_commit`.
 
 use std::ops::ControlFlow;
 
@@ -12,9 +12,9 @@ use model::EpochMillis;
 use serde::de::DeserializeOwned;
 
 use super::{Family, decode_value, encode_value};
-use crate::overlay::Overlay;
+use crate::storage::overlay::Overlay;
 use crate::storage::{ReadError, View};
-use crate::transaction_state::{Decision, Prepared, PreparedHead, TransactionId};
+use crate::transaction::state::{Decision, Prepared, PreparedHead, TransactionId};
 
 fn key(id: TransactionId) -> Vec<u8> {
     [&[Family::Prepared as u8][..], &id.0.to_be_bytes()].concat()

@@ -1,8 +1,8 @@
 //! Secondary indexes: what an index is, and how far it has come.
 //!
 //! An entry is a function of the item and the index alone, so an index can always be built again
-//! from the table. Which items an index refuses is in `index_refusal`, how its entries follow the
-//! items in `index_upkeep`.
+//! from the table. Which items an index refuses is in `index::refusal`, how its entries follow the
+//! items in `index::upkeep`.
 
 use model::{IndexKeySchema, IndexKeyValues, Item, KeyAttribute, KeySchema, PrimaryKey, Token};
 use serde::{Deserialize, Serialize};

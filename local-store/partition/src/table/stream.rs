@@ -5,7 +5,7 @@
 use model::{EpochMillis, StreamViewType};
 use serde::{Deserialize, Serialize};
 
-use crate::sequence::Sequence;
+use crate::entry::sequence::Sequence;
 use crate::table::identifiers::ShardNumber;
 
 /// A table's stream: from the moment at which it was enabled to the moment at which it was disabled.

@@ -4,7 +4,7 @@
 //! at before any value, one inside of a value after all of them. Names that expressions substitute
 //! are checked with the placeholders, in the crate `expression`.
 
-use super::words::Checked;
+use super::wording::Checked;
 use model::json::Json;
 use model::limits::ATTRIBUTE_NAME_BYTES_MAX;
 use model::{AttributeValue, Item};

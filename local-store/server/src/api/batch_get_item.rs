@@ -11,16 +11,16 @@ use partition::{View, read_item};
 
 use super::answer::{begin_member, boolean_member, text_member};
 use super::batch;
+use super::batch_quotation;
 use super::capacity::{Capacity, CapacityDetail};
 use super::constraints::{Constraints, RETURN_CONSUMED_CAPACITY};
-use super::echo;
 use super::error::ApiError;
 use super::expressions::{self, Substitutions, check_combination, mixed};
 use super::legacy::AttributesToGet;
 use super::metering;
 use super::parameters::{self, Parameters};
 use super::tables;
-use super::words::{Checked, Words};
+use super::wording::{Checked, Wording};
 use crate::store::Store;
 
 /// What the service's texts call what is asked of one table.
@@ -65,7 +65,7 @@ pub(super) fn batch_get_item(
     if let Some(items) = items {
         constraints.list_at_least("RequestItems", reads.len(), 1);
         let names = reads.iter().map(|read| read.name);
-        batch::constrain_names(&mut constraints, names, || echo::json_of(items.map()));
+        batch::constrain_names(&mut constraints, names, || batch_quotation::json_of(items.map()));
     }
     for read in &reads {
         constrain_table(&mut constraints, read);
@@ -162,7 +162,7 @@ fn check_table(read: &TableRead<'_>) -> Result<Option<Projection>, ApiError> {
         read.parameters,
         &["ProjectionExpression"],
         &["AttributesToGet"],
-        Words::Current,
+        Wording::Current,
     )?;
     if read.projection.is_none() {
         let to_get = AttributesToGet::of(read.to_get.clone()).into_projection()?;

@@ -14,9 +14,9 @@ use partition::{Command, Reply, Table, TableId, Write, WriteAction};
 
 use super::answer::{begin_member, item_member};
 use super::batch;
+use super::batch_quotation::{self, Shown};
 use super::capacity::{CapacityDetail, Consumption};
 use super::constraints::{Constraints, RETURN_CONSUMED_CAPACITY, RETURN_ITEM_COLLECTION_METRICS};
-use super::echo::{self, Shown};
 use super::error::ApiError;
 use super::item_collections;
 use super::item_write::written;
@@ -24,7 +24,7 @@ use super::metering::{self, Admitted};
 use super::parameters::{self, Parameters};
 use super::put_item::{check_indexes, check_size, damaged};
 use super::tables;
-use super::words::Checked;
+use super::wording::Checked;
 use crate::store::Store;
 
 /// What the service's texts call one request of a batch.
@@ -281,7 +281,9 @@ fn shown(writes: &[TableWrites<'_>]) -> String {
         Request::Delete(key) => Shown::Delete(key.as_ref().ok().cloned()),
         Request::Unclear(_) => Shown::Unclear,
     };
-    echo::writes_of(writes.iter().map(|write| (write.name, write.requests.iter().map(request))))
+    batch_quotation::writes_of(
+        writes.iter().map(|write| (write.name, write.requests.iter().map(request))),
+    )
 }
 
 /// Values first, then tables, then keys: one wrong request refuses the whole batch.

@@ -14,7 +14,7 @@ use super::item_write::{
 };
 use super::parameters::Parameters;
 use super::tables;
-use super::words::{Checked, Words};
+use super::wording::{Checked, Wording};
 use crate::store::Store;
 
 pub(super) async fn delete_item(
@@ -61,7 +61,7 @@ fn read(
     shared: WriteParameters<'_>,
     key: Checked<Item>,
 ) -> Result<(Item, Option<Condition>), ApiError> {
-    check_combination(parameters, &["ConditionExpression"], &LEGACY_CONDITION, Words::Current)?;
+    check_combination(parameters, &["ConditionExpression"], &LEGACY_CONDITION, Wording::Current)?;
     shared.expected.check_joined()?;
     let key = key.map_err(|wrong| wrong.current())?;
     shared.check_returns_old_only()?;

@@ -20,11 +20,11 @@ use super::statements::{
     EXISTS_MISPLACED, SEVERAL_KEY_ATTRIBUTES, StatementParameters, StatementWrite, check_key_sizes,
 };
 use super::tables;
-use crate::mark::MARK_BYTES;
+use crate::mac::MAC_BYTES;
 use crate::store::Store;
 use crate::token_key::TokenKey;
 
-/// What the mark of a token says that the text is.
+/// What the mac of a token says that the text is.
 const KIND: &str = "statement token";
 
 /// What a `SELECT` may be asked for beside its statement.
@@ -252,20 +252,20 @@ fn find_source<'t>(
     Source::find(table, select.index.as_deref(), is_consistent)
 }
 
-/// A token is the last key that was read, and a mark that binds it to its statement and to the table's
+/// A token is the last key that was read, and a mac that binds it to its statement and to the table's
 /// ARN, made with the store's key: nobody else can make one, or carry one over to another statement, or
 /// to another account's table of the same name.
-fn write_token(last: &Item, owner: &str, marks: &TokenKey) -> String {
+fn write_token(last: &Item, owner: &str, token_key: &TokenKey) -> String {
     let mut key = String::new();
     json::write_item(&mut key, last);
-    let mark = marks.mark(KIND, owner, key.as_bytes());
-    mark.into_iter().chain(key.bytes()).map(|byte| format!("{byte:02x}")).collect()
+    let mac = token_key.mac(KIND, owner, key.as_bytes());
+    mac.into_iter().chain(key.bytes()).map(|byte| format!("{byte:02x}")).collect()
 }
 
-fn read_token(token: &str, owner: &str, marks: &TokenKey) -> Option<Item> {
+fn read_token(token: &str, owner: &str, token_key: &TokenKey) -> Option<Item> {
     let bytes = decode_hexadecimal(token)?;
-    let (mark, key) = bytes.split_first_chunk::<MARK_BYTES>()?;
-    if !marks.is_right(KIND, owner, key, mark) {
+    let (mac, key) = bytes.split_first_chunk::<MAC_BYTES>()?;
+    if !token_key.verify(KIND, owner, key, mac) {
         return None;
     }
     json::item_from_str(std::str::from_utf8(key).ok()?).ok()
@@ -277,16 +277,16 @@ mod tests {
 
     #[test]
     fn a_token_is_taken_for_its_statement_and_by_its_store_only() {
-        let (item, marks) = (Item::new().with("a", "b"), TokenKey::new([1; 32]));
-        let token = write_token(&item, "a 7", &marks);
-        assert_eq!(read_token(&token, "a 7", &marks), Some(item.clone()));
-        assert_eq!(read_token(&token, "a 8", &marks), None, "of another statement");
+        let (item, token_key) = (Item::new().with("a", "b"), TokenKey::new([1; 32]));
+        let token = write_token(&item, "a 7", &token_key);
+        assert_eq!(read_token(&token, "a 7", &token_key), Some(item.clone()));
+        assert_eq!(read_token(&token, "a 8", &token_key), None, "of another statement");
         assert_eq!(read_token(&token, "a 7", &TokenKey::new([2; 32])), None, "of another store");
-        let other = write_token(&Item::new().with("a", "c"), "a 7", &marks);
-        let (mark, key) = (&token[..2 * MARK_BYTES], &other[2 * MARK_BYTES..]);
-        assert_eq!(read_token(&format!("{mark}{key}"), "a 7", &marks), None, "with another key");
+        let other = write_token(&Item::new().with("a", "c"), "a 7", &token_key);
+        let (mac, key) = (&token[..2 * MAC_BYTES], &other[2 * MAC_BYTES..]);
+        assert_eq!(read_token(&format!("{mac}{key}"), "a 7", &token_key), None, "with another key");
         for text in ["", "00ff", "x", &token[1..], &format!("{token}00")] {
-            assert_eq!(read_token(text, "a 7", &marks), None, "{text}");
+            assert_eq!(read_token(text, "a 7", &token_key), None, "{text}");
         }
     }
 }

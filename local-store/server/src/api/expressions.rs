@@ -13,7 +13,7 @@ use partition::Table;
 use super::error::ApiError;
 use super::index_choice::Source;
 use super::parameters::Parameters;
-use super::words::{Checked, Words};
+use super::wording::{Checked, Wording};
 
 /// `Expected` and what belongs to it.
 pub(crate) const LEGACY_CONDITION: [&str; 2] = ["Expected", "ConditionalOperator"];
@@ -23,7 +23,7 @@ pub(crate) const LEGACY_CONDITION: [&str; 2] = ["Expected", "ConditionalOperator
 pub(crate) struct Substitutions {
     names: Option<BTreeMap<String, String>>,
     values: Option<Checked<BTreeMap<String, AttributeValue>>>,
-    words: Words,
+    words: Wording,
 }
 
 impl From<ExpressionError> for ApiError {
@@ -34,12 +34,12 @@ impl From<ExpressionError> for ApiError {
 
 impl Substitutions {
     /// Reads `ExpressionAttributeNames` and `ExpressionAttributeValues`.
-    pub(crate) fn read(parameters: Parameters<'_>, words: Words) -> Result<Self, ApiError> {
+    pub(crate) fn read(parameters: Parameters<'_>, words: Wording) -> Result<Self, ApiError> {
         let names = parameters.strings("ExpressionAttributeNames")?;
         let values = parameters.placeholder_values("ExpressionAttributeValues", words)?;
         // What is nested very deeply is told of as before.
         let words = match &values {
-            Some(Err(_)) if parameters.nests_deeply() => Words::Older,
+            Some(Err(_)) if parameters.nests_deeply() => Wording::Older,
             _ => words,
         };
         Ok(Self { names, values, words })
@@ -47,11 +47,11 @@ impl Substitutions {
 
     /// Placeholders of names alone.
     pub(crate) fn of_names(names: Option<BTreeMap<String, String>>) -> Self {
-        Self { names, values: None, words: Words::Current }
+        Self { names, values: None, words: Wording::Current }
     }
 
     /// How the operation words what is wrong with its expressions.
-    pub(crate) fn words(&self) -> Words {
+    pub(crate) fn words(&self) -> Wording {
         self.words
     }
 
@@ -91,7 +91,7 @@ pub(crate) fn check_combination(
     parameters: Parameters<'_>,
     expressions: &[&str],
     legacy: &[&str],
-    words: Words,
+    words: Wording,
 ) -> Result<(), ApiError> {
     let given: Vec<&str> =
         expressions.iter().copied().filter(|name| parameters.has(name)).collect();
@@ -113,7 +113,7 @@ pub(crate) fn check_combination(
 fn check_values_used(
     parameters: Parameters<'_>,
     expressions: &[&str],
-    words: Words,
+    words: Wording,
 ) -> Result<(), ApiError> {
     let with_values: Vec<&str> =
         expressions.iter().copied().filter(|name| *name != "ProjectionExpression").collect();
@@ -125,7 +125,7 @@ fn check_values_used(
     }
     let mut text =
         String::from("ExpressionAttributeValues can only be specified when using expressions");
-    if words == Words::Older {
+    if words == Wording::Older {
         let verb = if with_values.len() > 1 { "are" } else { "is" };
         let _ = write!(text, ": {} {verb} null", with_values.join(" and "));
     }
@@ -137,12 +137,12 @@ pub(crate) fn condition(
     text: Option<&str>,
     kind: ExpressionKind,
     placeholders: &mut Placeholders,
-    words: Words,
+    words: Wording,
 ) -> Result<Option<Condition>, ApiError> {
     text.map(|text| expression::parse_condition(text, kind, placeholders)).transpose().map_err(
         |error| match words {
-            Words::Current => ApiError::from(error),
-            Words::Older => ApiError::validation(error.with_size()),
+            Wording::Current => ApiError::from(error),
+            Wording::Older => ApiError::validation(error.with_size()),
         },
     )
 }
@@ -151,7 +151,7 @@ pub(crate) fn condition(
 pub(crate) fn filter(
     text: Option<&str>,
     placeholders: &mut Placeholders,
-    words: Words,
+    words: Wording,
 ) -> Result<Option<Condition>, ApiError> {
     condition(text, ExpressionKind::Filter, placeholders, words)
 }

@@ -17,7 +17,7 @@ use super::metering;
 use super::operation::Operation;
 use super::parameters::Parameters;
 use super::tables;
-use super::words::Words;
+use super::wording::Wording;
 use crate::store::Store;
 use node::ring::ArcId;
 
@@ -41,7 +41,7 @@ pub(super) fn get_item(store: &Store, parameters: Parameters<'_>) -> Result<Stri
     let key = parameters.item("Key")?;
     let is_consistent = parameters.boolean("ConsistentRead")?.unwrap_or(false);
     let projection = parameters.string("ProjectionExpression")?;
-    let substitutions = Substitutions::read(parameters, Words::Current)?;
+    let substitutions = Substitutions::read(parameters, Wording::Current)?;
     let to_get = AttributesToGet::read(parameters)?;
     let capacity_detail = parameters.string("ReturnConsumedCapacity")?;
 
@@ -55,7 +55,12 @@ pub(super) fn get_item(store: &Store, parameters: Parameters<'_>) -> Result<Stri
         return Err(ApiError::resource_not_found());
     };
 
-    check_combination(parameters, &["ProjectionExpression"], &["AttributesToGet"], Words::Current)?;
+    check_combination(
+        parameters,
+        &["ProjectionExpression"],
+        &["AttributesToGet"],
+        Wording::Current,
+    )?;
     let key = key.map_err(|wrong| wrong.current())?;
     let projection = match projection {
         None => to_get.into_projection()?,

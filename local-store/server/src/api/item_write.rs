@@ -18,7 +18,7 @@ use super::item_collections;
 use super::legacy::{ConditionsParameters, OperatorWords};
 use super::metering::{self, Admitted};
 use super::parameters::Parameters;
-use super::words::Words;
+use super::wording::Wording;
 use crate::store::Store;
 
 /// The shared parameters, as they were sent.
@@ -39,7 +39,7 @@ impl<'j> WriteParameters<'j> {
             table: parameters.string("TableName")?,
             condition: parameters.string("ConditionExpression")?,
             expected: ConditionsParameters::expected(parameters)?,
-            substitutions: Substitutions::read(parameters, Words::Current)?,
+            substitutions: Substitutions::read(parameters, Wording::Current)?,
             return_values: parameters.string("ReturnValues")?.unwrap_or("NONE"),
             return_on_failure: parameters.string("ReturnValuesOnConditionCheckFailure")?,
             capacity: parameters.string("ReturnConsumedCapacity")?,

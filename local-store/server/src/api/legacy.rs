@@ -16,7 +16,7 @@ use super::attribute_names;
 use super::constraints::{Constraints, unnamed_enum};
 use super::error::ApiError;
 use super::parameters::{self, Parameters};
-use super::words::{Checked, Words};
+use super::wording::{Checked, Wording};
 
 /// What the values of `ConditionalOperator` are.
 const CONDITIONAL_OPERATORS: &[&str] = &["OR", "AND"];
@@ -106,7 +106,7 @@ pub(crate) struct ConditionsParameters<'j> {
     at: &'static str,
     conditions: Option<Vec<ConditionParameters<'j>>>,
     conditional_operator: Option<&'j str>,
-    words: Words,
+    words: Wording,
 }
 
 impl<'j> ConditionsParameters<'j> {
@@ -141,7 +141,7 @@ impl<'j> ConditionsParameters<'j> {
             ),
         };
         let conditional_operator = parameters.string("ConditionalOperator")?;
-        let words = if at == SCAN_FILTER { Words::Older } else { Words::Current };
+        let words = if at == SCAN_FILTER { Wording::Older } else { Wording::Current };
         Ok(Self { at, conditions, conditional_operator, words })
     }
 
@@ -269,7 +269,7 @@ fn read_condition<'j>(
 }
 
 impl ConditionParameters<'_> {
-    fn check(self, is_expected: bool, words: Words) -> Result<LegacyCondition, ApiError> {
+    fn check(self, is_expected: bool, words: Wording) -> Result<LegacyCondition, ApiError> {
         let attribute = self.attribute;
         attribute_names::check(attribute).map_err(|wrong| words.tell(&wrong))?;
         let together = |one: &str, two: &str| {

@@ -10,6 +10,7 @@ mod attribute_names;
 mod batch;
 mod batch_execute_statement;
 mod batch_get_item;
+mod batch_quotation;
 mod batch_write_item;
 mod cancellation;
 mod capacity;
@@ -22,7 +23,6 @@ pub(crate) mod describe_endpoints;
 mod describe_limits;
 mod describe_stream;
 mod describe_table;
-mod echo;
 pub mod error;
 mod error_type;
 mod execute_statement;
@@ -65,7 +65,7 @@ mod transact_get_items;
 mod transact_write_items;
 mod update_item;
 mod update_table;
-mod words;
+mod wording;
 
 #[cfg(test)]
 mod tests;

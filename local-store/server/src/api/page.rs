@@ -19,7 +19,7 @@ use super::legacy::AttributesToGet;
 use super::metering::{self, Admitted};
 use super::page_request::PageRequest;
 use super::parameters::Parameters;
-use super::words::{Checked, Words};
+use super::wording::{Checked, Wording};
 use crate::store::Store;
 
 /// Attributes that are to be chosen, and none that are.
@@ -33,10 +33,10 @@ pub(crate) enum PageOperation {
 }
 
 impl PageOperation {
-    pub(crate) fn words(self) -> Words {
+    pub(crate) fn words(self) -> Wording {
         match self {
-            Self::Query => Words::Current,
-            Self::Scan => Words::Older,
+            Self::Query => Wording::Current,
+            Self::Scan => Wording::Older,
         }
     }
 }
@@ -97,9 +97,9 @@ impl<'j> PageParameters<'j> {
     pub(crate) fn take_start_key(&mut self) -> Result<Option<Item>, ApiError> {
         let words = self.operation.words();
         self.start_key.take().transpose().map_err(|wrong| match words {
-            Words::Current => wrong.current(),
-            Words::Older if wrong.stands_alone() => wrong.older(),
-            Words::Older => starting_key_invalid(wrong.older().message()),
+            Wording::Current => wrong.current(),
+            Wording::Older if wrong.stands_alone() => wrong.older(),
+            Wording::Older => starting_key_invalid(wrong.older().message()),
         })
     }
 

@@ -11,7 +11,7 @@ use model::{AttributeValue, EncodedItem, Item};
 
 use super::attribute_names;
 use super::error::ApiError;
-use super::words::{Checked, Words};
+use super::wording::{Checked, Wording};
 
 /// The members of a JSON object. A member that is `null` is not there.
 #[derive(Clone, Copy, Debug)]
@@ -193,7 +193,7 @@ impl<'j> Parameters<'j> {
     pub(crate) fn placeholder_values(
         self,
         name: &str,
-        words: Words,
+        words: Wording,
     ) -> Result<Option<Checked<BTreeMap<String, AttributeValue>>>, ApiError> {
         let Some(map) = self.map_of(name, Class("AttributeValue"))? else {
             return Ok(None);
@@ -201,8 +201,8 @@ impl<'j> Parameters<'j> {
         let mut values = BTreeMap::new();
         for (key, value) in map.map() {
             let decoded = match words {
-                Words::Current => attribute_value(value)?,
-                Words::Older => checked_value(json::decode_placeholder_value(value))?,
+                Wording::Current => attribute_value(value)?,
+                Wording::Older => checked_value(json::decode_placeholder_value(value))?,
             };
             match decoded {
                 Ok(value) => values.insert(key.to_owned(), value),
@@ -388,7 +388,7 @@ mod tests {
                 "list" => outcome(parameters.list("x")),
                 "item" => outcome(parameters.item("x")),
                 "strings" => outcome(parameters.strings("x")),
-                _ => outcome(parameters.placeholder_values("x", Words::Current)),
+                _ => outcome(parameters.placeholder_values("x", Wording::Current)),
             };
             assert!(got.contains(message), "{json} as {member}: {got}");
         }
@@ -399,9 +399,9 @@ mod tests {
         let tree = json::parse(br#"{"x":{":a":{"N":"1e999"}}}"#).unwrap();
         let parameters = Parameters::of_body(&tree).unwrap();
         for (words, start, end) in [
-            (Words::Current, "Number overflow", "supported range"),
+            (Wording::Current, "Number overflow", "supported range"),
             (
-                Words::Older,
+                Wording::Older,
                 "ExpressionAttributeValues contains invalid value: Number overflow",
                 " for key :a",
             ),

@@ -16,7 +16,7 @@ use super::item_write::{
 };
 use super::parameters::Parameters;
 use super::tables;
-use super::words::{Checked, Words};
+use super::wording::{Checked, Wording};
 use crate::store::Store;
 
 /// An item that is too large, in the service's words.
@@ -73,7 +73,7 @@ fn read(
     shared: WriteParameters<'_>,
     item: Checked<EncodedItem>,
 ) -> Result<Asked, ApiError> {
-    check_combination(parameters, &["ConditionExpression"], &LEGACY_CONDITION, Words::Current)?;
+    check_combination(parameters, &["ConditionExpression"], &LEGACY_CONDITION, Wording::Current)?;
     shared.expected.check_joined()?;
     let item = item.map_err(|wrong| wrong.current())?;
     shared.check_returns_old_only()?;

@@ -17,7 +17,7 @@ use super::page::{PageOperation, PageParameters, STARTING_KEY_INVALID, answer_pa
 use super::page_request::PageRequest;
 use super::parameters::Parameters;
 use super::tables;
-use super::words::Words;
+use super::wording::Wording;
 use crate::store::Store;
 
 const LEGACY: [&str; 4] =
@@ -40,7 +40,7 @@ pub(super) fn query(store: &Store, parameters: Parameters<'_>) -> Result<String,
     };
 
     let kinds = ["ProjectionExpression", "FilterExpression", "KeyConditionExpression"];
-    check_combination(parameters, &kinds, &LEGACY, Words::Current)?;
+    check_combination(parameters, &kinds, &LEGACY, Wording::Current)?;
     query_filter.check_joined()?;
     let start_key = shared.take_start_key()?;
     check_some_key_condition(key_condition.is_some() || key_conditions.is_given())?;
@@ -52,7 +52,7 @@ pub(super) fn query(store: &Store, parameters: Parameters<'_>) -> Result<String,
     let key_expression = key_condition
         .map(|text| ParsedKeyExpression::parse(text, &mut placeholders))
         .transpose()?;
-    let filter = expressions::filter(shared.filter, &mut placeholders, Words::Current)?;
+    let filter = expressions::filter(shared.filter, &mut placeholders, Wording::Current)?;
     let projection = expressions::projection(shared.projection, &mut placeholders)?;
     placeholders.check_all_used()?;
     let conditions = match key_expression {

@@ -17,7 +17,7 @@ use super::page::{
 use super::page_request::PageRequest;
 use super::parameters::Parameters;
 use super::tables;
-use super::words::Words;
+use super::wording::Wording;
 use crate::store::Store;
 
 const LEGACY: [&str; 3] = ["AttributesToGet", "ScanFilter", "ConditionalOperator"];
@@ -44,7 +44,7 @@ pub(super) fn scan(store: &Store, parameters: Parameters<'_>) -> Result<String, 
         parameters,
         &["ProjectionExpression", "FilterExpression"],
         &LEGACY,
-        Words::Older,
+        Wording::Older,
     )?;
     // The older parameters are gone through one after the other, before anything of an expression is.
     let to_get = shared.to_get.projection()?;
@@ -59,7 +59,7 @@ pub(super) fn scan(store: &Store, parameters: Parameters<'_>) -> Result<String, 
     let is_consistent = shared.is_consistent;
     let (index, select) = (shared.index, shared.select());
     let mut placeholders = shared.substitutions.into_placeholders_of_scan()?;
-    let filter = expressions::filter(shared.filter, &mut placeholders, Words::Older)?;
+    let filter = expressions::filter(shared.filter, &mut placeholders, Wording::Older)?;
     let projection = expressions::projection(shared.projection, &mut placeholders)?;
     placeholders.check_all_used()?;
     let (filter, projection) = (filter.or(scan_filter), projection.or(to_get));

@@ -1,7 +1,7 @@
 //! Shard iterators: what the opaque text that `GetShardIterator` and `GetRecords` give out says.
 //!
 //! `<stream ARN>|2|<hexadecimal bytes>`, the bytes being the postcard encoding of a
-//! [`ShardIterator`] and a mark that binds it to the ARN, made with the store's key: nobody else
+//! [`ShardIterator`] and a mac that binds it to the ARN, made with the store's key: nobody else
 //! can make one, or carry one over to another stream, account or Region.
 
 use std::fmt::Write as _;
@@ -12,12 +12,12 @@ use partition::Sequence;
 use serde::{Deserialize, Serialize};
 
 use super::error::ApiError;
-use crate::mark::MARK_BYTES;
+use crate::mac::MAC_BYTES;
 use crate::token_key::TokenKey;
 
 /// The version of this layout.
 const VERSION: &str = "2";
-/// What the mark says that the text is.
+/// What the mac says that the text is.
 const KIND: &str = "shard iterator";
 
 /// Where an iterator stands in its shard.
@@ -45,10 +45,10 @@ impl ShardIterator {
     pub(crate) fn to_text(&self, stream_arn: &str, key: &TokenKey) -> Result<String, ApiError> {
         let bytes = postcard::to_stdvec(self)
             .map_err(|error| ApiError::defect(&format!("a shard iterator: {error}")))?;
-        let mark = key.mark(KIND, stream_arn, &bytes);
+        let mac = key.mac(KIND, stream_arn, &bytes);
         let mut text = String::with_capacity(stream_arn.len() + 2 * bytes.len() + 40);
         let _ = write!(text, "{stream_arn}|{VERSION}|");
-        for byte in bytes.iter().chain(&mark) {
+        for byte in bytes.iter().chain(&mac) {
             let _ = write!(text, "{byte:02x}");
         }
         Ok(text)
@@ -67,8 +67,8 @@ impl ShardIterator {
         let (rest, digits) = text.rsplit_once('|').ok_or_else(invalid)?;
         let (arn, version) = rest.rsplit_once('|').ok_or_else(invalid)?;
         let bytes = decode_hexadecimal(digits).ok_or_else(invalid)?;
-        let (bytes, mark) = bytes.split_last_chunk::<MARK_BYTES>().ok_or_else(invalid)?;
-        if version != VERSION || !key.is_right(KIND, arn, bytes, mark) {
+        let (bytes, mac) = bytes.split_last_chunk::<MAC_BYTES>().ok_or_else(invalid)?;
+        if version != VERSION || !key.verify(KIND, arn, bytes, mac) {
             return Err(invalid());
         }
         let iterator = postcard::from_bytes(bytes).map_err(|_| invalid())?;

@@ -19,7 +19,7 @@ use super::parameters::Parameters;
 use super::put_item::check_size;
 use super::tables;
 use super::update_item::check_leaves_key;
-use super::words::Checked;
+use super::wording::Checked;
 use crate::store::Store;
 
 /// Characters of a statement, inclusive.

@@ -23,7 +23,7 @@ use super::tables;
 use super::transact_write_items::{
     DUPLICATES, KeyProblem, constrain_operations, constrain_table_name,
 };
-use super::words::Checked;
+use super::wording::Checked;
 use crate::store::Store;
 use crate::store::transactions::Wanted;
 

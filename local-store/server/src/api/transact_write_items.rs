@@ -29,7 +29,7 @@ use super::parameters::Parameters;
 use super::put_item::check_size;
 use super::tables;
 use super::update_item::{check_leaves_key, read_expressions};
-use super::words::{Checked, Words};
+use super::wording::{Checked, Wording};
 use crate::store::Store;
 
 /// Two operations on one item, in the service's words.
@@ -231,7 +231,7 @@ fn read_member(member: Parameters<'_>) -> Result<Vec<OperationParameters<'_>>, A
                 None
             },
             condition: parameters.string("ConditionExpression")?,
-            substitutions: Substitutions::read(parameters, Words::Older)?,
+            substitutions: Substitutions::read(parameters, Wording::Older)?,
             return_on_failure: parameters.string("ReturnValuesOnConditionCheckFailure")?,
         });
     }

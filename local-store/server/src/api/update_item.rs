@@ -15,7 +15,7 @@ use super::item_write::{WriteOperation, WriteParameters, detected, submit_write,
 use super::legacy::AttributeUpdates;
 use super::parameters::Parameters;
 use super::tables;
-use super::words::{Checked, Words};
+use super::wording::{Checked, Wording};
 use crate::store::Store;
 
 /// What a request asks for, as far as it can be known without its table.
@@ -82,7 +82,7 @@ fn read(
         parameters,
         &["UpdateExpression", "ConditionExpression"],
         &legacy,
-        Words::Current,
+        Wording::Current,
     )?;
     shared.expected.check_joined()?;
     let key = key.map_err(|wrong| wrong.current())?;

@@ -28,7 +28,7 @@ pub(super) struct Flags {
     #[arg(long, value_name = "NUMBER=ADDRESS", requires = "node", value_parser = parse_peer)]
     peer: Vec<(u64, SocketAddr)>,
     /// A file with a secret that all nodes have; needed when they are not on loopback addresses.
-    /// It keeps others out but hides nothing: messages are marked, not encrypted
+    /// It keeps others out but hides nothing: messages are authenticated, not encrypted
     #[arg(long, value_name = "FILE", requires = "node", env = "LOCAL_STORE_CLUSTER_SECRET")]
     cluster_secret: Option<PathBuf>,
 }

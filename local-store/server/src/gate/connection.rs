@@ -18,10 +18,10 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 
-use super::arriving::{Arriving, Leaving};
+use super::body::{RequestBody, ResponseBody};
 use super::guard::{Admitted, Guard};
 use super::progress::Progress;
-use super::taken::Taken;
+use super::write_timeout::TimedStream;
 use super::{Service, cors};
 
 /// Time that a request has to come whole when the place of its connection is wanted: nothing was done
@@ -44,7 +44,7 @@ impl<S: Service> Guarded<S> {
         request: Request<Incoming>,
         own: Option<IpAddr>,
         progress: &Arc<Progress>,
-    ) -> Result<Response<Leaving<S::Body>>, S::Error> {
+    ) -> Result<Response<ResponseBody<S::Body>>, S::Error> {
         progress.set_arrived(false);
         progress.set_under_way(true);
         let (head, body) = request.into_parts();
@@ -60,7 +60,7 @@ impl<S: Service> Guarded<S> {
                 Ok(response)
             }
             Ok(admitted) => {
-                let body = Arriving::new(body, Arc::clone(progress));
+                let body = RequestBody::new(body, Arc::clone(progress));
                 let request = Request::from_parts(head, body);
                 let mut answered = self.service.answer(request, progress).await;
                 if let (Admitted::Page(origin), Ok(response)) = (admitted, &mut answered) {
@@ -75,7 +75,7 @@ impl<S: Service> Guarded<S> {
         if answered.is_err() {
             progress.set_under_way(false);
         }
-        answered.map(|response| response.map(|body| Leaving::new(body, Arc::clone(progress))))
+        answered.map(|response| response.map(|body| ResponseBody::new(body, Arc::clone(progress))))
     }
 }
 
@@ -101,7 +101,7 @@ pub(crate) async fn serve<S: Service>(
     let service = service_fn(|request| guarded.answer(request, own, progress));
     let connection = http1::Builder::new()
         .header_read_timeout(None)
-        .serve_connection(TokioIo::new(Taken::new(stream, Arc::clone(progress))), service);
+        .serve_connection(TokioIo::new(TimedStream::new(stream, Arc::clone(progress))), service);
     let mut connection = pin!(connection);
     // The value that `wait_for` lends must not live on into the next await.
     let stop = async { stopped.wait_for(|stop| *stop).await.is_ok() };

@@ -6,9 +6,10 @@
 
 use std::collections::BTreeMap;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, MutexGuard, OnceLock};
 use std::time::Duration;
 
+use locks::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::progress::Progress;
@@ -111,6 +112,6 @@ impl Connections {
 
     fn open(&self) -> MutexGuard<'_, Open> {
         // Each change of it is one step.
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+        self.open.lock()
     }
 }

@@ -14,7 +14,7 @@ use http::request::Parts;
 use http::uri::Authority;
 use http::{HeaderMap, HeaderValue, Method};
 
-use super::allowed::Allowed;
+use super::allow_list::AllowList;
 use super::refusal::{Refusal, quoted};
 
 const SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
@@ -25,7 +25,7 @@ const FORMS: [&str; 3] = ["text/plain", "application/x-www-form-urlencoded", "mu
 /// The rules of one listener.
 #[derive(Clone, Debug)]
 pub struct Guard {
-    allowed: Allowed,
+    allowed: AllowList,
 }
 
 /// What may pass.
@@ -42,7 +42,7 @@ pub(super) enum Admitted {
 impl Guard {
     /// Returns the rules of a listener: this machine's own names, and what is `allowed` beside them.
     #[must_use]
-    pub fn new(allowed: Allowed) -> Self {
+    pub fn new(allowed: AllowList) -> Self {
         Self { allowed }
     }
 

@@ -11,7 +11,7 @@ use tokio::time::sleep;
 
 use super::connection::{self, Guarded};
 use super::connections::{Connections, Place};
-use super::{Allowed, Bound, Guard, Service};
+use super::{AllowList, BoundListener, Guard, Service};
 
 /// Time to wait when no connection can be accepted, because the system has no descriptor left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -20,7 +20,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Hosts and origins that the operator named.
-    pub allowed: Allowed,
+    pub allowed: AllowList,
     /// How long a client may take to send a request's head, an idle connection included; `None` for
     /// clients that are children of this process and may pause for as long as one invocation lasts.
     pub head_timeout: Option<Duration>,
@@ -31,7 +31,7 @@ pub struct Settings {
 impl Settings {
     /// Returns settings with the budget of this process.
     #[must_use]
-    pub fn new(allowed: Allowed, head_timeout: Option<Duration>) -> Self {
+    pub fn new(allowed: AllowList, head_timeout: Option<Duration>) -> Self {
         Self { allowed, head_timeout, connections: Connections::of_process() }
     }
 }
@@ -46,7 +46,7 @@ pub struct Listener {
 
 impl Listener {
     /// Answers the requests that pass the gate with `service`.
-    pub fn serve<S: Service>(bound: Bound, settings: Settings, service: S) -> Self {
+    pub fn serve<S: Service>(bound: BoundListener, settings: Settings, service: S) -> Self {
         let (tcp, address) = bound.into_parts();
         let (stop, stopped) = watch::channel(false);
         let Settings { allowed, head_timeout, connections } = settings;

@@ -8,9 +8,9 @@
 //!
 //! It does not know what a request means, nor who signed it.
 
-mod allowed;
-mod arriving;
-mod bound;
+mod allow_list;
+mod body;
+mod bound_listener;
 mod connection;
 pub(crate) mod connections;
 mod cors;
@@ -18,9 +18,9 @@ mod guard;
 mod listener;
 mod progress;
 mod refusal;
-mod taken;
 #[cfg(test)]
 mod tests;
+mod write_timeout;
 
 use std::error::Error as StdError;
 use std::future::Future;
@@ -29,10 +29,10 @@ use bytes::Bytes;
 use http::{Request, Response};
 use hyper::body::Body;
 
-pub use self::allowed::{Allowed, AllowedError};
-pub use self::arriving::Arriving;
-pub(crate) use self::bound::take_port;
-pub use self::bound::{BindError, Bound};
+pub use self::allow_list::{AllowList, AllowListError};
+pub use self::body::RequestBody;
+pub(crate) use self::bound_listener::take_port;
+pub use self::bound_listener::{BindError, BoundListener};
 #[cfg(test)]
 pub(crate) use self::connection::{Guarded, serve as serve_connection};
 pub use self::connections::{Connections, Place};
@@ -64,7 +64,7 @@ pub trait Service: Send + Sync + 'static {
     /// Answers one request.
     fn answer(
         &self,
-        request: Request<Arriving>,
+        request: Request<RequestBody>,
         progress: &Progress,
     ) -> impl Future<Output = Result<Response<Self::Body>, Self::Error>> + Send;
 }

@@ -12,7 +12,7 @@ use tokio::time::timeout;
 
 use super::guard::Admitted;
 use super::progress::Rank;
-use super::{Allowed, Connections, Guard};
+use super::{AllowList, Connections, Guard};
 
 const CASES: &str = include_str!("../../testdata/gate/requests.txt");
 
@@ -41,7 +41,7 @@ fn requests_pass_or_are_refused_as_the_table_says() {
     let allowed = |hosts: &[&str], origins: &[&str]| {
         let owned =
             |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
-        Guard::new(Allowed::new(&owned(hosts), &owned(origins)).unwrap())
+        Guard::new(AllowList::new(&owned(hosts), &owned(origins)).unwrap())
     };
     let mut listener = (allowed(&[], &[]), "127.0.0.1".parse().unwrap());
     let mut count = 0;

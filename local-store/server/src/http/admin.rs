@@ -129,11 +129,11 @@ async fn change_clock(store: &Store, body: &[u8]) -> Answer {
 
 async fn sweep(store: &Store) -> Answer {
     match store.sweep_time_to_live().await {
-        Ok(Swept { expired, held_up }) if held_up.is_empty() => {
+        Ok(Swept { expired, blocked }) if blocked.is_empty() => {
             success(format!("{{\"expired\":{expired}}}"))
         }
-        Ok(Swept { expired, held_up }) => {
-            let tables: Vec<String> = held_up.iter().map(|name| format!("`{name}`")).collect();
+        Ok(Swept { expired, blocked }) => {
+            let tables: Vec<String> = blocked.iter().map(|name| format!("`{name}`")).collect();
             let what = format!(
                 "deletes made: {expired}; others wait, as too many index entries of {} wait for an arc",
                 tables.join(", ")

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use self::routes::Routes;
 use crate::access::AccessKeys;
-use crate::gate::{Allowed, Bound, Listener, Settings};
+use crate::gate::{AllowList, BoundListener, Listener, Settings};
 use crate::store::Store;
 
 /// Time that a client has at least to send a request's head, from the end of the answer before it: so
@@ -33,19 +33,19 @@ pub struct Access {
     /// Requests must be signed with one of these; with `None`, any signature is taken, or none.
     pub keys: Option<AccessKeys>,
     /// Hosts by which the store may be asked, and origins whose pages may use it.
-    pub allowed: Allowed,
+    pub allowed: AllowList,
     /// Each account and Region that signs requests has tables of its own.
     pub separate_tables: bool,
 }
 
 /// Serves requests without a signature; see [`serve_with`].
-pub async fn serve(bound: Bound, store: Store, shutdown: impl Future<Output = ()>) {
+pub async fn serve(bound: BoundListener, store: Store, shutdown: impl Future<Output = ()>) {
     serve_with(bound, store, Access::default(), shutdown).await;
 }
 
 /// Serves requests until `shutdown` resolves, then lets those under way end.
 pub async fn serve_with(
-    bound: Bound,
+    bound: BoundListener,
     store: Store,
     access: Access,
     shutdown: impl Future<Output = ()>,

@@ -33,7 +33,7 @@ use crate::access;
 use crate::api;
 use crate::api::describe_endpoints;
 use crate::api::error::ApiError;
-use crate::gate::{Arriving, Dialect, Progress, Service};
+use crate::gate::{Dialect, Progress, RequestBody, Service};
 use crate::store::Store;
 use node::clock::wall_clock;
 
@@ -94,7 +94,7 @@ impl Service for Routes {
     /// Whatever is wrong with a request is an answer too.
     async fn answer(
         &self,
-        request: Request<Arriving>,
+        request: Request<RequestBody>,
         progress: &Progress,
     ) -> Result<Response<Full<Bytes>>, Infallible> {
         let mut response = self.route(request, progress).await;
@@ -127,7 +127,7 @@ impl Routes {
 
     async fn route(
         &self,
-        request: Request<Arriving>,
+        request: Request<RequestBody>,
         progress: &Progress,
     ) -> Response<Full<Bytes>> {
         let (head, body) = request.into_parts();
@@ -227,7 +227,7 @@ impl Routes {
 
     /// Waits for the memory that a large body will take. A body that does not say how long it is
     /// may become as long as is allowed; one that is too long will not be read.
-    async fn reserve(&self, body: &Arriving, coding: Coding) -> Option<SemaphorePermit<'_>> {
+    async fn reserve(&self, body: &RequestBody, coding: Coding) -> Option<SemaphorePermit<'_>> {
         let max = u64::try_from(BODY_BYTES_MAX).unwrap_or(u64::MAX);
         let sent = body.size_hint().upper().unwrap_or(max).min(max);
         // What is packed may become as long as is allowed, too.
@@ -245,7 +245,7 @@ fn timestamp(time: EpochMillis) -> Option<Timestamp> {
 }
 
 /// Reads a body; `is_large` says that memory is kept for it.
-async fn read_body(mut body: Arriving, is_large: bool) -> Result<Bytes, BodyError> {
+async fn read_body(mut body: RequestBody, is_large: bool) -> Result<Bytes, BodyError> {
     let max = u64::try_from(BODY_BYTES_MAX).unwrap_or(u64::MAX);
     if body.size_hint().lower() > max {
         return Err(BodyError::TooLarge);
@@ -267,7 +267,9 @@ async fn read_body(mut body: Arriving, is_large: bool) -> Result<Bytes, BodyErro
 
 /// The first piece of a body, or its end, if it came with the head. Most bodies are one such piece, and no
 /// clock has to be set for them. The HTTP library hands it over when it was asked twice.
-async fn come_with_head(body: &mut Arriving) -> Option<Option<Result<Frame<Bytes>, hyper::Error>>> {
+async fn come_with_head(
+    body: &mut RequestBody,
+) -> Option<Option<Result<Frame<Bytes>, hyper::Error>>> {
     let mut was_asked = false;
     poll_fn(|context| match Pin::new(&mut *body).poll_frame(context) {
         Poll::Ready(frame) => Poll::Ready(Some(frame)),
@@ -284,7 +286,7 @@ async fn come_with_head(body: &mut Arriving) -> Option<Option<Result<Frame<Bytes
 /// Reads a body piece by piece, of which the first may have come. Most bodies are one piece, which is not
 /// copied.
 async fn read_frames(
-    body: Arriving,
+    body: RequestBody,
     mut first: Option<Bytes>,
     is_large: bool,
 ) -> Result<Bytes, BodyError> {

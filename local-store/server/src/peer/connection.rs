@@ -6,10 +6,11 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
+use locks::Mutex;
 use tokio::io::AsyncWriteExt;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -125,7 +126,7 @@ struct Pending(Mutex<BTreeMap<u64, Waiting>>);
 
 impl Pending {
     fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<u64, Waiting>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// When the oldest question without an answer was asked.

@@ -11,7 +11,7 @@ use std::io;
 use bytes::{Buf, Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-use crate::mark::{MARK_BYTES, MarkKey};
+use crate::mac::{MAC_BYTES, MacKey};
 
 /// The largest payload: one log entry of the largest size, and what is around it.
 pub(super) const PAYLOAD_BYTES_MAX: usize = 40 * 1024 * 1024;
@@ -26,11 +26,11 @@ const HEAD_BYTES: usize = 12;
 pub(super) enum Seal {
     /// Against damage: CRC-32C over length, id and payload.
     Checksum,
-    /// Against whoever does not know the secret: a mark over the number of the frame, too, so that
+    /// Against whoever does not know the secret: a mac over the number of the frame, too, so that
     /// none can be left out, repeated or moved.
     Mark {
         /// Of this connection and direction.
-        key: MarkKey,
+        key: MacKey,
         /// Frames before this one.
         number: u64,
     },
@@ -40,7 +40,7 @@ impl Seal {
     fn bytes(&self) -> usize {
         match self {
             Self::Checksum => 4,
-            Self::Mark { .. } => MARK_BYTES,
+            Self::Mark { .. } => MAC_BYTES,
         }
     }
 
@@ -59,7 +59,7 @@ impl Seal {
                 out.extend_from_slice(&checksum(&head, payload).to_le_bytes());
             }
             Self::Mark { key, number } => {
-                out.extend_from_slice(&key.mark(&[&number.to_le_bytes(), &head, payload]));
+                out.extend_from_slice(&key.mac(&[&number.to_le_bytes(), &head, payload]));
                 *number += 1;
             }
         }
@@ -71,7 +71,7 @@ impl Seal {
         match self {
             Self::Checksum => check == checksum(head, payload).to_le_bytes(),
             Self::Mark { key, number } => {
-                let right = key.is_right(&[&number.to_le_bytes(), head, payload], check);
+                let right = key.verify(&[&number.to_le_bytes(), head, payload], check);
                 *number += 1;
                 right
             }
@@ -171,12 +171,12 @@ mod tests {
     use super::super::secret::ClusterSecret;
     use super::*;
 
-    fn seals(marked: bool) -> (Seal, Seal) {
+    fn seals(with_mac: bool) -> (Seal, Seal) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("secret");
         std::fs::write(&path, "0123456789abcdef").unwrap();
         let key = ClusterSecret::read(&path).unwrap().derive("test", &[]);
-        let seal = |key: &MarkKey| match marked {
+        let seal = |key: &MacKey| match with_mac {
             true => Seal::Mark { key: key.clone(), number: 0 },
             false => Seal::Checksum,
         };
@@ -201,11 +201,11 @@ mod tests {
         #[test]
         fn frames_come_back_and_no_changed_byte_gets_through(
             payloads in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..300), 1..6),
-            marked: bool,
+            with_mac: bool,
             place: prop::sample::Index,
             change in 1..=255_u8,
         ) {
-            let (mut write, read) = seals(marked);
+            let (mut write, read) = seals(with_mac);
             let mut bytes = BytesMut::new();
             for (id, payload) in payloads.iter().enumerate() {
                 write.write(id as u64, payload, &mut bytes).unwrap();
@@ -217,7 +217,7 @@ mod tests {
             prop_assert_eq!(&frames, &expected);
             let place = place.index(bytes.len());
             bytes[place] ^= change;
-            let (found, _) = read_all(&bytes, seals(marked).1);
+            let (found, _) = read_all(&bytes, seals(with_mac).1);
             prop_assert!(found.len() < expected.len());
             prop_assert_eq!(&found[..], &expected[..found.len()]);
         }

@@ -43,7 +43,7 @@ struct Hello {
     settings: String,
     identity: Option<PeerIdentity>,
     nonce: Nonce,
-    /// With a secret: a mark that only those who know it can make.
+    /// With a secret: a mac that only those who know it can make.
     proof: Option<[u8; 16]>,
 }
 
@@ -114,7 +114,7 @@ async fn greet(
     let proof = local
         .secret
         .as_ref()
-        .map(|secret| secret.derive("hello", &[&hello.nonce]).mark(&[&hello.slot.to_le_bytes()]));
+        .map(|secret| secret.derive("hello", &[&hello.nonce]).mac(&[&hello.slot.to_le_bytes()]));
     let hello = Hello { proof, ..hello };
     writer.write_all(&preamble()).await?;
     let sent = send(&mut writer, &hello).await?;
@@ -131,7 +131,7 @@ async fn greet(
     let mut seal = Seal::Checksum;
     if let Some(secret) = &local.secret {
         let key = secret.derive("welcome", &[&hello.nonce, &nonce]);
-        if !proof.is_some_and(|proof| key.is_right(&[], &proof)) {
+        if !proof.is_some_and(|proof| key.verify(&[], &proof)) {
             return Err(Failure::Refused(format!("{address} does not know the cluster's secret")));
         }
         let key = |direction| secret.derive(direction, &[&sent, &answer]);
@@ -170,7 +170,7 @@ async fn answer(local: &Local, stream: TcpStream) -> Result<Opened, Failure> {
     let proof = local
         .secret
         .as_ref()
-        .map(|secret| secret.derive("welcome", &[&hello.nonce, &nonce]).mark(&[]));
+        .map(|secret| secret.derive("welcome", &[&hello.nonce, &nonce]).mac(&[]));
     let sent = send(&mut writer, &Welcome::Accepted { identity, nonce, proof }).await?;
     let mut seal = Seal::Checksum;
     if let Some(secret) = &local.secret {
@@ -188,7 +188,7 @@ fn objection(local: &Local, identity: Option<&PeerIdentity>, hello: &Hello) -> O
     let secret = match (&local.secret, &hello.proof) {
         (None, None) => true,
         (Some(secret), Some(proof)) => {
-            secret.derive("hello", &[&hello.nonce]).is_right(&[&hello.slot.to_le_bytes()], proof)
+            secret.derive("hello", &[&hello.nonce]).verify(&[&hello.slot.to_le_bytes()], proof)
         }
         _ => false,
     };

@@ -6,7 +6,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use crate::mark::MarkKey;
+use crate::mac::MacKey;
 
 /// A shorter secret could be guessed.
 const SECRET_BYTES_MIN: usize = 16;
@@ -49,10 +49,10 @@ impl ClusterSecret {
     }
 
     /// A key for one purpose, from the secret and what both sides have seen.
-    pub(super) fn derive(&self, purpose: &str, seen: &[&[u8]]) -> MarkKey {
+    pub(super) fn derive(&self, purpose: &str, seen: &[&[u8]]) -> MacKey {
         let parts: Vec<&[u8]> =
             std::iter::once(purpose.as_bytes()).chain(seen.iter().copied()).collect();
-        MarkKey::new(&self.0).derive(&parts)
+        MacKey::new(&self.0).derive(&parts)
     }
 }
 
@@ -69,10 +69,10 @@ mod tests {
         fs::write(&path, "  0123456789abcdef\n").unwrap();
         let secret = ClusterSecret::read(&path).unwrap();
         let key = secret.derive("a", &[b"b", b"c"]);
-        let mark = key.mark(&[b"text"]);
-        assert!(key.is_right(&[b"text"], &mark));
+        let mac = key.mac(&[b"text"]);
+        assert!(key.verify(&[b"text"], &mac));
         for other in [secret.derive("a", &[b"bc"]), secret.derive("b", &[b"b", b"c"])] {
-            assert!(!other.is_right(&[b"text"], &mark));
+            assert!(!other.verify(&[b"text"], &mac));
         }
     }
 }

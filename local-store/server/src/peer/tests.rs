@@ -2,7 +2,8 @@
 //! known when a connection breaks.
 
 use std::collections::BTreeMap;
-use std::sync::Mutex;
+
+use locks::Mutex;
 
 use tokio::net::TcpListener;
 use tokio::sync::Notify;
@@ -37,7 +38,7 @@ struct Counting {
 impl Handler for Counting {
     fn answer(self: Arc<Self>, slot: u64, question: Question) -> BoxFuture<Answer> {
         Box::pin(async move {
-            self.asked.lock().unwrap().push(slot);
+            self.asked.lock().push(slot);
             match question {
                 Question::Status => {
                     self.stuck.notify_one();
@@ -102,7 +103,7 @@ async fn answers_find_their_questions_with_and_without_a_secret() {
         for (slot, answer) in futures::future::join_all(asked).await.into_iter().enumerate() {
             assert!(matches!(answer, Ok(Answer::Refused(text)) if text == slot.to_string()));
         }
-        assert_eq!(*pair.handler.asked.lock().unwrap(), vec![1; 201]);
+        assert_eq!(*pair.handler.asked.lock(), vec![1; 201]);
     }
 }
 
@@ -123,7 +124,7 @@ async fn wrong_peers_are_refused_with_a_reason() {
         let pair = connect(local(1, Some("c")), server).await;
         let refused = pair.ask_connected(Question::Who).await.unwrap_err();
         assert!(refused.contains(expected), "{refused}");
-        assert!(pair.handler.asked.lock().unwrap().is_empty());
+        assert!(pair.handler.asked.lock().is_empty());
     }
     let with = |text: &str| Local { secret: Some(secret(text)), ..local(1, None) };
     let server = Local { secret: Some(secret("0123456789abcdef")), ..local(2, None) };
@@ -147,7 +148,7 @@ async fn what_was_asked_when_a_connection_broke_has_an_unknown_outcome_and_is_as
     assert!(matches!(asked, Err(CallError::Lost(_))), "{asked:?}");
     let later = pair.ask(Question::Status).await;
     assert!(matches!(later, Err(CallError::Unreachable(_))), "{later:?}");
-    assert_eq!(pair.handler.asked.lock().unwrap().len(), 2, "one Who and one Status");
+    assert_eq!(pair.handler.asked.lock().len(), 2, "one Who and one Status");
 }
 
 /// Goal: a question that may wait longer than the usual way is silent goes the other way, so that its
@@ -177,7 +178,7 @@ async fn who_waits_long_asks_where_silence_may_last() {
     assert!(matches!(answer, Answer::Refused(_)), "{answer:?}");
     let short = ask(SILENCE - Duration::from_millis(1)).await;
     assert!(matches!(short, Err(CallError::Unreachable(_))), "{short:?}");
-    assert_eq!(handler.asked.lock().unwrap().len(), 2);
+    assert_eq!(handler.asked.lock().len(), 2);
     serving.abort();
 }
 

@@ -7,7 +7,7 @@ use partition::TableId;
 use tokio::sync::watch;
 
 use super::Store;
-use super::seats::Nodes;
+use super::node_set::Nodes;
 
 /// Of one table, at all nodes of this process. It may miss something, when a leader dies; and records
 /// that come by a node of another process it does not hear of. So who waits also looks by himself now

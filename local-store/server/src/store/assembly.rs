@@ -4,12 +4,13 @@
 
 use std::future::Future;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use locks::Mutex;
 use partition::TransactionId;
 
-use super::{Shared, Store, courier, scrub, ticks};
+use super::{Shared, Store, outbox_relay, scrub, ticks};
 use crate::token_key::TokenKey;
 use crate::traffic::Traffic;
 use node::clock::Clock;
@@ -52,9 +53,7 @@ impl Ids {
     fn next(&self) -> u64 {
         match self {
             Self::Random => random_seed(),
-            Self::Seeded(random) => {
-                random.lock().unwrap_or_else(PoisonError::into_inner).next_u64()
-            }
+            Self::Seeded(random) => random.lock().next_u64(),
         }
     }
 }
@@ -67,7 +66,7 @@ impl Store {
         let nodes = vec![replicas];
         let shared = Shared {
             arcs: super::arcs_of(&nodes),
-            nodes: super::seats::seats(nodes),
+            nodes: super::node_set::node_set(nodes),
             catalogue: MergedCatalogue::default(),
             clock,
             traffic: Traffic::default(),
@@ -80,8 +79,8 @@ impl Store {
             lock: None,
         };
         let store = Self { shared: Arc::new(shared), pinned: None, owner: None };
-        for replicas in store.seated().iter() {
-            store.start_couriers(replicas);
+        for replicas in store.current_nodes().iter() {
+            store.start_outbox_relays(replicas);
         }
         store
     }
@@ -89,16 +88,16 @@ impl Store {
     /// Starts what is done beside a node's requests, as long as the node is there: its index entries
     /// are brought to their arcs, and its files in this directory are verified.
     pub(super) fn start_work_of(&self, replicas: &[Node], data: &Path) {
-        self.start_couriers(replicas);
+        self.start_outbox_relays(replicas);
         scrub::start(replicas, data);
     }
 
     /// Brings a node's index entries to their arcs from now on, as long as the node is there.
-    fn start_couriers(&self, replicas: &[Node]) {
+    fn start_outbox_relays(&self, replicas: &[Node]) {
         if self.arc_count() > 1 {
             for replica in replicas {
                 for to in self.arcs().filter(|to| *to != replica.arc()) {
-                    tokio::spawn(courier::run(replica.downgrade(), self.downgrade(), to));
+                    tokio::spawn(outbox_relay::run(replica.downgrade(), self.downgrade(), to));
                 }
             }
         }

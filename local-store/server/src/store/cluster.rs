@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use super::directory::{self, Host, Identity, NodeFiles, Problem};
 use super::rebuild::Rebuild;
+use node::LocalTransport;
 use node::clock::Clock;
 use node::ring::{ArcId, holders};
-use node::transport::{LocalTransport, Transport};
+use node::transport::Transport;
 use node::{Node, NodeId, Parts, Settings, incarnation_of, node_id, random_seed, slot_of};
 use storage::disk::{ErrorKind, FileDisk};
 

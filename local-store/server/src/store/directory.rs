@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 use node::ring::ArcId;
 use node::worker::{ThreadWorker, Worker};
 use node::{
-    DirectoryHome, Ending, NodeId, NodeLog, OnFatal, RECORD_BYTES_MAX, StorageHome,
+    DirectoryHome, FailureHandler, NodeId, NodeLog, OnFatal, RECORD_BYTES_MAX, StorageHome,
     check_continuity,
 };
 use platform::descriptors::Descriptors;
@@ -277,8 +277,8 @@ pub(crate) fn open(disk: &FileDisk, identity: Identity, host: &Host) -> Result<N
         Ok(Arc::new(ThreadWorker::start(&name).map_err(|e| other(&e))?))
     };
     let damage = host.damage();
-    let ending = Ending::new(damage.clone(), Arc::clone(&host.on_fatal));
-    let log = NodeLog::open(log, start("log")?, ending)?;
+    let on_failure = FailureHandler::new(damage.clone(), Arc::clone(&host.on_fatal));
+    let log = NodeLog::open(log, start("log")?, on_failure)?;
     let mut homes: Vec<Arc<dyn StorageHome>> = Vec::new();
     for arc in (0..identity.arcs).map(ArcId) {
         let home = DirectoryHome::new(

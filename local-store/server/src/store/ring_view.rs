@@ -90,7 +90,7 @@ impl View for RingView {
 /// Keeps the whole of what the arcs' catalogues say for as long as none of them changes.
 #[derive(Default)]
 pub(super) struct MergedCatalogue {
-    kept: std::sync::Mutex<Option<Merged>>,
+    kept: locks::Mutex<Option<Merged>>,
 }
 
 struct Merged {
@@ -101,7 +101,7 @@ struct Merged {
 impl MergedCatalogue {
     /// The whole of these parts.
     pub(super) fn of(&self, parts: Vec<Arc<Catalogue>>) -> Arc<Catalogue> {
-        let mut kept = self.kept.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut kept = self.kept.lock();
         let same = |merged: &Merged| {
             merged.parts.len() == parts.len()
                 && merged.parts.iter().zip(&parts).all(|(one, other)| Arc::ptr_eq(one, other))

@@ -18,9 +18,9 @@ use partition::{
 
 use super::directory::{Host, Identity};
 use super::{Config, Store, cluster};
+use node::LocalTransport;
 use node::clock::Clock;
 use node::status::Status;
-use node::transport::LocalTransport;
 use node::{node_id, slot_of};
 
 fn config(directory: &Path) -> Config {

@@ -14,8 +14,8 @@ use partition::{
     find_split_work, find_time_to_live_work, has_expired_tokens, has_old_transactions,
 };
 
-use crate::store::courier;
-use crate::store::leftovers::Leftovers;
+use crate::store::outbox_relay;
+use crate::store::transaction_recovery::TransactionRecovery;
 use crate::store::{Store, Unavailable, WeakStore, routes};
 use node::Node;
 use node::ring::ArcId;
@@ -34,7 +34,7 @@ pub(crate) const ENTRIES_PER_SWEEP: usize = if cfg!(test) { 3 } else { 20_000 };
 pub(crate) async fn run(store: WeakStore) {
     let mut interval = tokio::time::interval(TICK);
     interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    let mut leftovers = Leftovers::default();
+    let mut transaction_recovery = TransactionRecovery::default();
     loop {
         interval.tick().await;
         let Some(store) = store.upgrade() else {
@@ -51,7 +51,7 @@ pub(crate) async fn run(store: WeakStore) {
             if let Err(error) = tick_arc(&store, arc).await {
                 tracing::debug!(%error, "a tick was cut short");
             }
-            if let Err(error) = leftovers.finish(&store, arc).await {
+            if let Err(error) = transaction_recovery.finish(&store, arc).await {
                 tracing::debug!(%error, "what a coordinator left over is not finished yet");
             }
         }
@@ -149,10 +149,11 @@ pub(crate) async fn sweep(store: &Store, entries_max: usize) -> Result<Swept, Un
     let mut swept = Swept::default();
     for arc in store.arcs() {
         // Who waited in vain does so once.
-        let patience = if swept.held_up.is_empty() { courier::PATIENCE } else { Duration::ZERO };
+        let patience =
+            if swept.blocked.is_empty() { outbox_relay::PATIENCE } else { Duration::ZERO };
         let some = sweep_arc(store, &store.replica(arc), entries_max, patience).await?;
         swept.expired += some.expired;
-        swept.held_up.extend(some.held_up);
+        swept.blocked.extend(some.blocked);
     }
     Ok(swept)
 }
@@ -163,7 +164,7 @@ pub struct Swept {
     /// How many delete commands it took.
     pub expired: u64,
     /// Tables of which some items are left, because too many of their index entries wait for an arc.
-    pub held_up: BTreeSet<String>,
+    pub blocked: BTreeSet<String>,
 }
 
 async fn sweep_arc(
@@ -181,8 +182,8 @@ async fn sweep_arc(
             let found =
                 find(replica, |view| find_expired(view, table, now, EXPIRED_PER_ENTRY, place))?;
             if !found.commands.is_empty() {
-                if !courier::wait_for_room(store, replica, table, patience).await? {
-                    swept.held_up.insert(table.name.as_str().to_owned());
+                if !outbox_relay::wait_for_room(store, replica, table, patience).await? {
+                    swept.blocked.insert(table.name.as_str().to_owned());
                     patience = Duration::ZERO;
                     break;
                 }
@@ -205,7 +206,7 @@ async fn step_indexes(store: &Store, replica: &Node, table: TableId) -> Result<(
         let known = replica.catalogue();
         if let Some(table) = known.get(table)
             && adds_entries(table)
-            && !courier::has_room(store, replica, table)?
+            && !outbox_relay::has_room(store, replica, table)?
         {
             break;
         }

@@ -1,7 +1,7 @@
 //! Transactions over several arcs: the coordinator.
 //!
 //! The steps, and why they are right, are in `partition::two_phase_commit`. What a coordinator leaves
-//! over when it is lost is finished by `leftovers`. A transaction whose items and token are in one
+//! over when it is lost is finished by `transaction_recovery`. A transaction whose items and token are in one
 //! arc is one command there.
 
 use std::collections::BTreeMap;
@@ -13,12 +13,12 @@ use model::{EpochMillis, Item, PrimaryKey};
 use partition::mutation::{self, Mutation};
 use partition::{
     CancellationReason, Command, Decide, Decision, Finish, Prepare, Reply, Table, Transaction,
-    TransactionId, Write, WriteAction, Written, fingerprint, home_of_token, is_remembered,
+    TransactionId, Write, WriteAction, Written, arc_of_token, fingerprint, is_remembered,
     read_item, read_prepared, read_transaction_steps, recall,
 };
 use tokio::task::JoinError;
 
-use super::{Store, Unavailable, leftovers, routes};
+use super::{Store, Unavailable, routes, transaction_recovery};
 use node::ring::ArcId;
 
 /// How often a transaction that meets another one is tried, and about the time before the second try,
@@ -44,7 +44,7 @@ pub(super) async fn write(store: &Store, transaction: Transaction) -> Result<Rep
     }
     let first = parts.keys().next().copied().unwrap_or_default();
     let token = transaction.token.as_deref();
-    let home = token.map_or(first, |token| home_of_token(token, store.arc_count()));
+    let home = token.map_or(first, |token| arc_of_token(token, store.arc_count()));
     if parts.keys().all(|arc| *arc == home) {
         let command = Command::Transaction(Box::new(transaction));
         let replies = store.replica(home).submit(vec![command]).await?;
@@ -59,7 +59,7 @@ impl Store {
     /// Whether the transaction with such a token was made, and is not forgotten. As long as that cannot
     /// be known, it may have been.
     pub(crate) async fn remembers(&self, token: &str) -> Result<bool, Unavailable> {
-        let home = home_of_token(token, self.arc_count());
+        let home = arc_of_token(token, self.arc_count());
         let unknown = |error: String| Unavailable::Unknown(error);
         let known = self.up_to_date_in([home].into_iter()).await;
         let known = known.map_err(|error| unknown(error.to_string()))?;
@@ -169,7 +169,8 @@ impl Coordinator {
     async fn answer_again(&self, reply: Reply) -> Result<Reply, Unavailable> {
         if let (Reply::Transacted { .. }, Some(token)) = (&reply, &self.transaction.token) {
             let arcs = self.parts.keys();
-            let finishes = arcs.map(|arc| leftovers::finish_attempts(&self.store, *arc, token));
+            let finishes =
+                arcs.map(|arc| transaction_recovery::finish_attempts(&self.store, *arc, token));
             try_join_all(finishes).await.map_err(|error| {
                 Unavailable::Unknown(format!("it was made, and is not visible yet: {error}"))
             })?;
@@ -270,7 +271,7 @@ impl Coordinator {
         tokio::spawn(async move {
             // Should it fail, whoever leads the home arc does all of it again.
             let settled = Decision { participants: Vec::new(), ..decision };
-            let _ = leftovers::carry_out(&store, home, id, &settled).await;
+            let _ = transaction_recovery::carry_out(&store, home, id, &settled).await;
         });
         Ok(Reply::Transacted { writes, repeated: false })
     }
@@ -455,11 +456,11 @@ pub(super) struct LockingReader {
 impl LockingReader {
     async fn read(self) -> Result<Result<Vec<Option<Item>>, Vec<CancellationReason>>, Unavailable> {
         let found = self.lock().await;
-        let let_go = self.let_go().await;
+        let release = self.release().await;
         match found? {
             // An arc that is told late may have been given up, and written to, before another one
             // was locked: then the items were not so at one moment.
-            Ok(items) if let_go? => Ok(Ok(items)),
+            Ok(items) if release? => Ok(Ok(items)),
             Ok(_) => Ok(Err(vec![CancellationReason::Conflict; self.checks.len()])),
             Err(reasons) => Ok(Err(reasons)),
         }
@@ -499,9 +500,9 @@ impl LockingReader {
         Ok(if is_locked { Ok(items) } else { Err(reasons) })
     }
 
-    /// Lets go of the items. Gives whether all of them were locked until now: nothing is prepared
-    /// again that was let go of, so all were locked together.
-    pub(super) async fn let_go(&self) -> Result<bool, Unavailable> {
+    /// Releases the locks. Returns true if all of them were held until now: nothing is prepared
+    /// again that was released, so all were locked together.
+    pub(super) async fn release(&self) -> Result<bool, Unavailable> {
         let replies = finish(&self.store, &self.parts, self.id, self.began, false).await?;
         Ok(replies.iter().all(|reply| matches!(reply, Reply::Transacted { .. })))
     }

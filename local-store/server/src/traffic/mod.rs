@@ -11,9 +11,10 @@ mod limiter;
 mod top_keys;
 
 use std::collections::BTreeMap;
+use std::sync::MutexGuard;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use locks::Mutex;
 use model::limits::{PARTITION_BYTES_MAX, PARTITION_READ_UNITS, PARTITION_WRITE_UNITS};
 use model::{EpochMillis, KeyValue, Token};
 use partition::{Catalogue, PartitionNumber, SplitPoint, Table, TableId};
@@ -251,7 +252,7 @@ impl Traffic {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

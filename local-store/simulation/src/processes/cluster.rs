@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::Range;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::future::try_join_all;
+use locks::Mutex;
 use serde_json::Value;
 use tokio::net::TcpListener;
 
@@ -146,7 +147,7 @@ impl Cluster {
     }
 
     fn known(&self) -> std::sync::MutexGuard<'_, Vec<Option<SocketAddr>>> {
-        self.addresses.lock().unwrap_or_else(PoisonError::into_inner)
+        self.addresses.lock()
     }
 
     /// Whether every process that was started runs.

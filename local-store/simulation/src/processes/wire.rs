@@ -2,9 +2,10 @@
 //! what a broken connection means is plain: nobody listened, or the outcome is unknown.
 
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use locks::Mutex;
 use model::Item;
 use serde_json::{Value, json};
 use storage::disk::SplitMix64;
@@ -49,10 +50,10 @@ impl WireEndpoint {
 
     /// One of the nodes that run, now one and now another.
     fn address(&self) -> Option<SocketAddr> {
-        let known = self.addresses.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = self.addresses.lock();
         let running = known.iter().enumerate().filter(|(place, _)| Some(*place) != self.without);
         let running: Vec<SocketAddr> = running.filter_map(|(_, address)| *address).collect();
-        let mut dice = self.dice.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut dice = self.dice.lock();
         running.get(dice.up_to(running.len().saturating_sub(1))).copied()
     }
 

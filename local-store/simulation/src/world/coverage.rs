@@ -1,7 +1,8 @@
 //! Counts what really happened: a fault that is planned but never bites proves nothing.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+
+use locks::Mutex;
 
 /// How often each class of fault happened.
 pub type Counts = BTreeMap<&'static str, u64>;
@@ -66,15 +67,14 @@ impl Coverage {
     /// It happened so often.
     pub fn add(&self, class: &'static str, times: u64) {
         if times > 0 {
-            *self.0.lock().unwrap_or_else(PoisonError::into_inner).entry(class).or_default() +=
-                times;
+            *self.0.lock().entry(class).or_default() += times;
         }
     }
 
     /// Everything counted so far.
     #[must_use]
     pub fn counts(&self) -> Counts {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0.lock().clone()
     }
 }
 

@@ -1,9 +1,10 @@
 //! What all parts of one world share: its random choices, its clock, its trace, its counters.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use locks::Mutex;
 use model::EpochMillis;
 use storage::disk::SplitMix64;
 use tokio::time::Instant;
@@ -27,7 +28,7 @@ impl Dice {
 
     /// Makes choices.
     pub fn roll<T>(&self, choose: impl FnOnce(&mut SplitMix64) -> T) -> T {
-        choose(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        choose(&mut self.0.lock())
     }
 
     /// A time from `least` to `most` microseconds.
@@ -107,12 +108,12 @@ impl Environment {
     /// Makes an event part of the trace: same seed, same trace.
     pub fn note(&self, what: &str) {
         let at = u64::try_from(self.elapsed().as_micros()).unwrap_or(u64::MAX);
-        let mut trace = self.trace.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut trace = self.trace.lock();
         *trace = (xxh3_64_with_seed(what.as_bytes(), trace.0.rotate_left(1) ^ at), trace.1 + 1);
         drop(trace);
         if let Some(log) = &self.log {
             let line = format!("{:>10.3} ms  {what}", self.elapsed().as_secs_f64() * 1e3);
-            log.lock().unwrap_or_else(PoisonError::into_inner).push(line);
+            log.lock().push(line);
         }
     }
 
@@ -125,15 +126,13 @@ impl Environment {
     /// The hash over all events, and their number.
     #[must_use]
     pub fn trace(&self) -> (u64, u64) {
-        *self.trace.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.trace.lock()
     }
 
     /// The text of all events, if it was kept.
     #[must_use]
     pub fn take_log(&self) -> Vec<String> {
-        let taken = |log: &Mutex<Vec<String>>| {
-            std::mem::take(&mut *log.lock().unwrap_or_else(PoisonError::into_inner))
-        };
+        let taken = |log: &Mutex<Vec<String>>| std::mem::take(&mut *log.lock());
         self.log.as_ref().map(taken).unwrap_or_default()
     }
 }

@@ -1,9 +1,10 @@
 //! What a node runs on and what outlives its process: its disk, its state, its clock.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
+use locks::Mutex;
 use node::MemoryHome;
 use node::ring::ArcId;
 use storage::MemoryStorage;
@@ -84,7 +85,7 @@ impl Machinery {
     }
 
     fn medium(&self) -> MutexGuard<'_, Medium> {
-        self.medium.lock().unwrap_or_else(PoisonError::into_inner)
+        self.medium.lock()
     }
 
     /// The disk with the log.

@@ -3,9 +3,10 @@
 //! Place 0 are the clients, the others are the nodes.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
+use locks::Mutex;
 use tokio::time::Instant;
 
 use super::environment::{Dice, Environment};
@@ -45,7 +46,7 @@ impl Network {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Blocks a link for one fault, or takes that back.

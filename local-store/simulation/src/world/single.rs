@@ -2,10 +2,11 @@
 //! server does it: append what is ready, sync once, apply, answer.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
+use locks::Mutex;
 use model::{EpochMillis, Item};
 use node::ring::ArcId;
 use partition::{Catalogue, Command, Entry, Machine, Reply, decode_entry, encode_entry};
@@ -40,7 +41,7 @@ struct Shared {
 
 impl Shared {
     fn catalogue(&self) -> MutexGuard<'_, Arc<Catalogue>> {
-        self.catalogue.lock().unwrap_or_else(PoisonError::into_inner)
+        self.catalogue.lock()
     }
 }
 

@@ -4,10 +4,11 @@
 //! whatever opens a file waits and tries again, and the log names the limit.
 
 use std::io;
-use std::sync::Mutex;
+
 use std::thread;
 use std::time::{Duration, Instant};
 
+use locks::Mutex;
 use platform::descriptors::Descriptors;
 
 /// `EMFILE` and `ENFILE`, which Linux and macOS number alike.
@@ -80,7 +81,7 @@ impl Backoff {
 /// Names the limit in the log, now and then.
 fn warn() {
     static LAST: Mutex<Option<Instant>> = Mutex::new(None);
-    let Ok(mut last) = LAST.lock() else { return };
+    let mut last = LAST.lock();
     if last.is_some_and(|last| last.elapsed() < WARN_EVERY) {
         return;
     }

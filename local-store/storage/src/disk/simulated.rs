@@ -6,7 +6,9 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
+
+use locks::Mutex;
 
 use super::{Disk, DiskFile, Error, Operation, SECTOR_BYTES, SplitMix64};
 
@@ -263,7 +265,7 @@ impl SimulatedDisk {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

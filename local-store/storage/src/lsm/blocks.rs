@@ -2,7 +2,7 @@
 //!
 //! How rows are found, and in which order they are, is in `rows`.
 
-use super::key::Beginning;
+use super::key::KeyPrefix;
 use super::row::Row;
 
 /// Rows of a block: a table in memory grows by one, and what stands in the others stays there.
@@ -21,12 +21,12 @@ pub(super) struct Blocks {
 
 struct Block {
     rows: Vec<Row>,
-    standings: [Standing; ROWS_IN_BLOCK],
+    states: [RowState; ROWS_IN_BLOCK],
 }
 
 /// What is known of a row beside its key and its versions.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Standing {
+pub(super) struct RowState {
     /// Nothing was known of its key before: when it goes, nobody needs to know.
     pub(super) is_new: bool,
     /// It waits for its place in the order.
@@ -46,9 +46,9 @@ impl Blocks {
         self.blocks.get_mut(place / ROWS_IN_BLOCK)?.rows.get_mut(place % ROWS_IN_BLOCK)
     }
 
-    pub(super) fn standing_mut(&mut self, place: Place) -> Option<&mut Standing> {
+    pub(super) fn row_state_mut(&mut self, place: Place) -> Option<&mut RowState> {
         let place = usize::try_from(place).ok()?;
-        self.blocks.get_mut(place / ROWS_IN_BLOCK)?.standings.get_mut(place % ROWS_IN_BLOCK)
+        self.blocks.get_mut(place / ROWS_IN_BLOCK)?.states.get_mut(place % ROWS_IN_BLOCK)
     }
 
     /// Gives the place, and whether it is listed among those where rows wait.
@@ -62,21 +62,21 @@ impl Blocks {
                 }
             }
         }
-        let Some(standing) = self.standing_mut(place) else { return (place, false) };
-        let was_listed = standing.is_listed;
-        *standing = Standing { is_new, is_waiting: true, is_listed: true };
+        let Some(state) = self.row_state_mut(place) else { return (place, false) };
+        let was_listed = state.is_listed;
+        *state = RowState { is_new, is_waiting: true, is_listed: true };
         (place, was_listed)
     }
 
     /// Where rows are whose beginning is wanted, and of which somebody needs to know.
     pub(super) fn needed(
         &self,
-        is_wanted: impl Fn(&Beginning) -> bool,
-    ) -> impl Iterator<Item = (Beginning, Place)> {
-        let rows = self.blocks.iter().flat_map(|block| block.rows.iter().zip(&block.standings));
-        (0..).zip(rows).filter_map(move |(place, (row, standing))| {
+        is_wanted: impl Fn(&KeyPrefix) -> bool,
+    ) -> impl Iterator<Item = (KeyPrefix, Place)> {
+        let rows = self.blocks.iter().flat_map(|block| block.rows.iter().zip(&block.states));
+        (0..).zip(rows).filter_map(move |(place, (row, state))| {
             let beginning = row.key.beginning();
-            let is_nothing = standing.is_new && row.versions.is_nothing();
+            let is_nothing = state.is_new && row.versions.is_nothing();
             (is_wanted(&beginning) && !is_nothing).then_some((beginning, place))
         })
     }
@@ -85,7 +85,7 @@ impl Blocks {
     fn end(&mut self) -> Place {
         if self.blocks.last().is_none_or(|last| last.rows.len() == ROWS_IN_BLOCK) {
             let rows = Vec::with_capacity(ROWS_IN_BLOCK);
-            self.blocks.push(Block { rows, standings: [Standing::default(); ROWS_IN_BLOCK] });
+            self.blocks.push(Block { rows, states: [RowState::default(); ROWS_IN_BLOCK] });
         }
         let full = (self.blocks.len() - 1) * ROWS_IN_BLOCK;
         let place = full + self.blocks.last().map_or(0, |last| last.rows.len());

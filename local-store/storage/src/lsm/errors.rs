@@ -3,9 +3,9 @@
 use std::io;
 use std::path::Path;
 
-use super::super::Error;
 use super::queue;
 use crate::disk::descriptors;
+use crate::error::Error;
 
 pub(super) fn io_error(operation: &'static str, path: &Path, source: &io::Error) -> Error {
     let remedy =

@@ -32,7 +32,7 @@ pub(super) struct Key {
 /// The first bytes of keys, ordered as the keys are where they differ: of an item's key the table,
 /// the token, and 45 bytes of the partition key and the sort key; of an index entry's the index, too,
 /// and 43 bytes.
-pub(super) type Beginning = [u64; INLINE_BYTES / 8];
+pub(super) type KeyPrefix = [u64; INLINE_BYTES / 8];
 
 impl PartialEq for Key {
     /// As a derived one would, but the first bytes are compared in place, not by a call; and where there
@@ -81,7 +81,7 @@ impl Key {
         self.hash
     }
 
-    pub(super) fn beginning(&self) -> Beginning {
+    pub(super) fn beginning(&self) -> KeyPrefix {
         self.first
     }
 
@@ -98,7 +98,7 @@ impl Key {
     }
 
     /// Gives back what it takes beside itself. It is no key any more.
-    pub(super) fn let_go_of_rest(&mut self) {
+    pub(super) fn drop_rest(&mut self) {
         self.rest = Box::default();
     }
 
@@ -121,7 +121,7 @@ mod tests {
         bytes[70] = 8;
         let (mut key, other) = (Key::from(&bytes[..]), Key::from(&other[..]));
         assert!(key != other);
-        key.let_go_of_rest();
+        key.drop_rest();
         assert_eq!([key == other, other == key], [false, false]);
     }
 

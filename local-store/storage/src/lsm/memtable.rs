@@ -8,8 +8,9 @@
 
 use std::ops::Bound;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{RwLockReadGuard, RwLockWriteGuard};
 
+use locks::RwLock;
 use lsm_tree::{InternalValue, Slice, ValueType};
 use partition::{Op, Value, Visit};
 
@@ -17,7 +18,7 @@ use super::blocks::Place;
 use super::key::Key;
 use super::row::{ROWS_TOGETHER, Row};
 use super::rows::{Range, Rows, VALUE_BYTES_TOGETHER};
-use super::versions::{Seen, Version, Versions};
+use super::versions::{OpenViews, Version, Versions};
 
 /// Rows and bytes behind which no further rows are copied while a writer waits for them. The first copy
 /// is smaller, as most readers want little.
@@ -33,10 +34,10 @@ pub(super) struct Memtable {
 
 impl Memtable {
     /// Makes the changes of a batch. Nobody opens a view meanwhile.
-    pub(super) fn apply(&self, ops: &[Op], number: u64, seen: &Seen) {
+    pub(super) fn apply(&self, ops: &[Op], number: u64, open_views: &OpenViews) {
         for ops in ops.chunks(ROWS_TOGETHER) {
             let keys: Vec<Key> = ops.iter().map(|op| Key::from(op.key())).collect();
-            let mut rows = self.rows.write().unwrap_or_else(PoisonError::into_inner);
+            let mut rows = self.rows.write();
             // Of a value that goes only the count of those who share it is needed.
             let fetched = rows.fetch(&keys, 1);
             let rows_before = rows.bytes();
@@ -55,11 +56,11 @@ impl Memtable {
                     rows.insert(Row { key, versions: Versions::new(version) }, is_new);
                     continue;
                 };
-                let (more, less) = row.versions.change(version, seen);
+                let (more, less) = row.versions.change(version, open_views);
                 came += more;
                 went += less;
                 if row.versions.is_nothing() {
-                    rows.let_go(place);
+                    rows.release(place);
                 }
             }
             came += rows.bytes().saturating_sub(rows_before);
@@ -164,7 +165,7 @@ impl Memtable {
             return rows;
         }
         drop(rows);
-        let mut rows = self.rows.write().unwrap_or_else(PoisonError::into_inner);
+        let mut rows = self.rows.write();
         let before = rows.bytes();
         rows.put_in_order();
         self.bytes.fetch_sub(before.saturating_sub(rows.bytes()), Ordering::Relaxed);
@@ -172,7 +173,7 @@ impl Memtable {
     }
 
     fn read(&self) -> RwLockReadGuard<'_, Rows> {
-        self.rows.read().unwrap_or_else(PoisonError::into_inner)
+        self.rows.read()
     }
 }
 
@@ -289,7 +290,7 @@ impl<'a> Cursor<'a> {
             return;
         }
         if let Some((last, _)) = self.copied.row(self.next - 1) {
-            self.rest.go_on(self.reverse, last);
+            self.rest.resume_after(self.reverse, last);
         }
         self.copied.bytes.clear();
         self.copied.rows.clear();

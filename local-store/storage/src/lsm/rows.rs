@@ -13,8 +13,8 @@ use std::ops::Bound;
 
 use hashbrown::HashTable;
 
-use super::blocks::{Blocks, Place, Standing};
-use super::key::{Beginning, Key, LINE_BYTES};
+use super::blocks::{Blocks, Place, RowState};
+use super::key::{Key, KeyPrefix, LINE_BYTES};
 use super::row::{ROWS_TOGETHER, Row};
 
 /// What a row takes beside its value and the end of a long key: itself, and its places in the order
@@ -104,7 +104,7 @@ impl Places {
 pub(super) struct Rows {
     blocks: Blocks,
     by_hash: HashTable<Slot>,
-    in_order: BTreeMap<Beginning, Places>,
+    in_order: BTreeMap<KeyPrefix, Places>,
     /// Where rows wait for their place in the order, each place once. Some may have gone meanwhile, and
     /// others come in their place.
     unordered: Vec<Place>,
@@ -230,10 +230,10 @@ impl Rows {
 
     /// Lets go of a row that tells of nothing any more: at once if it waits for its place in the order,
     /// otherwise later. Nobody needs it if its key was new.
-    pub(super) fn let_go(&mut self, place: Place) {
-        match self.blocks.standing_mut(place).copied() {
-            Some(Standing { is_new: true, is_waiting: true, .. }) => self.free(place),
-            Some(Standing { is_new: true, is_waiting: false, .. }) => {
+    pub(super) fn release(&mut self, place: Place) {
+        match self.blocks.row_state_mut(place).copied() {
+            Some(RowState { is_new: true, is_waiting: true, .. }) => self.free(place),
+            Some(RowState { is_new: true, is_waiting: false, .. }) => {
                 self.gone.push(place);
                 if self.gone.len() == GONE_MAX {
                     self.remove_gone();
@@ -248,13 +248,13 @@ impl Rows {
         let Self { blocks, by_hash, bytes, .. } = self;
         let Some(row) = blocks.get_mut(place) else { return };
         *bytes = bytes.saturating_sub(row_bytes(row));
-        row.key.let_go_of_rest();
+        row.key.drop_rest();
         let hash = spread(row.key.hash());
         if let Ok(slot) = by_hash.find_entry(hash, |slot| slot.place == place) {
             slot.remove();
         }
-        if let Some(standing) = blocks.standing_mut(place) {
-            standing.is_waiting = false;
+        if let Some(state) = blocks.row_state_mut(place) {
+            state.is_waiting = false;
         }
         blocks.free.push(place);
     }
@@ -269,9 +269,9 @@ impl Rows {
         // Its room goes with it: a table that is full needs it no more.
         let mut waiting = mem::take(&mut self.unordered);
         waiting.retain(|place| {
-            self.blocks.standing_mut(*place).is_some_and(|standing| {
-                standing.is_listed = false;
-                mem::take(&mut standing.is_waiting)
+            self.blocks.row_state_mut(*place).is_some_and(|state| {
+                state.is_listed = false;
+                mem::take(&mut state.is_waiting)
             })
         });
         let mut sorted = self.beginnings(&waiting);
@@ -291,7 +291,7 @@ impl Rows {
     }
 
     /// How the keys of the rows in some places begin.
-    fn beginnings(&self, places: &[Place]) -> Vec<(Beginning, Place)> {
+    fn beginnings(&self, places: &[Place]) -> Vec<(KeyPrefix, Place)> {
         let mut beginnings = Vec::with_capacity(places.len());
         for places in places.chunks(ROWS_TOGETHER) {
             let mut together = [None; ROWS_TOGETHER];
@@ -344,7 +344,7 @@ impl Rows {
     /// nobody needs to know. Rows that wait for their place in the order are sorted in for this once, so
     /// that nobody waits until all have one.
     pub(super) fn places(&self, is_wanted: impl Fn(u8) -> bool) -> Vec<Place> {
-        let is_wanted = |[first, ..]: &Beginning| {
+        let is_wanted = |[first, ..]: &KeyPrefix| {
             let [first, ..] = first.to_be_bytes();
             is_wanted(first)
         };
@@ -354,7 +354,7 @@ impl Rows {
         }
         let mut sorted: Vec<_> = self.blocks.needed(is_wanted).collect();
         sorted.sort_unstable();
-        let key_of = |(_, place): &(Beginning, Place)| self.blocks.get(*place).map(|row| &row.key);
+        let key_of = |(_, place): &(KeyPrefix, Place)| self.blocks.get(*place).map(|row| &row.key);
         for alike in sorted.chunk_by_mut(|(one, _), (other, _)| one == other) {
             if alike.len() > 1 {
                 alike.sort_unstable_by(|one, other| key_of(one).cmp(&key_of(other)));
@@ -383,7 +383,7 @@ impl Range {
     }
 
     /// Goes on behind a key of it.
-    pub(super) fn go_on(&mut self, reverse: bool, behind: &[u8]) {
+    pub(super) fn resume_after(&mut self, reverse: bool, behind: &[u8]) {
         let behind = Bound::Excluded(Key::from(behind));
         if reverse {
             self.keys.1 = behind;
@@ -393,7 +393,7 @@ impl Range {
     }
 
     /// How its keys begin. Keys that begin as a bound does can be on either side of it.
-    fn beginnings(&self) -> Bounds<Beginning> {
+    fn beginnings(&self) -> Bounds<KeyPrefix> {
         let inclusive = |bound: &Bound<Key>| match bound {
             Bound::Included(key) | Bound::Excluded(key) => Bound::Included(key.beginning()),
             Bound::Unbounded => Bound::Unbounded,
@@ -428,10 +428,10 @@ mod tests {
         ]
     }
 
-    fn let_go(rows: &mut Rows, key: &[u8]) {
+    fn release(rows: &mut Rows, key: &[u8]) {
         if let Some(place) = rows.place(&Key::from(key)) {
             rows.get_mut(place).unwrap().versions = Versions::default();
-            rows.let_go(place);
+            rows.release(place);
         }
     }
 
@@ -468,7 +468,7 @@ mod tests {
             for (position, key) in keys.iter().enumerate() {
                 insert(&mut rows, key, new[position]);
                 if gone[position] && soon[position] {
-                    let_go(&mut rows, key);
+                    release(&mut rows, key);
                     // Another row may have come, and it again.
                     if new[position] && soon[position / 2] {
                         insert(&mut rows, key, true);
@@ -480,8 +480,8 @@ mod tests {
             }
             for (key, _) in keys.iter().zip(&gone).filter(|(_, gone)| **gone) {
                 // Twice is no more than once.
-                let_go(&mut rows, key);
-                let_go(&mut rows, key);
+                release(&mut rows, key);
+                release(&mut rows, key);
             }
             let before = all(&rows);
             rows.put_in_order();

@@ -1,7 +1,7 @@
 //! The tree and its thread, where only the inside shows what is tested.
 
 use super::memtable::Cursor;
-use super::versions::Seen;
+use super::versions::OpenViews;
 use super::*;
 
 fn put(key: u64) -> Batch {
@@ -24,7 +24,7 @@ fn wait(until: impl Fn() -> bool) {
 #[test]
 fn who_reads_a_table_does_not_wait_until_it_is_on_disk() {
     let table = Memtable::default();
-    let nobody = Seen { oldest: u64::MAX, newest: 0 };
+    let nobody = OpenViews { oldest: u64::MAX, newest: 0 };
     for number in 0..200 {
         // In another order than that of the keys.
         let key = number * 77 % 200;
@@ -125,7 +125,7 @@ fn a_table_in_memory_has_what_is_left() {
         [&[8][..], &number.to_be_bytes(), &[1; 80][..(number % 90) as usize % 81]].concat()
     };
     let table = Memtable::default();
-    let nobody = Seen { oldest: u64::MAX, newest: 0 };
+    let nobody = OpenViews { oldest: u64::MAX, newest: 0 };
     let mut random = crate::disk::SplitMix64::new(3);
     let mut left = BTreeMap::new();
     // Rows go more often than they come behind the place where all are put in order.

@@ -9,10 +9,10 @@ use std::path::Path;
 use lsm_tree::AbstractTree;
 use xxhash_rust::xxh3::Xxh3Default;
 
-use super::super::{Pace, StoredFile};
 use super::State;
 use super::queue::damaged;
 use crate::disk::descriptors::wait_for_one;
+use crate::engine::{Pace, StoredFile};
 
 /// Bytes that are read between two calls of the pace: less than a millisecond of a disk's time.
 const PIECE_BYTES: usize = 128 * 1024;
@@ -41,7 +41,7 @@ pub(super) fn verify_next(
         Some(StoredFile::Rows(number)) => Some(number),
         _ => None,
     };
-    let queues = state.moments().now().queues.clone();
+    let queues = state.view_states().now().queues.clone();
     let verified = queues.verify_next(last_file, pace)?;
     Ok(verified.map(StoredFile::Rows))
 }

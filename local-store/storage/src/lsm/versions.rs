@@ -61,10 +61,10 @@ impl Versions {
 
     /// Puts a version on top, and drops those that no reader sees. Returns the bytes that came and
     /// went.
-    pub(super) fn change(&mut self, version: Version, seen: &Seen) -> (u64, u64) {
+    pub(super) fn change(&mut self, version: Version, open_views: &OpenViews) -> (u64, u64) {
         let (mut came, mut went) = (version.bytes(), 0);
         let before = mem::replace(&mut self.newest, version);
-        let is_seen = seen.sees(before.number);
+        let is_seen = open_views.sees(before.number);
         if self.older.is_empty() && !is_seen {
             return (came, before.bytes());
         }
@@ -76,10 +76,10 @@ impl Versions {
             went += before.bytes();
         }
         let bytes = |version: Version| version.bytes() + VERSION_BYTES;
-        let end = older.partition_point(|version| seen.sees(version.number));
+        let end = older.partition_point(|version| open_views.sees(version.number));
         went += older.drain(end..).map(bytes).sum::<u64>();
         // The oldest view sees the newest of those below it, and none before that.
-        let below = older.partition_point(|version| version.number < seen.oldest);
+        let below = older.partition_point(|version| version.number < open_views.oldest);
         went += older.drain(..below.saturating_sub(1)).map(bytes).sum::<u64>();
         self.older = older.into_boxed_slice();
         (came, went)
@@ -87,12 +87,12 @@ impl Versions {
 }
 
 /// The numbers of the oldest and of the newest open view.
-pub(super) struct Seen {
+pub(super) struct OpenViews {
     pub(super) oldest: u64,
     pub(super) newest: u64,
 }
 
-impl Seen {
+impl OpenViews {
     /// Whether a view that is open may see what a batch did, if a later one has undone it.
     pub(super) fn sees(&self, number: u64) -> bool {
         number < self.newest

@@ -9,27 +9,27 @@ use std::sync::Arc;
 use lsm_tree::AbstractTree;
 use partition::{QUEUE_KEYS, ReadError, Value, View, Visit};
 
-use super::super::{KEY_BYTES_MAX, OWN_KEYS};
+use super::disk_rows::DiskRows;
 use super::key::Key;
+use super::maintenance::block_in_place;
 use super::memtable::Cursor;
 use super::memtables::Memtables;
 use super::queue::Queues;
 use super::row::ROWS_TOGETHER;
-use super::stored::Stored;
-use super::upkeep::without_holding_up_tasks;
-use super::versions::Seen;
+use super::versions::OpenViews;
 use super::{READ, State, is_exhausted};
 use crate::disk::descriptors::Backoff;
+use crate::engine::{KEY_BYTES_MAX, OWN_KEYS};
 
 /// What a view sees. Whoever holds one has a view open.
-pub(super) struct Moment {
+pub(super) struct ViewState {
     /// The batches with lower numbers.
     pub(super) number: u64,
     pub(super) tables: Memtables,
     pub(super) queues: Arc<Queues>,
 }
 
-impl Moment {
+impl ViewState {
     /// The same, without having a view open.
     pub(super) fn copy(&self) -> Self {
         let Self { number, tables, queues } = self;
@@ -38,35 +38,35 @@ impl Moment {
 }
 
 /// What the next view sees, and what those that are open do.
-pub(super) struct Moments {
-    now: Arc<Moment>,
+pub(super) struct ViewStates {
+    now: Arc<ViewState>,
     /// The earlier ones that somebody may hold, the oldest first.
-    earlier: VecDeque<Arc<Moment>>,
+    earlier: VecDeque<Arc<ViewState>>,
 }
 
-impl Moments {
-    /// The first moment of a storage that is opened.
+impl ViewStates {
+    /// The first state of a storage that is opened.
     pub(super) fn new(number: u64, queues: Queues) -> Self {
         let (tables, queues) = (Memtables::default(), Arc::new(queues));
-        let now = Arc::new(Moment { number, tables, queues });
+        let now = Arc::new(ViewState { number, tables, queues });
         Self { now, earlier: VecDeque::new() }
     }
 
-    pub(super) fn now(&self) -> &Arc<Moment> {
+    pub(super) fn now(&self) -> &Arc<ViewState> {
         &self.now
     }
 
     /// What the views that are opened from now on see. Gives what no view sees any more: with it files
     /// may go, which takes longer than others should wait for.
     #[must_use]
-    pub(super) fn publish(&mut self, next: Moment) -> Vec<Arc<Moment>> {
+    pub(super) fn publish(&mut self, next: ViewState) -> Vec<Arc<ViewState>> {
         let before = mem::replace(&mut self.now, Arc::new(next));
         self.earlier.push_back(before);
         let mut unseen = Vec::new();
-        self.earlier.retain(|moment| {
-            let is_held = is_held(moment);
+        self.earlier.retain(|view_state| {
+            let is_held = is_held(view_state);
             if !is_held {
-                unseen.push(Arc::clone(moment));
+                unseen.push(Arc::clone(view_state));
             }
             is_held
         });
@@ -74,32 +74,33 @@ impl Moments {
     }
 
     /// The oldest and the newest of the views that are open. Nobody can open one meanwhile.
-    pub(super) fn seen(&self) -> Seen {
-        let mut held = self.earlier.iter().chain([&self.now]).filter(|moment| is_held(moment));
-        let oldest = held.next().map(|moment| moment.number);
-        let newest = held.next_back().map(|moment| moment.number).or(oldest);
-        Seen { oldest: oldest.unwrap_or(u64::MAX), newest: newest.unwrap_or(0) }
+    pub(super) fn open_views(&self) -> OpenViews {
+        let mut held =
+            self.earlier.iter().chain([&self.now]).filter(|view_state| is_held(view_state));
+        let oldest = held.next().map(|view_state| view_state.number);
+        let newest = held.next_back().map(|view_state| view_state.number).or(oldest);
+        OpenViews { oldest: oldest.unwrap_or(u64::MAX), newest: newest.unwrap_or(0) }
     }
 }
 
 /// Whether somebody beside ourselves holds it. Only who holds one can make another holder of an
-/// earlier moment.
-fn is_held(moment: &Arc<Moment>) -> bool {
-    Arc::strong_count(moment) > 1
+/// earlier view state.
+fn is_held(view_state: &Arc<ViewState>) -> bool {
+    Arc::strong_count(view_state) > 1
 }
 
 /// The batches below a number.
 pub(super) struct LsmView {
     state: Arc<State>,
-    moment: Arc<Moment>,
+    view_state: Arc<ViewState>,
     /// Whether reads wait for a descriptor for as long as it takes.
     is_patient: bool,
 }
 
 impl LsmView {
     pub(super) fn new(state: Arc<State>, is_patient: bool) -> Self {
-        let moment = Arc::clone(state.moments().now());
-        Self { state, moment, is_patient }
+        let view_state = Arc::clone(state.view_states().now());
+        Self { state, view_state, is_patient }
     }
 
     fn fail(&self, error: lsm_tree::Error) -> ReadError {
@@ -115,7 +116,7 @@ impl LsmView {
         loop {
             match read() {
                 Err(error) if is_exhausted(&error) && (self.is_patient || !backoff.is_over()) => {
-                    without_holding_up_tasks(|| backoff.pause());
+                    block_in_place(|| backoff.pause());
                 }
                 other => return other.map_err(|error| self.fail(error)),
             }
@@ -126,7 +127,7 @@ impl LsmView {
     /// where it stood, and is begun anew behind it.
     fn advance(
         &self,
-        stored: &mut Stored,
+        stored: &mut DiskRows,
         (from, to): (&[u8], &[u8]),
         reverse: bool,
     ) -> Result<(), ReadError> {
@@ -138,10 +139,10 @@ impl LsmView {
         let behind = [&*last, &[0]].concat();
         let (from, to) = if reverse { (from, &*last) } else { (&*behind, to) };
         *stored = match clamp(from, to) {
-            Some(range) => {
-                self.read(|| Stored::new(&self.state, &self.moment, (from, to), range, reverse))?
-            }
-            None => Stored::at_end(reverse),
+            Some(range) => self.read(|| {
+                DiskRows::new(&self.state, &self.view_state, (from, to), range, reverse)
+            })?,
+            None => DiskRows::at_end(reverse),
         };
         Ok(())
     }
@@ -176,7 +177,7 @@ impl View for LsmView {
             return Ok(None);
         }
         let wanted = Key::from(key);
-        let Moment { number, tables, queues } = &*self.moment;
+        let ViewState { number, tables, queues } = &*self.view_state;
         if let Some(found) = tables.newest_first().find_map(|table| table.get(&wanted, *number)) {
             return Ok(found);
         }
@@ -191,7 +192,7 @@ impl View for LsmView {
         let mut all = Vec::with_capacity(ROWS_TOGETHER);
         all.extend(keys.map(Key::from));
         for keys in all.chunks(ROWS_TOGETHER) {
-            self.moment.tables.newest_first().for_each(|table| table.fetch(keys));
+            self.view_state.tables.newest_first().for_each(|table| table.fetch(keys));
         }
     }
 
@@ -203,8 +204,8 @@ impl View for LsmView {
         visit: &mut Visit<'_>,
     ) -> Result<(), ReadError> {
         let Some(range) = clamp(from, to) else { return Ok(()) };
-        let Moment { number, tables, .. } = &*self.moment;
-        let begin = || Stored::new(&self.state, &self.moment, (from, to), range, reverse);
+        let ViewState { number, tables, .. } = &*self.view_state;
+        let begin = || DiskRows::new(&self.state, &self.view_state, (from, to), range, reverse);
         let mut stored = self.read(begin)?;
         let cursor = |table| Cursor::new(table, (from, to), reverse, *number);
         let mut cursors: Vec<Cursor<'_>> = tables.newest_first().map(cursor).collect();

@@ -13,7 +13,8 @@ use http::{HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full, Limited};
 use serde_json::json;
 use server::gate::{
-    Allowed, Arriving, Bound, Dialect, Listener, Progress, Service, Settings as ListenerSettings,
+    AllowList, BoundListener, Dialect, Listener, Progress, RequestBody, Service,
+    Settings as ListenerSettings,
 };
 
 use super::{Function, InvokeOutcome, REQUEST_BYTES_MAX, log, pool};
@@ -39,8 +40,8 @@ impl InvokeEndpoint {
     /// machine's own.
     pub fn start(
         functions: impl IntoIterator<Item = Function>,
-        bound: Bound,
-        allowed: Allowed,
+        bound: BoundListener,
+        allowed: AllowList,
     ) -> Self {
         let functions =
             functions.into_iter().map(|function| (function.name().to_owned(), function));
@@ -81,7 +82,7 @@ impl Service for Invocable {
 
     async fn answer(
         &self,
-        request: Request<Arriving>,
+        request: Request<RequestBody>,
         _: &Progress,
     ) -> Result<Response<Full<Bytes>>, Infallible> {
         Ok(answer(&self.0, request).await)
@@ -90,7 +91,7 @@ impl Service for Invocable {
 
 async fn answer(
     functions: &BTreeMap<String, Function>,
-    request: Request<Arriving>,
+    request: Request<RequestBody>,
 ) -> Response<Full<Bytes>> {
     let path = request.uri().path();
     let named = path

@@ -7,11 +7,11 @@ use std::{
     fs::{self, File, OpenOptions},
     io::{self, Write},
     path::{Path, PathBuf},
-    sync::{Mutex, PoisonError},
     time::Duration,
 };
 
 use jiff::Timestamp;
+use locks::Mutex;
 use tokio::io::{AsyncRead, AsyncReadExt};
 
 /// The size at which a log file is put aside: two of them are quickly read and searched.
@@ -71,7 +71,7 @@ impl LogFile {
             }
         }
         text.push('\n');
-        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut open = self.open.lock();
         let appended = self.append(&mut open, text.as_bytes());
         if let Err(error) = &appended
             && !open.has_failed
@@ -124,7 +124,7 @@ pub(super) struct Tail(Mutex<VecDeque<String>>);
 
 impl Tail {
     pub(super) fn push(&self, line: &str) {
-        let mut lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut lines = self.0.lock();
         if lines.len() == TAIL_LINES {
             lines.pop_front();
         }
@@ -132,7 +132,7 @@ impl Tail {
     }
 
     pub(super) fn text(&self) -> String {
-        let lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let lines = self.0.lock();
         lines.iter().map(String::as_str).collect::<Vec<_>>().join("\n")
     }
 }
@@ -189,13 +189,13 @@ mod tests {
         let path = folder.path().join("f.log");
         let log = LogFile::open(path.clone()).unwrap();
         let read_only = File::open(&path).unwrap();
-        let file = std::mem::replace(&mut log.open.lock().unwrap().file, read_only);
+        let file = std::mem::replace(&mut log.open.lock().file, read_only);
         let is_lost = |line: &str| {
             log.line(None, line);
-            log.open.lock().unwrap().has_failed
+            log.open.lock().has_failed
         };
         assert!(is_lost("lost") && is_lost("lost as well"));
-        log.open.lock().unwrap().file = file;
+        log.open.lock().file = file;
         assert!(!is_lost("back"));
         assert!(fs::read_to_string(&path).unwrap().ends_with(" - back\n"));
     }

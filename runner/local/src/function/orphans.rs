@@ -9,8 +9,9 @@
 use std::collections::BTreeSet;
 use std::io::{self, Write};
 use std::process::Stdio;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::MutexGuard;
 
+use locks::Mutex;
 use tokio::process::{Child, Command};
 
 /// Keeps the groups between spaces, and outlives what a terminal sends to all that it started.
@@ -82,7 +83,7 @@ impl Orphans {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

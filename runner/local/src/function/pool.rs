@@ -7,7 +7,7 @@ use std::{
     fmt,
     hash::{BuildHasher, RandomState},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, MutexGuard,
         atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering},
     },
     time::Duration,
@@ -15,6 +15,7 @@ use std::{
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use locks::Mutex;
 use serde_json::json;
 use tokio::{
     sync::Semaphore,
@@ -272,8 +273,7 @@ impl Drop for Waiting<'_> {
 
 impl Pool {
     fn instances(&self) -> MutexGuard<'_, Instances> {
-        // No holder leaves a half-made change behind, so a panicked one does no harm.
-        self.instances.lock().unwrap_or_else(PoisonError::into_inner)
+        self.instances.lock()
     }
 
     /// Has the function invoked by who runs it, with Lambda's lines around it in the log.

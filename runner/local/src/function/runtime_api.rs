@@ -9,7 +9,7 @@ use std::{
     convert::Infallible,
     net::{Ipv4Addr, SocketAddr},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, MutexGuard,
         atomic::{AtomicU32, Ordering},
     },
     time::{Duration, SystemTime, UNIX_EPOCH},
@@ -18,9 +18,10 @@ use std::{
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full, Limited};
+use locks::Mutex;
 use serde_json::json;
 use server::gate::{
-    Allowed, Arriving, BindError, Bound, Dialect, Listener, Progress, Service,
+    AllowList, BindError, BoundListener, Dialect, Listener, Progress, RequestBody, Service,
     Settings as ListenerSettings,
 };
 use tokio::sync::{Notify, mpsc, oneshot};
@@ -137,8 +138,7 @@ impl Mailbox {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // No holder leaves a half-made change behind, so a panicked one does no harm.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Waits for an invocation; `None` when the last one was not answered yet.
@@ -187,9 +187,9 @@ impl Mailbox {
 /// Serves an instance's Runtime API on a free loopback port.
 pub(super) async fn serve(mailbox: Arc<Mailbox>) -> Result<Listener, BindError> {
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-    let bound = Bound::new("Lambda Runtime API", address).await?;
+    let bound = BoundListener::new("Lambda Runtime API", address).await?;
     // A function may leave its connection idle for as long as an invocation lasts.
-    let settings = ListenerSettings::new(Allowed::default(), None);
+    let settings = ListenerSettings::new(AllowList::default(), None);
     Ok(Listener::serve(bound, settings, Instance(mailbox)))
 }
 
@@ -206,14 +206,14 @@ impl Service for Instance {
 
     async fn answer(
         &self,
-        request: Request<Arriving>,
+        request: Request<RequestBody>,
         _: &Progress,
     ) -> Result<Response<Full<Bytes>>, Infallible> {
         Ok(answer(&self.0, request).await)
     }
 }
 
-async fn answer(mailbox: &Mailbox, request: Request<Arriving>) -> Response<Full<Bytes>> {
+async fn answer(mailbox: &Mailbox, request: Request<RequestBody>) -> Response<Full<Bytes>> {
     let path = request.uri().path().to_owned();
     let path = path.strip_prefix("/2018-06-01/runtime/").unwrap_or_default();
     let segments: Vec<&str> = path.split('/').collect();
@@ -261,7 +261,7 @@ async fn next(mailbox: &Mailbox) -> Response<Full<Bytes>> {
 async fn response(
     mailbox: &Mailbox,
     id: &str,
-    request: Request<Arriving>,
+    request: Request<RequestBody>,
 ) -> Response<Full<Bytes>> {
     match Limited::new(request.into_body(), RESPONSE_BYTES_MAX).collect().await {
         Ok(body) => accepted(mailbox.reply(id, InvokeOutcome::Ok(body.to_bytes()))),
@@ -277,7 +277,7 @@ async fn response(
 }
 
 /// What the function reports about a failure.
-async fn reported(request: Request<Arriving>) -> InvokeOutcome {
+async fn reported(request: Request<RequestBody>) -> InvokeOutcome {
     let kind = request.headers().get("lambda-runtime-function-error-type");
     let kind = kind.and_then(|kind| kind.to_str().ok()).map(str::to_owned);
     match Limited::new(request.into_body(), RESPONSE_BYTES_MAX).collect().await {

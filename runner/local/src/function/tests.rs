@@ -16,7 +16,7 @@ use http::Request;
 use http_body_util::{BodyExt, Full};
 use hyper_util::{client::legacy, rt::TokioExecutor};
 use serde_json::{Value, json};
-use server::gate::{Allowed, Bound};
+use server::gate::{AllowList, BoundListener};
 use tempfile::TempDir;
 use tokio::{process::Command, time::timeout};
 
@@ -517,8 +517,9 @@ async fn a_program_that_is_built_anew_runs_from_the_next_invocation_on() {
 #[tokio::test]
 async fn people_invoke_functions_by_name() {
     let fixture = Fixture::start(|_| {});
-    let bound = Bound::new("Lambda Invoke API", "127.0.0.1:0".parse().unwrap()).await.unwrap();
-    let endpoint = InvokeEndpoint::start([fixture.function.clone()], bound, Allowed::default());
+    let bound =
+        BoundListener::new("Lambda Invoke API", "127.0.0.1:0".parse().unwrap()).await.unwrap();
+    let endpoint = InvokeEndpoint::start([fixture.function.clone()], bound, AllowList::default());
     let http = legacy::Client::builder(TokioExecutor::new()).build_http::<Full<Bytes>>();
     let send = |name: &str, kind: &str, body: &str| {
         let uri = format!("{}/2015-03-31/functions/{name}/invocations", endpoint.url());

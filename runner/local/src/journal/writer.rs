@@ -6,7 +6,9 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+
+use locks::Mutex;
 
 use super::entry::{Entry, FORMAT, Line};
 use super::reader;
@@ -98,7 +100,7 @@ impl Journal {
     #[must_use]
     pub fn fault(&self) -> Option<String> {
         self.try_again();
-        let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        let writer = self.writer.lock();
         let why = writer.fault.as_ref()?;
         Some(format!(
             "the journal in `{}` cannot be written ({why}): make room there, or let the user of `weir up` write there; it then goes on by itself",
@@ -109,7 +111,7 @@ impl Journal {
     /// Writes what was lost, where nobody reports anything by which it would be seen that this works.
     fn try_again(&self) {
         let has_fault = {
-            let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+            let writer = self.writer.lock();
             writer.fault.is_some()
         };
         if has_fault {
@@ -118,7 +120,7 @@ impl Journal {
     }
 
     fn with_writer(&self, action: impl FnOnce(&mut Writer) -> io::Result<()>) {
-        let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut writer = self.writer.lock();
         match action(&mut writer) {
             Ok(()) => writer.fault = None,
             Err(error) => {
@@ -255,7 +257,7 @@ mod tests {
             reason: "trimmed".to_owned(),
         };
         let read_only = File::open(&path).unwrap();
-        let file = std::mem::replace(&mut journal.writer.lock().unwrap().file, read_only);
+        let file = std::mem::replace(&mut journal.writer.lock().file, read_only);
         assert_eq!(journal.fault(), None);
         journal.introduce(mapping("m"));
         journal.write([gap("lost")]);
@@ -264,7 +266,7 @@ mod tests {
         assert!(fault.contains("cannot be written (Bad file descriptor"), "{fault}");
         // As much of it as the disk still took.
         (&file).write_all(b"{\"run\":1,\"kind\":\"ga").unwrap();
-        journal.writer.lock().unwrap().file = file;
+        journal.writer.lock().file = file;
         journal.write([gap("a")]);
         journal.write([gap("b")]);
         assert_eq!(journal.fault(), None);
@@ -301,7 +303,7 @@ mod tests {
         assert_eq!(reader::segments(folder.path()).unwrap().len(), 2);
         // The disk has room again.
         let path = folder.path().join("room");
-        journal.writer.lock().unwrap().file = File::create(&path).unwrap();
+        journal.writer.lock().file = File::create(&path).unwrap();
         assert_eq!(journal.fault(), None, "without a further report");
         let text = fs::read_to_string(path).unwrap();
         let missed = text.lines().last().unwrap_or_default();

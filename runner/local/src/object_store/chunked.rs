@@ -6,13 +6,14 @@
 //! Source: Amazon S3 API reference, "Signature calculations for the authorization header:
 //! transferring payload in multiple chunks".
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use bytes::{Buf, Bytes, BytesMut};
 use futures::{Stream, stream::try_unfold};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use http_body_util::BodyExt;
-use server::gate::Arriving;
+use locks::Mutex;
+use server::gate::RequestBody;
 
 /// The longest head of a chunk: 16 digits and a signature of 64 fit ten times.
 const HEAD_BYTES_MAX: usize = 1_024;
@@ -37,12 +38,12 @@ pub(super) struct Trailers(Arc<Mutex<HeaderMap>>);
 
 impl Trailers {
     pub(super) fn to_headers(&self) -> HeaderMap {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0.lock().clone()
     }
 }
 
 /// The decoded content of `body`, and where its trailers will be.
-pub(super) fn decode(body: Arriving) -> (impl Stream<Item = Result<Bytes, Error>>, Trailers) {
+pub(super) fn decode(body: RequestBody) -> (impl Stream<Item = Result<Bytes, Error>>, Trailers) {
     let trailers = Trailers::default();
     let stream = try_unfold((body, Decoder::default(), trailers.clone()), |state| async move {
         let (mut body, mut decoder, trailers) = state;
@@ -57,7 +58,7 @@ pub(super) fn decode(body: Arriving) -> (impl Stream<Item = Result<Bytes, Error>
                     }
                     None => {
                         let found = decoder.end()?;
-                        *trailers.0.lock().unwrap_or_else(PoisonError::into_inner) = found;
+                        *trailers.0.lock() = found;
                         return Ok(None);
                     }
                 },

@@ -18,7 +18,8 @@ use s3s::{
     validation::NameValidation,
 };
 use server::gate::{
-    Allowed, Arriving, Bound, Dialect, Listener, Progress, Service, Settings as ListenerSettings,
+    AllowList, BoundListener, Dialect, Listener, Progress, RequestBody, Service,
+    Settings as ListenerSettings,
 };
 
 use super::{ObjectStore, chunked, operations::Operations};
@@ -53,7 +54,12 @@ pub struct Endpoint {
 impl Endpoint {
     /// Serves `store` to the hosts and pages that are `allowed` beside this machine's own. Clients learn
     /// that `region` is the region of the buckets.
-    pub fn start(store: ObjectStore, bound: Bound, allowed: Allowed, region: &str) -> Self {
+    pub fn start(
+        store: ObjectStore,
+        bound: BoundListener,
+        allowed: AllowList,
+        region: &str,
+    ) -> Self {
         let operations = Operations::new(store, region.to_owned());
         let mut builder = S3ServiceBuilder::new(operations);
         builder.set_validation(CheckedLater);
@@ -107,7 +113,7 @@ impl Service for Signed {
 
     async fn answer(
         &self,
-        request: Request<Arriving>,
+        request: Request<RequestBody>,
         _: &Progress,
     ) -> Result<Response<Body>, s3s::HttpError> {
         let number = self.requests.fetch_add(1, Ordering::Relaxed);
@@ -120,7 +126,7 @@ impl Service for Signed {
 }
 
 /// The request without signature and without content coding.
-fn plain(request: Request<Arriving>) -> Request<Body> {
+fn plain(request: Request<RequestBody>) -> Request<Body> {
     let (mut parts, body) = request.into_parts();
     parts.headers.remove(header::AUTHORIZATION);
     if let Some(uri) = without_signature(&parts.uri) {

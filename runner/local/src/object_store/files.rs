@@ -8,7 +8,7 @@ use std::{
     io::{self, ErrorKind, Seek},
     path::{Path, PathBuf},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, MutexGuard,
         atomic::{AtomicU64, Ordering},
     },
     time::SystemTime,
@@ -19,6 +19,7 @@ use super::{
     description::{self, Description, Identity},
     key,
 };
+use locks::Mutex;
 
 /// Locks for keys: two keys may share one, which only makes one of them wait for a rename.
 const LOCKS: usize = 64;
@@ -374,8 +375,7 @@ impl ObjectStore {
         let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one((bucket, key));
         let place = usize::try_from(hash % LOCKS as u64).unwrap_or_default();
         let lock = self.shared.locks.get(place).unwrap_or(&FALLBACK);
-        // Nothing is half-done when a holder panics: the guarded state is on disk.
-        lock.lock().unwrap_or_else(PoisonError::into_inner)
+        lock.lock()
     }
 }
 

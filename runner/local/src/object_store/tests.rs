@@ -16,7 +16,7 @@ use http::Request;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
 use hyper_util::{client::legacy, rt::TokioExecutor};
-use server::gate::{Allowed, Bound};
+use server::gate::{AllowList, BoundListener};
 use tempfile::TempDir;
 
 use super::*;
@@ -67,8 +67,8 @@ impl Fixture {
 
 async fn serve(root: &Path) -> (Endpoint, Client) {
     let store = ObjectStore::open(root).unwrap();
-    let bound = Bound::new("S3 endpoint", "127.0.0.1:0".parse().unwrap()).await.unwrap();
-    let endpoint = Endpoint::start(store, bound, Allowed::default(), "eu-west-1");
+    let bound = BoundListener::new("S3 endpoint", "127.0.0.1:0".parse().unwrap()).await.unwrap();
+    let endpoint = Endpoint::start(store, bound, AllowList::default(), "eu-west-1");
     let config = aws_sdk_s3::Config::builder()
         .behavior_version(BehaviorVersion::latest())
         .region(Region::new("eu-west-1"))

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use aws_credential_types::provider::{ProvideCredentials as _, SharedCredentialsProvider};
 use aws_sdk_dynamodb::config::{BehaviorVersion, Region};
-use server::gate::Bound;
+use server::gate::BoundListener;
 use server::http::Access;
 use server::store::{Config, Store};
 use tokio::sync::oneshot;
@@ -73,7 +73,7 @@ impl Local {
 
 /// Opens the store in this process behind a port that is taken already.
 pub(crate) async fn local(
-    bound: Bound,
+    bound: BoundListener,
     stack: &Stack,
     options: &Options,
 ) -> Result<Backing, String> {

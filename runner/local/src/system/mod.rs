@@ -26,7 +26,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use server::gate::{Allowed, BindError, Bound};
+use server::gate::{AllowList, BindError, BoundListener};
 use server::store::Store;
 use tokio::task::JoinHandle;
 
@@ -65,7 +65,7 @@ pub struct Options {
     /// Who runs the functions instead of this process: the address of `cargo lambda watch`.
     pub invoke_url: Option<String>,
     /// Hosts and origins that the endpoints accept beside this machine's own.
-    pub allowed: Allowed,
+    pub allowed: AllowList,
 }
 
 /// A template that is running.
@@ -325,15 +325,15 @@ fn missing(kind: &str, name: &str) -> String {
 /// The ports, taken before anything is built: a port in use is told at once, not after minutes.
 struct Ports {
     /// `None` when the store is DynamoDB itself.
-    store: Option<Bound>,
-    objects: Bound,
-    invoke: Bound,
+    store: Option<BoundListener>,
+    objects: BoundListener,
+    invoke: BoundListener,
 }
 
 impl Ports {
     async fn take(options: &Options) -> Result<Self, String> {
         let bind = async |what, flag, port| {
-            let bound = Bound::new(what, loopback(port)).await;
+            let bound = BoundListener::new(what, loopback(port)).await;
             bound.map_err(|error: BindError| format!("{error}; the flag is {flag}"))
         };
         let store = match options.aws {
@@ -396,8 +396,8 @@ fn begin_journal(folder: &Path, now_ms: i64) -> Result<Journal, String> {
 
 fn start_invoke_endpoint(
     functions: &BTreeMap<String, Arc<Function>>,
-    port: Bound,
-    allowed: &Allowed,
+    port: BoundListener,
+    allowed: &AllowList,
 ) -> InvokeEndpoint {
     let invocable = functions.values().map(|found| Function::clone(found));
     let endpoint = InvokeEndpoint::start(invocable, port, allowed.clone());
@@ -408,7 +408,7 @@ fn start_invoke_endpoint(
 fn start_object_store(
     stack: &Stack,
     options: &Options,
-    port: Bound,
+    port: BoundListener,
 ) -> Result<(ObjectStore, Endpoint), String> {
     let root: &Path = &options.directory.join("s3");
     let objects = ObjectStore::open(root).map_err(|error| error.to_string())?;

@@ -4,12 +4,13 @@
 //! counted here, apart from everything that Weir does with the votes.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+
 use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
 use futures::{StreamExt, TryStreamExt, stream};
 use indicatif::{ProgressBar, ProgressStyle};
+use locks::Mutex;
 use model::Number;
 use rules::counters::Counters;
 use rules::counters::ballot::slot_of_voter;
@@ -215,7 +216,7 @@ async fn cast_all(
 ) -> Result<Doubts, String> {
     // Of all lanes together: what one has in doubt is told also when another one ends with an error.
     let doubts = Mutex::new(Doubts::default());
-    let noted = || doubts.lock().unwrap_or_else(PoisonError::into_inner);
+    let noted = || doubts.lock();
     let lanes = (0..u64::from(VOTERS_AT_ONCE)).map(async |lane| {
         let mut voting = Voting::to(place);
         for number in arguments.numbers_of(lane, ballots.is_some()) {

@@ -11,7 +11,7 @@ use flate2::write::GzEncoder;
 
 use super::{Answer, Server, TABLE};
 use crate::access::AccessKeys;
-use crate::gate::Allowed;
+use crate::gate::AllowList;
 use crate::http::Access;
 
 const LIST: &str = "POST / HTTP/1.1\r\nX-Amz-Target: DynamoDB_20120810.ListTables";
@@ -75,7 +75,7 @@ async fn large_answers_are_packed_for_those_who_take_it() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn pages_of_named_origins_only_may_use_the_store() {
-    let allowed = Allowed::new(&[], &["http://localhost:3000".to_owned()]).unwrap();
+    let allowed = AllowList::new(&[], &["http://localhost:3000".to_owned()]).unwrap();
     let server = Server::start_with(Access { allowed, ..Access::default() }).await;
     let preflight = "OPTIONS / HTTP/1.1\r\nAccess-Control-Request-Method: POST\r\nOrigin: ";
     let permitted = server.send(&format!("{preflight}http://localhost:3000"), "").await;

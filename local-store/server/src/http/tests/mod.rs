@@ -18,7 +18,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use super::{Access, serve_with};
-use crate::gate::Bound;
+use crate::gate::BoundListener;
 use crate::store::{Config, Store};
 
 struct Server {
@@ -44,7 +44,7 @@ impl Server {
             arcs: 1,
         };
         let store = Store::open(config, Box::new(|reason| panic!("{reason}"))).await.unwrap();
-        let bound = Bound::new("store", "127.0.0.1:0".parse().unwrap()).await.unwrap();
+        let bound = BoundListener::new("store", "127.0.0.1:0".parse().unwrap()).await.unwrap();
         let address = bound.address();
         let (shutdown, asked) = oneshot::channel();
         let task = tokio::spawn(serve_with(bound, store.clone(), access, async {

@@ -11,13 +11,13 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
 use super::*;
-use crate::gate::{Allowed, Connections, Guard, Guarded, serve_connection};
+use crate::gate::{AllowList, Connections, Guard, Guarded, serve_connection};
 use crate::http::{HEAD_TIMEOUT, Routes};
 
 /// The store behind its gate, and a budget of one connection.
 fn guarded(server: &Server) -> (Guarded<Routes>, Arc<Connections>) {
     let service = Routes::new(server.store.clone(), Access::default());
-    let guard = Guard::new(Allowed::default());
+    let guard = Guard::new(AllowList::default());
     (Guarded { guard, service, head_timeout: Some(HEAD_TIMEOUT) }, Connections::new(1))
 }
 

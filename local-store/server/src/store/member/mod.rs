@@ -6,10 +6,10 @@
 //! made once, by one node, and only when there is certainly none. Which slots there are, and where,
 //! never changes.
 
-mod attendant;
-mod heal;
+mod membership_repair;
+mod peer_service;
 mod restart;
-mod restored;
+mod stale_copy;
 #[cfg(test)]
 mod tests;
 
@@ -24,7 +24,7 @@ use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
-use self::attendant::{Attendant, Invited};
+use self::peer_service::{Invited, PeerService};
 use super::cluster::{self, Replicas};
 use super::directory::{self, HOLDS_NOTHING, Host, Identity, NodeFiles};
 use crate::peer::{
@@ -121,7 +121,7 @@ pub(super) async fn start(start: Start<'_>) -> Result<(Replicas, TokenKey, Membe
         identity: watch::Sender::new(identity.filter(|_| has_data)),
     });
     let peers = Arc::new(Peers::connect(&local, &member.addresses));
-    let (attendant, invited) = Attendant::new(
+    let (peer_service, invited) = PeerService::new(
         Arc::clone(&local),
         data,
         Arc::clone(clock),
@@ -129,14 +129,17 @@ pub(super) async fn start(start: Start<'_>) -> Result<(Replicas, TokenKey, Membe
         has_data,
     );
     let mut tasks = JoinSet::new();
-    tasks.spawn(peer::serve(member.listener, Arc::clone(&local), attendant.clone()));
-    let begin = Begin { data: data.to_owned(), local, peers, attendant, arcs, clock, host };
+    tasks.spawn(peer::serve(member.listener, Arc::clone(&local), peer_service.clone()));
+    let begin = Begin { data: data.to_owned(), local, peers, peer_service, arcs, clock, host };
     let replicas = match files {
         Some(files) if has_data => begin.start_member(files).await?,
         files => begin.join(files, invited).await?,
     };
     for replica in &replicas {
-        tasks.spawn(heal::run(replica.downgrade(), Arc::downgrade(&begin.attendant)));
+        tasks.spawn(membership_repair::run(
+            replica.downgrade(),
+            Arc::downgrade(&begin.peer_service),
+        ));
     }
     let (nodes, peers) = (replicas.iter().map(Node::downgrade), Arc::downgrade(&begin.peers));
     tasks.spawn(restart::run(nodes.collect(), peers, data.into(), restart));
@@ -184,7 +187,7 @@ struct Begin<'a> {
     data: PathBuf,
     local: Arc<Local>,
     peers: Arc<Peers>,
-    attendant: Arc<Attendant>,
+    peer_service: Arc<PeerService>,
     arcs: u32,
     clock: &'a Arc<Clock>,
     host: &'a Host,
@@ -199,7 +202,7 @@ impl Begin<'_> {
         let transport = Arc::new(PeerTransport(Arc::clone(&self.peers)));
         let replicas =
             cluster::start_replicas(files, transport, false, self.clock, self.host).await?;
-        self.attendant.attend(&replicas);
+        self.peer_service.attend(&replicas);
         self.local.identity.send_if_modified(|known| {
             let is_new = known.as_ref() != Some(&identity);
             *known = Some(identity);
@@ -211,7 +214,7 @@ impl Begin<'_> {
     /// Starts a node that was a member from the beginning.
     async fn start_member(&self, files: NodeFiles) -> Result<Replicas, String> {
         TokenKey::of_member(&self.data)?;
-        restored::refuse_older_copy(&self.peers, self.local.slot, &files).await?;
+        stale_copy::refuse_older_copy(&self.peers, self.local.slot, &files).await?;
         let replicas = self.start_node(files).await?;
         self.begin_groups(&replicas).await?;
         Ok(replicas)

@@ -11,7 +11,7 @@ use super::QUESTION;
 use crate::peer::{Answer, Peers, Question};
 use crate::store::directory;
 use node::status::Status;
-use node::{Node, OnFatal, WeakNode, check_spare, slot_of};
+use node::{Node, OnFatal, WeakNode, check_redundancy, slot_of};
 
 /// Time between two looks at the peers.
 const LOOK: Duration = Duration::from_millis(200);
@@ -63,5 +63,5 @@ async fn check_peers(peers: &Peers, own: &[Node]) -> Result<(), String> {
     }
     let arcs = u32::try_from(own.len()).unwrap_or(u32::MAX);
     let own: Vec<Status> = own.iter().map(Node::status).collect();
-    check_spare(&own, &others, arcs)
+    check_redundancy(&own, &others, arcs)
 }

@@ -8,7 +8,7 @@ use partition::{Billing, Command, CreateTable, Reply};
 use super::super::{Config, Store};
 use super::*;
 use model::EpochMillis;
-use node::transport::LocalTransport;
+use node::LocalTransport;
 
 struct Trio {
     folder: tempfile::TempDir,

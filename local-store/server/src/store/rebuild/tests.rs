@@ -96,7 +96,7 @@ async fn create(store: &Store) {
 }
 
 fn report(store: &Store, slot: u64) {
-    let nodes = store.seated();
+    let nodes = store.current_nodes();
     let (damaged, _) = split(&nodes, slot);
     damaged[0].damage().report("a block is corrupt");
 }
@@ -135,7 +135,7 @@ async fn damaged_nodes_are_filled_again_one_after_the_other_under_writes() {
         let expected: BTreeMap<u64, u64> =
             (1..=3).map(|slot| (slot, u64::from(slots.contains(&slot)))).collect();
         while whole(&store).as_ref() != Some(&expected) {
-            assert!(store.seated().len() >= 2, "one node at a time is taken away");
+            assert!(store.current_nodes().len() >= 2, "one node at a time is taken away");
             assert!(begun.elapsed() < LIMIT, "{:#?}", store.statuses());
             fixture.put(&store).await;
             tokio::time::sleep(Duration::from_millis(5)).await;

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use node::check_spare;
+use node::check_redundancy;
 
 use super::Cluster;
 
@@ -42,7 +42,7 @@ fn is_spare(cluster: &Cluster, node: usize) -> bool {
     let statuses: Vec<_> = replicas.flat_map(|replica| replica.statuses()).collect();
     let own = cluster.replica(node).map(|replica| replica.statuses()).unwrap_or_default();
     let arcs = cluster.arcs().count();
-    check_spare(&own, &statuses, u32::try_from(arcs).unwrap_or(u32::MAX)).is_ok()
+    check_redundancy(&own, &statuses, u32::try_from(arcs).unwrap_or(u32::MAX)).is_ok()
 }
 
 async fn set_aside(cluster: &Cluster, node: usize) {

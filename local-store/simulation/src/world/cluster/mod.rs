@@ -4,9 +4,10 @@ pub mod damage;
 pub mod membership;
 pub mod replicated;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
+use locks::Mutex;
 use node::node_id;
 use node::ring::ArcId;
 use tokio::sync::mpsc;
@@ -118,7 +119,7 @@ impl Cluster {
 
     /// Notes who the members are, each with its data.
     pub fn note_members(&self, ids: Vec<u64>) {
-        *self.members.lock().unwrap_or_else(PoisonError::into_inner) = ids;
+        *self.members.lock() = ids;
     }
 
     /// Whether every node is a member and has its data, as far as anybody knows.
@@ -137,7 +138,7 @@ impl Cluster {
     /// Whether these are the members.
     #[must_use]
     pub fn is_member_list(&self, ids: &[u64]) -> bool {
-        *self.members.lock().unwrap_or_else(PoisonError::into_inner) == ids
+        *self.members.lock() == ids
     }
 
     /// Replaces the medium of a node, which then is another node. No process of it may run.
@@ -169,7 +170,7 @@ impl Cluster {
     }
 
     fn process(&self, node: usize) -> Option<MutexGuard<'_, Process>> {
-        Some(self.slot(node)?.process.lock().unwrap_or_else(PoisonError::into_inner))
+        Some(self.slot(node)?.process.lock())
     }
 
     /// The arcs, each of which every node holds a replica of.
@@ -193,7 +194,7 @@ impl Cluster {
     /// What went wrong that no fault explains.
     #[must_use]
     pub fn defects(&self) -> Vec<String> {
-        self.defects.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.defects.lock().clone()
     }
 
     /// Lets a task die with the process that it belongs to.
@@ -300,7 +301,7 @@ impl Cluster {
 
     /// Notes what no fault explains.
     pub fn blame(&self, what: String) {
-        self.defects.lock().unwrap_or_else(PoisonError::into_inner).push(what);
+        self.defects.lock().push(what);
     }
 
     /// Starts a process. Gives whether it is up: false when it died meanwhile.

@@ -6,17 +6,21 @@
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
+use locks::Mutex;
 use model::{EpochMillis, Item};
 use node::clock::Clock;
 use node::ring::ArcId;
 use node::status::{Role, Status};
 use node::transport::{CallError, Envelope, Request, Response, Transport};
 use node::worker::{Job, Worker};
-use node::{Ballot, Begun, Ending, Node, NodeLog, Parts, Settings, StorageHome, WeakNode, slot_of};
+use node::{
+    Ballot, FailureHandler, Node, NodeLog, Parts, Settings, StagedStorage, StorageHome, WeakNode,
+    slot_of,
+};
 use partition::{Batch, Command, ReadError, Reply, Value, View, Visit};
 use server::store::{Assembly, Store, Unavailable};
 use storage::disk::Damage;
@@ -51,7 +55,7 @@ pub struct Directory(Arc<Mutex<BTreeMap<(u64, ArcId), WeakNode>>>);
 
 impl Directory {
     fn nodes(&self) -> MutexGuard<'_, BTreeMap<(u64, ArcId), WeakNode>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 
@@ -172,16 +176,16 @@ impl StorageHome for GuardedHome {
         Ok(self.guard(self.machinery.home(self.arc).open()?))
     }
 
-    fn begin(&self) -> Result<Begun, Error> {
-        let begun = self.machinery.home(self.arc).begin()?;
-        Ok(Begun { storage: self.guard(begun.storage), ..begun })
+    fn begin(&self) -> Result<StagedStorage, Error> {
+        let staged = self.machinery.home(self.arc).begin()?;
+        Ok(StagedStorage { storage: self.guard(staged.storage), ..staged })
     }
 
-    fn adopt(&self, begun: &Begun) -> Result<(), Error> {
+    fn adopt(&self, staged: &StagedStorage) -> Result<(), Error> {
         // It fails for a dead process, before anything is adopted.
-        begun.storage.persist()?;
+        staged.storage.persist()?;
         self.machinery.environment.coverage.hit("snapshot installed");
-        self.machinery.home(self.arc).adopt(begun)
+        self.machinery.home(self.arc).adopt(staged)
     }
 }
 
@@ -301,8 +305,8 @@ impl ReplicatedNode {
             [SimulatedWorker::start(machinery, &alive), SimulatedWorker::start(machinery, &alive)];
         let [log_worker, state_worker] = workers.clone();
         let damage = Damage::of_one_among_peers();
-        let ending = Ending::new(damage.clone(), Arc::clone(&on_fatal));
-        let log = NodeLog::open(log, log_worker, ending).map_err(|error| error.to_string())?;
+        let on_failure = FailureHandler::new(damage.clone(), Arc::clone(&on_fatal));
+        let log = NodeLog::open(log, log_worker, on_failure).map_err(|error| error.to_string())?;
         let source = Arc::clone(&machinery.clock);
         let clock = Arc::new(Clock::with_source(EpochMillis(0), Box::new(move || source.now())));
         let seed = machinery.environment.seed ^ (id << 32) ^ (epoch << 40);

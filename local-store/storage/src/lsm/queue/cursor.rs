@@ -6,8 +6,8 @@ use std::ops::Range;
 
 use super::Queue;
 use super::file::BlockRows;
-use super::gone::Gone;
-use crate::OWN_KEYS;
+use super::removed_rows::RemovedRows;
+use crate::engine::OWN_KEYS;
 
 /// The rows of a range that are there, in order.
 pub(in super::super) struct Rows {
@@ -123,7 +123,7 @@ impl Cursor {
     fn advance(&mut self) {
         if let Some(block) = &mut self.block {
             block.advance();
-            block.pass_over_gone(&self.queue.gone);
+            block.skip_removed(&self.queue.removed);
         }
     }
 
@@ -134,13 +134,13 @@ impl Cursor {
         while let Some(index) = if reverse { blocks.next_back() } else { blocks.next() } {
             let Some(next) = file.blocks().get(index) else { break };
             let places = next.places();
-            if queue.gone.contains_all(places.start, places.end) {
+            if queue.removed.contains_all(places.start, places.end) {
                 continue;
             }
             let rows = file.read(next)?;
             let left = rows.count_below(from)..rows.count_below(to);
             let mut read = ReadBlock { rows, left, first_place: places.start, reverse };
-            read.pass_over_gone(&queue.gone);
+            read.skip_removed(&queue.removed);
             if read.row().is_some() {
                 *block = Some(read);
                 return Ok(true);
@@ -166,10 +166,10 @@ impl ReadBlock {
         _ = if self.reverse { self.left.next_back() } else { self.left.next() };
     }
 
-    fn pass_over_gone(&mut self, gone: &Gone) {
+    fn skip_removed(&mut self, removed: &RemovedRows) {
         while let Some(index) = self.next()
             && let Ok(index) = u32::try_from(index)
-            && gone.contains(self.first_place.saturating_add(index))
+            && removed.contains(self.first_place.saturating_add(index))
         {
             self.advance();
         }

@@ -22,10 +22,10 @@ use partition::QUEUE_PREFIX_BYTES;
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::super::upkeep::without_holding_up_tasks;
+use super::super::maintenance::block_in_place;
 use super::{Listing, damaged};
-use crate::Pace;
 use crate::disk::descriptors::{self, Backoff};
+use crate::engine::Pace;
 
 const MAGIC: [u8; 8] = *b"weirqf01";
 /// Bytes of a list's length, its checksum and the magic.
@@ -166,7 +166,7 @@ impl QueueFile {
         loop {
             match File::open(&self.path) {
                 Err(error) if descriptors::is_exhausted(&error) => {
-                    without_holding_up_tasks(|| backoff.pause());
+                    block_in_place(|| backoff.pause());
                 }
                 opened => return opened.map_err(|error| self.sort(&error)),
             }

@@ -10,7 +10,7 @@ use lsm_tree::{AbstractTree, AnyTree, Guard, InternalValue, ValueType};
 use serde::{Deserialize, Serialize};
 
 use super::damaged;
-use crate::OWN_KEYS;
+use crate::engine::OWN_KEYS;
 
 const VERSION: u8 = 1;
 
@@ -23,8 +23,8 @@ pub(in super::super) struct Listing {
     pub(super) bytes: u64,
     /// Of the file's list of blocks, which has those of the blocks in it.
     pub(super) checksum: u64,
-    /// As [`Gone::ranges`](super::gone::Gone::ranges) says it.
-    pub(super) gone: Vec<(u32, u32)>,
+    /// As [`RemovedRows::ranges`](super::removed_rows::RemovedRows::ranges) says it.
+    pub(super) removed: Vec<(u32, u32)>,
 }
 
 fn key(number: u64) -> [u8; 9] {

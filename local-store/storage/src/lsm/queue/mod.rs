@@ -14,9 +14,9 @@
 
 mod cursor;
 mod file;
-mod gone;
+mod flush;
 mod listing;
-mod renewal;
+mod removed_rows;
 #[cfg(test)]
 mod tests;
 
@@ -32,10 +32,10 @@ use partition::Value;
 
 pub(super) use self::cursor::Rows;
 use self::file::{Block, QueueFile, name_of};
-use self::gone::Gone;
+pub(super) use self::flush::QueueFlush;
 pub(super) use self::listing::Listing;
-pub(super) use self::renewal::Renewal;
-use crate::Pace;
+use self::removed_rows::RemovedRows;
+use crate::engine::Pace;
 
 /// The folder of the files, in the storage's.
 pub(super) const FOLDER: &str = "queues";
@@ -59,17 +59,17 @@ pub(super) fn is_damage(error: &io::Error) -> bool {
 #[derive(Clone)]
 struct Queue {
     file: Arc<QueueFile>,
-    gone: Gone,
+    removed: RemovedRows,
 }
 
 impl Queue {
     fn live_rows(&self) -> u32 {
-        self.file.rows().saturating_sub(self.gone.count())
+        self.file.rows().saturating_sub(self.removed.count())
     }
 
     /// Bytes of the blocks that have rows which are there.
     fn live_bytes(&self) -> u64 {
-        let has_any = |places: &Range<u32>| !self.gone.contains_all(places.start, places.end);
+        let has_any = |places: &Range<u32>| !self.removed.contains_all(places.start, places.end);
         let blocks = self.file.blocks().iter().filter(|block| has_any(&block.places()));
         blocks.map(Block::bytes).sum()
     }
@@ -79,7 +79,7 @@ impl Queue {
             salt: self.file.salt(),
             bytes: self.file.bytes(),
             checksum: self.file.checksum(),
-            gone: self.gone.ranges().to_vec(),
+            removed: self.removed.ranges().to_vec(),
         }
     }
 }
@@ -120,7 +120,7 @@ impl Queues {
         let next = listed.iter().map(|(number, _)| *number).max().map_or(1, |last| last + 1);
         let queue = |(number, listing): (u64, Listing)| {
             let file = QueueFile::open(folder, number, &listing)?;
-            Ok(Queue { file: Arc::new(file), gone: Gone::from_ranges(listing.gone) })
+            Ok(Queue { file: Arc::new(file), removed: RemovedRows::from_ranges(listing.removed) })
         };
         Ok(Self { queues: listed.into_iter().map(queue).collect::<io::Result<_>>()?, next })
     }

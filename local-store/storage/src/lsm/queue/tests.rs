@@ -8,7 +8,7 @@ use partition::QUEUE_KEYS;
 use proptest::prelude::*;
 
 use super::file::FileWriter;
-use super::renewal::{QueueRow, files_to_join};
+use super::flush::{QueueRow, files_to_join};
 use super::*;
 
 type OwnedRow = (Box<[u8]>, Option<Value>);
@@ -30,14 +30,14 @@ impl Written {
     fn write(&mut self, rows: &[OwnedRow]) {
         let rows: Vec<QueueRow<'_>> =
             rows.iter().map(|(key, value)| (&**key, value.as_deref())).collect();
-        let renewal = Renewal::new(&self.queues, self.folder.path(), &rows).unwrap();
-        for (number, listing) in renewal.listed() {
+        let flush = QueueFlush::new(&self.queues, self.folder.path(), &rows).unwrap();
+        for (number, listing) in flush.listed() {
             match listing {
                 Some(listing) => self.listed.insert(*number, listing.clone()),
                 None => self.listed.remove(number),
             };
         }
-        self.queues = renewal.finish();
+        self.queues = flush.finish();
     }
 
     fn open(&self) -> io::Result<Queues> {
@@ -142,8 +142,8 @@ fn queues_that_come_and_go_stay_small() {
     for round in 0..1_000_u32 {
         let mut rows = Vec::new();
         for queue in 0..4 {
-            let gone = round.checked_sub(100).map_or(0..0, |old| old * ROWS..(old + 1) * ROWS);
-            rows.extend(gone.map(|number| (row_key(queue, number), None)));
+            let removed = round.checked_sub(100).map_or(0..0, |old| old * ROWS..(old + 1) * ROWS);
+            rows.extend(removed.map(|number| (row_key(queue, number), None)));
             let new = round * ROWS..(round + 1) * ROWS;
             rows.extend(new.map(|number| (row_key(queue, number), Some([7; 200].into()))));
         }
@@ -158,7 +158,7 @@ fn queues_that_come_and_go_stay_small() {
     // Of each of the three small sizes less than eight, and those that are large.
     assert!(most_files <= 3 * 8, "{most_files} files");
     assert!(bytes_written < 4 * 1_000 * 17_000, "{bytes_written} bytes written");
-    let ranges: usize = written.listed.values().map(|listing| listing.gone.len()).sum();
+    let ranges: usize = written.listed.values().map(|listing| listing.removed.len()).sum();
     assert!(ranges <= 4 * written.listed.len(), "{ranges} ranges");
     let found = read(&written.queues, &[QUEUE_KEYS, 2], &[QUEUE_KEYS, 3], false);
     assert_eq!(found.len(), 100 * 20);
@@ -208,7 +208,7 @@ fn what_full_tables_leave_is_written_once() {
     for (upto, left) in [(49, 12), (50, 11), (149, 10), (150, 9), (600, 0)] {
         let rows: Vec<OwnedRow> = (0..upto).map(|number| (row_key(1, number), None)).collect();
         written.write(&rows);
-        assert_eq!(written.files().len(), left, "{upto} rows are gone");
+        assert_eq!(written.files().len(), left, "{upto} rows are removed");
     }
 }
 
@@ -221,10 +221,10 @@ fn few_files_become_one_at_a_time() {
         written.write(&[row(1), row(2)]);
     }
     assert_eq!(written.files().len(), 20);
-    let gone: Vec<OwnedRow> = (0..20).map(|number| (row_key(1, number), None)).collect();
-    written.write(&gone);
+    let removed: Vec<OwnedRow> = (0..20).map(|number| (row_key(1, number), None)).collect();
+    written.write(&removed);
     assert_eq!(written.files(), (9..=21).collect::<Vec<_>>());
-    assert_eq!(written.listed[&21].gone, []);
+    assert_eq!(written.listed[&21].removed, []);
     // The others are left for the next times.
     written.write(&[(row_key(3, 1), Some([1].into()))]);
     assert_eq!(written.files(), (17..=22).collect::<Vec<_>>());

@@ -15,11 +15,12 @@ mod shards;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
+use locks::Mutex;
 use serde_json::value::RawValue;
 use tokio::sync::Notify;
 
@@ -65,12 +66,12 @@ impl Chaos {
     /// How many faults have happened.
     #[must_use]
     pub fn faults(&self) -> u64 {
-        self.counts.lock().unwrap_or_else(PoisonError::into_inner).values().sum()
+        self.counts.lock().values().sum()
     }
 
     /// Counts a fault that happened.
     pub(crate) fn count(&self, fault: &'static str) {
-        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut counts = self.counts.lock();
         *counts.entry(fault).or_default() += 1;
     }
 }
@@ -79,7 +80,7 @@ impl Chaos {
 impl fmt::Display for Chaos {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "chaos seed={} faults={}", self.seed, self.faults())?;
-        let counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        let counts = self.counts.lock();
         let counts: Vec<_> = counts.iter().map(|(fault, n)| format!("{fault} {n}")).collect();
         if counts.is_empty() { Ok(()) } else { write!(formatter, " ({})", counts.join(", ")) }
     }
@@ -155,7 +156,7 @@ impl MappingChaos {
     }
 
     fn old(&self, back: usize) -> Option<Bytes> {
-        let delivered = self.delivered.lock().unwrap_or_else(PoisonError::into_inner);
+        let delivered = self.delivered.lock();
         delivered.get(back.saturating_sub(1)).cloned()
     }
 
@@ -163,7 +164,7 @@ impl MappingChaos {
         if event.len() > LATE_EVENT_BYTES_MAX {
             return;
         }
-        let mut delivered = self.delivered.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut delivered = self.delivered.lock();
         delivered.push_front(event);
         delivered.truncate(LATE_BATCHES_MAX);
     }

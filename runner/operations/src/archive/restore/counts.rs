@@ -3,7 +3,8 @@
 //! What becomes of a row is decided elsewhere.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+
+use locks::Mutex;
 
 use serde_json::json;
 
@@ -64,7 +65,7 @@ impl Counts {
             }
             Fate::Skipped(reason) => {
                 add_one(&self.skipped);
-                let mut rows = self.skipped_rows.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut rows = self.skipped_rows.lock();
                 if rows.len() < SKIPPED_NAMED_MAX {
                     rows.push((event_id.to_owned(), reason));
                 }
@@ -75,7 +76,7 @@ impl Counts {
     /// The answer, and the exit code. A dry run has restored nothing, and says what it would.
     pub(super) fn tell(&self, table: &str, dry_run: bool) -> (String, Exit) {
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let rows = self.skipped_rows.lock().unwrap_or_else(PoisonError::into_inner);
+        let rows = self.skipped_rows.lock();
         let rows =
             rows.iter().map(|(event_id, reason)| json!({"event_id": event_id, "reason": reason}));
         let restored = count(&self.restored);

@@ -6,7 +6,8 @@
 //! restore would have put it.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+
+use locks::Mutex;
 
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_dynamodb::types::AttributeDefinition;
@@ -70,7 +71,7 @@ impl DryRun {
 
     /// What becomes of a row whose key has another one that would be put; `None` if it has none.
     fn beside_planned(&self, hash: u128, stamp: &str) -> Option<Fate> {
-        let mut planned = self.planned.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut planned = self.planned.lock();
         let known = planned.get_mut(&hash)?;
         if stamp <= known.as_str() {
             return Some(Fate::Kept(Kept::Newer));
@@ -80,7 +81,7 @@ impl DryRun {
     }
 
     fn plan(&self, hash: u128, stamp: &str) {
-        let mut planned = self.planned.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut planned = self.planned.lock();
         planned.insert(hash, stamp.to_owned());
     }
 }

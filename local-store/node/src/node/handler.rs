@@ -1,0 +1,91 @@
+//! Answers the messages of other nodes.
+
+use std::sync::atomic::Ordering;
+
+use super::{FORWARD_TIMEOUT, Node};
+use crate::error::SubmitError;
+use crate::forward::{Submission, decode_submission, encode_replies};
+use crate::proposer::Rejection;
+use crate::transport::{Envelope, Request, Response};
+
+impl Node {
+    async fn answer_submit(&self, submission: Submission) -> Response {
+        match self.inner.proposer.propose(submission).await {
+            Ok((index, replies)) => match encode_replies(&replies) {
+                Ok(replies) => Response::Submitted { index, replies },
+                Err(reason) => Response::Unknown(reason),
+            },
+            Err(unproposed) => Rejection::from(unproposed).into(),
+        }
+    }
+
+    /// Answers a message of another node.
+    pub async fn handle(&self, message: Envelope) -> Response {
+        if (message.to, message.arc) != (self.inner.id, self.inner.arc) {
+            let (to, arc) = (message.to, message.arc);
+            return Response::Refused(format!(
+                "this is node {} of {}, not node {to} of {arc}",
+                self.inner.id, self.inner.arc
+            ));
+        }
+        let raft = &self.inner.raft;
+        let stopped = |error: &dyn std::error::Error| Response::Refused(error.to_string());
+        match message.request {
+            Request::Append(request) => {
+                self.inner.heard_of_leader.store(true, Ordering::Relaxed);
+                match raft.append_entries(request).await {
+                    Ok(response) => Response::Append(response),
+                    Err(error) => stopped(&error),
+                }
+            }
+            Request::Vote(mut request) => {
+                // The library honours the leader that its disk tells of for a while. Since the
+                // start nothing was heard of one, so there is none to be disturbed.
+                request.leadership_transfer |= !self.inner.heard_of_leader.load(Ordering::Relaxed);
+                match raft.vote(request).await {
+                    Ok(response) => Response::Vote(response),
+                    Err(error) => stopped(&error),
+                }
+            }
+            Request::PreVote(request) => match raft.pre_vote(request).await {
+                Ok(response) => Response::Vote(response),
+                Err(error) => stopped(&error),
+            },
+            Request::Snapshot(part) => self.inner.receiver.take(raft, message.from, *part).await,
+            Request::Submit(bytes) => match decode_submission(&bytes) {
+                Ok(submission) => {
+                    let now = self.inner.clock.now();
+                    if submission.is_too_old(now) {
+                        return Response::TooOld { now };
+                    }
+                    // Who asked waits no longer than that, and what waits is in memory.
+                    let answer = self.answer_submit(submission);
+                    let answer = tokio::time::timeout(FORWARD_TIMEOUT, answer).await;
+                    let late = || Response::Unknown("it was not done in time".to_owned());
+                    answer.unwrap_or_else(|_| late())
+                }
+                Err(reason) => Response::Refused(reason),
+            },
+            Request::ReadIndex => match self.inner.reader.read_index().await {
+                Ok(index) => Response::ReadIndex { index },
+                Err(rejection) => rejection.into(),
+            },
+            Request::Status => Response::Status(Box::new(self.status())),
+            Request::TransferLeader(request) => match raft.handle_transfer_leader(request).await {
+                // One that cannot lead says so by not standing for election.
+                Ok(_) => Response::LeaderTransferred,
+                Err(error) => stopped(&error),
+            },
+        }
+    }
+}
+
+impl From<Rejection> for Response {
+    fn from(rejection: Rejection) -> Self {
+        match rejection {
+            Rejection::NotLeader => Self::NotLeader,
+            Rejection::Failed(SubmitError::NotDone(reason)) => Self::Refused(reason),
+            Rejection::Failed(SubmitError::Unknown(reason)) => Self::Unknown(reason),
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! Membership of a group, and its changes when a node is rebuilt.
+
+use std::collections::BTreeSet;
+
+use super::Node;
+use crate::error::SubmitError;
+use crate::types::{NodeId, incarnation_of, node_id, slot_of};
+
+impl Node {
+    /// Makes these nodes the members of the group, if this node leads. New members first receive the
+    /// state as learners. Then one step makes them voters and removes the others.
+    ///
+    /// # Errors
+    /// When this node does not lead, or another change is in progress. A partial change stays; the call
+    /// can be repeated.
+    pub async fn change_members(&self, members: &BTreeSet<NodeId>) -> Result<(), String> {
+        let describe = |error: &dyn std::error::Error| error.to_string();
+        let raft = &self.inner.raft;
+        let voters: BTreeSet<NodeId> = self.status().voters.into_iter().collect();
+        for id in members.difference(&voters) {
+            raft.add_learner(*id, openraft::EmptyNode::default(), true)
+                .await
+                .map_err(|error| describe(&error))?;
+        }
+        let change = openraft::ChangeMembers::ReplaceAllVoters(members.clone());
+        raft.change_membership(change, false).await.map_err(|error| describe(&error))?;
+        let strangers: BTreeSet<NodeId> =
+            self.status().learners.into_iter().filter(|id| !members.contains(id)).collect();
+        if !strangers.is_empty() {
+            let change = openraft::ChangeMembers::RemoveNodes(strangers);
+            raft.change_membership(change, false).await.map_err(|error| describe(&error))?;
+        }
+        Ok(())
+    }
+
+    /// Returns a new identity for a slot that lost its data, if this node leads. The identity is
+    /// committed before it is returned, so it is never assigned twice.
+    ///
+    /// # Errors
+    /// When this node does not lead, or another change is in progress.
+    pub async fn admit(&self, slot: u64) -> Result<NodeId, SubmitError> {
+        let not_done = |reason: String| SubmitError::NotDone(reason);
+        if self.leader() != Some(self.id()) {
+            return Err(not_done(format!("node {} does not lead", slot_of(self.id()))));
+        }
+        // Whoever leads has every incarnation in its membership; one that led may lack some.
+        self.read_index().await?;
+        let status = self.status();
+        let known = status.voters.iter().chain(&status.learners);
+        let of_slot = known.filter(|node| slot_of(**node) == slot);
+        let incarnation = of_slot.map(|node| incarnation_of(*node) + 1).max().unwrap_or(0);
+        let node = node_id(slot, incarnation);
+        let added = self.inner.raft.add_learner(node, openraft::EmptyNode::default(), false).await;
+        added.map(|_| node).map_err(|error| not_done(error.to_string()))
+    }
+
+    /// Stands for election at once: for nodes that have all just started, so that there is no leader to
+    /// wait for. Harmless if there is one.
+    pub async fn stand(&self) {
+        if let Err(error) = self.inner.raft.trigger().elect(false).await {
+            tracing::debug!(%error, "a node ended before it could stand for election");
+        }
+    }
+
+    /// Returns whether the log of the node contains an entry or a vote.
+    pub fn holds_data(&self) -> bool {
+        !self.inner.log.is_fresh()
+    }
+
+    /// Returns the time of the last entry that was applied here.
+    pub fn reached(&self) -> model::EpochMillis {
+        self.inner.replica.now()
+    }
+}

@@ -1,0 +1,104 @@
+//! The parts and the settings that a node is started with.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use openraft::{Config, SnapshotPolicy};
+use partition::mutation::{self, Mutation};
+use storage::disk::Damage;
+
+use crate::clock::Clock;
+use crate::failure::OnFatal;
+use crate::home::StorageHome;
+use crate::node_log::NodeLog;
+use crate::ring::ArcId;
+use crate::transport::Transport;
+use crate::types::NodeId;
+use crate::worker::Worker;
+
+/// Times and sizes of a node.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Time between two heartbeats of a leader.
+    pub heartbeat: Duration,
+    /// Election timeout: a follower without a heartbeat stands for election after the second value plus
+    /// a random value between both. The default is 0.9 to 1.2 s. Busy machines rarely exceed that, and a
+    /// killed leader is replaced within two seconds even if the first election is split.
+    pub election: (Duration, Duration),
+    /// Entries after which the state is made durable and the log is purged up to there.
+    pub snapshot_entries: u64,
+    /// Applied entries that stay in the log for peers that lag a little.
+    pub entries_kept: u64,
+    /// Time-out for a part of a snapshot, and for the installation after the last part. When a peer
+    /// times out, the leader sends the snapshot from its beginning, and nothing else meanwhile.
+    pub snapshot_part: Duration,
+    /// Time-out of a request, elections and forwarding included; then its outcome is unknown.
+    pub request: Duration,
+    /// The number of arcs of the ring.
+    pub arcs: u32,
+    /// Whether this process has other replicas of the group: the first one to apply an entry keeps the
+    /// result for them for a while.
+    pub has_neighbours: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            heartbeat: Duration::from_millis(100),
+            election: (Duration::from_millis(300), Duration::from_millis(600)),
+            snapshot_entries: 10_000,
+            entries_kept: 1_000,
+            snapshot_part: Duration::from_secs(30),
+            request: Duration::from_secs(10),
+            arcs: 1,
+            has_neighbours: true,
+        }
+    }
+}
+
+impl Settings {
+    pub(super) fn config(&self) -> Result<Config, String> {
+        let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        let config = Config {
+            cluster_name: "weir".to_owned(),
+            heartbeat_interval: millis(self.heartbeat),
+            election_timeout_min: millis(self.election.0),
+            election_timeout_max: millis(self.election.1),
+            snapshot_policy: SnapshotPolicy::LogsSinceLast(self.snapshot_entries),
+            max_in_snapshot_log_to_keep: self.entries_kept,
+            // A peer that is behind is sent entries for as long as the log has them.
+            replication_lag_threshold: u64::MAX / 2,
+            // Leadership of an earlier life proves nothing: the state of a node that starts may lack
+            // what it had applied, and no longer knows what is committed.
+            enable_leader_restore: Some(mutation::is_active(Mutation::LeaderRestore)),
+            ..Config::default()
+        };
+        config.validate().map_err(|error| error.to_string())
+    }
+}
+
+/// The parts of a node.
+pub struct Parts {
+    /// The identity of the node.
+    pub id: NodeId,
+    /// The arc, which is also the group.
+    pub arc: ArcId,
+    /// The log of the node.
+    pub log: NodeLog,
+    /// The place of the state.
+    pub home: Arc<dyn StorageHome>,
+    /// The worker for blocking work on the state; not the log's worker.
+    pub worker: Arc<dyn Worker>,
+    /// Carries messages to the peers.
+    pub transport: Arc<dyn Transport>,
+    /// The clock whose time proposed entries carry.
+    pub clock: Arc<Clock>,
+    /// Times and sizes.
+    pub settings: Settings,
+    /// The seed of the random election timeouts.
+    pub seed: u64,
+    /// Where damage of the log and of the state is reported.
+    pub damage: Damage,
+    /// Called when the node has failed.
+    pub on_fatal: OnFatal,
+}

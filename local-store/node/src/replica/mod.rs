@@ -1,0 +1,589 @@
+//! The state of one group on one node: the partition machine on a storage, as the consensus library
+//! wants to see it.
+//!
+//! Each committed entry becomes one atomic batch with the place of the entry in it, so the state
+//! always says exactly what it contains, and an entry that is applied again after a crash changes
+//! nothing. It decides nothing, and knows no clock: the time is in the entry.
+
+mod arrivals;
+pub(crate) mod recent_entries;
+
+use std::io;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use futures::{Stream, StreamExt};
+use locks::{Mutex, RwLock};
+use openraft::EntryPayload;
+use openraft::storage::{EntryResponder, RaftSnapshotBuilder, RaftStateMachine};
+use partition::mutation::{self, Mutation};
+use partition::{Batch, Catalogue, Machine, Op, Reply, Seat, TableId, View};
+use tokio::sync::{Notify, watch};
+
+use crate::failure::FailureHandler;
+use crate::home::{StagedStorage, StorageHome};
+use crate::leadership::Electorate;
+use crate::log_id::LogId;
+use crate::node_log::{NodeLog, bytes_of};
+use crate::payload::{Outcome, Payload};
+use crate::replica::arrivals::Arrivals;
+use crate::replica::recent_entries::{RecentBoundary, RecentEntries};
+use crate::ring::ArcId;
+use crate::types::{Entry, Replies, SnapshotMeta, StoredMembership, TypeConfig};
+use crate::worker::{Worker, run_on};
+use storage::Storage;
+
+/// Where the replica itself keeps something in the storage: behind every key of the machine.
+const APPLIED_KEY: [u8; 2] = [0xf0, 1];
+const MEMBERSHIP_KEY: [u8; 2] = [0xf0, 2];
+/// Behind every key.
+const END: [u8; 1] = [0xff];
+/// What is copied at a time when a snapshot is installed, and what one message carries.
+pub(super) const PART_BYTES: usize = 512 * 1024;
+/// Bytes of entries after which the state is made durable, so that the log does not grow without bound:
+/// somewhat less than two of its segments, which it then uses again.
+const PERSIST_BYTES: usize = 40 * 1024 * 1024;
+/// What the entries of an arc changed counts by this part: a node that starts makes it again, which takes
+/// a second or two for 160 MB. Items with some indexes and a stream change about so many times their own
+/// bytes.
+const CHANGED_PART: usize = 4;
+
+/// Keys and values.
+pub(super) type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
+
+/// Each node of a process works out every so many entries for itself, and compares: states that have
+/// come to differ are noticed soon, for a sixteenth of the time that it takes to work out all.
+pub(super) const COMPARED_EVERY: u64 = 16;
+
+/// What readers see: always the state as of some entry.
+pub(super) struct Shared {
+    storage: RwLock<Arc<dyn Storage>>,
+    catalogue: RwLock<Arc<Catalogue>>,
+    applied: watch::Sender<Option<u64>>,
+    arrivals: Arrivals,
+    /// Never newer than the storage.
+    electorate: RwLock<Electorate>,
+    /// The latest time that an applied entry carried.
+    now: AtomicU64,
+}
+
+impl Shared {
+    pub(super) fn now(&self) -> model::EpochMillis {
+        model::EpochMillis(self.now.load(Ordering::Relaxed))
+    }
+
+    pub(super) fn view(&self) -> Box<dyn View + Send + Sync> {
+        self.storage().view()
+    }
+
+    pub(super) fn catalogue(&self) -> Arc<Catalogue> {
+        Arc::clone(&self.catalogue.read())
+    }
+
+    /// The index of the last applied entry, now and later.
+    pub(super) fn applied(&self) -> watch::Receiver<Option<u64>> {
+        self.applied.subscribe()
+    }
+
+    /// Changes when records of a table's stream have come by an entry that was proposed here.
+    pub(super) fn arrivals(&self, table: TableId) -> watch::Receiver<()> {
+        self.arrivals.of_table(table)
+    }
+
+    /// Whether this entry is applied.
+    pub(super) fn has_applied(&self, index: u64) -> bool {
+        *self.applied.borrow() >= Some(index)
+    }
+
+    pub(super) fn with_electorate<T>(&self, ask: impl FnOnce(&Electorate) -> T) -> T {
+        ask(&self.electorate.read())
+    }
+
+    /// Has whoever waits for an entry look whether the node has ended.
+    pub(super) fn wake_waiting(&self) {
+        self.applied.send_modify(|_| {});
+    }
+
+    pub(super) fn storage(&self) -> Arc<dyn Storage> {
+        Arc::clone(&self.storage.read())
+    }
+
+    fn set_catalogue(&self, catalogue: &Arc<Catalogue>) {
+        if !Arc::ptr_eq(&self.catalogue(), catalogue) {
+            *self.catalogue.write() = Arc::clone(catalogue);
+        }
+    }
+}
+
+/// What a snapshot is made of.
+pub enum SnapshotData {
+    /// A point in time of a state, to be sent.
+    View(Arc<dyn View + Send + Sync>),
+    /// A storage that was filled, to be installed.
+    Received(StagedStorage),
+}
+
+pub(super) type Snapshot = openraft::alias::SnapshotOf<TypeConfig, SnapshotData>;
+
+/// The state machine of one group.
+pub struct Replica {
+    seat: Seat,
+    machine: Machine,
+    applied: Option<LogId>,
+    membership: StoredMembership,
+    home: Arc<dyn StorageHome>,
+    worker: Arc<dyn Worker>,
+    shared: Arc<Shared>,
+    unpersisted_bytes: usize,
+    persist_due: Arc<Notify>,
+    recent: RecentEntries,
+    /// Whether what it works out is kept for other replicas.
+    has_neighbours: bool,
+    on_failure: FailureHandler,
+}
+
+impl Replica {
+    /// Opens the state that is at home, and makes it durable as it is. With neighbours, what it
+    /// works out is kept for them: see [`crate::Settings::has_neighbours`].
+    ///
+    /// # Errors
+    /// When it cannot be read, or is damaged.
+    pub(super) fn open(
+        seat: Seat,
+        home: Arc<dyn StorageHome>,
+        worker: Arc<dyn Worker>,
+        has_neighbours: bool,
+        on_failure: impl Into<FailureHandler>,
+    ) -> Result<Self, io::Error> {
+        let storage = home.open().map_err(io::Error::other)?;
+        storage.persist().map_err(io::Error::other)?;
+        let view = storage.patient_view();
+        let (mut applied, membership) = read_place(&*view)?;
+        if mutation::is_active(Mutation::ApplyTwice)
+            && let Some(at) = &mut applied
+        {
+            at.index = at.index.saturating_sub(1);
+        }
+        let machine = Machine::open_in(seat, &*view).map_err(io::Error::other)?;
+        let shared = Arc::new(Shared {
+            storage: RwLock::new(storage),
+            catalogue: RwLock::new(Arc::clone(machine.catalogue())),
+            applied: watch::Sender::new(applied.map(|at| at.index)),
+            arrivals: Arrivals::default(),
+            // Leadership of an earlier life proves nothing.
+            electorate: RwLock::default(),
+            now: AtomicU64::new(machine.now().0),
+        });
+        let (unpersisted_bytes, persist_due) = (0, Arc::new(Notify::new()));
+        Ok(Self {
+            seat,
+            machine,
+            applied,
+            membership,
+            home,
+            worker,
+            shared,
+            unpersisted_bytes,
+            persist_due,
+            recent: RecentEntries::default(),
+            has_neighbours,
+            on_failure: on_failure.into(),
+        })
+    }
+
+    /// The last entry that the state contains.
+    pub(super) fn applied(&self) -> Option<LogId> {
+        self.applied
+    }
+
+    /// The last entry that is not recent.
+    pub(super) fn before_recent(&self) -> RecentBoundary {
+        self.recent.before()
+    }
+
+    /// Notified when much of the state is not durable by itself.
+    pub(super) fn persist_due(&self) -> Arc<Notify> {
+        Arc::clone(&self.persist_due)
+    }
+
+    pub(super) fn shared(&self) -> Arc<Shared> {
+        Arc::clone(&self.shared)
+    }
+
+    /// The latest time that an applied entry carried.
+    pub(super) fn now(&self) -> model::EpochMillis {
+        self.machine.now()
+    }
+
+    /// Applies an entry. The replies to its commands come only if they are asked for.
+    fn apply_entry(&mut self, entry: Entry, is_asked: bool) -> Result<Replies, io::Error> {
+        let at = entry.log_id;
+        let log_bytes = bytes_of(&entry);
+        self.recent.note(at.index, log_bytes);
+        let applied = Op::Put(APPLIED_KEY.to_vec(), encode(&at)?.into());
+        let is_membership = matches!(entry.payload, EntryPayload::Membership(_));
+        let (batch, replies) = match entry.payload {
+            EntryPayload::Normal(payload) => self.outcome_of(at, &payload, applied, is_asked)?,
+            EntryPayload::Membership(membership) => {
+                self.membership = StoredMembership::new(Some(at), membership);
+                let membership = encode(&self.membership)?.into();
+                let ops = vec![applied, Op::Put(MEMBERSHIP_KEY.to_vec(), membership)];
+                (Arc::new(Batch { ops }), Vec::new())
+            }
+            EntryPayload::Blank => (Arc::new(Batch { ops: vec![applied] }), Vec::new()),
+        };
+        // Writes whose conditions fail change nothing, and take as much of the log as the others.
+        self.unpersisted_bytes += log_bytes.max(batch.size() / CHANGED_PART);
+        if self.unpersisted_bytes > PERSIST_BYTES {
+            self.unpersisted_bytes = 0;
+            self.persist_due.notify_one();
+        }
+        self.shared.storage().apply(&batch).map_err(io::Error::other)?;
+        let is_first_of_term = self.applied.is_none_or(|before| before.leader_id != at.leader_id);
+        self.applied = Some(at);
+        if is_first_of_term || is_membership {
+            self.set_standing();
+        }
+        self.shared.set_catalogue(self.machine.catalogue());
+        self.shared.now.store(self.machine.now().0, Ordering::Relaxed);
+        // One replica tells it: where it was proposed. Whoever hears it sees all of what the entry did.
+        if is_asked {
+            self.shared.arrivals.tell(&batch);
+        }
+        Ok(Replies(replies))
+    }
+
+    /// What an entry changes, and what its commands are answered with. Another node of this process
+    /// may have worked that out already, in the same state.
+    fn outcome_of(
+        &mut self,
+        at: LogId,
+        payload: &Payload,
+        applied: Op,
+        is_asked: bool,
+    ) -> Result<(Arc<Batch>, Vec<Reply>), io::Error> {
+        let place = (self.seat.arc, at);
+        let known = payload.outcome(place);
+        let is_compared = at.index.is_multiple_of(COMPARED_EVERY);
+        // Who compares does not rely on what the entry's proposer meant the bytes to say.
+        let own_reading = is_compared && known.is_some();
+        let commands = if own_reading { payload.decode_anew() } else { payload.decode() };
+        let commands = commands.map_err(io::Error::other)?;
+        if !is_compared
+            && let Some(known) = &known
+            && let Some(replies) = known.replies(is_asked)
+            && self.machine.take_over(at.index, &commands)
+        {
+            return Ok((Arc::clone(&known.batch), replies));
+        }
+        let view = self.shared.storage().patient_view();
+        let (mut batch, replies) =
+            self.machine.apply(&*view, at.index, &commands).map_err(io::Error::other)?;
+        batch.ops.push(applied);
+        if let Some(known) = known {
+            return if *known.batch == batch {
+                Ok((known.batch.clone(), replies))
+            } else {
+                Err(differs(at))
+            };
+        }
+        let batch = Arc::new(batch);
+        if !self.has_neighbours {
+            return Ok((batch, if is_asked { replies } else { Vec::new() }));
+        }
+        let (kept, given) = if is_asked { (None, replies) } else { (Some(replies), Vec::new()) };
+        if commands.only_writes() {
+            let (batch, replies) = (Arc::clone(&batch), Mutex::new(kept));
+            payload.keep_outcome(Outcome { place, batch, replies });
+        }
+        Ok((batch, given))
+    }
+
+    /// Tells who could lead, as of the last entry.
+    fn set_standing(&self) {
+        let term = self.applied.map_or(0, |at| at.leader_id.term);
+        let electorate = Electorate::new(term, self.membership.membership());
+        *self.shared.electorate.write() = electorate;
+    }
+
+    async fn fail<T>(&self, what: &str, error: io::Error) -> Result<T, io::Error> {
+        self.on_failure.report_and_wait(&format!("{what}: {error}")).await;
+        Err(error)
+    }
+
+    fn meta(&self) -> SnapshotMeta {
+        SnapshotMeta { last_log_id: self.applied, last_membership: self.membership.clone() }
+    }
+
+    async fn install(&mut self, meta: &SnapshotMeta, data: SnapshotData) -> Result<(), io::Error> {
+        let (seat, home, meta) = (self.seat, Arc::clone(&self.home), meta.clone());
+        let installed = run_on(&*self.worker, move || -> Result<_, io::Error> {
+            let staged = match data {
+                SnapshotData::Received(staged) => staged,
+                SnapshotData::View(view) => {
+                    let staged = home.begin().map_err(io::Error::other)?;
+                    copy(&*view, &*staged.storage)?;
+                    staged
+                }
+            };
+            let storage = Arc::clone(&staged.storage);
+            let mut ops = Vec::new();
+            if let Some(at) = &meta.last_log_id {
+                ops.push(Op::Put(APPLIED_KEY.to_vec(), encode(at)?.into()));
+            }
+            ops.push(Op::Put(MEMBERSHIP_KEY.to_vec(), encode(&meta.last_membership)?.into()));
+            storage.apply(&Batch { ops }).map_err(io::Error::other)?;
+            home.adopt(&staged).map_err(io::Error::other)?;
+            let machine =
+                Machine::open_in(seat, &*storage.patient_view()).map_err(io::Error::other)?;
+            Ok((storage, machine, meta))
+        });
+        let lost = || Err(io::Error::other("the worker has ended"));
+        let (storage, machine, meta) = installed.await.unwrap_or_else(lost)?;
+        self.machine = machine;
+        self.applied = meta.last_log_id;
+        self.membership = meta.last_membership;
+        *self.shared.storage.write() = storage;
+        self.shared.set_catalogue(self.machine.catalogue());
+        self.shared.now.store(self.machine.now().0, Ordering::Relaxed);
+        self.set_standing();
+        self.shared.applied.send_replace(self.applied.map(|at| at.index));
+        Ok(())
+    }
+}
+
+impl RaftStateMachine<TypeConfig> for Replica {
+    type SnapshotData = SnapshotData;
+    type SnapshotBuilder = Builder;
+
+    async fn applied_state(&mut self) -> Result<(Option<LogId>, StoredMembership), io::Error> {
+        Ok((self.applied, self.membership.clone()))
+    }
+
+    async fn apply<S>(&mut self, mut entries: S) -> Result<(), io::Error>
+    where
+        S: Stream<Item = Result<EntryResponder<TypeConfig>, io::Error>> + Unpin + Send,
+    {
+        while let Some(next) = entries.next().await {
+            let (entry, responder) = next?;
+            let replies = match self.apply_entry(entry, responder.is_some()) {
+                Ok(replies) => replies,
+                Err(error) => return self.fail("an entry cannot be applied", error).await,
+            };
+            self.shared.applied.send_replace(self.applied.map(|at| at.index));
+            if let Some(responder) = responder {
+                responder.send(replies);
+            }
+        }
+        Ok(())
+    }
+
+    async fn get_snapshot_builder(&mut self) -> Builder {
+        Builder {
+            storage: self.shared.storage(),
+            view: Arc::from(self.shared.view()),
+            meta: self.meta(),
+            worker: Arc::clone(&self.worker),
+            on_failure: self.on_failure.clone(),
+        }
+    }
+
+    async fn install_snapshot(
+        &mut self,
+        meta: &SnapshotMeta,
+        data: SnapshotData,
+    ) -> Result<(), io::Error> {
+        match self.install(meta, data).await {
+            Ok(()) => Ok(()),
+            Err(error) => self.fail("a snapshot cannot be installed", error).await,
+        }
+    }
+
+    async fn get_current_snapshot(&mut self) -> Result<Option<Snapshot>, io::Error> {
+        if self.applied.is_none() {
+            return Ok(None);
+        }
+        let view = SnapshotData::View(Arc::from(self.shared.view()));
+        Ok(Some(Snapshot { meta: self.meta(), snapshot: view }))
+    }
+}
+
+/// Makes the state durable as it was when this was made. The state is its own snapshot: nothing is
+/// copied, and the log may be shortened up to there.
+pub struct Builder {
+    storage: Arc<dyn Storage>,
+    view: Arc<dyn View + Send + Sync>,
+    meta: SnapshotMeta,
+    worker: Arc<dyn Worker>,
+    on_failure: FailureHandler,
+}
+
+impl RaftSnapshotBuilder<TypeConfig> for Builder {
+    type SnapshotData = SnapshotData;
+
+    async fn build_snapshot(&mut self) -> Result<Snapshot, io::Error> {
+        let storage = Arc::clone(&self.storage);
+        let persisted = run_on(&*self.worker, move || storage.persist().map_err(io::Error::other));
+        let lost = || Err(io::Error::other("the worker has ended"));
+        if let Err(error) = persisted.await.unwrap_or_else(lost) {
+            self.on_failure
+                .report_and_wait(&format!("the state cannot be made durable: {error}"))
+                .await;
+            return Err(error);
+        }
+        let snapshot = SnapshotData::View(Arc::clone(&self.view));
+        Ok(Snapshot { meta: self.meta.clone(), snapshot })
+    }
+}
+
+fn differs(at: LogId) -> io::Error {
+    io::Error::other(format!(
+        "entry {at} changes the state of this node otherwise than that of another node of this \
+         process: one of them is damaged"
+    ))
+}
+
+fn encode<T: serde::Serialize>(value: &T) -> Result<Vec<u8>, io::Error> {
+    postcard::to_stdvec(value).map_err(io::Error::other)
+}
+
+/// The place up to which a state contains the log, and who voted there.
+fn read_place(view: &dyn View) -> Result<(Option<LogId>, StoredMembership), io::Error> {
+    let read = |key: &[u8]| view.get(key).map_err(io::Error::other);
+    let applied = match read(&APPLIED_KEY)? {
+        Some(bytes) => Some(postcard::from_bytes(&bytes).map_err(io::Error::other)?),
+        None => None,
+    };
+    let membership = match read(&MEMBERSHIP_KEY)? {
+        Some(bytes) => postcard::from_bytes(&bytes).map_err(io::Error::other)?,
+        None => StoredMembership::default(),
+    };
+    Ok((applied, membership))
+}
+
+/// Refuses a state that lacks entries which the log has let go of: nothing here can fill it. It can
+/// be ahead of the log, though: a crash may come between a snapshot that became the state and the
+/// log that lets go of what it contains, or between an entry that a majority of others had synced
+/// and its sync here.
+///
+/// # Errors
+/// Which entries are missing, or that the state cannot be read.
+pub fn check_continuity(log: &NodeLog, arc: ArcId, view: &dyn View) -> Result<(), String> {
+    let Some(purged) = log.purged(arc) else { return Ok(()) };
+    let (applied, _) = read_place(view).map_err(|error| error.to_string())?;
+    let next = applied.map_or(0, |at| at.index + 1);
+    if next > purged {
+        return Ok(());
+    }
+    Err(format!(
+        "the state of {arc} lacks the entries {next} to {purged}, which its log no longer has"
+    ))
+}
+
+/// The next pairs of a state from a key on, about [`PART_BYTES`] of them and at least one, and the
+/// key to go on with; `None` at the end.
+pub(super) fn read_part(
+    view: &dyn View,
+    from: &[u8],
+) -> Result<(Pairs, Option<Vec<u8>>), io::Error> {
+    let mut pairs = Vec::new();
+    let (mut bytes, mut next) = (0, None);
+    view.scan(from, &END, false, &mut |key, value| {
+        if bytes >= PART_BYTES {
+            next = Some(key.to_vec());
+            return ControlFlow::Break(());
+        }
+        bytes += key.len() + value.len();
+        pairs.push((key.to_vec(), value.to_vec()));
+        ControlFlow::Continue(())
+    })
+    .map_err(io::Error::other)?;
+    Ok((pairs, next))
+}
+
+/// Puts pairs into a storage as one batch.
+pub(super) fn write_part(storage: &dyn Storage, pairs: Pairs) -> Result<(), io::Error> {
+    if !pairs.is_sorted_by(|(before, _), (key, _)| before < key) {
+        return Err(io::Error::other("the keys of the part are not in order"));
+    }
+    let ops = pairs.into_iter().map(|(key, value)| Op::Put(key, value.into())).collect();
+    storage.apply(&Batch { ops }).map_err(io::Error::other)
+}
+
+fn copy(view: &dyn View, storage: &dyn Storage) -> Result<(), io::Error> {
+    let mut from = Some(vec![0]);
+    while let Some(start) = from {
+        let (pairs, next) = read_part(view, &start)?;
+        write_part(storage, pairs)?;
+        from = next;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use bytes::Bytes;
+    use futures::FutureExt;
+    use model::{EpochMillis, Item, KeyValue, PrimaryKey};
+    use openraft::entry::RaftEntry;
+    use partition::{Command, TableId, Write, WriteAction, encode_entry};
+
+    use super::*;
+    use crate::log_id::log_id;
+    use crate::node::tests::TaskWorker;
+    use crate::{MemoryHome, OnFatal};
+
+    #[tokio::test(start_paused = true)]
+    async fn what_an_entry_changes_is_kept_for_neighbours_alone() {
+        let nothing = partition::Entry { now: EpochMillis(7), commands: Vec::new() };
+        for has_neighbours in [true, false] {
+            let home = Arc::new(MemoryHome::default());
+            let worker = Arc::new(TaskWorker::start(Duration::ZERO));
+            let die: OnFatal = Arc::new(|reason| panic!("{reason}"));
+            let mut replica =
+                Replica::open(Seat::default(), home, worker, has_neighbours, die).unwrap();
+            let (at, payload) = (log_id(1, 1), Bytes::from(encode_entry(&nothing).unwrap()));
+            let payload = Payload::new(payload);
+            let entry = Entry::new(at, EntryPayload::Normal(payload.clone()));
+            replica.apply_entry(entry, false).unwrap();
+            let kept = payload.outcome((Seat::default().arc, at));
+            assert_eq!(kept.is_some(), has_neighbours);
+        }
+    }
+
+    /// Goal: entries that change nothing have the log shortened by their own bytes.
+    #[tokio::test(start_paused = true)]
+    async fn entries_that_change_nothing_count() {
+        let worker = Arc::new(TaskWorker::start(Duration::ZERO));
+        let die: OnFatal = Arc::new(|reason| panic!("{reason}"));
+        let home = Arc::new(MemoryHome::default());
+        let mut replica = Replica::open(Seat::default(), home, worker, false, die).unwrap();
+        let due = replica.persist_due();
+        let is_due = || due.notified().now_or_never().is_some();
+        let key = PrimaryKey { partition: KeyValue::S("k".to_owned()), sort: None };
+        let item = Item::new().with("p", "k").with("v", "x".repeat(1024 * 1024));
+        // There is no such table.
+        let write = Command::Write(Box::new(Write {
+            table: TableId(1),
+            key,
+            action: WriteAction::put(&item),
+            condition: None,
+            return_old: false,
+            return_new: false,
+            return_on_failure: false,
+        }));
+        let nothing = partition::Entry { now: EpochMillis(7), commands: vec![write] };
+        let bytes = Bytes::from(encode_entry(&nothing).unwrap());
+        let count = PERSIST_BYTES / bytes.len();
+        for index in 1..=count + 1 {
+            assert!(!is_due(), "after {} entries", index - 1);
+            let at = log_id(1, index as u64);
+            let payload = EntryPayload::Normal(Payload::new(bytes.clone()));
+            replica.apply_entry(Entry::new(at, payload), false).unwrap();
+        }
+        assert!(is_due(), "after {} MB", count + 1);
+    }
+}

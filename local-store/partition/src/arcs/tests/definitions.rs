@@ -1,0 +1,282 @@
+//! What an arc makes of tables that it hears of late: after it was away, or when they are gone.
+
+use super::*;
+use crate::arcs::adoption::has_followed;
+
+/// An arc that was away has missed that the attribute before was given up.
+#[test]
+fn an_arc_that_missed_a_change_of_ttl_follows_to_the_next() {
+    let change = |change| Command::UpdateTimeToLive { table: TABLE, change };
+    let (enable, disable) = (TimeToLiveChange::Enable, TimeToLiveChange::Disable);
+    for steps_before in [0, 1] {
+        let mut ring = Ring::new();
+        ring.create(Vec::new());
+        ring.apply(ArcId(0), change(enable("a".to_owned())));
+        ring.adopt(1);
+        for _ in 0..steps_before {
+            ring.apply(ArcId(1), Command::StepTimeToLive { table: TABLE });
+        }
+        ring.apply(ArcId(0), Command::StepTimeToLive { table: TABLE });
+        ring.apply(ArcId(0), change(disable("a".to_owned())));
+        ring.apply(ArcId(0), Command::StepTimeToLive { table: TABLE });
+        ring.apply(ArcId(0), change(enable("b".to_owned())));
+        // What else was changed is not held up by it.
+        let mut update = UpdateTable::of_options(TABLE, Vec::new());
+        update.deletion_protection = Some(true);
+        ring.apply(ArcId(0), Command::UpdateTable(Box::new(update)));
+        let mut rounds = 0;
+        while ring.table().is_behind {
+            for arc in 1..ARCS {
+                ring.adopt(arc);
+                assert!(
+                    ring.arc(ArcId(arc))
+                        .machine
+                        .catalogue()
+                        .get(TABLE)
+                        .unwrap()
+                        .deletion_protection
+                );
+                ring.apply(ArcId(arc), Command::StepTimeToLive { table: TABLE });
+            }
+            rounds += 1;
+            assert!(rounds < 5, "arc 1 never follows");
+        }
+        for arc in 0..ARCS {
+            ring.apply(ArcId(arc), Command::StepTimeToLive { table: TABLE });
+            let table = ring.arc(ArcId(arc)).machine.catalogue().get(TABLE).unwrap();
+            assert_eq!(table.time_to_live, TimeToLive::Enabled { attribute: "b".to_owned() });
+        }
+    }
+}
+
+#[test]
+fn a_definition_is_followed_with_its_version_and_the_attribute_that_expires() {
+    let mut ring = Ring::new();
+    ring.create(Vec::new());
+    let table = |(version, time_to_live): (u64, &TimeToLive)| {
+        let mut table = ring.definition();
+        table.placement.version = version;
+        table.time_to_live = time_to_live.clone();
+        table
+    };
+    let name = |attribute: &str| attribute.to_owned();
+    let enabling = TimeToLive::Enabling { attribute: name("a"), cursor: None };
+    let (enabled, other) = (
+        TimeToLive::Enabled { attribute: name("a") },
+        TimeToLive::Enabled { attribute: name("b") },
+    );
+    let (disabling, disabled) =
+        (TimeToLive::Disabling { attribute: name("a") }, TimeToLive::Disabled);
+    for (own, definition, expected) in [
+        ((3, &disabled), (3, &disabled), true),
+        ((3, &enabling), (3, &enabled), true),
+        ((3, &enabled), (3, &enabling), true),
+        ((3, &disabling), (3, &disabled), true),
+        ((3, &disabled), (3, &disabling), true),
+        ((3, &disabling), (3, &other), false),
+        ((3, &disabled), (3, &other), false),
+        ((3, &enabled), (3, &other), false),
+        ((2, &enabled), (3, &enabled), false),
+        ((4, &disabling), (3, &other), true),
+    ] {
+        let found = has_followed(&table(own), &table(definition));
+        assert_eq!(found, expected, "{own:?} follows {definition:?}");
+        // It is of no use to be told again of what has to be given up first.
+        let gives_up = own == (3, &disabling);
+        let can = can_follow(&table(own), &table(definition));
+        assert_eq!(can, !expected && !gives_up, "{own:?} can follow {definition:?}");
+    }
+}
+
+/// The first arc goes from one TTL attribute to another while another arc still gives up the first
+/// one, and what was told of it then comes once more when more was changed.
+#[test]
+fn a_late_definition_undoes_nothing_while_ttl_changes() {
+    let change = |change| Command::UpdateTimeToLive { table: TABLE, change };
+    let enable = |attribute: &str| change(TimeToLiveChange::Enable(attribute.to_owned()));
+    let step = Command::StepTimeToLive { table: TABLE };
+    let mut ring = Ring::new();
+    ring.create(Vec::new());
+    ring.apply(ArcId(0), enable("a"));
+    ring.apply(ArcId(0), step.clone());
+    for arc in 1..ARCS {
+        ring.adopt(arc);
+        ring.apply(ArcId(arc), step.clone());
+    }
+    ring.apply(ArcId(0), change(TimeToLiveChange::Disable("a".to_owned())));
+    ring.apply(ArcId(0), step.clone());
+    ring.apply(ArcId(0), enable("b"));
+    let late = ring.definition();
+    assert_eq!(ring.adopt(1), Reply::Done { more: true });
+    let mut update = UpdateTable::of_options(TABLE, Vec::new());
+    update.indexes = vec![IndexChange::Create(by_group())];
+    update.stream = Some(None);
+    ring.apply(ArcId(0), Command::UpdateTable(Box::new(update)));
+    assert_eq!(ring.adopt(1), Reply::Done { more: true });
+    let newer = Table::clone(ring.arc(ArcId(1)).machine.catalogue().get(TABLE).unwrap());
+    let placement = late.placement.clone();
+    ring.apply(ArcId(1), Command::AdoptTable { table: Box::new(late), placement });
+    assert_eq!(**ring.arc(ArcId(1)).machine.catalogue().get(TABLE).unwrap(), newer);
+    ring.settle();
+    for round in 0.. {
+        assert!(round < 5, "arc 1 never follows");
+        for arc in 0..ARCS {
+            ring.apply(ArcId(arc), step.clone());
+        }
+        let is_behind = ring.table().is_behind;
+        let told: Vec<Reply> = (1..ARCS).map(|arc| ring.adopt(arc)).collect();
+        if !is_behind {
+            assert!(told.iter().all(|reply| *reply == Reply::Done { more: false }));
+            break;
+        }
+    }
+    for arc in &ring.arcs {
+        let table = arc.machine.catalogue().get(TABLE).unwrap();
+        assert_eq!(table.indexes.len(), 1);
+        assert_eq!(table.indexes[0].status, IndexStatus::Active);
+        assert!(table.enabled_stream().is_none());
+        assert_eq!(table.time_to_live.indexed_attribute(), Some("b"));
+        assert_eq!(table.placement.version, ring.definition().placement.version);
+    }
+}
+
+/// The first arc has removed its part of an index before another one has heard that it is to go.
+#[test]
+fn an_index_that_is_gone_is_never_shown_as_active_again() {
+    let mut ring = Ring::new();
+    ring.create(vec![by_group()]);
+    let mut update = UpdateTable::of_options(TABLE, Vec::new());
+    update.indexes = vec![IndexChange::Delete("by-group".to_owned())];
+    ring.apply(ArcId(0), Command::UpdateTable(Box::new(update)));
+    let is_deleting = |ring: &Ring| ring.table().indexes[0].status == IndexStatus::Deleting;
+    assert!(is_deleting(&ring));
+    ring.apply(ArcId(0), Command::StepIndexes { table: TABLE });
+    assert!(ring.definition().indexes.is_empty());
+    assert!(is_deleting(&ring));
+    ring.settle();
+    assert!(ring.table().indexes.is_empty());
+}
+
+/// An update of the table that creates the index.
+fn create_by_group() -> Command {
+    let mut update = UpdateTable::of_options(TABLE, Vec::new());
+    update.indexes = vec![IndexChange::Create(by_group())];
+    Command::UpdateTable(Box::new(update))
+}
+
+/// The first arc has nothing to index and is done at once; where the items are it is not heard of yet.
+#[test]
+fn a_new_index_is_active_when_every_arc_has_built_it() {
+    let mut ring = Ring::new();
+    ring.create(Vec::new());
+    let name = (0..60).find(|name| ring.home(*name) == ArcId(1)).unwrap();
+    ring.write(name, Some(1));
+    ring.apply(ArcId(0), create_by_group());
+    ring.apply(ArcId(0), Command::StepIndexes { table: TABLE });
+    assert_eq!(ring.definition().indexes[0].status, IndexStatus::Active);
+    let status = |ring: &Ring| ring.table().indexes[0].status.clone();
+    assert!(matches!(status(&ring), IndexStatus::Creating { .. }));
+    ring.adopt(1);
+    ring.apply(ArcId(1), Command::StepIndexes { table: TABLE });
+    assert!(matches!(status(&ring), IndexStatus::Creating { .. }), "the third has not heard of it");
+    ring.adopt(2);
+    ring.settle();
+    assert_eq!(status(&ring), IndexStatus::Active);
+    ring.check();
+}
+
+/// Goal: of all arcs the one that is the least far along says how an index is, whichever that is.
+#[test]
+fn an_index_is_as_far_as_the_last_arc() {
+    let deleting = || IndexStatus::Deleting;
+    let creating = || IndexStatus::Creating { cursor: None };
+    let delivering = || IndexStatus::Delivering { until: Vec::new() };
+    let statuses = [deleting(), creating(), delivering(), IndexStatus::Active];
+    let mut ring = Ring::new();
+    ring.create(vec![by_group()]);
+    let table = Table::clone(ring.arc(ArcId(0)).machine.catalogue().get(TABLE).unwrap());
+    let part = |status: &IndexStatus| {
+        let mut table = table.clone();
+        table.indexes[0].status = status.clone();
+        let mut catalogue = Catalogue::default();
+        catalogue.put(table);
+        std::sync::Arc::new(catalogue)
+    };
+    for (first, one) in statuses.iter().enumerate() {
+        for (second, other) in statuses.iter().enumerate() {
+            let parts = [part(one), part(&IndexStatus::Active), part(other)];
+            let merged = Catalogue::merge(&parts);
+            let found = &merged.get(TABLE).unwrap().indexes[0];
+            assert_eq!(found.status, statuses[first.min(second)], "{one:?} and {other:?}");
+            assert_eq!(found.is_being_built(), (1..=2).contains(&first.min(second)));
+        }
+    }
+}
+
+/// Goal: where the copy of the first arc is behind, an index that it has not heard of is not taken
+/// for one that it has removed, nor one for there that another arc has removed.
+#[test]
+fn a_late_copy_of_the_first_arc_makes_no_index_come_or_go() {
+    let mut ring = Ring::new();
+    ring.create(Vec::new());
+    let parts = |ring: &Ring| -> Vec<_> {
+        ring.arcs.iter().map(|arc| std::sync::Arc::clone(arc.machine.catalogue())).collect()
+    };
+    let late = parts(&ring).remove(0);
+    ring.apply(ArcId(0), create_by_group());
+    ring.settle();
+    let indexes = |late: &std::sync::Arc<Catalogue>, ring: &Ring| {
+        let mut parts = parts(ring);
+        parts[0] = std::sync::Arc::clone(late);
+        Catalogue::merge(&parts).get(TABLE).unwrap().indexes.clone()
+    };
+    assert_eq!(indexes(&late, &ring), []);
+    let late = parts(&ring).remove(0);
+    let mut update = UpdateTable::of_options(TABLE, Vec::new());
+    update.indexes = vec![IndexChange::Delete("by-group".to_owned())];
+    ring.apply(ArcId(0), Command::UpdateTable(Box::new(update)));
+    ring.settle();
+    assert!(ring.table().indexes.is_empty());
+    assert_eq!(indexes(&late, &ring)[0].status, IndexStatus::Deleting);
+}
+
+#[test]
+fn a_table_takes_items_when_every_arc_knows_it() {
+    let mut ring = Ring::new();
+    ring.create(Vec::new());
+    let parts = |ring: &Ring| -> Vec<_> {
+        ring.arcs.iter().map(|arc| std::sync::Arc::clone(arc.machine.catalogue())).collect()
+    };
+    let mut known = parts(&ring);
+    assert!(Catalogue::merge(&known).get_for_items(TABLE).is_some());
+    // An arc that is behind knows it nevertheless.
+    ring.apply(
+        ArcId(0),
+        Command::UpdateTable(Box::new(UpdateTable::of_options(TABLE, Vec::new()))),
+    );
+    let behind = Catalogue::merge(&parts(&ring));
+    assert_eq!(behind.get_for_items(TABLE).unwrap().status_text(), "UPDATING");
+    known[2] = std::sync::Arc::default();
+    let merged = Catalogue::merge(&known);
+    assert!(merged.get_for_items(TABLE).is_none());
+    assert_eq!(merged.get(TABLE).unwrap().status_text(), "CREATING");
+}
+
+#[test]
+fn a_table_that_was_deleted_does_not_come_back_for_good() {
+    let mut ring = Ring::new();
+    ring.create(vec![by_group()]);
+    let definition = ring.definition();
+    ring.apply(ArcId(0), Command::DeleteTable { table: TABLE });
+    for arc in 1..ARCS {
+        ring.apply(ArcId(arc), Command::DropTable { table: TABLE });
+        ring.apply(ArcId(arc), Command::DropTable { table: TABLE });
+        assert!(ring.arc(ArcId(arc)).machine.catalogue().get(TABLE).is_none());
+        // An adoption that comes late makes it again there, and nowhere else.
+        let (table, placement) = (Box::new(definition.clone()), definition.placement.clone());
+        ring.apply(ArcId(arc), Command::AdoptTable { table, placement });
+    }
+    let parts: Vec<_> =
+        ring.arcs.iter().map(|arc| std::sync::Arc::clone(arc.machine.catalogue())).collect();
+    assert!(Catalogue::merge(&parts).get(TABLE).is_none());
+}

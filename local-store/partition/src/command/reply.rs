@@ -1,0 +1,116 @@
+//! The replies of a machine to commands.
+
+use model::{Item, KeyValue};
+use serde::{Deserialize, Serialize};
+
+use crate::table::Table;
+use crate::table::index::IndexWrite;
+
+/// The outcome of a command.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Reply {
+    /// The write was applied.
+    Written(Written),
+    /// The condition does not hold; nothing changed.
+    ConditionFailed {
+        /// The item, if it was asked for and is there.
+        item: Option<Item>,
+        /// Size of the item that is there or of the one that was to be put, the larger of both, in
+        /// bytes.
+        bytes: usize,
+    },
+    /// The write cannot be made on this item or table; nothing changed. DynamoDB's own words.
+    Invalid(String),
+    /// The write would give the key of an index an empty value; nothing changed. DynamoDB's own
+    /// words.
+    EmptyIndexKey(String),
+    /// The item collection would become too large; nothing changed.
+    ItemCollectionTooLarge,
+    /// The table as it is now.
+    Table(Box<Table>),
+    /// The table does not exist.
+    TableNotFound,
+    /// A table with this name exists already.
+    TableExists,
+    /// Every operation of the transaction was applied.
+    Transacted {
+        /// What each operation changed, in order.
+        writes: Vec<Written>,
+        /// Whether an earlier command applied it: this one changed nothing (idempotency).
+        repeated: bool,
+    },
+    /// The transaction changed nothing, for these reasons, one for each operation.
+    TransactionCancelled(Vec<CancellationReason>),
+    /// The token belongs to another transaction; nothing changed.
+    TokenMismatch,
+    /// The command was applied; `more` asks for the same command again.
+    Done {
+        /// Whether there is more to do.
+        more: bool,
+    },
+    /// A transaction has locked the item; nothing changed.
+    Conflict,
+    /// The operations of a transaction over several arcs can be applied, and their items are locked.
+    Prepared {
+        /// What each operation will change, in order.
+        writes: Vec<Written>,
+    },
+    /// An earlier attempt at the transaction with this token is under way; nothing changed.
+    TransactionInProgress,
+    /// The transaction has ended here, or is too old to begin: no item changed.
+    TransactionOver,
+    /// The decision about the transaction.
+    Decided {
+        /// Whether the transaction commits.
+        commit: bool,
+    },
+    /// The changes of another arc were received.
+    Received {
+        /// The number of the last change received from that arc.
+        upto: u64,
+    },
+}
+
+/// Why a transaction was cancelled, for one of its operations.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum CancellationReason {
+    /// This operation was not a reason.
+    None,
+    /// Its condition does not hold.
+    ConditionFailed {
+        /// The item, if it was asked for and is there.
+        item: Option<Item>,
+    },
+    /// The operation is invalid for this item. DynamoDB's own words.
+    Invalid(String),
+    /// Another transaction has locked its item.
+    Conflict,
+    /// Its item collection would become too large.
+    ItemCollectionTooLarge,
+}
+
+/// All items with one partition key, of a table with local indexes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ItemCollection {
+    /// The partition key.
+    pub partition: KeyValue,
+    /// Bytes of the items and of their entries in local indexes.
+    pub bytes: u64,
+}
+
+/// What a write changed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Written {
+    /// The item before the write, if it was asked for and existed.
+    pub old: Option<Item>,
+    /// The item after the write, if it was asked for and exists.
+    pub new: Option<Item>,
+    /// Size of the item before the write in bytes; 0 if it did not exist.
+    pub old_bytes: usize,
+    /// Size of the item after the write in bytes; 0 if it does not exist.
+    pub new_bytes: usize,
+    /// The item collection after the write, in a table with local indexes.
+    pub collection: Option<Box<ItemCollection>>,
+    /// The entries of secondary indexes that it changed.
+    pub index_writes: Vec<IndexWrite>,
+}

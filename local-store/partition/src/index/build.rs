@@ -1,0 +1,125 @@
+//! Building an index of a table that has items already, and removing a deleted one, a bounded
+//! piece at a time.
+//!
+//! Writes keep an index in step from the moment at which it is created (see `index::upkeep`), so building
+//! only has to add what was there before, and what it adds is read from the table itself.
+
+use model::EncodedItem;
+
+use crate::arcs::outbox;
+use crate::index::upkeep::{IndexEntry, replace_entry};
+use crate::keys::{index_entry, index_statistics, item, removal};
+use crate::machine::step::{Allowance, remove_under, visit_items};
+use crate::storage::overlay::Overlay;
+use crate::storage::{ReadError, View};
+use crate::table::Table;
+use crate::table::identifiers::{IndexNumber, TableId};
+use crate::table::index::{IndexStatus, SecondaryIndex};
+use crate::table::placement::{ArcId, Seat};
+
+/// Items that one step examines at most. Few in tests, so that histories have much between steps.
+const STEP_ITEMS_MAX: usize = if cfg!(test) { 2 } else { 1000 };
+/// Entries that one step removes at most; few in tests as well, and fewer when they are large.
+const STEP_ENTRIES_MAX: usize = if cfg!(test) { 2 } else { 2000 };
+
+/// Returns the tables with an index that is being built or removed.
+#[must_use]
+pub fn find_index_work<'a>(tables: impl Iterator<Item = &'a Table>) -> Vec<TableId> {
+    let working = |table: &&Table| table.indexes.iter().any(|i| i.status != IndexStatus::Active);
+    tables.filter(working).map(|table| table.id).collect()
+}
+
+/// Returns whether the next step for a table's indexes adds entries, which is so while the first
+/// unfinished index is being built.
+#[must_use]
+pub fn adds_entries(table: &Table) -> bool {
+    let first = table.indexes.iter().find(|index| index.status != IndexStatus::Active);
+    first.is_some_and(|index| matches!(index.status, IndexStatus::Creating { .. }))
+}
+
+/// Carries out one step for the first unfinished index. Returns whether more steps are needed.
+pub(crate) fn step(
+    overlay: &mut Overlay<'_>,
+    table: &mut Table,
+    seat: Seat,
+) -> Result<bool, ReadError> {
+    let working = |index: &SecondaryIndex| index.status != IndexStatus::Active;
+    let Some(mut index) = table.indexes.iter().find(|index| working(index)).cloned() else {
+        return Ok(false);
+    };
+    let number = index.number;
+    match index.status.clone() {
+        IndexStatus::Creating { cursor } => {
+            index.status = match add_entries(overlay, table, &index, seat.arc, cursor)? {
+                Some(key) => IndexStatus::Creating { cursor: Some(key) },
+                None => match outbox::under_way(overlay, seat.arcs)? {
+                    until if until.is_empty() => IndexStatus::Active,
+                    until => IndexStatus::Delivering { until },
+                },
+            };
+        }
+        IndexStatus::Delivering { until } => {
+            if !outbox::has_arrived(overlay, &until)? {
+                // The next tick looks again.
+                return Ok(false);
+            }
+            index.status = IndexStatus::Active;
+        }
+        IndexStatus::Deleting => {
+            if !remove_entries(overlay, table, number)? {
+                table.indexes.retain(|index| index.number != number);
+            }
+        }
+        IndexStatus::Active => {}
+    }
+    if let Some(place) = table.indexes.iter_mut().find(|index| index.number == number) {
+        *place = index;
+    }
+    Ok(table.indexes.iter().any(working))
+}
+
+/// Adds the entries of the next items. Returns the key to continue after, or `None` at the end of
+/// the table. An item whose values cannot be the index's key is left out, as the service does.
+fn add_entries(
+    overlay: &mut Overlay<'_>,
+    table: &Table,
+    index: &SecondaryIndex,
+    here: ArcId,
+    cursor: Option<Vec<u8>>,
+) -> Result<Option<Vec<u8>>, ReadError> {
+    let mut entries = Vec::new();
+    let mut left = Allowance::of_entries(STEP_ITEMS_MAX);
+    let stopped_at = visit_items(overlay, table.id, cursor, &mut |key, value| {
+        let primary = item::decode(&table.key_schema, key)?;
+        let found = EncodedItem::from_stored(value);
+        let entry = index.entry_of(table, &primary, &found)?;
+        entries.extend(entry.map(IndexEntry::into_owned));
+        Ok(left.take(&[], value))
+    })?;
+    for entry in entries {
+        // What was written since the index was created is there already, and is newer than nothing.
+        // Elsewhere the same entry may arrive once more: it is the item as it is now.
+        if entry.arc != here || overlay.get(&entry.key)?.is_none() {
+            replace_entry(overlay, table, index, here, None, Some(entry))?;
+        }
+    }
+    Ok(stopped_at)
+}
+
+/// Removes the next entries of an index. Returns whether there are more.
+fn remove_entries(
+    overlay: &mut Overlay<'_>,
+    table: &Table,
+    index: IndexNumber,
+) -> Result<bool, ReadError> {
+    let mut left = Allowance::of_entries(STEP_ENTRIES_MAX);
+    let prefix = index_entry::index_prefix(table.id, index);
+    let place = removal::place(table.id, &prefix);
+    remove_under(overlay, &place, &prefix, &mut left)?;
+    let more = left.is_used_up();
+    if !more {
+        overlay.delete(place);
+        overlay.delete(index_statistics::key(table.id, index));
+    }
+    Ok(more)
+}

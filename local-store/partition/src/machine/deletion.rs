@@ -1,0 +1,48 @@
+//! Removing what a deleted table leaves behind, a bounded piece at a time.
+
+use crate::keys::{Family, table};
+use crate::machine::step::{Allowance, remove_under};
+use crate::storage::overlay::Overlay;
+use crate::storage::{ReadError, View};
+use crate::table::identifiers::TableId;
+
+/// Entries that one command removes at most; large ones are fewer.
+const PURGE_ENTRIES_MAX: usize = 2000;
+
+/// The kinds of entry that a table leaves behind, in the order of their keys: where one step ended
+/// is where the next one begins.
+const FAMILIES: [Family; 8] = [
+    Family::Item,
+    Family::StreamRecord,
+    Family::Expiry,
+    Family::Statistics,
+    Family::IndexEntry,
+    Family::IndexStatistics,
+    Family::ItemCollection,
+    Family::Removal,
+];
+
+/// Removes the next entries of a deleted table. Gives whether there are more.
+pub(crate) fn purge(overlay: &mut Overlay<'_>, id: TableId) -> Result<bool, ReadError> {
+    let mut left = Allowance::of_entries(PURGE_ENTRIES_MAX);
+    let place = table::deleted_place(id);
+    for family in FAMILIES {
+        if left.is_used_up() {
+            break;
+        }
+        remove_under(overlay, &place, &family.of_table(id), &mut left)?;
+    }
+    let more = left.is_used_up();
+    if !more {
+        overlay.delete(place);
+    }
+    Ok(more)
+}
+
+/// A deleted table that still has entries, if there is one.
+///
+/// # Errors
+/// When the storage cannot be read.
+pub fn find_deleted_table(view: &dyn View) -> Result<Option<TableId>, ReadError> {
+    Ok(table::read_deleted(view)?.into_iter().next())
+}

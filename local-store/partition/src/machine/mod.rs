@@ -1,0 +1,558 @@
+//! The machine of one arc: its tables, and `apply`, which turns a log entry into one batch.
+//!
+//! `apply` is total: a request can never make it fail. Only damaged storage can, and then the
+//! replica has to stop. The same entries in the same order give the same batches everywhere.
+
+pub(crate) mod deletion;
+pub(crate) mod step;
+#[cfg(test)]
+mod step_tests;
+#[cfg(test)]
+pub(crate) mod tests;
+
+use std::sync::Arc;
+
+use model::{EpochMillis, PrimaryKey};
+
+use crate::arcs::adoption;
+use crate::arcs::outbox;
+use crate::catalogue::Catalogue;
+use crate::command::reply::Reply;
+use crate::command::{Command, CreateTable, TimeToLiveChange, UpdateTable, Write};
+use crate::entry::Entry;
+use crate::entry::sequence::Sequence;
+use crate::index;
+use crate::keys::machine_state::{self, MachineState};
+use crate::keys::{item, item_collection, table as table_key};
+use crate::mutation::{self, Mutation};
+use crate::read::read_statistics;
+use crate::split;
+use crate::storage::overlay::Overlay;
+use crate::storage::{Batch, ReadError, View};
+use crate::stream;
+use crate::table::Table;
+use crate::table::billing::partition_count;
+use crate::table::identifiers::{IndexNumber, PartitionNumber, TableId};
+use crate::table::index::{IndexStatus, SecondaryIndex};
+use crate::table::options::TableOptions;
+use crate::table::partition::{SplitPoint, even_partitions, partitions_in};
+use crate::table::placement::{Placement, Seat};
+use crate::table::time_to_live::TimeToLive;
+use crate::time_to_live;
+use crate::transaction;
+use crate::transaction::locks::Locks;
+use crate::transaction::two_phase_commit;
+use crate::write;
+
+/// A table that must not be deleted, in DynamoDB's words.
+const DELETION_PROTECTED: &str = "Resource cannot be deleted as it is currently protected against deletion. Disable deletion protection first.";
+
+/// Commands whose items are fetched together: so many that the processor's memory is busy, and so few
+/// that the first of them are still at hand when they are needed.
+const COMMANDS_TOGETHER: usize = 32;
+
+/// Changes for which there is room before they are made, for each command.
+const CHANGES_EXPECTED_MAX: usize = 8;
+
+/// One replica's state beside its storage.
+#[derive(Debug)]
+pub struct Machine {
+    seat: Seat,
+    state: MachineState,
+    catalogue: Arc<Catalogue>,
+    /// What the state says about it, in a form that is quick to ask.
+    locks: Locks,
+    /// How many changes an entry that was worked out here had for each command, rounded up, at most
+    /// [`CHANGES_EXPECTED_MAX`]: for room alone, no result depends on it.
+    changes_of_a_command: usize,
+}
+
+impl Machine {
+    /// Finds the state again that the storage was left in, of the only arc of its ring.
+    ///
+    /// # Errors
+    /// When the storage cannot be read.
+    pub fn open(view: &dyn View) -> Result<Self, ReadError> {
+        Self::open_in(Seat::default(), view)
+    }
+
+    /// Finds the state again that the storage of an arc was left in. An arc keeps its seat for ever.
+    ///
+    /// # Errors
+    /// When the storage cannot be read.
+    pub fn open_in(seat: Seat, view: &dyn View) -> Result<Self, ReadError> {
+        let mut catalogue = Catalogue::default();
+        table_key::read_all(view)?.into_iter().for_each(|table| catalogue.put(table));
+        let mut state = machine_state::read(view)?;
+        if mutation::is_active(Mutation::ApplyTwice) {
+            state.applied_index = state.applied_index.saturating_sub(1);
+        }
+        let locks = Locks::read(view)?;
+        Ok(Self { seat, state, catalogue: Arc::new(catalogue), locks, changes_of_a_command: 1 })
+    }
+
+    /// The last log index whose entry the storage contains; 0 before the first.
+    #[must_use]
+    pub fn applied_index(&self) -> u64 {
+        self.state.applied_index
+    }
+
+    /// The latest time that an entry carried.
+    #[must_use]
+    pub fn now(&self) -> EpochMillis {
+        self.state.now
+    }
+
+    /// The tables as of the last applied entry.
+    #[must_use]
+    pub fn catalogue(&self) -> &Arc<Catalogue> {
+        &self.catalogue
+    }
+
+    /// Applies the entry at `index` to the state that `view` shows. The caller makes the batch
+    /// part of the storage before it applies the next entry or sends a reply. There is one reply
+    /// for each command, in their order. An entry that was applied before gives an empty batch.
+    ///
+    /// # Errors
+    /// When the storage cannot be read: the replica must stop.
+    pub fn apply(
+        &mut self,
+        view: &dyn View,
+        index: u64,
+        entry: &Entry,
+    ) -> Result<(Batch, Vec<Reply>), ReadError> {
+        if index <= self.state.applied_index {
+            return Ok((Batch::default(), Vec::new()));
+        }
+        // As many for each command as in the last entry: most entries are like the one before.
+        let changes = self.changes_of_a_command * entry.commands.len();
+        let mut overlay = Overlay::with_room(view, changes);
+        self.state.applied_index = index;
+        self.state.now = self.state.now.max(entry.now);
+        let mut replies = Vec::with_capacity(entry.commands.len());
+        let mut position = 0u32;
+        for commands in entry.commands.chunks(COMMANDS_TOGETHER) {
+            let stored: Vec<_> = commands.iter().map(written_item).collect();
+            // One key alone is found as quickly when it is needed.
+            if stored.len() > 1 {
+                view.fetch(&mut stored.iter().map(Vec::as_slice).filter(|key| !key.is_empty()));
+            }
+            for (command, stored) in commands.iter().zip(stored) {
+                let sequence = Sequence { index, position };
+                let positions = u32::try_from(command.positions()).unwrap_or(u32::MAX);
+                position = position.saturating_add(positions);
+                // The others may read a range, or put rows of records themselves. Where rows end is
+                // a part of what an entry does.
+                if !command.only_writes() {
+                    overlay.close_rows();
+                }
+                replies.push(self.apply_command(&mut overlay, sequence, command, stored)?);
+            }
+        }
+        machine_state::write(&mut overlay, &self.state)?;
+        let batch = overlay.into_batch();
+        self.changes_of_a_command =
+            batch.ops.len().div_ceil(entry.commands.len().max(1)).min(CHANGES_EXPECTED_MAX);
+        Ok((batch, replies))
+    }
+
+    /// Moves on past the entry at `index`, whose batch another machine has worked out that was in
+    /// the same state and has the same seat. The caller makes that batch part of the storage. Gives
+    /// false, and does nothing, if the entry was applied before, or does more than write items:
+    /// then there is more to change than the storage.
+    pub fn take_over(&mut self, index: u64, entry: &Entry) -> bool {
+        if index <= self.state.applied_index || !entry.only_writes() {
+            return false;
+        }
+        self.state.applied_index = index;
+        self.state.now = self.state.now.max(entry.now);
+        true
+    }
+
+    /// `stored` is what [`written_item`] gives.
+    fn apply_command(
+        &mut self,
+        overlay: &mut Overlay<'_>,
+        at: Sequence,
+        command: &Command,
+        stored: Vec<u8>,
+    ) -> Result<Reply, ReadError> {
+        let (seat, now) = (self.seat, self.state.now);
+        let (catalogue, locks) = (&self.catalogue, &mut self.locks);
+        match command {
+            Command::Write(write) => self.write(overlay, at, write, stored),
+            Command::Expire { table, key, expires_at } => {
+                self.expire(overlay, at, *table, key, *expires_at, stored)
+            }
+            Command::Transaction(all) => {
+                transaction::apply(overlay, catalogue, locks, at, now, all)
+            }
+            Command::CreateTable(create) => self.create_table(overlay, at, create),
+            Command::UpdateTable(update) => self.update_table(overlay, at, update),
+            Command::DeleteTable { table } => self.delete_table(overlay, *table),
+            Command::UpdateTimeToLive { table, change } => {
+                self.update_time_to_live(overlay, *table, change)
+            }
+            Command::StepTimeToLive { table } => {
+                self.step_table(overlay, *table, time_to_live::step)
+            }
+            Command::StepIndexes { table } => self.step_table(overlay, *table, |overlay, table| {
+                index::build::step(overlay, table, seat)
+            }),
+            Command::RotateShards { table } => self.step_table(overlay, *table, |_, table| {
+                stream::rotate(table, at, now);
+                Ok(false)
+            }),
+            Command::TrimStreams { table } => {
+                self.step_table(overlay, *table, |overlay, table| stream::trim(overlay, table, now))
+            }
+            Command::SplitPartition { table, partition, at } => {
+                self.split_partition(overlay, *table, *partition, *at)
+            }
+            Command::StepSplits { table } => self
+                .step_table(overlay, *table, |overlay, table| split::step(overlay, table, at, now)),
+            Command::PurgeTable { table } => self.purge_table(overlay, *table),
+            Command::ForgetTokens => transaction::forget_tokens(overlay, now).map(more),
+            Command::AdoptTable { table, placement } => {
+                self.adopt_table(overlay, at, table, placement)
+            }
+            Command::DropTable { table } => self.drop_table(overlay, *table),
+            Command::LimitItemCollections { bytes_max } => {
+                item_collection::write_bytes_max(overlay, *bytes_max).map(|()| more(false))
+            }
+            Command::Receive(batch) => outbox::receive(overlay, catalogue, batch),
+            Command::TrimOutbox { to, upto } => outbox::trim(overlay, *to, *upto),
+            Command::Prepare(prepare) => {
+                two_phase_commit::prepare(overlay, catalogue, locks, at, now, prepare)
+            }
+            Command::Decide(decide) => two_phase_commit::decide(overlay, now, decide),
+            Command::Finish(finish) => {
+                two_phase_commit::finish(overlay, catalogue, locks, at, now, finish)
+            }
+            Command::Settle { id, began } => two_phase_commit::settle(overlay, *id, *began),
+            Command::ForgetTransactions => two_phase_commit::forget(overlay, now).map(more),
+        }
+    }
+
+    fn write(
+        &self,
+        overlay: &mut Overlay<'_>,
+        at: Sequence,
+        write: &Write,
+        stored: Vec<u8>,
+    ) -> Result<Reply, ReadError> {
+        match self.catalogue.get(write.table) {
+            Some(_) if self.locks.contains(&stored) => Ok(Reply::Conflict),
+            Some(table) => write::apply_write(overlay, table, at, self.state.now, write, stored),
+            None => Ok(Reply::TableNotFound),
+        }
+    }
+
+    /// Changes nothing of the machine, like [`Machine::write`]: see [`Entry::only_writes`].
+    fn expire(
+        &self,
+        overlay: &mut Overlay<'_>,
+        at: Sequence,
+        table: TableId,
+        key: &PrimaryKey,
+        expires_at: u64,
+        stored: Vec<u8>,
+    ) -> Result<Reply, ReadError> {
+        match self.catalogue.get(table) {
+            // It is found again when the transaction is over.
+            Some(_) if self.locks.contains(&stored) => Ok(more(false)),
+            Some(table) => {
+                let now = self.state.now;
+                write::apply_expire(overlay, table, at, now, key, expires_at, stored)
+            }
+            None => Ok(Reply::TableNotFound),
+        }
+    }
+
+    fn split_partition(
+        &mut self,
+        overlay: &mut Overlay<'_>,
+        table: TableId,
+        partition: PartitionNumber,
+        at: SplitPoint,
+    ) -> Result<Reply, ReadError> {
+        self.change_table(overlay, table, |table| {
+            split::begin(table, partition, at)?;
+            Ok(more(true))
+        })
+    }
+
+    fn purge_table(&self, overlay: &mut Overlay<'_>, table: TableId) -> Result<Reply, ReadError> {
+        if self.catalogue.get(table).is_some() {
+            return Ok(more(false));
+        }
+        deletion::purge(overlay, table).map(more)
+    }
+
+    fn drop_table(
+        &mut self,
+        overlay: &mut Overlay<'_>,
+        table: TableId,
+    ) -> Result<Reply, ReadError> {
+        if self.catalogue.get(table).is_some() {
+            Arc::make_mut(&mut self.catalogue).remove(table);
+            table_key::delete(overlay, table);
+        }
+        Ok(more(false))
+    }
+
+    fn adopt_table(
+        &mut self,
+        overlay: &mut Overlay<'_>,
+        sequence: Sequence,
+        definition: &Table,
+        placement: &Placement,
+    ) -> Result<Reply, ReadError> {
+        let definition = &Table { placement: placement.clone(), ..definition.clone() };
+        let (arc, now) = (self.seat.arc, self.state.now);
+        let own = self.table(definition.id);
+        let adopted = match &own {
+            Some(own) => adoption::follow(own, definition, sequence, now),
+            None => adoption::found(definition, arc, sequence, now),
+        };
+        let is_behind = !adoption::has_followed(&adopted, definition);
+        if own.is_none_or(|own| *own != adopted) {
+            self.keep(overlay, adopted)?;
+        }
+        Ok(more(is_behind))
+    }
+
+    fn table(&self, id: TableId) -> Option<Arc<Table>> {
+        self.catalogue.get(id).cloned()
+    }
+
+    fn keep(&mut self, overlay: &mut Overlay<'_>, table: Table) -> Result<(), ReadError> {
+        table_key::write(overlay, &table)?;
+        Arc::make_mut(&mut self.catalogue).put(table);
+        Ok(())
+    }
+
+    fn create_table(
+        &mut self,
+        overlay: &mut Overlay<'_>,
+        sequence: Sequence,
+        create: &CreateTable,
+    ) -> Result<Reply, ReadError> {
+        if self.catalogue.find(create.name.whole()).is_some() {
+            return Ok(Reply::TableExists);
+        }
+        let indexes: Vec<SecondaryIndex> = (0u32..)
+            .zip(create.indexes.iter().cloned())
+            .map(|(number, definition)| SecondaryIndex {
+                number: IndexNumber(number),
+                definition,
+                // There is nothing to build it from.
+                status: IndexStatus::Active,
+            })
+            .collect();
+        let id = TableId(self.state.next_table);
+        let all = even_partitions(partition_count(create.billing));
+        let firsts = all.iter().map(|partition| partition.first_token);
+        let placement = Placement::deal(id, firsts, self.seat.arcs);
+        let partitions = partitions_in(&placement, self.seat.arc, all);
+        let mut table = Table {
+            id,
+            name: create.name.clone(),
+            key_schema: create.key_schema.clone(),
+            billing: create.billing,
+            created_at: self.state.now,
+            deletion_protection: create.deletion_protection,
+            next_partition: u32::try_from(partitions.len()).unwrap_or(u32::MAX),
+            partitions,
+            streams: Vec::new(),
+            next_shard: 0,
+            time_to_live: TimeToLive::Disabled,
+            next_index: u32::try_from(indexes.len()).unwrap_or(u32::MAX),
+            indexes,
+            options: TableOptions::new(create.billing, self.state.now),
+            placement,
+            is_behind: false,
+            is_partial: false,
+        };
+        for change in create.options.iter().cloned() {
+            if let Err(refusal) = table.options.apply(change, self.state.now) {
+                return Ok(Reply::Invalid(refusal));
+            }
+        }
+        self.state.next_table += 1;
+        if let Some((view_type, label)) = &create.stream {
+            stream::enable(&mut table, label.clone(), *view_type, sequence, self.state.now);
+        }
+        self.keep(overlay, table.clone())?;
+        Ok(Reply::Table(Box::new(table)))
+    }
+
+    fn update_table(
+        &mut self,
+        overlay: &mut Overlay<'_>,
+        sequence: Sequence,
+        update: &UpdateTable,
+    ) -> Result<Reply, ReadError> {
+        let (now, arcs) = (self.state.now, self.seat.arcs);
+        self.change_table(overlay, update.table, |table| {
+            count_version(table, arcs);
+            match (&update.stream, table.enabled_stream().is_some()) {
+                (Some(Some(_)), true) => {
+                    return Err(format!(
+                        "Table already has an enabled stream: TableName: {}",
+                        table.name
+                    ));
+                }
+                (Some(None), false) => {
+                    return Err(format!(
+                        "Table has no stream to disable: TableName: {}",
+                        table.name
+                    ));
+                }
+                (Some(Some((view_type, label))), false) => {
+                    let label = stream::next_label(table, label.clone());
+                    stream::enable(table, label, *view_type, sequence, now);
+                }
+                (Some(None), true) => stream::disable(table, sequence, now),
+                (None, _) => {}
+            }
+            index::change::change_indexes(table, &update.indexes)?;
+            let mut options = update.options.iter().cloned();
+            options.try_for_each(|change| table.options.apply(change, now))?;
+            let billing = update.billing.unwrap_or(table.billing);
+            table.options.note_billing(table.billing, billing, now);
+            table.billing = billing;
+            table.deletion_protection =
+                update.deletion_protection.unwrap_or(table.deletion_protection);
+            Ok(Reply::Table(Box::new(table.clone())))
+        })
+    }
+
+    fn update_time_to_live(
+        &mut self,
+        overlay: &mut Overlay<'_>,
+        id: TableId,
+        change: &TimeToLiveChange,
+    ) -> Result<Reply, ReadError> {
+        let arcs = self.seat.arcs;
+        let is_empty = match self.table(id) {
+            Some(table) => read_statistics(overlay, &table)?.items == 0,
+            None => false,
+        };
+        self.change_table(overlay, id, |table| {
+            change_time_to_live(table, change, is_empty)?;
+            count_version(table, arcs);
+            Ok(Reply::Table(Box::new(table.clone())))
+        })
+    }
+
+    fn delete_table(&mut self, overlay: &mut Overlay<'_>, id: TableId) -> Result<Reply, ReadError> {
+        let Some(table) = self.table(id) else {
+            return Ok(Reply::TableNotFound);
+        };
+        if table.deletion_protection {
+            return Ok(Reply::Invalid(DELETION_PROTECTED.to_owned()));
+        }
+        Arc::make_mut(&mut self.catalogue).remove(id);
+        table_key::delete(overlay, id);
+        Ok(Reply::Table(Box::new(Arc::unwrap_or_clone(table))))
+    }
+
+    /// Changes a table's settings and gives the answer, or refuses in DynamoDB's words.
+    fn change_table(
+        &mut self,
+        overlay: &mut Overlay<'_>,
+        id: TableId,
+        change: impl FnOnce(&mut Table) -> Result<Reply, String>,
+    ) -> Result<Reply, ReadError> {
+        let Some(table) = self.table(id) else {
+            return Ok(Reply::TableNotFound);
+        };
+        let mut changed = Table::clone(&table);
+        match change(&mut changed) {
+            Ok(reply) => {
+                self.keep(overlay, changed)?;
+                Ok(reply)
+            }
+            Err(refusal) => Ok(Reply::Invalid(refusal)),
+        }
+    }
+
+    /// Does a piece of a table's housekeeping.
+    fn step_table(
+        &mut self,
+        overlay: &mut Overlay<'_>,
+        id: TableId,
+        step: impl FnOnce(&mut Overlay<'_>, &mut Table) -> Result<bool, ReadError>,
+    ) -> Result<Reply, ReadError> {
+        let Some(table) = self.table(id) else {
+            return Ok(Reply::TableNotFound);
+        };
+        let mut changed = Table::clone(&table);
+        let is_unfinished = step(overlay, &mut changed)?;
+        if changed != *table {
+            self.keep(overlay, changed)?;
+        }
+        Ok(more(is_unfinished))
+    }
+}
+
+/// The key under which the item stands that a command writes or deletes by itself; empty for other
+/// commands.
+fn written_item(command: &Command) -> Vec<u8> {
+    match command {
+        Command::Write(write) => item::encode(write.table, &write.key),
+        Command::Expire { table, key, .. } => item::encode(*table, key),
+        _ => Vec::new(),
+    }
+}
+
+fn more(more: bool) -> Reply {
+    Reply::Done { more }
+}
+
+/// The other arcs of the ring have to adopt the change.
+fn count_version(table: &mut Table, arcs: u32) {
+    if arcs > 1 {
+        table.placement.version += 1;
+    }
+}
+
+/// Of an empty table there is nothing to index, so enabling is complete at once.
+fn change_time_to_live(
+    table: &mut Table,
+    change: &TimeToLiveChange,
+    is_empty: bool,
+) -> Result<(), String> {
+    let given = match change {
+        TimeToLiveChange::Enable(given) | TimeToLiveChange::Disable(given) => given,
+    };
+    // What is asked for is looked at before what goes on.
+    let current = &table.time_to_live;
+    let refusal = match (current.indexed_attribute(), change) {
+        (Some(attribute), _) if attribute != given => Some(format!(
+            "TimeToLive is active on a different AttributeName: current AttributeName is {attribute}"
+        )),
+        (Some(_), TimeToLiveChange::Enable(_)) => Some("TimeToLive is already enabled".to_owned()),
+        (None, TimeToLiveChange::Disable(_)) => Some("TimeToLive is already disabled".to_owned()),
+        _ => None,
+    };
+    refusal.map_or(Ok(()), Err)?;
+    table.time_to_live = match (current, change) {
+        (TimeToLive::Enabled { .. }, TimeToLiveChange::Disable(attribute)) => {
+            TimeToLive::Disabling { attribute: attribute.clone() }
+        }
+        (TimeToLive::Disabled, TimeToLiveChange::Enable(attribute)) if is_empty => {
+            TimeToLive::Enabled { attribute: attribute.clone() }
+        }
+        (TimeToLive::Disabled, TimeToLiveChange::Enable(attribute)) => {
+            TimeToLive::Enabling { attribute: attribute.clone(), cursor: None }
+        }
+        _ => {
+            return Err(
+                "Time to live has been modified multiple times within a fixed interval".to_owned()
+            );
+        }
+    };
+    Ok(())
+}

@@ -1,0 +1,162 @@
+//! How much one step of work in the background takes on, so that no entry takes long to apply and no
+//! batch becomes too large.
+
+use std::ops::ControlFlow;
+
+use crate::keys::{Family, removal};
+use crate::storage::overlay::Overlay;
+use crate::storage::{ReadError, View, behind, end_of_prefix};
+use crate::table::identifiers::TableId;
+
+/// Bytes that a step reads at most, and some more for the last thing that it reads: about ten items of
+/// the largest size.
+pub(crate) const STEP_BYTES_MAX: usize = 4 * 1024 * 1024;
+
+/// What a step may still take on.
+#[derive(Debug)]
+pub(crate) struct Allowance {
+    entries: usize,
+    bytes: usize,
+}
+
+impl Allowance {
+    /// So many entries, and [`STEP_BYTES_MAX`] of them.
+    pub(crate) fn of_entries(entries: usize) -> Self {
+        Self { entries, bytes: STEP_BYTES_MAX }
+    }
+
+    /// Takes an entry on. Breaks behind the last one that there is room for.
+    pub(crate) fn take(&mut self, key: &[u8], value: &[u8]) -> ControlFlow<()> {
+        self.entries = self.entries.saturating_sub(1);
+        self.bytes = self.bytes.saturating_sub(key.len() + value.len());
+        if self.is_used_up() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+
+    /// Whether the step is to end, and another one to go on.
+    pub(crate) fn is_used_up(&self) -> bool {
+        self.entries == 0 || self.bytes == 0
+    }
+}
+
+/// Takes a key and its value; breaks where a step is to end.
+type StepVisit<'v> = dyn FnMut(&[u8], &[u8]) -> Result<ControlFlow<()>, ReadError> + 'v;
+
+/// Visits the next items of a table, from behind a key on, until `visit` breaks. Gives the key of the
+/// item where it did, behind which the next step goes on; `None` at the end of the table.
+pub(crate) fn visit_items(
+    view: &dyn View,
+    table: TableId,
+    cursor: Option<Vec<u8>>,
+    visit: &mut StepVisit<'_>,
+) -> Result<Option<Vec<u8>>, ReadError> {
+    let first = Family::Item.of_table(table);
+    let end = end_of_prefix(&first);
+    let mut stopped_at = Ok(None);
+    view.scan(&cursor.map_or(first, behind), &end, false, &mut |key, value| {
+        let next = visit(key, value);
+        match next {
+            Ok(ControlFlow::Continue(())) => return ControlFlow::Continue(()),
+            Ok(ControlFlow::Break(())) => stopped_at = Ok(Some(key.to_vec())),
+            Err(error) => stopped_at = Err(error),
+        }
+        ControlFlow::Break(())
+    })?;
+    stopped_at
+}
+
+/// Removes the next entries whose keys begin with a prefix, as many as there is room for. The last of
+/// them stays noted at a place, which the caller forgets when there are no more: the next step goes on
+/// behind it. What was removed leaves marks in the storage, and to pass over all of them again in each
+/// step takes longer each time. So nothing may be put under the prefix any more.
+pub(crate) fn remove_under(
+    overlay: &mut Overlay<'_>,
+    place: &[u8],
+    prefix: &[u8],
+    left: &mut Allowance,
+) -> Result<(), ReadError> {
+    let mut from = prefix.to_vec();
+    if let Some(removed) = removal::read(overlay, place)? {
+        from = from.max(behind(removed));
+    }
+    let to = end_of_prefix(prefix);
+    if from >= to {
+        return Ok(());
+    }
+    let mut keys = Vec::new();
+    overlay.scan(&from, &to, false, &mut |key, value| {
+        keys.push(key.to_vec());
+        left.take(key, value)
+    })?;
+    if let Some(last) = keys.last() {
+        removal::write(overlay, place, last)?;
+    }
+    keys.into_iter().for_each(|key| overlay.delete(key));
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use super::*;
+    use crate::storage::testing::MapStorage;
+    use crate::storage::{Value, Visit};
+
+    /// A storage that notes where it is scanned from.
+    #[derive(Default)]
+    struct Watched(MapStorage, RefCell<Vec<Vec<u8>>>);
+
+    impl View for Watched {
+        fn get(&self, key: &[u8]) -> Result<Option<Value>, ReadError> {
+            self.0.get(key)
+        }
+
+        fn scan(
+            &self,
+            from: &[u8],
+            to: &[u8],
+            reverse: bool,
+            visit: &mut Visit<'_>,
+        ) -> Result<(), ReadError> {
+            self.1.borrow_mut().push(from.to_vec());
+            self.0.scan(from, to, reverse, visit)
+        }
+    }
+
+    /// Goal: no step looks at what the steps before it removed.
+    #[test]
+    fn a_removal_goes_on_where_it_ended() {
+        let table = TableId(7);
+        let prefix = Family::IndexEntry.of_table(table);
+        let place = removal::place(table, &[prefix.as_slice(), b"xyz"].concat());
+        assert_eq!(place, [&Family::Removal.of_table(table)[..], b"\x08xyz"].concat());
+        let key = |number: u8| [prefix.as_slice(), &[number]].concat();
+        let mut watched = Watched::default();
+        let mut overlay = Overlay::new(&watched);
+        (0..5).for_each(|number| overlay.put(key(number), Vec::new()));
+        let batch = overlay.into_batch();
+        watched.0.apply(batch);
+        for _ in 0..3 {
+            let mut overlay = Overlay::new(&watched);
+            let mut left = Allowance::of_entries(2);
+            remove_under(&mut overlay, &place, &prefix, &mut left).unwrap();
+            let batch = overlay.into_batch();
+            watched.0.apply(batch);
+        }
+        let behind = |number: u8| [key(number).as_slice(), &[0]].concat();
+        assert_eq!(*watched.1.borrow(), [prefix.clone(), behind(1), behind(3)]);
+        assert_eq!(watched.0.0.into_keys().collect::<Vec<_>>(), [place]);
+    }
+
+    #[test]
+    fn a_step_ends_behind_so_many_entries_or_bytes() {
+        let mut few = Allowance::of_entries(2);
+        assert!(few.take(b"k", b"").is_continue() && !few.is_used_up());
+        assert!(few.take(b"k", b"").is_break() && few.is_used_up());
+        let mut large = Allowance::of_entries(100);
+        let half = vec![0; STEP_BYTES_MAX / 2 - 1];
+        assert!(large.take(b"k", &half).is_continue());
+        assert!(large.take(b"", &half).is_continue(), "a byte is left");
+        assert!(large.take(b"", &half).is_break() && large.is_used_up());
+    }
+}

@@ -1,0 +1,311 @@
+//! Splitting a partition: counting its lower part step by step, then two partitions in its place.
+//!
+//! A split ends in one command: the stream shard of the partition closes and two children open.
+//! Until then nothing has changed for readers and writers but that a write to the part that was
+//! counted already is counted there too, so that both halves know exactly what they hold.
+//! The server's ticks decide when to split.
+
+#[cfg(test)]
+mod tests;
+
+use std::ops::ControlFlow;
+
+use model::{EpochMillis, Token};
+
+use crate::entry::sequence::Sequence;
+use crate::image::stored_size;
+use crate::keys::statistics::Statistics;
+use crate::keys::{Family, item, statistics};
+use crate::machine::step::STEP_BYTES_MAX;
+use crate::storage::overlay::Overlay;
+use crate::storage::{ReadError, View, behind, end_of_prefix};
+use crate::stream;
+use crate::table::Table;
+use crate::table::billing::partition_count;
+use crate::table::identifiers::{PartitionNumber, TableId};
+use crate::table::partition::{PARTITIONS_MAX, Partition, Split, SplitPoint};
+use crate::table::placement::Seat;
+use crate::table::token_range::TokenRange;
+
+/// Items that one step counts at most, so that no entry takes long to apply.
+const STEP_ITEMS_MAX: u64 = 2000;
+
+/// What a step of counting has found.
+enum Counted {
+    /// There is more to count.
+    More(Split),
+    /// The lower part was counted whole; the upper part begins here.
+    Whole(Token),
+    /// All items have one partition key.
+    Indivisible,
+}
+
+/// Begins to split a partition, or says why that cannot be.
+pub(crate) fn begin(
+    table: &mut Table,
+    number: PartitionNumber,
+    at: SplitPoint,
+) -> Result<(), String> {
+    let refuse = |why: &str| Err(format!("partition {} of {}: {why}", number.0, table.name));
+    let Some(place) = table.find_partition(number) else {
+        return refuse("it is not there (any more)");
+    };
+    let Some(range) = table.token_range(place).filter(|range| range.middle().is_some()) else {
+        return refuse("it has only one token");
+    };
+    if table.partitions.len() + splits_of(table) >= PARTITIONS_MAX {
+        return refuse("the table has as many partitions as it can have");
+    }
+    let at = match at {
+        SplitPoint::Half => None,
+        SplitPoint::Token(token) if range.first < token && token <= range.last => Some(token),
+        SplitPoint::Token(_) => return refuse("the token is not within it, behind its first one"),
+    };
+    let split = Split { at, lower: PartitionNumber(table.next_partition), cursor: None };
+    match table.partitions.get_mut(place) {
+        Some(partition) if partition.split.is_none() => partition.split = Some(split),
+        _ => return refuse("it is being split already"),
+    }
+    table.next_partition += 1;
+    Ok(())
+}
+
+/// One step for the first partition that is being split. Gives whether more steps are needed.
+pub(crate) fn step(
+    overlay: &mut Overlay<'_>,
+    table: &mut Table,
+    sequence: Sequence,
+    now: EpochMillis,
+) -> Result<bool, ReadError> {
+    let found =
+        table.partitions.iter().enumerate().find_map(|(place, partition)| {
+            Some((place, partition.number, partition.split.clone()?))
+        });
+    let Some((place, number, split)) = found else {
+        return Ok(false);
+    };
+    let lower = split.lower;
+    match count_next(overlay, table, place, number, split)? {
+        Counted::More(split) => {
+            if let Some(partition) = table.partitions.get_mut(place) {
+                partition.split = Some(split);
+            }
+        }
+        Counted::Whole(at) => {
+            divide(overlay, table, place, number, lower, at)?;
+            let parent = table.partitions.get_mut(place).and_then(|lower| lower.shard.take());
+            stream::split_shard(table, place, parent, sequence, now);
+        }
+        Counted::Indivisible => {
+            let bytes = statistics::read(overlay, table.id, number)?.bytes;
+            statistics::delete(overlay, table.id, lower);
+            if let Some(partition) = table.partitions.get_mut(place) {
+                partition.split = None;
+                partition.indivisible_bytes = bytes;
+            }
+        }
+    }
+    Ok(splits_of(table) > 0)
+}
+
+/// Puts two partitions in the place of one. The lower one keeps the shard for the moment.
+fn divide(
+    overlay: &mut Overlay<'_>,
+    table: &mut Table,
+    place: usize,
+    number: PartitionNumber,
+    lower: PartitionNumber,
+    at: Token,
+) -> Result<(), ReadError> {
+    let upper = PartitionNumber(table.next_partition);
+    table.next_partition += 1;
+    let all = statistics::read(overlay, table.id, number)?;
+    let below = statistics::read(overlay, table.id, lower)?;
+    let above = Statistics {
+        items: all.items.saturating_sub(below.items),
+        bytes: all.bytes.saturating_sub(below.bytes),
+    };
+    statistics::delete(overlay, table.id, number);
+    statistics::write(overlay, table.id, lower, &below)?;
+    statistics::write(overlay, table.id, upper, &above)?;
+    if let Some(partition) = table.partitions.get_mut(place) {
+        let shard = partition.shard;
+        *partition = Partition { shard, ..Partition::new(lower, partition.first_token) };
+        table.partitions.insert(place + 1, Partition::new(upper, at));
+    }
+    Ok(())
+}
+
+/// Counts the next items of the lower part.
+fn count_next(
+    overlay: &mut Overlay<'_>,
+    table: &Table,
+    place: usize,
+    number: PartitionNumber,
+    mut split: Split,
+) -> Result<Counted, ReadError> {
+    let Some(range) = table.token_range(place) else {
+        return Ok(Counted::Indivisible);
+    };
+    let lower = split.lower;
+    let all = statistics::read(overlay, table.id, number)?;
+    let mut below = statistics::read(overlay, table.id, lower)?;
+    let walk = walk(overlay, table, range, &split, all, &mut below)?;
+    split.cursor = walk.cursor;
+    let counted = match (walk.end, split.at) {
+        (WalkEnd::Half(at), _) => Counted::Whole(at),
+        (WalkEnd::Limit, _) => Counted::More(split),
+        (WalkEnd::Bound, Some(at)) => Counted::Whole(at),
+        (WalkEnd::Bound, None) => match edge_token(overlay, table, range, true)? {
+            // Half of the bytes and more have the last token: it becomes the upper part, and what
+            // is below it is counted once more.
+            Some(last) if edge_token(overlay, table, range, false)? != Some(last) => {
+                below = Statistics::default();
+                Counted::More(Split { at: Some(last), cursor: None, ..split })
+            }
+            Some(_) => Counted::Indivisible,
+            None => range.middle().map_or(Counted::Indivisible, Counted::Whole),
+        },
+    };
+    statistics::write(overlay, table.id, lower, &below)?;
+    Ok(counted)
+}
+
+/// Why a walk over the lower part stopped.
+enum WalkEnd {
+    /// Half of the bytes are below this token.
+    Half(Token),
+    /// This step has counted enough.
+    Limit,
+    /// There is no further item below the split point, or in the partition when there is none.
+    Bound,
+}
+
+struct Walk {
+    cursor: Option<Vec<u8>>,
+    end: WalkEnd,
+}
+
+fn walk(
+    view: &dyn View,
+    table: &Table,
+    range: TokenRange,
+    split: &Split,
+    all: Statistics,
+    below: &mut Statistics,
+) -> Result<Walk, ReadError> {
+    let (first, end) = bounds(table.id, range);
+    let from = split.cursor.as_ref().map_or(first, |key| behind(key.clone()));
+    let to = split.at.map_or(end, |at| item::token_prefix(table.id, at));
+    let mut walk = Walk { cursor: split.cursor.clone(), end: WalkEnd::Bound };
+    let mut last = split.cursor.as_deref().map(item::decode_token).transpose()?;
+    let start = *below;
+    let mut result = Ok(());
+    view.scan(&from, &to, false, &mut |key, value| {
+        let read = item::decode_token(key).and_then(|token| Ok((token, stored_size(value)?)));
+        let (token, bytes) = match read {
+            Ok(read) => read,
+            Err(error) => {
+                result = Err(error);
+                return ControlFlow::Break(());
+            }
+        };
+        // Items with one partition key are never divided.
+        if split.at.is_none()
+            && last.is_some_and(|last| last != token)
+            && 2 * below.bytes >= all.bytes
+        {
+            walk.end = WalkEnd::Half(token);
+            return ControlFlow::Break(());
+        }
+        if below.items - start.items >= STEP_ITEMS_MAX
+            || below.bytes - start.bytes >= STEP_BYTES_MAX as u64
+        {
+            walk.end = WalkEnd::Limit;
+            return ControlFlow::Break(());
+        }
+        below.items += 1;
+        below.bytes += bytes;
+        last = Some(token);
+        walk.cursor = Some(key.to_vec());
+        ControlFlow::Continue(())
+    })?;
+    result.map(|()| walk)
+}
+
+/// From (inclusive) and to (exclusive) of the keys of the items of a range.
+fn bounds(table: TableId, range: TokenRange) -> (Vec<u8>, Vec<u8>) {
+    let end = match range.last.0.checked_add(1) {
+        Some(next) => item::token_prefix(table, Token(next)),
+        None => end_of_prefix(&Family::Item.of_table(table)),
+    };
+    (item::token_prefix(table, range.first), end)
+}
+
+/// The token of the first item of a range, or of the last one when `reverse`.
+fn edge_token(
+    view: &dyn View,
+    table: &Table,
+    range: TokenRange,
+    reverse: bool,
+) -> Result<Option<Token>, ReadError> {
+    let (from, to) = bounds(table.id, range);
+    let mut found = None;
+    view.scan(&from, &to, reverse, &mut |key, _| {
+        found = Some(item::decode_token(key));
+        ControlFlow::Break(())
+    })?;
+    found.transpose()
+}
+
+fn splits_of(table: &Table) -> usize {
+    table.partitions.iter().filter(|partition| partition.split.is_some()).count()
+}
+
+/// Tables with a split under way.
+#[must_use]
+pub fn find_split_work<'a>(tables: impl Iterator<Item = &'a Table>) -> Vec<TableId> {
+    tables.filter(|table| splits_of(table) > 0).map(|table| table.id).collect()
+}
+
+/// Partitions that have to be split whatever their traffic is: those with more than `bytes_max`
+/// bytes, and the widest one of a table that has too few for its throughput setting.
+///
+/// # Errors
+/// When the storage cannot be read.
+pub fn find_due_splits<'a>(
+    view: &dyn View,
+    seat: Seat,
+    tables: impl Iterator<Item = &'a Table>,
+    bytes_max: u64,
+) -> Result<Vec<(TableId, PartitionNumber, SplitPoint)>, ReadError> {
+    let mut due = Vec::new();
+    for table in tables.filter(|table| table.partitions.len() + splits_of(table) < PARTITIONS_MAX) {
+        for partition in table.partitions.iter().filter(|partition| partition.split.is_none()) {
+            let bytes = statistics::read(view, table.id, partition.number)?.bytes;
+            // What could not be divided is tried again when it has grown by a tenth.
+            let tried = partition.indivisible_bytes;
+            if bytes > bytes_max.max(tried.saturating_add(tried / 10)) {
+                due.push((table.id, partition.number, SplitPoint::Half));
+            }
+        }
+        let wanted = usize::try_from(partition_count(table.billing)).unwrap_or(usize::MAX);
+        // The part of it that is for the stretches of this arc.
+        let (own, all) = table.placement.share_of(seat.arc);
+        let wanted = wanted.saturating_mul(own).div_ceil(all.max(1));
+        if table.partitions.len() + splits_of(table) < wanted.min(PARTITIONS_MAX) {
+            due.extend(widest(table));
+        }
+    }
+    Ok(due)
+}
+
+/// The partition with the most tokens that is not being split, and its middle.
+fn widest(table: &Table) -> Option<(TableId, PartitionNumber, SplitPoint)> {
+    let candidates = table.partitions.iter().enumerate().filter(|(_, p)| p.split.is_none());
+    let ranges = candidates.filter_map(|(place, p)| Some((table.token_range(place)?, p.number)));
+    // The first of several that are equally wide.
+    let (range, number) =
+        ranges.rev().max_by_key(|(range, _)| range.last.0.saturating_sub(range.first.0))?;
+    Some((table.id, number, SplitPoint::Token(range.middle()?)))
+}

@@ -1,0 +1,71 @@
+//! The items that transactions over several arcs have locked in this arc.
+//!
+//! Kept in memory beside the state and found in it again at the start.
+
+use std::collections::BTreeMap;
+
+use crate::command::Write;
+use crate::command::reply::CancellationReason;
+use crate::keys::{item, two_phase_commit as keys};
+use crate::storage::{ReadError, View};
+use crate::transaction::state::{Prepared, TransactionId};
+
+/// The keys of the items, as the storage has them, that transactions have locked in this arc, and by
+/// which.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Locks(BTreeMap<Vec<u8>, TransactionId>);
+
+impl Locks {
+    /// Finds them in the state.
+    pub(crate) fn read(view: &dyn View) -> Result<Self, ReadError> {
+        let mut locks = Self::default();
+        for (id, prepared) in keys::read_all_prepared(view)? {
+            locks.add(id, &prepared);
+        }
+        Ok(locks)
+    }
+
+    pub(crate) fn add(&mut self, id: TransactionId, prepared: &Prepared) {
+        let locked =
+            prepared.items.iter().map(|locked| (item::encode(locked.table, &locked.key), id));
+        self.0.extend(locked);
+    }
+
+    pub(crate) fn remove(&mut self, id: TransactionId, prepared: &Prepared) {
+        for locked in &prepared.items {
+            let stored = item::encode(locked.table, &locked.key);
+            if self.0.get(&stored) == Some(&id) {
+                self.0.remove(&stored);
+            }
+        }
+    }
+
+    /// Whether the item is locked that stands under this key.
+    pub(crate) fn contains(&self, stored: &[u8]) -> bool {
+        self.0.contains_key(stored)
+    }
+
+    fn holder(&self, write: &Write) -> Option<&TransactionId> {
+        self.0.get(&item::encode(write.table, &write.key))
+    }
+
+    /// Whether another attempt at the same request, or this one, has locked one of the items.
+    pub(crate) fn are_of_the_same_request(&self, id: TransactionId, operations: &[Write]) -> bool {
+        let mut holders = operations.iter().filter_map(|write| self.holder(write));
+        holders.any(|holder| holder.has_token_of(id))
+    }
+
+    /// The reasons of operations of which one is on a locked item; `None` if none is.
+    pub(crate) fn conflicts(&self, operations: &[Write]) -> Option<Vec<CancellationReason>> {
+        // Almost always there is none, and then no key has to be made.
+        if self.0.is_empty() {
+            return None;
+        }
+        let reason = |write: &Write| match self.holder(write) {
+            Some(_) => CancellationReason::Conflict,
+            None => CancellationReason::None,
+        };
+        let reasons: Vec<_> = operations.iter().map(reason).collect();
+        reasons.contains(&CancellationReason::Conflict).then_some(reasons)
+    }
+}

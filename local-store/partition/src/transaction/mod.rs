@@ -1,0 +1,201 @@
+//! Transactions: several operations on several items, all made or none.
+//!
+//! A transaction in one arc is one command, so nothing comes between its operations: it is
+//! serializable by the order of the log (see `docs/decisions/0005-transactions-are-one-log-entry.md`);
+//! one over several arcs is in `two_phase_commit`. Each
+//! operation is a write like any other (see `write`); this file decides about all of them together.
+//! Source: AWS, "DynamoDB transactions: how it works".
+
+pub(crate) mod locks;
+pub(crate) mod state;
+#[cfg(test)]
+mod tests;
+pub(crate) mod two_phase_commit;
+#[cfg(test)]
+mod two_phase_commit_tests;
+
+use model::EpochMillis;
+use model::limits::REQUEST_TOKEN_LIFE_MS;
+
+use crate::catalogue::Catalogue;
+use crate::command::reply::{CancellationReason, Reply, Written};
+use crate::command::{Transaction, Write};
+use crate::entry::sequence::Sequence;
+use crate::keys::item;
+use crate::keys::request_token::{self, Remembered};
+use crate::mutation::{self, Mutation};
+use crate::storage::overlay::Overlay;
+use crate::storage::{ReadError, View};
+use crate::transaction::locks::Locks;
+use crate::write;
+
+/// Tokens that one command forgets at most, so that no batch becomes too large.
+const FORGOTTEN_MAX: usize = 1000;
+/// What is said of a transaction that brings too much with it.
+pub const TRANSACTION_TOO_LARGE: &str = "Transaction payload size cannot exceed 4 MB";
+
+/// Carries out a transaction, unless its token tells that this was done already.
+pub(crate) fn apply(
+    overlay: &mut Overlay<'_>,
+    catalogue: &Catalogue,
+    locks: &Locks,
+    first: Sequence,
+    now: EpochMillis,
+    transaction: &Transaction,
+) -> Result<Reply, ReadError> {
+    let Transaction { token, operations } = transaction;
+    let fingerprint = if token.is_some() { fingerprint(operations)? } else { 0 };
+    if let Some(token) = token
+        && let Some(reply) = recall_token(overlay, now, token, fingerprint)?
+    {
+        return Ok(reply);
+    }
+    if let Some(reasons) = locks.conflicts(operations) {
+        return Ok(Reply::TransactionCancelled(reasons));
+    }
+    // The operations are made on top of the state, and become part of it only all together.
+    let mut attempt = Overlay::new(overlay);
+    let writes = match attempt_all(&mut attempt, catalogue, first, now, operations)? {
+        Ok(writes) => writes,
+        Err(refusal) => return Ok(refusal),
+    };
+    let made = attempt.into_batch();
+    overlay.adopt(made);
+    if let Some(token) = token
+        && !mutation::is_active(Mutation::ForgetToken)
+    {
+        let sizes = writes.iter().map(|written| (written.old_bytes, written.new_bytes)).collect();
+        remember(overlay, now, token, fingerprint, sizes)?;
+    }
+    Ok(Reply::Transacted { writes, repeated: false })
+}
+
+/// Makes every operation, also behind one that fails, so that each has its reason.
+pub(crate) fn attempt_all(
+    attempt: &mut Overlay<'_>,
+    catalogue: &Catalogue,
+    first: Sequence,
+    now: EpochMillis,
+    operations: &[Write],
+) -> Result<Result<Vec<Written>, Reply>, ReadError> {
+    let mut writes = Vec::with_capacity(operations.len());
+    let mut reasons = Vec::with_capacity(operations.len());
+    for (position, operation) in (first.position..).zip(operations) {
+        let Some(table) = catalogue.get(operation.table) else {
+            return Ok(Err(Reply::TableNotFound));
+        };
+        let sequence = Sequence { position, ..first };
+        let stored = item::encode(table.id, &operation.key);
+        let reason = match write::apply_write(attempt, table, sequence, now, operation, stored)? {
+            Reply::Written(written) => {
+                writes.push(written);
+                CancellationReason::None
+            }
+            Reply::ConditionFailed { item, .. } => CancellationReason::ConditionFailed { item },
+            Reply::Invalid(text) => CancellationReason::Invalid(text),
+            Reply::ItemCollectionTooLarge => CancellationReason::ItemCollectionTooLarge,
+            Reply::EmptyIndexKey(text) => return Ok(Err(Reply::Invalid(text))),
+            other => return Ok(Err(other)),
+        };
+        reasons.push(reason);
+    }
+    let made_whole = writes.is_empty() || !mutation::is_active(Mutation::PartialTransaction);
+    if made_whole && reasons.iter().any(|reason| *reason != CancellationReason::None) {
+        return Ok(Err(Reply::TransactionCancelled(reasons)));
+    }
+    Ok(Ok(writes))
+}
+
+/// What the transaction with a token did, if it was made here and is not forgotten; or that the
+/// token belongs to another one.
+///
+/// # Errors
+/// When the storage cannot be read.
+pub fn recall(
+    view: &dyn View,
+    now: EpochMillis,
+    transaction: &Transaction,
+) -> Result<Option<Reply>, ReadError> {
+    let Some(token) = &transaction.token else { return Ok(None) };
+    recall_token(view, now, token, fingerprint(&transaction.operations)?)
+}
+
+/// The same, by the token and the transaction's fingerprint.
+pub(crate) fn recall_token(
+    view: &dyn View,
+    now: EpochMillis,
+    token: &str,
+    fingerprint: u128,
+) -> Result<Option<Reply>, ReadError> {
+    Ok(remembered(view, now, token)?.map(|known| repeat(&known, fingerprint)))
+}
+
+/// Whether a transaction with this token was made here, and is not forgotten.
+///
+/// # Errors
+/// When the storage cannot be read.
+pub fn is_remembered(view: &dyn View, now: EpochMillis, token: &str) -> Result<bool, ReadError> {
+    Ok(remembered(view, now, token)?.is_some())
+}
+
+fn remembered(
+    view: &dyn View,
+    now: EpochMillis,
+    token: &str,
+) -> Result<Option<Remembered>, ReadError> {
+    Ok(request_token::read(view, token)?.filter(|known| now < known.expires_at))
+}
+
+/// Remembers what the transaction with a token did, in the place of one that is to be forgotten.
+pub(crate) fn remember(
+    overlay: &mut Overlay<'_>,
+    now: EpochMillis,
+    token: &str,
+    fingerprint: u128,
+    sizes: Vec<(usize, usize)>,
+) -> Result<(), ReadError> {
+    if let Some(known) = request_token::read(overlay, token)? {
+        request_token::delete(overlay, token, known.expires_at);
+    }
+    let expires_at = EpochMillis(now.0.saturating_add(REQUEST_TOKEN_LIFE_MS));
+    request_token::write(overlay, token, &Remembered { fingerprint, expires_at, sizes })
+}
+
+fn repeat(known: &Remembered, fingerprint: u128) -> Reply {
+    if known.fingerprint != fingerprint {
+        return Reply::TokenMismatch;
+    }
+    let written = |&(old_bytes, new_bytes)| Written { old_bytes, new_bytes, ..Written::default() };
+    Reply::Transacted { writes: known.sizes.iter().map(written).collect(), repeated: true }
+}
+
+/// A number that tells transactions apart.
+///
+/// # Errors
+/// Only for a defect of the encoding.
+pub fn fingerprint(operations: &[Write]) -> Result<u128, ReadError> {
+    let bytes = postcard::to_stdvec(operations)
+        .map_err(|error| ReadError(format!("cannot encode a transaction: {error}")))?;
+    Ok(xxhash_rust::xxh3::xxh3_128(&bytes))
+}
+
+/// Forgets the next tokens whose time has come. Gives whether there are more.
+pub(crate) fn forget_tokens(
+    overlay: &mut Overlay<'_>,
+    now: EpochMillis,
+) -> Result<bool, ReadError> {
+    let expired = request_token::find_expired(overlay, now, FORGOTTEN_MAX)?;
+    let more = expired.len() == FORGOTTEN_MAX;
+    for (expires_at, token) in expired {
+        request_token::delete(overlay, &token, expires_at);
+    }
+    Ok(more)
+}
+
+/// Whether a token's time has come.
+///
+/// # Errors
+/// When the storage cannot be read.
+pub fn has_expired_tokens(view: &dyn View, now: EpochMillis) -> Result<bool, ReadError> {
+    Ok(!request_token::find_expired(view, now, 1)?.is_empty())
+}

@@ -1,0 +1,89 @@
+//! The bodies of a request and of its answer, which note when they have passed whole.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use hyper::body::{Body, Frame, Incoming, SizeHint};
+
+use super::progress::Progress;
+
+/// A body that is on its way.
+#[derive(Debug)]
+pub struct RequestBody {
+    body: Incoming,
+    progress: Arc<Progress>,
+}
+
+impl RequestBody {
+    pub(super) fn new(body: Incoming, progress: Arc<Progress>) -> Self {
+        progress.set_arrived(body.is_end_stream());
+        Self { body, progress }
+    }
+}
+
+impl Body for RequestBody {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        let frame = Pin::new(&mut self.body).poll_frame(context);
+        if matches!(frame, Poll::Ready(None))
+            || matches!(frame, Poll::Ready(Some(Ok(_)))) && self.body.is_end_stream()
+        {
+            self.progress.set_arrived(true);
+        }
+        frame
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// The body of an answer. The request is under way until this is dropped.
+#[derive(Debug)]
+pub(super) struct ResponseBody<B> {
+    body: B,
+    progress: Arc<Progress>,
+}
+
+impl<B> ResponseBody<B> {
+    pub(super) fn new(body: B, progress: Arc<Progress>) -> Self {
+        Self { body, progress }
+    }
+}
+
+impl<B> Drop for ResponseBody<B> {
+    fn drop(&mut self) {
+        self.progress.set_under_way(false);
+    }
+}
+
+impl<B: Body + Unpin> Body for ResponseBody<B> {
+    type Data = B::Data;
+    type Error = B::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}

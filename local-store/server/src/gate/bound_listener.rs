@@ -1,0 +1,122 @@
+//! Taking a port, with an error that says what to do when it is not free.
+
+use std::io;
+use std::net::SocketAddr;
+
+use tokio::net::TcpListener;
+
+use crate::access::AccessKeys;
+
+/// An address that is taken: a client that connects waits until it is served.
+#[derive(Debug)]
+pub struct BoundListener {
+    tcp: TcpListener,
+    address: SocketAddr,
+}
+
+/// A listener could not be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum BindError {
+    /// Another process listens there already.
+    #[error(
+        "{what}: port {} on {} is in use by another process; end that process or choose another port (port 0 picks a free one)",
+        address.port(), address.ip()
+    )]
+    InUse {
+        /// What was to be served.
+        what: &'static str,
+        /// Where.
+        address: SocketAddr,
+    },
+    /// Others could reach the address, and requests need not be signed.
+    #[error(
+        "{what}: address=`{address}` can be reached from other machines, and requests are not authenticated; write 127.0.0.1"
+    )]
+    NotLoopback {
+        /// What was to be served.
+        what: &'static str,
+        /// Where.
+        address: SocketAddr,
+    },
+    /// The system refused for another reason.
+    #[error("{what}: cannot listen on address=`{address}`: {source}")]
+    Refused {
+        /// What was to be served.
+        what: &'static str,
+        /// Where.
+        address: SocketAddr,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+impl BoundListener {
+    /// Takes a loopback address; port 0 takes a free port. `what` names the service in errors.
+    ///
+    /// # Errors
+    /// When the address is in use, not loopback, or refused by the system.
+    pub async fn new(what: &'static str, address: SocketAddr) -> Result<Self, BindError> {
+        if !address.ip().is_loopback() {
+            return Err(BindError::NotLoopback { what, address });
+        }
+        Self::take(what, address).await
+    }
+
+    /// Takes any address for a service whose requests must be signed with one of `keys`.
+    ///
+    /// # Errors
+    /// When the address is in use or refused by the system.
+    pub async fn with_keys(
+        what: &'static str,
+        address: SocketAddr,
+        _keys: &AccessKeys,
+    ) -> Result<Self, BindError> {
+        Self::take(what, address).await
+    }
+
+    async fn take(what: &'static str, address: SocketAddr) -> Result<Self, BindError> {
+        let tcp = take_port(what, address).await?;
+        let local = tcp.local_addr();
+        let address = local.map_err(|source| BindError::Refused { what, address, source })?;
+        Ok(Self { tcp, address })
+    }
+
+    /// Returns where it is served, with the real port.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    pub(super) fn into_parts(self) -> (TcpListener, SocketAddr) {
+        (self.tcp, self.address)
+    }
+}
+
+/// Takes an address for a protocol that is not HTTP.
+///
+/// # Errors
+/// When the address is in use or refused by the system.
+pub(crate) async fn take_port(
+    what: &'static str,
+    address: SocketAddr,
+) -> Result<TcpListener, BindError> {
+    TcpListener::bind(address).await.map_err(|source| match source.kind() {
+        io::ErrorKind::AddrInUse => BindError::InUse { what, address },
+        _ => BindError::Refused { what, address, source },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_port_in_use_and_one_in_reach_of_others_are_named() {
+        let first = BoundListener::new("store", "127.0.0.1:0".parse().unwrap()).await.unwrap();
+        let error = BoundListener::new("store", first.address()).await.unwrap_err().to_string();
+        let part = format!("store: port {} on 127.0.0.1 is in use", first.address().port());
+        assert!(error.contains(&part), "{error}");
+        let error = BoundListener::new("store", "0.0.0.0:0".parse().unwrap()).await.unwrap_err();
+        assert!(error.to_string().contains("write 127.0.0.1"), "{error}");
+    }
+}

@@ -1,0 +1,68 @@
+//! Sees to it that rebuilt nodes take the places of the ones that they were.
+//!
+//! The leader of each arc does it: a node that was given a new identity is filled, then takes the
+//! vote of the one before, which goes. It goes on from wherever a crash or another leader left it.
+//! Identities are given out by the first arc, which has them in its members; the other arcs see from
+//! the node itself that it has a newer one.
+
+use std::collections::BTreeSet;
+use std::sync::Weak;
+use std::time::Duration;
+
+use super::peer_service::PeerService;
+use node::ring::ArcId;
+use node::{Node, NodeId, WeakNode, incarnation_of, slot_of};
+
+/// Time between two looks at the members.
+const LOOK: Duration = Duration::from_millis(500);
+/// Time for a node to be filled and take its vote, before it is looked at again who is there.
+const CHANGE: Duration = Duration::from_secs(60);
+
+/// Heals for as long as the node runs.
+pub(super) async fn run(node: WeakNode, peer_service: Weak<PeerService>) {
+    loop {
+        tokio::time::sleep(LOOK).await;
+        let (Some(node), Some(peer_service)) = (node.upgrade(), peer_service.upgrade()) else {
+            return;
+        };
+        let is_first = node.arc() == ArcId::FIRST;
+        if !node.leads() || (is_first && node.status().learners.is_empty()) {
+            continue;
+        }
+        // Only the members of the first arc are changed by somebody else, too.
+        let _turn = if is_first { Some(peer_service.begin_change().await) } else { None };
+        let Some(members) = find_members(&node, &peer_service).await else { continue };
+        let status = node.status();
+        let voters: BTreeSet<NodeId> = status.voters.into_iter().collect();
+        if status.learners.is_empty() && voters == members {
+            continue;
+        }
+        tracing::info!(?members, "a rebuilt node is filled");
+        match tokio::time::timeout(CHANGE, node.change_members(&members)).await {
+            Ok(Ok(())) => tracing::info!("every node has its replica again"),
+            Ok(Err(error)) => tracing::warn!(error, "a node is not yet filled"),
+            Err(_) => tracing::warn!("a node was not filled within {CHANGE:?}"),
+        }
+    }
+}
+
+/// The nodes that are really there: of each slot the one whose process says so, if the group knows
+/// it or, in an arc that does not give out identities, knows an earlier one. `None` while somebody
+/// is not there or has no identity yet, which it may be about to take up.
+async fn find_members(node: &Node, peer_service: &PeerService) -> Option<BTreeSet<NodeId>> {
+    let status = node.status();
+    let mut members = BTreeSet::from([node.id()]);
+    for slot in peer_service.peer_slots() {
+        let found = peer_service.ask_who(slot).await?.identity?.node;
+        let is_known = status.voters.contains(&found) || status.learners.contains(&found);
+        let is_next = node.arc() != ArcId::FIRST
+            && status.voters.iter().any(|known| {
+                slot_of(*known) == slot && incarnation_of(*known) < incarnation_of(found)
+            });
+        if !(is_known || is_next) || slot_of(found) != slot {
+            return None;
+        }
+        members.insert(found);
+    }
+    Some(members)
+}

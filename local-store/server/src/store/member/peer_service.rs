@@ -1,0 +1,203 @@
+//! What a node says to its peers, whether it is running already or not.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock, Weak};
+
+use tokio::sync::{Mutex, mpsc, oneshot};
+
+use super::super::directory;
+use super::{JOINING, QUESTION};
+use crate::peer::{
+    Answer, ClockState, Handler, Invitation, Local, PeerIdentity, Peers, Question, Who,
+};
+use crate::token_key::TokenKey;
+use node::clock::Clock;
+use node::ring::ArcId;
+use node::transport::{BoxFuture, Request, Response};
+use node::{Node, NodeId, WeakNode};
+
+/// An invitation, and where its answer goes.
+pub(super) type Invited = (Invitation, oneshot::Sender<Answer>);
+
+/// Answers peers.
+pub(super) struct PeerService {
+    local: Arc<Local>,
+    data: PathBuf,
+    clock: Arc<Clock>,
+    peers: Weak<Peers>,
+    /// Of the directory, before the node runs.
+    had_data: bool,
+    /// The node's replicas, in the order of their arcs.
+    replicas: OnceLock<Vec<WeakNode>>,
+    invitations: mpsc::Sender<Invited>,
+    /// Held while the members of the group change: one change after the other.
+    changing: Mutex<()>,
+}
+
+impl PeerService {
+    pub(super) fn new(
+        local: Arc<Local>,
+        data: &Path,
+        clock: Arc<Clock>,
+        peers: Weak<Peers>,
+        had_data: bool,
+    ) -> (Arc<Self>, mpsc::Receiver<Invited>) {
+        let (invitations, invited) = mpsc::channel(1);
+        let peer_service = Self {
+            local,
+            data: data.to_owned(),
+            clock,
+            peers,
+            had_data,
+            replicas: OnceLock::new(),
+            invitations,
+            changing: Mutex::default(),
+        };
+        (Arc::new(peer_service), invited)
+    }
+
+    /// From now on messages to this node are handed to it.
+    pub(super) fn attend(&self, replicas: &[Node]) {
+        // A process runs one node, once.
+        let _ = self.replicas.set(replicas.iter().map(Node::downgrade).collect());
+    }
+
+    pub(super) fn set_aside(&self) -> Vec<String> {
+        directory::list_set_aside(&self.data, self.local.slot)
+    }
+
+    /// The node's replica of an arc.
+    fn replica(&self, arc: ArcId) -> Option<Node> {
+        self.replicas.get()?.get(usize::try_from(arc.0).ok()?)?.upgrade()
+    }
+
+    fn replicas(&self) -> impl Iterator<Item = Node> {
+        self.replicas.get().into_iter().flatten().filter_map(WeakNode::upgrade)
+    }
+
+    fn who(&self) -> Who {
+        let first = self.replica(ArcId::FIRST);
+        let has_data = first.map_or(self.had_data, |node| node.holds_data());
+        Who { identity: self.local.identity.borrow().clone(), has_data }
+    }
+
+    /// Who the peer in a slot is.
+    pub(super) async fn ask_who(&self, slot: u64) -> Option<Who> {
+        let peers = self.peers.upgrade()?;
+        match peers.ask(slot, &Question::Who, QUESTION).await {
+            Ok(Answer::Who(who)) => Some(who),
+            _ => None,
+        }
+    }
+
+    /// The slots of the cluster, without its own.
+    pub(super) fn peer_slots(&self) -> Vec<u64> {
+        let own = self.local.slot;
+        self.local.slots.iter().copied().filter(|slot| *slot != own).collect()
+    }
+
+    /// Waits for its turn to change the members.
+    pub(super) async fn begin_change(&self) -> tokio::sync::MutexGuard<'_, ()> {
+        self.changing.lock().await
+    }
+
+    async fn join(&self, invitation: Invitation) -> Answer {
+        let own = self.local.identity.borrow().clone();
+        match own {
+            Some(own) if own == invitation.identity => return Answer::Joined,
+            Some(own) => return Answer::Refused(format!("it is of cluster {}", own.cluster)),
+            None => {}
+        }
+        let (answer, answered) = oneshot::channel();
+        if self.invitations.try_send((invitation, answer)).is_err() {
+            return Answer::Refused("it was invited already".to_owned());
+        }
+        answered.await.unwrap_or_else(|_| Answer::Refused("it could not join".to_owned()))
+    }
+
+    async fn rejoin(&self, slot: u64) -> Answer {
+        // The first arc's leader gives out identities; the other arcs follow.
+        let Some(node) = self.replica(ArcId::FIRST) else {
+            return Answer::Refused("it is not running yet".to_owned());
+        };
+        if node.leader() != Some(node.id()) {
+            return Answer::Refused(format!("node {} does not lead", self.local.slot));
+        }
+        // Whoever asks may be another than the one at the slot's address.
+        match self.ask_who(slot).await {
+            Some(who) if !who.has_data => {}
+            Some(_) => {
+                return Answer::Refused(format!(
+                    "another process is node {slot} already, at the address that node {} knows",
+                    self.local.slot
+                ));
+            }
+            None => {
+                return Answer::Refused(format!("node {} does not reach it", self.local.slot));
+            }
+        }
+        let admitted = async {
+            let _turn = self.begin_change().await;
+            node.admit(slot).await.map_err(|error| error.to_string())
+        };
+        match tokio::time::timeout(JOINING / 2, admitted).await {
+            Ok(Ok(id)) => self.invitation(id),
+            Ok(Err(reason)) => Answer::Refused(reason),
+            Err(_) => Answer::Refused("the membership is being changed".to_owned()),
+        }
+    }
+
+    fn invitation(&self, node: NodeId) -> Answer {
+        let own = self.local.identity.borrow().clone();
+        let Some(own) = own else {
+            return Answer::Refused("it has no identity".to_owned());
+        };
+        // A node that has none by now gives no other one out than it works with.
+        let token_key = match TokenKey::of_member(&self.data) {
+            Ok(token_key) => token_key,
+            Err(reason) => return Answer::Refused(reason),
+        };
+        let identity = PeerIdentity { cluster: own.cluster, node };
+        let arcs = self.replicas.get().map_or(1, Vec::len);
+        let arcs = u32::try_from(arcs).unwrap_or(1);
+        Answer::Rejoined(Invitation { identity, arcs, token_key: token_key.as_bytes().to_vec() })
+    }
+
+    fn set_clock(&self, state: ClockState) -> Answer {
+        self.clock.follow(state.now, state.is_frozen);
+        Answer::ClockSet
+    }
+
+    async fn answer_inner(&self, slot: u64, question: Question) -> Answer {
+        match question {
+            Question::Node(message) => match self.replica(message.arc) {
+                Some(node) => Answer::Node(Box::new(node.handle(*message).await)),
+                // Whoever asks for a write or a read waits for another leader, or for this one.
+                None => match message.request {
+                    Request::Submit(_) | Request::ReadIndex => {
+                        Answer::Node(Box::new(Response::NotLeader))
+                    }
+                    _ => {
+                        let reason = format!("node {} is not running yet", self.local.slot);
+                        Answer::Node(Box::new(Response::Refused(reason)))
+                    }
+                },
+            },
+            Question::Who => Answer::Who(self.who()),
+            Question::Join(invitation) => self.join(invitation).await,
+            Question::Rejoin { slot: asking } if asking == slot => self.rejoin(slot).await,
+            Question::Rejoin { .. } => Answer::Refused("a node asks for another".to_owned()),
+            Question::Status => Answer::Status(
+                self.replicas().map(|node| node.status()).collect(),
+                self.set_aside(),
+            ),
+            Question::Clock(state) => self.set_clock(state),
+        }
+    }
+}
+
+impl Handler for PeerService {
+    fn answer(self: Arc<Self>, slot: u64, question: Question) -> BoxFuture<Answer> {
+        Box::pin(async move { self.answer_inner(slot, question).await })
+    }
+}

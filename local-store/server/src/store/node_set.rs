@@ -1,0 +1,96 @@
+//! Which nodes of this process a store asks: they change when one is damaged and filled again.
+
+use std::sync::Arc;
+
+use partition::ARCS_MAX;
+use tokio::sync::watch;
+
+use super::Store;
+use node::Node;
+use node::ring::ArcId;
+
+/// For each node its replicas, in the order of the arcs; the nodes in the order of their slots.
+pub(super) type Nodes = Arc<Vec<Vec<Node>>>;
+
+/// The nodes of a process, as they change. Never empty while the store runs.
+pub(super) type NodeSet = watch::Sender<Nodes>;
+
+/// Makes the first nodes of a store its node set.
+pub(super) fn node_set(nodes: Vec<Vec<Node>>) -> NodeSet {
+    watch::Sender::new(Arc::new(nodes))
+}
+
+/// The nodes that a request keeps to, and for each arc the place of the one that it reads from.
+#[derive(Clone)]
+pub(super) struct Pinned {
+    nodes: Nodes,
+    places: [u8; ARCS_MAX as usize],
+}
+
+/// The place of the node that leads an arc, as far as the nodes of this process know. One whose disk is
+/// damaged is not asked where another can be; without a leader, one that was filled is.
+fn place(nodes: &[Vec<Node>], arc: ArcId) -> usize {
+    if nodes.len() < 2 {
+        return 0;
+    }
+    let index = usize::try_from(arc.0).unwrap_or(usize::MAX);
+    let find = |is_meant: &dyn Fn(&Node) -> bool| {
+        nodes.iter().position(|node| {
+            node.get(index)
+                .is_some_and(|replica| replica.damage().reason().is_none() && is_meant(replica))
+        })
+    };
+    let is_filled = |replica: &Node| replica.status().voters.contains(&replica.id());
+    find(&Node::leads).or_else(|| find(&is_filled)).unwrap_or(0)
+}
+
+impl Store {
+    /// The nodes of this process, or those that this handle keeps to.
+    pub(super) fn current_nodes(&self) -> Nodes {
+        match &self.pinned {
+            Some(pinned) => Arc::clone(&pinned.nodes),
+            None => Arc::clone(&self.shared.nodes.borrow()),
+        }
+    }
+
+    /// The replica of an arc that this handle asks: where the arc's leader is, if that is here.
+    pub(crate) fn replica(&self, arc: ArcId) -> Node {
+        let nodes = self.current_nodes();
+        let index = usize::try_from(arc.0).unwrap_or(usize::MAX);
+        let pinned = self.pinned.as_ref().and_then(|pinned| pinned.places.get(index));
+        let place = pinned.map_or_else(|| place(&nodes, arc), |place| usize::from(*place));
+        let node = nodes.get(place).and_then(|node| node.get(index)).cloned();
+        #[expect(
+            clippy::expect_used,
+            reason = "one node at a time is taken away, and only where there are others; each has \
+                      every arc"
+        )]
+        node.expect("a store has at least one node")
+    }
+
+    /// A handle that asks the same replicas from now on, so that what it reads first is not newer
+    /// than what it reads later, whoever leads then.
+    #[must_use]
+    pub(crate) fn pin(&self) -> Self {
+        let nodes = self.current_nodes();
+        let mut places = [0; ARCS_MAX as usize];
+        for (arc, found) in self.arcs().zip(&mut places) {
+            *found = u8::try_from(place(&nodes, arc)).unwrap_or(0);
+        }
+        Self { pinned: Some(Pinned { nodes, places }), ..self.clone() }
+    }
+
+    /// Whether some node that this handle reads from was found damaged, and others are there.
+    pub(crate) fn reads_damaged(&self) -> bool {
+        let is_damaged = |arc| {
+            let replica = self.replica(arc);
+            replica.damage().reason().is_some() || replica.damage().is_stopped()
+        };
+        self.current_nodes().len() > 1 && self.arcs().any(is_damaged)
+    }
+
+    /// The same store, without keeping to any node.
+    pub(crate) fn unpinned(&self) -> Self {
+        Self { pinned: None, ..self.clone() }
+    }
+}

@@ -1,0 +1,159 @@
+//! A node of this process whose disk is damaged, at run time: it is stopped, its directory is set
+//! aside, and the node is filled again from its peers under a new identity, while the store goes on.
+//!
+//! One node at a time, and only when the others can do without it (`node::spare`). The end of the
+//! process at any moment leaves what a start finds and goes on with: a directory with noted damage,
+//! none, or a new one.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::cluster::{self, Replicas};
+use super::directory::{self, Host, Identity};
+use super::{Store, WeakStore};
+use node::LocalTransport;
+use node::clock::Clock;
+use node::status::Status;
+use node::{Node, NodeId, check_redundancy, slot_of};
+
+/// Time between two looks at the nodes. Reads go to other nodes at once; a write may wait for this.
+const LOOK: Duration = Duration::from_millis(100);
+/// Time between two lines about a damaged node that cannot be set aside yet.
+const TELL: Duration = Duration::from_secs(30);
+/// Time for requests that still use a stopped node to end: as long as a request may take, and again.
+const RELEASE: Duration = Duration::from_secs(20);
+/// Time between two tries to make the new directory.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// What a rebuilt node is started with.
+pub(super) struct Rebuild {
+    pub(super) data: PathBuf,
+    pub(super) cluster: String,
+    pub(super) transport: LocalTransport,
+    pub(super) clock: Arc<Clock>,
+    pub(super) host: Host,
+}
+
+/// Looks after the nodes for as long as the store is there.
+pub(super) async fn run(store: WeakStore, rebuild: Rebuild) {
+    let mut told: Option<Instant> = None;
+    loop {
+        tokio::time::sleep(LOOK).await;
+        let Some(upgraded) = store.upgrade() else { return };
+        let Some(slot) = find_damaged(&upgraded) else { continue };
+        let set_aside = rebuild.set_aside(&upgraded, slot).await;
+        drop(upgraded);
+        match set_aside {
+            Ok(identity) => rebuild.begin_again(&store, identity).await,
+            Err(reason) if told.is_none_or(|told| told.elapsed() > TELL) => {
+                tracing::warn!(reason, "node {slot} is damaged and not set aside yet");
+                told = Some(Instant::now());
+            }
+            Err(_) => {}
+        }
+    }
+}
+
+/// The lowest slot of a damaged node.
+fn find_damaged(store: &Store) -> Option<u64> {
+    let nodes = store.current_nodes();
+    let mut first = nodes.iter().filter_map(|node| node.first());
+    first.find(|replica| replica.damage().reason().is_some()).map(|node| slot_of(node.id()))
+}
+
+impl Rebuild {
+    /// Stops a damaged node and sets its directory aside. Gives who the node is from then on.
+    ///
+    /// # Errors
+    /// Why it has to wait. Nothing has changed but that it may have been given an identity.
+    async fn set_aside(&self, store: &Store, slot: u64) -> Result<Identity, String> {
+        let nodes = store.current_nodes();
+        let (damaged, others) = split(&nodes, slot);
+        let first = damaged.first().ok_or("it has no replicas")?;
+        let reason = first.damage().reason().unwrap_or_default().to_owned();
+        directory::check_room_beside(&self.data, slot)?;
+        let arcs = store.arc_count();
+        let statuses: Vec<Status> = others.iter().copied().flatten().map(Node::status).collect();
+        let own: Vec<Status> = damaged.iter().map(Node::status).collect();
+        check_redundancy(&own, &statuses, arcs)?;
+        let mut of_first_arc = others.iter().filter_map(|node| node.first());
+        let leader = of_first_arc.find(|replica| replica.leads()).ok_or("nobody leads")?;
+        let admitted = leader.admit(slot).await.map_err(|error| error.to_string())?;
+        // From here on nobody asks the damaged node anything.
+        let members: Vec<Replicas> = others.into_iter().cloned().collect();
+        store.shared.nodes.send_replace(Arc::new(members));
+        for replica in damaged {
+            self.transport.remove(replica.id());
+            replica.shutdown().await;
+        }
+        drop(nodes);
+        self.wait_for_release(slot).await;
+        if let Err(error) = cluster::set_aside(&self.data, slot, &reason) {
+            (self.host.on_fatal)(&error);
+        }
+        Ok(Identity::new(self.cluster.clone(), admitted, arcs))
+    }
+
+    /// Waits until nothing of a stopped node uses its directory: what still reads there by the old
+    /// paths must not meet the new files.
+    async fn wait_for_release(&self, slot: u64) {
+        let path = directory::path(&self.data, slot);
+        let begun = Instant::now();
+        while !directory::is_free(&path) {
+            if begun.elapsed() > RELEASE {
+                (self.host.on_fatal)(&format!(
+                    "node {slot} is damaged, and something has used its directory for {RELEASE:?} \
+                     after it was stopped: the next start sets it aside"
+                ));
+                return;
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    /// Starts a node with nothing in it, and has it filled. Ends with the store.
+    async fn begin_again(&self, store: &WeakStore, identity: Identity) {
+        let slot = slot_of(identity.node);
+        loop {
+            let Some(store) = store.upgrade() else { return };
+            match self.start(slot, identity.clone()).await {
+                Ok(replicas) => return self.seat(&store, &replicas),
+                Err(reason) => tracing::error!(reason, "node {slot} cannot be made again yet"),
+            }
+            drop(store);
+            tokio::time::sleep(RETRY).await;
+        }
+    }
+
+    async fn start(&self, slot: u64, identity: Identity) -> Result<Replicas, String> {
+        let files = cluster::create_slot(&self.data, slot, identity, &self.host)?;
+        cluster::start_node(files, &self.transport, true, &self.clock, &self.host).await
+    }
+
+    /// Makes a new node one of the store's, and a member of each group as soon as it is filled.
+    fn seat(&self, store: &Store, replicas: &Replicas) {
+        let mut nodes = Vec::clone(&store.current_nodes());
+        nodes.push(replicas.clone());
+        nodes.sort_by_key(|node| node.first().map(|replica| slot_of(replica.id())));
+        let members: BTreeSet<NodeId> =
+            nodes.iter().filter_map(|node| node.first()).map(Node::id).collect();
+        for (place, _) in store.arcs().enumerate() {
+            let of_arc = nodes.iter().filter_map(|node| node.get(place)).map(Node::downgrade);
+            tokio::spawn(cluster::heal(of_arc.collect(), members.clone()));
+        }
+        store.start_work_of(replicas, &self.data);
+        store.shared.nodes.send_replace(Arc::new(nodes));
+    }
+}
+
+/// The replicas of the node in a slot, and those of the others.
+fn split(nodes: &[Replicas], slot: u64) -> (&[Node], Vec<&Replicas>) {
+    let is_meant = |node: &&Replicas| node.first().is_some_and(|it| slot_of(it.id()) == slot);
+    let (meant, others): (Vec<_>, Vec<_>) = nodes.iter().partition(is_meant);
+    (meant.first().map_or(&[][..], |node| node.as_slice()), others)
+}

@@ -1,0 +1,127 @@
+//! Finishes the transactions over several arcs that a lost coordinator has left over.
+//!
+//! An arc's leader looks at what is prepared, and at what was decided and not carried out everywhere.
+//! What it has seen for longer than a coordinator takes, it finishes: the home arc is asked to abort,
+//! answers with the decision that counts, and that is carried out. Two that do the same do no harm.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use futures::future::{join_all, try_join_all};
+use partition::{
+    Command, Decide, Decision, Finish, PreparedHead, Reply, TransactionId, read_prepared_heads,
+    read_unsettled,
+};
+use tokio::time::Instant;
+
+use super::{Store, Unavailable};
+use node::ring::ArcId;
+
+/// Time after which a transaction that is still there was left over: longer than an election.
+const LEFT_OVER_AFTER: Duration = Duration::from_secs(3);
+
+/// What is finished at the same time: each waits for answers, and not for the others.
+const AT_ONCE: usize = 100;
+
+/// What a node has seen of transactions that are not over, and since when.
+#[derive(Default)]
+pub(crate) struct TransactionRecovery {
+    seen: BTreeMap<(ArcId, TransactionId), Instant>,
+}
+
+impl TransactionRecovery {
+    /// Finishes what was left over in an arc that this node leads. What has to do with an arc that is
+    /// away is left over once more. The rest of the arc is finished all the same; the call returns when
+    /// the arc that is away has been waited for as long as a request waits.
+    pub(crate) async fn finish(&mut self, store: &Store, arc: ArcId) -> Result<(), Unavailable> {
+        if store.arc_count() == 1 {
+            return Ok(());
+        }
+        let read = |error: partition::ReadError| Unavailable::NotDone(error.to_string());
+        let view = store.replica(arc).view();
+        let prepared = read_prepared_heads(&*view).map_err(read)?;
+        let unsettled = read_unsettled(&*view).map_err(read)?;
+        drop(view);
+        let now = Instant::now();
+        let ids = prepared.iter().map(|(id, _)| *id).chain(unsettled.iter().map(|(id, _)| *id));
+        let mut seen: BTreeMap<(ArcId, TransactionId), Instant> =
+            ids.map(|id| ((arc, id), self.seen.get(&(arc, id)).copied().unwrap_or(now))).collect();
+        self.seen.retain(|(other, _), _| *other != arc);
+        self.seen.append(&mut seen);
+        let is_old = |id: TransactionId| {
+            let since = self.seen.get(&(arc, id));
+            since.is_some_and(|since| now.duration_since(*since) >= LEFT_OVER_AFTER)
+        };
+        let mut outcome = Ok(());
+        let old: Vec<_> = prepared.iter().filter(|(id, _)| is_old(*id)).collect();
+        for some in old.chunks(AT_ONCE) {
+            let all = some.iter().map(|(id, prepared)| finish_prepared(store, arc, *id, prepared));
+            outcome = join_all(all).await.into_iter().fold(outcome, Result::and);
+        }
+        let old: Vec<_> = unsettled.iter().filter(|(id, _)| is_old(*id)).collect();
+        for some in old.chunks(AT_ONCE) {
+            let all = some.iter().map(|(id, decision)| carry_out(store, arc, *id, decision));
+            outcome = join_all(all).await.into_iter().fold(outcome, Result::and);
+        }
+        outcome
+    }
+}
+
+/// Asks for the decision about what is prepared in an arc, and carries it out there.
+pub(crate) async fn finish_prepared(
+    store: &Store,
+    arc: ArcId,
+    id: TransactionId,
+    prepared: &PreparedHead,
+) -> Result<(), Unavailable> {
+    let began = prepared.began;
+    let ask = Decide {
+        id,
+        began,
+        commit: false,
+        token: None,
+        sizes: Vec::new(),
+        participants: Vec::new(),
+    };
+    let replies = store.replica(prepared.home).submit(vec![Command::Decide(Box::new(ask))]).await?;
+    let Some(Reply::Decided { commit }) = replies.first() else {
+        return Err(Unavailable::Unknown("a decision was not answered as one".to_owned()));
+    };
+    tracing::info!(commit, "a transaction that was left over is finished");
+    let finish = Finish { id, began, commit: *commit, operations: prepared.operations };
+    store.replica(arc).submit(vec![Command::Finish(finish)]).await?;
+    Ok(())
+}
+
+/// Finishes in an arc what attempts at the request with a token have prepared there. What was decided
+/// before the call is carried out behind it.
+pub(crate) async fn finish_attempts(
+    store: &Store,
+    arc: ArcId,
+    token: &str,
+) -> Result<(), Unavailable> {
+    let replica = store.replica(arc);
+    replica.read_index().await?;
+    let read = |error: partition::ReadError| Unavailable::NotDone(error.to_string());
+    let prepared = read_prepared_heads(&*replica.view()).map_err(read)?;
+    let attempts = prepared.iter().filter(|(id, _)| id.is_attempt_at(token));
+    let finishes = attempts.map(|(id, prepared)| finish_prepared(store, arc, *id, prepared));
+    try_join_all(finishes).await.map(|_| ())
+}
+
+/// Has every arc carry out a decision, and notes at its home that all have.
+pub(crate) async fn carry_out(
+    store: &Store,
+    home: ArcId,
+    id: TransactionId,
+    decision: &Decision,
+) -> Result<(), Unavailable> {
+    let &Decision { began, commit, .. } = decision;
+    let finishes = decision.participants.iter().map(|(arc, operations)| {
+        let finish = Finish { id, began, commit, operations: *operations };
+        async move { store.replica(*arc).submit(vec![Command::Finish(finish)]).await }
+    });
+    try_join_all(finishes).await?;
+    store.replica(home).submit(vec![Command::Settle { id, began }]).await?;
+    Ok(())
+}

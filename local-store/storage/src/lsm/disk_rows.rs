@@ -1,0 +1,92 @@
+//! The rows of a range that are on disk, those of the tree and those of queues together, in order.
+//! What is in memory is not here.
+
+use std::ops::Bound;
+
+use lsm_tree::{AbstractTree, Guard, IterGuardImpl, Slice};
+use partition::QUEUE_KEYS;
+
+use super::State;
+use super::queue::Rows;
+use super::view::{KeyRange, ViewState};
+use crate::engine::OWN_KEYS;
+
+/// See the module. It stands at a row, or at the end.
+pub(super) struct DiskRows {
+    tree: Option<Box<dyn DoubleEndedIterator<Item = IterGuardImpl> + Send>>,
+    tree_row: Option<(Slice, Slice)>,
+    queues: Option<Rows>,
+    reverse: bool,
+}
+
+impl DiskRows {
+    /// From `from` (inclusive) to `to` (exclusive), which is `in_tree` in bounds that the tree takes.
+    ///
+    /// # Errors
+    /// When a row cannot be read.
+    pub(super) fn new(
+        state: &State,
+        view_state: &ViewState,
+        (from, to): (&[u8], &[u8]),
+        in_tree: KeyRange<'_>,
+        reverse: bool,
+    ) -> Result<Self, lsm_tree::Error> {
+        let (first, behind) = ([QUEUE_KEYS].as_slice(), [QUEUE_KEYS + 1].as_slice());
+        let own = [OWN_KEYS].as_slice();
+        let is_in_queues = first <= from && to <= behind;
+        let tree = (!is_in_queues && from < own).then(|| {
+            // What the engine has for itself stands behind everything else.
+            let (lower, upper) = in_tree;
+            let upper = if to < own { upper } else { Bound::Excluded(own) };
+            state.tree.range::<&[u8], _>((lower, upper), view_state.number, None)
+        });
+        let has_queues = from < behind && first < to;
+        let queues =
+            has_queues.then(|| view_state.queues.scan(from.max(first), to.min(behind), reverse));
+        let queues = queues.transpose()?;
+        let mut stored = Self { tree, tree_row: None, queues, reverse };
+        stored.advance_tree()?;
+        Ok(stored)
+    }
+
+    /// Without any row.
+    pub(super) fn at_end(reverse: bool) -> Self {
+        Self { tree: None, tree_row: None, queues: None, reverse }
+    }
+
+    /// The row it stands at.
+    pub(super) fn row(&self) -> Option<(&[u8], &[u8])> {
+        let tree = self.tree_row.as_ref().map(|(key, value)| (&**key, &**value));
+        let queue = self.queues.as_ref().and_then(Rows::row);
+        if self.is_queue_next() { queue } else { tree }
+    }
+
+    /// Goes on to the next row.
+    ///
+    /// # Errors
+    /// When a row cannot be read. It then stands where it stood.
+    pub(super) fn advance(&mut self) -> Result<(), lsm_tree::Error> {
+        if self.is_queue_next()
+            && let Some(queues) = &mut self.queues
+        {
+            return Ok(queues.advance()?);
+        }
+        self.advance_tree()
+    }
+
+    fn advance_tree(&mut self) -> Result<(), lsm_tree::Error> {
+        let Some(tree) = &mut self.tree else { return Ok(()) };
+        let next = if self.reverse { tree.next_back() } else { tree.next() };
+        self.tree_row = next.map(IterGuardImpl::into_inner).transpose()?;
+        Ok(())
+    }
+
+    /// No key is in both.
+    fn is_queue_next(&self) -> bool {
+        let queue = self.queues.as_ref().and_then(Rows::row);
+        match (queue, &self.tree_row) {
+            (Some((queue, _)), Some((tree, _))) => (queue < &**tree) != self.reverse,
+            (queue, _) => queue.is_some(),
+        }
+    }
+}

@@ -1,0 +1,563 @@
+//! The engine for real use: a log-structured merge tree of the crate lsm-tree.
+//!
+//! It has no log of its own. A batch goes into a table in memory; when that is full it is sealed, and
+//! written to disk and synced as a whole in the background. A table is sealed only between two
+//! batches, so what a crash leaves on disk is always some first part of the batches, and what it
+//! lost our log brings back.
+//!
+//! Stream records, which only come and go in the order of their keys, stand in files of their own
+//! beside the tree (`queue`).
+//!
+//! The tables in memory are ours, not the crate's: there a key that is written again takes the place
+//! of what it was, where the crate keeps every version until it is written to disk.
+//!
+//! Damage may be found long after the storage was opened, by a read. It is noted in a file beside
+//! the storage, which then never opens again.
+
+mod blocks;
+mod disk_rows;
+mod errors;
+mod key;
+mod maintenance;
+mod memtable;
+mod memtables;
+mod queue;
+mod row;
+mod rows;
+#[cfg(test)]
+mod tests;
+mod verify;
+mod versions;
+mod view;
+
+use std::fmt;
+use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, MutexGuard, OnceLock};
+use std::thread;
+use std::time::Duration;
+
+use locks::Mutex;
+use lsm_tree::config::PinningPolicy;
+use lsm_tree::descriptor_table::DescriptorTable;
+use lsm_tree::{AbstractTree, AnyTree, Cache, Config, SequenceNumberCounter};
+use partition::{Batch, QUEUE_KEYS, View};
+
+use self::errors::{corrupt, io_error, is_exhausted, is_full, is_passing, sort, sort_opening};
+use self::maintenance::MaintenanceThread;
+use self::memtable::Memtable;
+use self::queue::{Listing, QueueFlush, Queues};
+use self::view::{LsmView, ViewState, ViewStates};
+use crate::disk::Damage;
+use crate::disk::descriptors::{self, Backoff};
+use crate::engine::{Pace, Storage, StoredFile, check};
+use crate::error::Error;
+
+/// The file that is locked while the storage is open.
+const LOCK_FILE: &str = "lock";
+
+/// The operation of a read, in errors.
+const READ: &str = "read";
+
+/// How often the lock is tried, and how long apart: a tenth of a second in all.
+const LOCK_TRIES: usize = 20;
+const LOCK_PAUSE: Duration = Duration::from_millis(5);
+
+/// The tree's own file that says which of its files count. A tree that was made whole has it.
+const TREE_FILE: &str = "current";
+
+/// The tree's folder of tables, once it has one.
+const TABLES_FOLDER: &str = "tables";
+
+/// Tables that all trees of a process keep open at most. A tree opens a table that it reads and that is
+/// not among them, and closes it again when others are read more often: the 690 tables of 5.4 GB would
+/// need as many descriptors otherwise, of the 1,024 that a process often has.
+pub const OPEN_TABLES_MAX: usize = 256;
+
+/// Files that one tree has open beside [`OPEN_TABLES_MAX`]: its lock and its directory, a file for each
+/// run that is merged (20 of the newest level, one of each of the six others), the one that is written,
+/// a file of rows that is read and one that is written.
+pub const OPEN_FILES_PER_TREE: usize = 32;
+
+/// What the trees of a process share: blocks that were read from disk, as the replicas that follow
+/// read little, and the one that leads much; and the tables that are open.
+#[derive(Clone)]
+pub struct BlockCache {
+    blocks: Arc<Cache>,
+    open_tables: Arc<DescriptorTable>,
+}
+
+impl BlockCache {
+    /// Returns a cache of so many bytes, and of as many open tables as a process may have at most.
+    #[must_use]
+    pub fn with_bytes(bytes: u64) -> Self {
+        Self::new(bytes, OPEN_TABLES_MAX)
+    }
+
+    /// Returns a cache of so many bytes and open tables.
+    pub fn new(bytes: u64, open_tables: usize) -> Self {
+        Self {
+            blocks: Arc::new(Cache::with_capacity_bytes(bytes)),
+            open_tables: Arc::new(DescriptorTable::new(open_tables)),
+        }
+    }
+}
+
+impl fmt::Debug for BlockCache {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "BlockCache of {} bytes", self.blocks.capacity())
+    }
+}
+
+/// How much memory the engine may use.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// For blocks that were read from disk.
+    pub cache: BlockCache,
+    /// For one table of recent writes. There are two of them, one that is filled and the last one
+    /// that was written to disk, and up to four more while the disk cannot keep up.
+    pub memtable_bytes: u64,
+    /// Bytes of the tree's files, inclusive, up to which the indexes and filters of all its tables
+    /// stay in memory while it is open. They are a sixtieth of the files. Those of a larger tree are
+    /// read through the cache, part by part, but for the newest tables.
+    pub pinned_up_to: u64,
+    /// A merge begins a new file at this size. Files whose keys nothing overlaps with move on without
+    /// being written again, so they must not be large.
+    pub file_bytes: u64,
+    /// Where damage is reported that is found after the opening.
+    pub damage: Damage,
+}
+
+const MEBIBYTE: u64 = 1024 * 1024;
+/// What a cache has for each tree that uses it.
+pub const CACHE_BYTES_PER_TREE: u64 = 12 * MEBIBYTE;
+
+impl Options {
+    /// So that three replicas in one process stay below 100 MB each, of which items that they share
+    /// are a part. Data that does not fit is read through the page cache.
+    #[must_use]
+    pub fn with_cache(cache: BlockCache) -> Self {
+        // 17 MB of indexes and filters.
+        let (pinned_up_to, file_bytes) = (1024 * MEBIBYTE, 8 * MEBIBYTE);
+        let damage = Damage::default();
+        Options { cache, memtable_bytes: 16 * MEBIBYTE, pinned_up_to, file_bytes, damage }
+    }
+}
+
+impl Default for Options {
+    /// With a cache of its own.
+    fn default() -> Self {
+        Self::with_cache(BlockCache::with_bytes(CACHE_BYTES_PER_TREE))
+    }
+}
+
+/// A tree in a directory of its own, and the thread that looks after it.
+pub struct LsmStorage {
+    upkeep: MaintenanceThread,
+    state: Arc<State>,
+}
+
+/// What the storage, its views and its thread share.
+struct State {
+    tree: AnyTree,
+    path: PathBuf,
+    memtable_bytes: u64,
+    file_bytes: u64,
+    /// The next batch's number; the tree takes some for its own changes.
+    numbers: SequenceNumberCounter,
+    /// Held while a batch is applied, so that no view is opened between its changes.
+    view_states: Mutex<ViewStates>,
+    /// Why nothing can be written any more.
+    failed: OnceLock<Error>,
+    /// The directory at `path`, however it is called by now.
+    directory: File,
+    /// Whether the directory goes with the last one who uses it.
+    is_temporary: Arc<AtomicBool>,
+    damage: Damage,
+    /// Held until the last view has gone: tables are opened by their paths, and a view must not read
+    /// those of a storage that was made in this one's place.
+    _lock: File,
+}
+
+impl LsmStorage {
+    /// Opens the storage in `path` with the default options, or makes it there.
+    ///
+    /// # Errors
+    ///
+    /// As [`LsmStorage::open_with`].
+    pub fn open(path: &Path) -> Result<Self, Error> {
+        Self::open_with(path, &Options::default())
+    }
+
+    /// Opens the storage in `path`, or makes it there.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InUse`], [`Error::Corrupt`], [`Error::Io`].
+    pub fn open_with(path: &Path, options: &Options) -> Result<Self, Error> {
+        let fail_io = |source: io::Error| io_error("open", path, &source);
+        if let Some(reason) = read_damage(path).map_err(fail_io)? {
+            return Err(Error::Corrupt { path: path.display().to_string(), reason });
+        }
+        if !path.try_exists().map_err(fail_io)? {
+            // A tree that is only half made cannot be opened, so it gets its name last.
+            let fresh = path.with_added_extension("new");
+            make_empty_directory(&fresh).map_err(fail_io)?;
+            let numbers = SequenceNumberCounter::default();
+            drop(open_tree(&fresh, options, &numbers).map_err(|error| sort("open", path, error))?);
+            fs::rename(&fresh, path).map_err(fail_io)?;
+            sync_parent(path).map_err(fail_io)?;
+        }
+        let lock = lock(path)?;
+        let numbers = SequenceNumberCounter::default();
+        // Without it the tree would begin anew, with nothing.
+        if !path.join(TREE_FILE).try_exists().map_err(fail_io)? {
+            let path = path.display().to_string();
+            let reason =
+                format!("the file `{TREE_FILE}`, which says what belongs to it, is missing");
+            return Err(Error::Corrupt { path, reason });
+        }
+        let tree = open_tree(path, options, &numbers).map_err(|error| sort_opening(path, error))?;
+        numbers.fetch_max(tree.get_highest_persisted_seqno().map_or(1, |highest| highest + 1));
+        let queues = open_queues(path, &tree).map_err(|error| sort_opening(path, error))?;
+        let state = Arc::new(State {
+            view_states: Mutex::new(ViewStates::new(numbers.get(), queues)),
+            tree,
+            path: path.to_owned(),
+            memtable_bytes: options.memtable_bytes,
+            file_bytes: options.file_bytes,
+            numbers,
+            failed: OnceLock::new(),
+            directory: File::open(path).map_err(fail_io)?,
+            is_temporary: Arc::default(),
+            damage: options.damage.clone(),
+            _lock: lock,
+        });
+        let upkeep = MaintenanceThread::start(Arc::clone(&state)).map_err(fail_io)?;
+        Ok(LsmStorage { upkeep, state })
+    }
+
+    /// While this says so, the directory is removed when the storage and its last view are gone.
+    pub fn is_temporary(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.state.is_temporary)
+    }
+
+    /// Removes the storage in `path`, if there is one, and what was noted about it.
+    ///
+    /// # Errors
+    ///
+    /// When something of it cannot be removed.
+    pub fn remove(path: &Path) -> io::Result<()> {
+        let or_missing = |result: io::Result<()>| match result {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            other => other,
+        };
+        or_missing(fs::remove_dir_all(path))?;
+        or_missing(fs::remove_file(damage_file(path)))
+    }
+}
+
+fn open_tree(
+    path: &Path,
+    options: &Options,
+    numbers: &SequenceNumberCounter,
+) -> Result<AnyTree, lsm_tree::Error> {
+    // What views may see is ours to say: a batch may be half applied while a table is registered.
+    let ignored = SequenceNumberCounter::default();
+    let config = Config::new(path, numbers.clone(), ignored)
+        .use_cache(Arc::clone(&options.cache.blocks))
+        .use_descriptor_table(Some(Arc::clone(&options.cache.open_tables)));
+    let tables = path.join(TABLES_FOLDER);
+    if tables.try_exists()? && bytes_below(&tables)? > options.pinned_up_to {
+        return config.open();
+    }
+    // Whatever is read by its key then needs one look into the cache instead of three.
+    config
+        .index_block_partitioning_policy(PinningPolicy::all(false))
+        .filter_block_partitioning_policy(PinningPolicy::all(false))
+        .index_block_pinning_policy(PinningPolicy::all(true))
+        .filter_block_pinning_policy(PinningPolicy::all(true))
+        .open()
+}
+
+/// Opens the files of queues that the tree lists.
+fn open_queues(path: &Path, tree: &AnyTree) -> Result<Queues, lsm_tree::Error> {
+    let folder = path.join(queue::FOLDER);
+    if !folder.try_exists()? {
+        DirBuilder::new().mode(0o700).create(&folder)?;
+        File::open(path)?.sync_all()?;
+    }
+    Ok(Queues::open(&folder, Listing::read_all(tree, path)?)?)
+}
+
+/// Bytes of all files in a directory and in those in it. A file that goes meanwhile has none.
+fn bytes_below(path: &Path) -> io::Result<u64> {
+    let mut bytes = 0;
+    for entry in fs::read_dir(path)? {
+        let entry = entry?;
+        bytes += match entry.metadata() {
+            Ok(metadata) if metadata.is_dir() => bytes_below(&entry.path())?,
+            Ok(metadata) => metadata.len(),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
+            Err(error) => return Err(error),
+        };
+    }
+    Ok(bytes)
+}
+
+impl Drop for State {
+    fn drop(&mut self) {
+        if !self.is_temporary.load(Ordering::Acquire) {
+            return;
+        }
+        // A node that was started again meanwhile may have removed it, and made another one there.
+        let same = |own: fs::Metadata, found: fs::Metadata| {
+            (own.dev(), own.ino()) == (found.dev(), found.ino())
+        };
+        let found =
+            self.directory.metadata().and_then(|own| Ok(same(own, fs::metadata(&self.path)?)));
+        if matches!(found, Ok(true))
+            && let Err(error) = LsmStorage::remove(&self.path)
+        {
+            let path = self.path.display();
+            tracing::warn!(%error, %path, "what is of no use stays until the next start");
+        }
+    }
+}
+
+impl State {
+    /// Sorts an error, and reports damage: wrong bytes, and where another node can fill this one again,
+    /// bytes that cannot be read, or that the disk refuses.
+    fn sort(&self, operation: &'static str, error: lsm_tree::Error) -> Error {
+        let error = match error {
+            lsm_tree::Error::Io(source)
+                if self.damage.has_peers()
+                    && (errors::is_of_disk(&source)
+                        || (operation == READ && !descriptors::is_passing(&source))) =>
+            {
+                corrupt(&self.path, &source)
+            }
+            other => sort(operation, &self.path, other),
+        };
+        if let Error::Corrupt { reason, .. } = &error {
+            note_damage(&self.path, reason);
+            self.damage.report(&error.to_string());
+        }
+        error
+    }
+
+    /// The same for what was verified. What the only node of a store has is damaged for good, and
+    /// nothing keeps it from being opened again for the rest.
+    fn sort_verified(&self, error: lsm_tree::Error) -> Error {
+        if self.damage.has_peers() {
+            return self.sort(READ, error);
+        }
+        let error = sort(READ, &self.path, error);
+        if matches!(error, Error::Corrupt { .. }) {
+            self.damage.report(&error.to_string());
+        }
+        error
+    }
+
+    fn view_states(&self) -> MutexGuard<'_, ViewStates> {
+        self.view_states.lock()
+    }
+
+    /// Below this number only the newest version of a key is of use: to every view that is open, and
+    /// to every later one.
+    fn oldest_seen(&self) -> u64 {
+        let view_states = self.view_states();
+        view_states.open_views().oldest.min(view_states.now().number)
+    }
+
+    /// Seals the table that is filled, between two batches.
+    fn seal(&self) {
+        let mut view_states = self.view_states();
+        let ViewState { number, tables, queues } = view_states.now().copy();
+        let unseen = view_states.publish(ViewState { number, tables: tables.seal(), queues });
+        drop(view_states);
+        drop(unseen);
+    }
+
+    /// How many sealed tables wait to be written.
+    fn sealed_count(&self) -> usize {
+        self.view_states().now().tables.sealed_count()
+    }
+
+    /// Writes what is sealed to disk, and syncs it; again while no descriptor is left for a file, unless
+    /// the thread is to end. What was begun is written anew, under another name.
+    fn flush_with_descriptors(&self, is_to_end: impl Fn() -> bool) -> Result<(), Error> {
+        let mut backoff = Backoff::default();
+        loop {
+            match self.flush() {
+                Err(error) if is_passing(&error) && !is_to_end() => backoff.pause(),
+                flushed => return flushed.map_err(|error| self.sort("write to", error)),
+            }
+        }
+    }
+
+    /// Writes what is sealed to disk, and syncs it.
+    fn flush(&self) -> Result<(), lsm_tree::Error> {
+        let _flushing = self.tree.get_flush_lock();
+        // At most as many as there can be; what is sealed meanwhile has somebody who writes it.
+        for _ in 0..self.sealed_count() {
+            let Some(table) = self.view_states().now().tables.oldest_sealed() else { break };
+            let oldest = self.oldest_seen();
+            let flush = self.flush_queues(&table)?;
+            let listed = match &flush {
+                Some(flush) => flush.rows(self.numbers.next())?,
+                None => Vec::new(),
+            };
+            let in_tree = |first| first != QUEUE_KEYS;
+            let versions = table.versions(in_tree).chain(listed);
+            let written = self.tree.flush_to_tables(&mut versions.map(Ok))?;
+            if let Some((tables, _)) = written {
+                self.tree.register_tables(&tables, None, None, &[], oldest)?;
+            }
+            let renewed = flush.map(|flush| Arc::new(flush.finish()));
+            let mut view_states = self.view_states();
+            let ViewState { number, tables, queues } = view_states.now().copy();
+            // The tree shows a new table only to views with higher numbers than its registration
+            // took; the others still have the table in memory.
+            let number = number.max(self.numbers.get());
+            let (tables, queues) = (tables.wrote_oldest(), renewed.unwrap_or(queues));
+            let unseen = view_states.publish(ViewState { number, tables, queues });
+            drop(view_states);
+            drop(unseen);
+        }
+        Ok(())
+    }
+
+    /// Writes what a table in memory has of queues; `None` if that is nothing.
+    fn flush_queues(&self, table: &Memtable) -> io::Result<Option<QueueFlush>> {
+        let newest = table.newest(QUEUE_KEYS);
+        let rows = newest.rows();
+        if rows.is_empty() {
+            return Ok(None);
+        }
+        // Nobody else changes them while the tree is flushed.
+        let queues = Arc::clone(&self.view_states().now().queues);
+        QueueFlush::new(&queues, &self.path.join(queue::FOLDER), &rows).map(Some)
+    }
+}
+
+impl Storage for LsmStorage {
+    fn apply(&self, batch: &Batch) -> Result<(), Error> {
+        check(batch)?;
+        let state = &*self.state;
+        if let Some(error) = state.failed.get() {
+            return Err(error.clone());
+        }
+        let mut view_states = state.view_states();
+        let number = state.numbers.next();
+        let ViewState { tables, queues, .. } = view_states.now().copy();
+        tables.active().apply(&batch.ops, number, &view_states.open_views());
+        let bytes = tables.active().bytes();
+        let unseen = view_states.publish(ViewState { number: number + 1, tables, queues });
+        drop(view_states);
+        drop(unseen);
+        if bytes > state.memtable_bytes {
+            state.seal();
+            self.upkeep.wait_for_room()?;
+        }
+        Ok(())
+    }
+
+    fn persist(&self) -> Result<(), Error> {
+        self.state.seal();
+        self.state.flush_with_descriptors(|| false)?;
+        // Each of these tables is a run of its own. Where entries are small none is ever written
+        // because it is full, and nobody else would have the runs merged.
+        self.upkeep.start_maintenance();
+        Ok(())
+    }
+
+    fn view(&self) -> Box<dyn View + Send + Sync> {
+        Box::new(LsmView::new(Arc::clone(&self.state), false))
+    }
+
+    fn patient_view(&self) -> Box<dyn View + Send + Sync> {
+        Box::new(LsmView::new(Arc::clone(&self.state), true))
+    }
+
+    fn verify_next(
+        &self,
+        after: Option<StoredFile>,
+        pace: &mut Pace<'_>,
+    ) -> Result<Option<StoredFile>, Error> {
+        let verified = verify::verify_next(&self.state, after, pace);
+        verified.map_err(|error| self.state.sort_verified(error))
+    }
+
+    fn disk_bytes(&self) -> u64 {
+        self.state.tree.disk_space() + self.state.view_states().now().queues.bytes()
+    }
+}
+
+/// The file that says what damage was found in a storage.
+fn damage_file(path: &Path) -> PathBuf {
+    path.with_added_extension("damaged")
+}
+
+fn read_damage(path: &Path) -> io::Result<Option<String>> {
+    match fs::read_to_string(damage_file(path)) {
+        Ok(reason) => Ok(Some(reason)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Sees to it that the storage is not opened again.
+fn note_damage(path: &Path, reason: &str) {
+    let file = damage_file(path);
+    let write = || fs::write(&file, reason).and_then(|()| File::open(&file)?.sync_all());
+    let noted = descriptors::wait_for_one(write);
+    if let Err(error) = noted.and_then(|()| sync_parent(path)) {
+        // The damage is still there, and is found again.
+        tracing::error!(%error, reason, "damage cannot be noted");
+    }
+}
+
+/// Keeps the directory from being opened a second time.
+fn lock(path: &Path) -> Result<File, Error> {
+    let fail = |source: io::Error| io_error("open", path, &source);
+    let file = OpenOptions::new()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open(path.join(LOCK_FILE))
+        .map_err(fail)?;
+    match take(&file) {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(Error::InUse { path: path.display().to_string() }),
+        Err(TryLockError::Error(source)) => Err(fail(source)),
+    }
+}
+
+/// Takes a file's lock, unless somebody else holds it for longer than a moment: a process that this one
+/// has just forked holds what it holds until it runs its own program.
+fn take(file: &File) -> Result<(), TryLockError> {
+    for _ in 1..LOCK_TRIES {
+        match file.try_lock() {
+            Err(TryLockError::WouldBlock) => thread::sleep(LOCK_PAUSE),
+            other => return other,
+        }
+    }
+    file.try_lock()
+}
+
+/// Makes a directory with nothing in it, for its owner only.
+fn make_empty_directory(path: &Path) -> io::Result<()> {
+    if path.try_exists()? {
+        fs::remove_dir_all(path)?;
+    }
+    DirBuilder::new().recursive(true).mode(0o700).create(path)
+}
+
+fn sync_parent(path: &Path) -> io::Result<()> {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    descriptors::wait_for_one(|| File::open(parent.unwrap_or(Path::new("."))))?.sync_all()
+}

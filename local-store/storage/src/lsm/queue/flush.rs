@@ -1,0 +1,208 @@
+//! What a table in memory makes of the files when it is written to disk: a new file with its rows,
+//! other rows that are gone, and files that are of no use any more.
+//!
+//! Small files are written again into the new one, so that there are never many of them: one that is
+//! read has to be looked for in each.
+
+use std::collections::HashSet;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use lsm_tree::{InternalValue, SeqNo};
+
+use super::super::is_full;
+use super::file::{BlockRows, FileWriter, QueueFile};
+use super::removed_rows::RemovedRows;
+use super::{Listing, Queue, Queues, listing};
+
+/// So many files of about one size become one, the oldest of that size. With fewer a row is written
+/// again more often, with more a reader has more files to look into.
+const FILES_TOGETHER: usize = 8;
+
+/// Up to so many bytes of rows that are there a file is of a size, and of how many files that have it
+/// some become one. Tables in memory that are written when they are full leave files of the last size,
+/// of some 11 MB: from 2.8 GB on, their rows are written once more. Larger files never are. The longest
+/// that writing a table in memory takes for it is writing 256 MB.
+const SIZES: [(u64, usize); 4] = [
+    (64 * 1024, FILES_TOGETHER),
+    (512 * 1024, FILES_TOGETHER),
+    (4 * 1024 * 1024, FILES_TOGETHER),
+    (32 * 1024 * 1024, 256),
+];
+
+/// A key of a queue, and its value or that it was deleted.
+pub(super) type QueueRow<'a> = (&'a [u8], Option<&'a [u8]>);
+
+/// See the module. Nothing has changed until the tree has what it lists.
+pub(in super::super) struct QueueFlush {
+    /// All files from then on.
+    pub(in super::super) queues: Queues,
+    listed: Vec<(u64, Option<Listing>)>,
+    of_no_use: Vec<Arc<QueueFile>>,
+}
+
+impl QueueFlush {
+    /// Writes the new file, and syncs it. The rows are in the order of their keys, no key twice.
+    ///
+    /// # Errors
+    /// When a file cannot be read or written.
+    pub(in super::super) fn new(
+        before: &Queues,
+        folder: &Path,
+        rows: &[QueueRow<'_>],
+    ) -> io::Result<Self> {
+        let mut marked = Vec::with_capacity(before.queues.len());
+        let mut changed = HashSet::from([before.next]);
+        for queue in &before.queues {
+            let removed = removed_with(queue, rows)?;
+            if removed != queue.removed {
+                changed.insert(queue.file.number());
+            }
+            marked.push(Queue { file: Arc::clone(&queue.file), removed });
+        }
+        let new_bytes =
+            rows.iter().filter_map(|(key, value)| Some(key.len() + value.as_ref()?.len()));
+        let new_bytes = u64::try_from(new_bytes.sum::<usize>()).unwrap_or(u64::MAX);
+        let live = marked.iter().filter(|queue| queue.live_rows() > 0);
+        let sizes = live.map(|queue| (queue.file.number(), queue.live_bytes())).collect::<Vec<_>>();
+        let small = files_to_join(&sizes, new_bytes);
+        let is_joined =
+            |queue: &Queue| queue.live_rows() == 0 || small.contains(&queue.file.number());
+        let (joined, kept): (Vec<Queue>, Vec<Queue>) = marked.iter().cloned().partition(is_joined);
+        let (new, joined, kept) = match write(folder, before.next, rows, &joined) {
+            // Less room is needed without them, and with what is gone there will be some.
+            Err(error) if is_full(&error) && !small.is_empty() => {
+                let (removed, kept) =
+                    marked.into_iter().partition::<Vec<_>, _>(|queue| queue.live_rows() == 0);
+                (write(folder, before.next, rows, &removed)?, removed, kept)
+            }
+            new => (new?, joined, kept),
+        };
+        let new = new.map(|file| Queue { file: Arc::new(file), removed: RemovedRows::default() });
+        let queues: Vec<Queue> = kept.into_iter().chain(new).collect();
+        let changed = queues.iter().filter(|queue| changed.contains(&queue.file.number()));
+        let mut listed: Vec<(u64, Option<Listing>)> =
+            changed.map(|queue| (queue.file.number(), Some(queue.listing()))).collect();
+        listed.extend(joined.iter().map(|queue| (queue.file.number(), None)));
+        listed.sort_unstable_by_key(|(number, _)| *number);
+        let of_no_use = joined.into_iter().map(|queue| queue.file).collect();
+        let next = before.next + 1;
+        Ok(Self { queues: Queues { queues, next }, listed, of_no_use })
+    }
+
+    /// The files of which the tree has to list something else, or nothing any more.
+    #[cfg(test)]
+    pub(super) fn listed(&self) -> &[(u64, Option<Listing>)] {
+        &self.listed
+    }
+
+    /// What the tree has to list from then on, in the order of its keys.
+    ///
+    /// # Errors
+    /// When it cannot be told.
+    pub(in super::super) fn rows(&self, sequence: SeqNo) -> io::Result<Vec<InternalValue>> {
+        let row = |(number, listing): &(u64, Option<Listing>)| {
+            listing::row(*number, listing.as_ref(), sequence)
+        };
+        self.listed.iter().map(row).collect()
+    }
+
+    /// When the tree has that: what it no longer lists goes when nobody has it any more.
+    pub(in super::super) fn finish(self) -> Queues {
+        self.of_no_use.iter().for_each(|file| file.remove_when_unused());
+        self.queues
+    }
+}
+
+/// Which of a file's rows are gone when these keys have other values, or none. Keys of queues that are
+/// new are behind those of the file, so few of them and few blocks are looked at.
+fn removed_with(queue: &Queue, rows: &[QueueRow<'_>]) -> io::Result<RemovedRows> {
+    let mut places = Vec::new();
+    let (mut blocks, mut rest) = (queue.file.blocks(), rows);
+    while let Some((key, _)) = rest.first() {
+        let (_, left) = blocks.split_at(blocks.partition_point(|block| block.last() < *key));
+        let Some((block, left)) = left.split_first() else { break };
+        blocks = left;
+        let (_, left) = rest.split_at(rest.partition_point(|(key, _)| *key < block.first()));
+        let (inside, left) = left.split_at(left.partition_point(|(key, _)| *key <= block.last()));
+        rest = left;
+        let all = block.places();
+        if inside.is_empty() || queue.removed.contains_all(all.start, all.end) {
+            continue;
+        }
+        let found = queue.file.read(block)?;
+        let in_block = indices_of(inside, &found);
+        places
+            .extend(in_block.filter_map(|index| all.start.checked_add(u32::try_from(index).ok()?)));
+    }
+    Ok(if places.is_empty() { queue.removed.clone() } else { queue.removed.with(places) })
+}
+
+/// Which rows of a block have one of these keys. What is between two keys of either is passed over.
+fn indices_of<'a>(
+    mut keys: &'a [QueueRow<'_>],
+    block: &'a BlockRows,
+) -> impl Iterator<Item = usize> + 'a {
+    std::iter::from_fn(move || {
+        while let Some((key, _)) = keys.first() {
+            let index = block.count_below(key);
+            let (found, _) = block.row(index)?;
+            let is_it = found == *key;
+            let next = keys.partition_point(|(key, _)| *key < found) + usize::from(is_it);
+            keys = keys.get(next..)?;
+            if is_it {
+                return Some(index);
+            }
+        }
+        None
+    })
+}
+
+/// Of files by their numbers and bytes, those that become one with the new one, or none: some of the
+/// smallest size of which there are so many.
+pub(super) fn files_to_join(files: &[(u64, u64)], new_bytes: u64) -> Vec<u64> {
+    let size = |bytes: u64| SIZES.iter().position(|(most, _)| bytes <= *most);
+    for (place, (_, many)) in SIZES.iter().enumerate() {
+        let of_size = files.iter().filter(|(_, bytes)| size(*bytes) == Some(place));
+        let mut numbers: Vec<u64> = of_size.map(|(number, _)| *number).collect();
+        let new = usize::from(new_bytes > 0 && size(new_bytes) == Some(place));
+        if numbers.len() + new >= *many {
+            numbers.sort_unstable();
+            numbers.truncate(FILES_TOGETHER);
+            return numbers;
+        }
+    }
+    Vec::new()
+}
+
+/// Writes a file with the rows of the table in memory and those that are left of other files.
+fn write(
+    folder: &Path,
+    number: u64,
+    rows: &[QueueRow<'_>],
+    joined: &[Queue],
+) -> io::Result<Option<QueueFile>> {
+    let mut put = rows.iter().filter_map(|(key, value)| Some((*key, (*value)?))).peekable();
+    let mut left = super::Rows::all(joined)?;
+    if put.peek().is_none() && left.row().is_none() {
+        return Ok(None);
+    }
+    let mut file = FileWriter::new(folder, number)?;
+    // Each turn writes a row, or is the last one.
+    loop {
+        let is_left_first = match (left.row(), put.peek()) {
+            (Some((key, _)), Some((other, _))) => key < *other,
+            (Some(_), None) => true,
+            (None, _) => false,
+        };
+        if is_left_first && let Some((key, value)) = left.row() {
+            file.write(key, value)?;
+            left.advance()?;
+        } else if let Some((key, value)) = put.next() {
+            file.write(key, value)?;
+        } else {
+            return file.finish(folder);
+        }
+    }
+}

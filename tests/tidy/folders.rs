@@ -1,0 +1,98 @@
+//! Folders: how many source files stand beside each other, and where a module with parts has its file.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use crate::{assert_none, files};
+
+/// Source files that a folder has at most, without those of its folders.
+const FILES_MAX: usize = 25;
+
+/// Folders that may have more: the most that each may have, and why.
+const LARGER: [(&str, usize, &str); 4] = [
+    ("local-store/server/src/api", usize::MAX, "one file for each operation"),
+    ("runner/operations/src/migrate", 52, "to be divided; this number only shrinks"),
+    ("runner/template/src", 37, "to be divided; this number only shrinks"),
+    ("tests/end_to_end", 31, "to be divided; this number only shrinks"),
+];
+
+/// Where a module with parts is `foo/mod.rs`; elsewhere there are still both styles.
+const ONE_MODULE_STYLE: [&str; 1] = ["local-store/"];
+
+/// Endings of source files.
+const ENDINGS: [&str; 4] = ["rs", "py", "cjs", "sh"];
+
+/// Counts the source files of each folder.
+fn counts(files: &[String]) -> BTreeMap<&str, usize> {
+    let mut counts = BTreeMap::new();
+    for path in files.iter().map(Path::new) {
+        let ending = path.extension().and_then(|ending| ending.to_str());
+        if ending.is_some_and(|ending| ENDINGS.contains(&ending)) {
+            let folder = path.parent().and_then(Path::to_str).unwrap_or_default();
+            *counts.entry(folder).or_default() += 1;
+        }
+    }
+    counts
+}
+
+/// Returns the folders with too many files, and the exceptions that are no longer needed.
+fn complaints(files: &[String], larger: &[(&str, usize, &str)]) -> Vec<String> {
+    let counts = counts(files);
+    let exception = |folder: &str| larger.iter().find(|(name, ..)| *name == folder);
+    let too_many = counts.iter().filter_map(|(folder, count)| {
+        let most = exception(folder).map_or(FILES_MAX, |(_, most, _)| *most);
+        (*count > most).then(|| format!("{folder}: {count} files, at most {most}"))
+    });
+    let unneeded = larger.iter().filter_map(|(folder, most, _)| {
+        let count = counts.get(folder).copied().unwrap_or(0);
+        let too_wide = *most != usize::MAX && count < *most;
+        (count <= FILES_MAX || too_wide)
+            .then(|| format!("{folder}: {count} files, the exception in folders.rs is too wide"))
+    });
+    too_many.chain(unneeded).collect()
+}
+
+/// Returns the files `foo.rs` beside a folder `foo/` with parts.
+fn files_beside_their_parts(files: &[String], within: &[&str]) -> Vec<String> {
+    let is_beside = |path: &&String| {
+        let folder = path.strip_suffix(".rs").map(|module| format!("{module}/"));
+        folder.is_some_and(|folder| {
+            files.iter().any(|other| other.starts_with(&folder) && other.ends_with(".rs"))
+        })
+    };
+    let is_within = |path: &&String| within.iter().any(|start| path.starts_with(start));
+    files.iter().filter(is_within).filter(is_beside).cloned().collect()
+}
+
+#[test]
+fn folders_are_small() {
+    assert_none("folders with too many files", &complaints(&files(), &LARGER));
+}
+
+#[test]
+fn a_module_with_parts_is_a_mod_file() {
+    let found = files_beside_their_parts(&files(), &ONE_MODULE_STYLE);
+    assert_none("move each of these to `mod.rs` in the folder of its parts", &found);
+}
+
+#[test]
+fn a_large_folder_is_found_and_so_is_an_exception_too_wide() {
+    let paths = |folder: &str, count: usize| -> Vec<String> {
+        (0..count).map(|number| format!("{folder}/f{number}.rs")).collect()
+    };
+    let others = [paths("a/data", 0), vec!["a/notes.md".to_owned(); 40]].concat();
+    let files = [paths("a", 26), paths("a/b", 25), others].concat();
+    assert_eq!(complaints(&files, &[]), ["a: 26 files, at most 25"]);
+    assert!(complaints(&files, &[("a", 26, "")]).is_empty());
+    assert_eq!(complaints(&files, &[("a", 27, "")]).len(), 1);
+    assert_eq!(complaints(&files, &[("a", 26, ""), ("a/b", 30, "")]).len(), 1);
+    assert!(complaints(&files, &[("a", usize::MAX, "")]).is_empty());
+}
+
+#[test]
+fn a_file_beside_its_parts_is_found() {
+    let files =
+        ["a/b.rs", "a/b/c.rs", "a/d.rs", "a/d/data.txt", "e/f.rs", "e/f/g.rs", "a/h/mod.rs"];
+    let files = files.map(str::to_owned);
+    assert_eq!(files_beside_their_parts(&files, &["a/"]), ["a/b.rs"]);
+}
