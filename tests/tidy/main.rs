@@ -18,6 +18,7 @@ mod imports;
 mod links;
 mod listeners;
 mod names;
+mod phases;
 mod prose;
 mod sources;
 mod walls;

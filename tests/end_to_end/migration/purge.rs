@@ -142,11 +142,11 @@ fn template_with_history_stream() -> String {
     let text = fs::read_to_string(root().join("template.yaml")).unwrap();
     let package = format!("CodeUri: {}/", root().join("functions/processor").display());
     let text = text.replace("CodeUri: functions/processor/", &package);
-    let stream = "      StreamSpecification:\n        StreamViewType: NEW_AND_OLD_IMAGES\n";
+    let stream = "      StreamSpecification: {StreamViewType: NEW_AND_OLD_IMAGES}\n";
     let (before, table) = text.split_once("  HistoryTable:\n").unwrap();
-    let (head, rest) = table.split_once("      TimeToLiveSpecification:\n").unwrap();
+    let (head, rest) = table.split_once("      TimeToLiveSpecification:").unwrap();
     let text =
-        format!("{before}  HistoryTable:\n{head}{stream}      TimeToLiveSpecification:\n{rest}");
+        format!("{before}  HistoryTable:\n{head}{stream}      TimeToLiveSpecification:{rest}");
     let (before, function) = text.split_once("  MigrationFunction:\n").unwrap();
     let (head, changed) = function.split_once("        Changed:\n").unwrap();
     let (changed, rest) = changed.split_once("\n\n").unwrap();

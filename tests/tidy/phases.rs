@@ -1,0 +1,36 @@
+//! Where the phase of a migration is set: in the crate `control` alone.
+
+use crate::{assert_none, files, read};
+
+/// Assignments of a phase.
+const ASSIGNMENTS: [&str; 2] = [".phase = ", "(state.phase, "];
+/// Looks ahead at a move that another command is about to make, and writes nothing.
+const LOOKS_AHEAD: &str = "runner/operations/src/migrate/report/backfill.rs";
+
+/// Returns the lines of production code that set a phase. Tests set up states as they need them.
+fn assignments(path: &str, text: &str) -> Vec<String> {
+    let is_test = path.ends_with("tests.rs");
+    if is_test || path == LOOKS_AHEAD {
+        return Vec::new();
+    }
+    let production = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
+    let lines = production.lines().filter(|line| ASSIGNMENTS.iter().any(|it| line.contains(it)));
+    lines.map(|line| format!("{path}: `{}`", line.trim())).collect()
+}
+
+#[test]
+fn only_moves_set_the_phase_of_a_migration() {
+    let of_migrations = ["functions/processor/src/migration/", "runner/operations/src/migrate/"];
+    let sources = files().into_iter().filter(|path| {
+        path.ends_with(".rs") && of_migrations.iter().any(|root| path.starts_with(root))
+    });
+    let found = sources.flat_map(|path| assignments(&path, &read(&path)));
+    assert_none("phases that no move sets", &found.collect::<Vec<_>>());
+}
+
+#[test]
+fn an_assignment_of_a_phase_is_found() {
+    let text = "    state.phase = Phase::Ready;\n#[cfg(test)]\nmod tests {\n    state.phase = x;\n";
+    assert_eq!(assignments("runner/a.rs", text).len(), 1);
+    assert_eq!(assignments("runner/a_tests.rs", text).len(), 0);
+}
