@@ -485,8 +485,15 @@ mod tests {
     fn every_command_of_the_documents_is_one_that_there_is() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
         let mut pages = vec![root.join("README.md"), root.join("examples/hello-stream/README.md")];
-        let docs = std::fs::read_dir(root.join("docs")).unwrap();
-        pages.extend(docs.map(|entry| entry.unwrap().path()).filter(|path| path.is_file()));
+        let mut folders = vec![root.join("docs")];
+        while let Some(folder) = folders.pop() {
+            let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+            let (below, files): (Vec<_>, Vec<_>) = entries.partition(|path| path.is_dir());
+            folders.extend(below);
+            pages.extend(
+                files.into_iter().filter(|path| path.extension().is_some_and(|it| it == "md")),
+            );
+        }
         let mut count = 0;
         for page in pages {
             let text = std::fs::read_to_string(&page).unwrap();

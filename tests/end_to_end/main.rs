@@ -12,33 +12,21 @@
 
 mod archive;
 mod bad_input;
-mod cost;
 mod crash;
+mod documented_commands;
 mod editions;
 mod gate;
 mod gateway;
-mod hindered;
 mod hot;
-mod in_place;
-mod leaps;
 mod load;
-mod mentions;
-mod meter;
-mod migrating;
-mod migrations;
+mod migration;
 mod parquet_rows;
 mod pipe;
 mod process;
-mod purge;
-mod rate;
-mod repairs;
-mod slips;
 mod streams;
-mod switching;
-mod unsaid;
 mod wire;
 
 // Beside a running system, as its users are.
 mod documents;
-mod elsewhere;
+mod foreign_store;
 mod verbs;

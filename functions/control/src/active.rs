@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use rules::migration::Direction;
 use serde::{Deserialize, Serialize};
 
-use crate::{Entry, SHARED, is_default, revised};
+use crate::entry::{Entry, SHARED, is_default, revised};
 
 /// The migrations that functions follow.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -2,7 +2,7 @@
 
 use rules::migration::Phase;
 
-use crate::State;
+use crate::state::State;
 
 /// What a state must be. Every step of a verb names it again in the transaction that takes the step, so
 /// that of two commands one is refused.

@@ -5,7 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Entry, SHARED};
+use crate::entry::{Entry, SHARED};
 
 /// A note that a function follows the stream of a table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

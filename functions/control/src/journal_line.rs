@@ -6,7 +6,7 @@
 use rules::migration::Phase;
 use serde::{Deserialize, Serialize};
 
-use crate::Entry;
+use crate::entry::Entry;
 
 /// A line of a migration's journal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -6,7 +6,7 @@
 use rules::migration::plan::{LAG_FRESH_SECONDS, LAG_SECONDS_MAX};
 use serde::{Deserialize, Serialize};
 
-use crate::{Entry, SHARED};
+use crate::entry::{Entry, SHARED};
 
 /// A note of how far the stream of a table is behind.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -7,7 +7,7 @@
 use rules::migration::plan::Kind;
 use rules::migration::{Direction, Phase};
 
-use crate::State;
+use crate::state::State;
 use crate::state::Verified;
 use crate::switch::Switch;
 use crate::verbs::{Verb, phases_of};

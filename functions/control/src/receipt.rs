@@ -4,7 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Entry, is_default, revised};
+use crate::entry::{Entry, is_default, revised};
 
 /// The receipt of a purge.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -5,7 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Entry, SHARED, is_default, revised};
+use crate::entry::{Entry, SHARED, is_default, revised};
 
 /// The marker.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -6,7 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Entry, is_default, revised};
+use crate::entry::{Entry, is_default, revised};
 
 /// A side of a migration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use rules::migration::{Direction, Phase};
 use serde::{Deserialize, Serialize};
 
-use crate::{Entry, is_default, revised};
+use crate::entry::{Entry, is_default, revised};
 
 /// How long a comparison stands for what was written before it: a stream keeps a record for 24 hours, so
 /// one from before that may have been trimmed unread, and no drain would find it. Source: DynamoDB
@@ -164,14 +164,14 @@ impl State {
     /// twice. Nothing replaces the backfill.
     #[must_use]
     pub fn replaces(&self, run: u64) -> bool {
-        run > crate::BACKFILL_RUN && self.run > run
+        run > crate::task::BACKFILL_RUN && self.run > run
     }
 
     /// Whether nobody waits for this run any more, because the migration has ended. After a revert, marks
     /// may be left to remove.
     #[must_use]
     pub fn is_past(&self, run: u64) -> bool {
-        run > crate::BACKFILL_RUN
+        run > crate::task::BACKFILL_RUN
             && match self.phase {
                 Phase::Reverted => !self.unswept,
                 phase => phase.has_ended(),

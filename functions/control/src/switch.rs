@@ -10,7 +10,7 @@
 
 use rules::migration::{Direction, Phase};
 
-use crate::Side;
+use crate::route::Side;
 
 /// Which switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use rules::migration::Direction;
 use serde::{Deserialize, Serialize};
 
-use crate::{Entry, is_default, revised};
+use crate::entry::{Entry, is_default, revised};
 
 /// The number of the first run of tasks, which is the backfill.
 pub const BACKFILL_RUN: u64 = 0;

@@ -4,7 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Entry, SHARED};
+use crate::entry::{Entry, SHARED};
 
 /// A note that requests on a table are throttled.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -7,7 +7,7 @@
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_128;
 
-use crate::Entry;
+use crate::entry::Entry;
 
 /// Partitions over which the notes of a migration are spread: DynamoDB takes 1,000 writes per second for
 /// one. Source: DynamoDB developer guide, "Burst and adaptive capacity".

@@ -4,7 +4,8 @@
 
 use rules::migration::Phase;
 
-use crate::{State, Task, Work};
+use crate::state::State;
+use crate::task::{Task, Work};
 
 /// What a worker does with a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -14,10 +14,6 @@ pub mod histories;
 pub mod lambda;
 pub mod maintenance;
 pub mod metrics;
-#[expect(
-    clippy::disallowed_methods,
-    reason = "its locks follow when the module keeps its state in types"
-)]
 mod migration;
 pub mod object_store;
 pub mod quarantine;

@@ -27,10 +27,11 @@ mod window;
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
 use control::{Entry as _, Followed, FollowedTable, Lag, PlanEntry, SHARED, Throttled};
+use locks::Mutex;
 use model::KeySchema;
 use model::arn::StreamArn;
 use rules::migration::plan::NOTED_EVERY_SECONDS;
@@ -264,14 +265,14 @@ impl<O: ObjectStore + Clone> Migrations<O> {
         if let Err(failure) = note.await.unwrap_or_else(late) {
             tracing::warn!(function = "migration", table, %failure, "followed, which could not be noted");
             // The next batch tries again.
-            self.noted.lock().unwrap_or_else(PoisonError::into_inner).remove(&entry);
+            self.noted.lock().remove(&entry);
         }
     }
 
     /// Whether a note that is written all the time is to be written now. A clock that was set back is no
     /// reason to write none.
     fn is_to_be_noted(&self, entry: &str, now: u64) -> bool {
-        let mut noted = self.noted.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut noted = self.noted.lock();
         let is_fresh = noted.get(entry).is_some_and(|at| at.abs_diff(now) < NOTED_EVERY_SECONDS);
         if !is_fresh {
             noted.insert(entry.to_owned(), now);
@@ -334,8 +335,8 @@ impl<O: ObjectStore + Clone> Migrations<O> {
         Ok(migration)
     }
 
-    fn compiled(&self) -> std::sync::MutexGuard<'_, BTreeMap<ActiveMigration, Arc<Migration>>> {
-        self.compiled.lock().unwrap_or_else(PoisonError::into_inner)
+    fn compiled(&self) -> MutexGuard<'_, BTreeMap<ActiveMigration, Arc<Migration>>> {
+        self.compiled.lock()
     }
 
     async fn plan(&self, migration: &str) -> Result<(Plan, String), Failure> {

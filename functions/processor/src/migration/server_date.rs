@@ -2,13 +2,14 @@
 //!
 //! DynamoDB times stream records by its own clock; how old one is hangs on nothing else.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
 use aws_sdk_dynamodb::config::interceptors::BeforeDeserializationInterceptorContextRef;
 use aws_sdk_dynamodb::config::{ConfigBag, Intercept, RuntimeComponents};
 use aws_sdk_dynamodb::error::BoxError;
 use aws_sdk_dynamodb::primitives::{DateTime, DateTimeFormat};
+use locks::Mutex;
 
 /// Keeps the header of the last answer, and when it came.
 #[derive(Clone, Debug, Default)]
@@ -17,7 +18,7 @@ pub(super) struct ServerDate(Arc<Mutex<Option<(u64, Instant)>>>);
 impl ServerDate {
     /// Seconds since 1970; none before the first answer that told them.
     pub(super) fn seconds(&self) -> Option<u64> {
-        let told = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let told = *self.0.lock();
         told.map(|(seconds, at)| seconds + at.elapsed().as_secs())
     }
 }
@@ -36,8 +37,7 @@ impl Intercept for ServerDate {
         let date = context.response().headers().get("date");
         let date = date.and_then(|date| DateTime::from_str(date, DateTimeFormat::HttpDate).ok());
         if let Some(seconds) = date.and_then(|date| u64::try_from(date.secs()).ok()) {
-            *self.0.lock().unwrap_or_else(PoisonError::into_inner) =
-                Some((seconds, Instant::now()));
+            *self.0.lock() = Some((seconds, Instant::now()));
         }
         Ok(())
     }

@@ -5,11 +5,12 @@
 //! known here.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 
 use aws_sdk_dynamodb::config::interceptors::FinalizerInterceptorContextRef;
 use aws_sdk_dynamodb::config::{ConfigBag, Intercept, RuntimeComponents};
 use aws_sdk_dynamodb::error::BoxError;
+use locks::Mutex;
 use serde::Deserialize;
 
 use super::targets::WRITES_AT_ONCE;
@@ -78,7 +79,7 @@ fn throttled(answer: &[u8]) -> Option<(String, String)> {
 
 impl Throttling {
     fn seen(&self) -> MutexGuard<'_, Seen> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     fn saw(&self, table: String, why: String) {

@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-use crate::migrate::failure::Result;
-use crate::migrate::report::backfill::advance;
 use rules::migration::plan::Plan;
 use rules::migration::visible;
 
 use crate::migrate::context::Context;
+use crate::migrate::failure::Result;
 use crate::migrate::plan::tables;
+use crate::migrate::report::backfill::advance;
 use crate::migrate::start::begin;
-use crate::migrate::switch::verify;
+use crate::migrate::switch::{differences, verify};
 
 /// Begins a migration whose plan was checked.
 ///
@@ -36,7 +36,7 @@ pub async fn phase(context: &Context, name: &str) -> Result<(String, u64)> {
 pub async fn differences(context: &Context, name: &str, limit: Duration) -> Result<u64> {
     let found = verify::compare(context, name, limit).await?;
     let found = found.ok_or_else(|| format!("not compared after {} s", limit.as_secs()))?;
-    Ok(verify::differences(&found))
+    Ok(differences::differences(&found))
 }
 
 /// Every item of a table, as readers see it.

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use async_trait::async_trait;
+
 use mapping::ShardId;
 
 /// How to run local workers.

@@ -7,7 +7,6 @@
 
 use std::time::{Duration, Instant};
 
-use crate::migrate::failure::{Result, fatal};
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::operation::update_item::builders::UpdateItemFluentBuilder;
 use aws_sdk_dynamodb::types::AttributeValue as Sdk;
@@ -17,6 +16,7 @@ use rules::migration::plan::{Direction, NOTED_EVERY_SECONDS, Plan};
 use rules::migration::{MARK, MARK_FROM, SourceItem, TOUCH, TOUCH_OF_CUTOVER, key_of};
 
 use crate::migrate::context::{Context, LOOK_EVERY};
+use crate::migrate::failure::{Result, fatal};
 use crate::migrate::plan::tables;
 use crate::migrate::switch::way_back;
 use client::attribute::to_sdk_item;

@@ -5,7 +5,6 @@
 //! still be under way. What a record says is a join, so anyone may say it, late and once more, and
 //! then it is.
 
-use crate::migrate::failure::{Result, fatal};
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::Put;
 use control::{Expect, Tombstone};
@@ -14,6 +13,7 @@ use model::json::item_to_string;
 use rules::migration::{MARK, Migration, Registers, Target, said_by_all};
 
 use crate::migrate::control_table::Control;
+use crate::migrate::failure::{Result, fatal};
 use crate::migrate::plan::tables;
 use client::attribute::{to_sdk_item, to_sdk_value};
 

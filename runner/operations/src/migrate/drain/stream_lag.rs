@@ -6,7 +6,6 @@
 
 use std::time::{Duration, Instant};
 
-use crate::migrate::failure::{Failure, Result};
 use control::State;
 use rules::migration::plan::{Direction, Plan};
 use rules::migration::{Migration, Phase};
@@ -16,6 +15,7 @@ use crate::migrate::context::{Context, LOOK_EVERY};
 use crate::migrate::drain::followers;
 use crate::migrate::drain::open::{WayBack, drain};
 use crate::migrate::drain::proof::{Counted, Drain, Drained};
+use crate::migrate::failure::{Failure, Result};
 use crate::migrate::plan::tables;
 use crate::migrate::report::throttling;
 use crate::migrate::switch::way_back;

@@ -13,6 +13,7 @@ use rules::migration::plan::{Backfill, Kind, Plan};
 use rules::migration::{Migration, Register, Registers, Rewrite, TOUCH, Target, key_of};
 use serde_json::{Value, json};
 
+use crate::migrate::plan::indexes::write_units;
 use crate::migrate::plan::tables::TableFacts;
 
 const READ_UNIT_BYTES: f64 = 4_096.0;
@@ -273,12 +274,6 @@ fn changed(marked: &Item) -> Item {
         mark.insert(rules::migration::MARK_AT.to_owned(), stamp.as_str().into());
     }
     changed
-}
-
-/// Units of a write: 1 KB of the larger one of both items, rounded up.
-pub(crate) fn write_units(before: Option<&Item>, after: Option<&Item>) -> f64 {
-    let bytes = [before, after].into_iter().flatten().map(Item::size).max().unwrap_or(0);
-    float(bytes.div_ceil(1024).max(1))
 }
 
 /// Units of a strongly consistent read of one item.

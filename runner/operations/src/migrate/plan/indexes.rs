@@ -10,8 +10,6 @@ use aws_sdk_dynamodb::types::{
 };
 use model::{AttributeValue, Item, KeySchema};
 
-use crate::migrate::plan::cost::write_units;
-
 /// What an index has of an item.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Projection {
@@ -107,6 +105,12 @@ impl IndexFacts {
             }
         }
     }
+}
+
+/// Units of a write: 1 KB of the larger one of both items, rounded up.
+pub(crate) fn write_units(before: Option<&Item>, after: Option<&Item>) -> f64 {
+    let bytes = [before, after].into_iter().flatten().map(Item::size).max().unwrap_or(0);
+    f64::from(u32::try_from(bytes.div_ceil(1024).max(1)).unwrap_or(u32::MAX))
 }
 
 #[cfg(test)]

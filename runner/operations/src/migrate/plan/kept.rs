@@ -3,12 +3,12 @@
 //!
 //! docs/migration-purge.md has the same places; a test compares them.
 
-use crate::migrate::failure::Result;
 use aws_sdk_dynamodb::Client;
 use rules::fan_out::Job;
 use serde_json::{Value, json};
 
 use crate::migrate::context::Context;
+use crate::migrate::failure::Result;
 use client::attribute::from_sdk_item;
 use client::sdk_error::error_text;
 use client::sdk_error::is_not_found;

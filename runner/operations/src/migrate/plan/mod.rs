@@ -1,5 +1,6 @@
 //! Plans: reading the file, fitting it to its tables, and what it would do and cost. Nothing is written.
 
+pub(crate) mod check;
 pub(crate) mod compile;
 pub(crate) mod cost;
 pub(crate) mod estimate;

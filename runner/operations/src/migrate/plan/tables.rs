@@ -5,7 +5,6 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
-use crate::migrate::failure::{Result, fatal};
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::{
     AttributeValue as Sdk, KeyType, KeysAndAttributes, TableDescription,
@@ -17,6 +16,7 @@ use model::limits::BATCH_GET_KEYS_MAX;
 use model::{AttributeValue, Item, KeyAttribute, KeyAttributeType, KeySchema, PrimaryKey};
 use rules::migration::plan::{Direction, Plan};
 
+use crate::migrate::failure::{Result, fatal};
 use crate::migrate::plan::indexes::IndexFacts;
 use client::sdk_error::error_text;
 

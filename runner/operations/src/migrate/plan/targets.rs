@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use crate::migrate::failure::Result;
 use aws_sdk_dynamodb::Client;
 use model::json::item_to_string;
 use rules::migration::plan::{Direction, Plan};
 use rules::migration::{MARK, key_of, visible};
 
+use crate::migrate::failure::Result;
 use crate::migrate::plan::tables;
 use crate::migrate::plan::tables::TableFacts;
 use client::output::counted;

@@ -2,8 +2,6 @@
 //!
 //! Assembling is the rule's; here its parts are read.
 
-use crate::migrate::failure::{Result, fatal, refused};
-use crate::migrate::plan::compile::compile;
 use control::{Problem, ProblemKind};
 use model::Item;
 use model::json::{item_from_str, item_to_string};
@@ -12,6 +10,8 @@ use rules::migration::{Document, Keys, Migration, visible};
 
 use crate::item_key;
 use crate::migrate::context::Context;
+use crate::migrate::failure::{Result, fatal, refused};
+use crate::migrate::plan::compile::compile;
 use crate::migrate::plan::tables;
 use client::exit::Exit;
 use client::output::show;

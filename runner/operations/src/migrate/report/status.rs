@@ -5,9 +5,6 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::migrate::failure::Result;
-use crate::migrate::plan::compile::compile;
-use crate::migrate::report::backfill::advance;
 use control::{JournalLine, Problem, Route, State, Verified};
 use rules::migration::Phase;
 use rules::migration::plan::{Direction, Kind, Plan};
@@ -16,9 +13,13 @@ use serde_json::{Value, json};
 use crate::migrate::context::Context;
 use crate::migrate::drain::stream_lag;
 use crate::migrate::drain::stream_lag::{Streams, Watcher};
+use crate::migrate::failure::Result;
+use crate::migrate::plan::compile::compile;
+use crate::migrate::report::backfill::advance;
 use crate::migrate::report::documents;
 use crate::migrate::report::next_steps::Standing;
 use crate::migrate::report::patience::{Patience, UNSEEN_MAX};
+use crate::migrate::report::pointer::at;
 use crate::migrate::report::problems::Problems;
 use crate::migrate::report::progress::Progress;
 use crate::migrate::report::status_line::line;
@@ -420,11 +421,6 @@ pub(crate) async fn watch(context: &Context, name: &str) -> Result<Exit> {
         }
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
-}
-
-/// What stands at a place of a document; null if nothing does.
-pub(crate) fn at<'v>(value: &'v Value, place: &str) -> &'v Value {
-    value.pointer(place).unwrap_or(&Value::Null)
 }
 
 #[cfg(test)]

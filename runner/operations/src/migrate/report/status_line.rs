@@ -8,7 +8,7 @@ use indicatif::HumanDuration;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::migrate::report::status::at;
+use crate::migrate::report::pointer::at;
 use crate::migrate::start::workers;
 use crate::migrate::switch::way_back;
 use client::output::counted;

@@ -4,15 +4,16 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::migrate::failure::{Failure, Result, refused};
 use clap::Args;
 use control::verbs::{Answer, Verb, answer};
 use rules::migration::plan::{Direction, Kind, Plan};
-use rules::migration::{Migration, Phase, PlanError};
+use rules::migration::{Migration, Phase};
 
 use crate::migrate::context::{Context, LOOK_EVERY};
 use crate::migrate::drain::trimmed;
+use crate::migrate::failure::{Failure, Result, refused};
 use crate::migrate::local_workers::{LocalWorkers, Problem, StartWorkers, WorkerOptions};
+use crate::migrate::plan::check::{Wrong, check, followed};
 use crate::migrate::plan::plan_file::PlanFile;
 use crate::migrate::plan::{estimate, neighbours, tables, targets};
 use crate::migrate::report::patience::{Patience, UNSEEN_MAX};
@@ -256,15 +257,6 @@ async fn local(
     Ok(Some(start.start(options).await?))
 }
 
-/// The tables whose streams a migration follows: the sources, and for the way back the targets.
-pub(crate) fn followed(plan: &Plan) -> Vec<String> {
-    let mut tables = plan.source_tables(Direction::Forward);
-    tables.extend(plan.source_tables(Direction::Reverse));
-    tables.sort_unstable();
-    tables.dedup();
-    tables.into_iter().map(str::to_owned).collect()
-}
-
 /// Stays while there are local workers and work for them.
 async fn attend(
     context: &Context,
@@ -321,69 +313,6 @@ async fn failed(context: &Context, name: &str, host: &dyn LocalWorkers) -> Strin
         }
         tokio::time::sleep(LOOK_EVERY).await;
     }
-}
-
-pub(crate) enum Wrong {
-    Plan(Vec<PlanError>),
-    Other(Failure),
-}
-
-/// Checks a plan against its tables: keys, transforms, streams.
-pub(crate) async fn check(context: &Context, plan: &Plan) -> Result<Migration, Wrong> {
-    let found = tables::describe(&context.control.client, plan).await.map_err(Wrong::Other)?;
-    let schemas = tables::schemas(&found);
-    let compiled = Migration::compile(plan, Direction::Forward, &schemas).and_then(|migration| {
-        if !plan.inverse.is_empty() {
-            Migration::compile(plan, Direction::Reverse, &schemas)?;
-        }
-        Ok(migration)
-    });
-    let migration = match compiled {
-        Ok(migration) => migration,
-        Err(errors) => return Err(Wrong::Plan(with_tables(context, errors).await)),
-    };
-    let unwritten = plan.unwritten();
-    if !unwritten.is_empty() {
-        return Err(Wrong::Plan(unwritten));
-    }
-    for table in followed(plan) {
-        let view = found.get(&table).and_then(|facts| facts.stream.as_deref());
-        if view != Some("NEW_AND_OLD_IMAGES") {
-            return Err(Wrong::Other(without_stream(&context.endpoint, &table, view).into()));
-        }
-    }
-    Ok(migration)
-}
-
-/// That a table has not the stream that a migration needs, and the commands that give it one. A stream
-/// of another view type has to be disabled first.
-fn without_stream(endpoint: &str, table: &str, view: Option<&str>) -> String {
-    let command = |specification: &str| {
-        format!(
-            "`aws dynamodb update-table --endpoint-url {endpoint} --table-name {table} --stream-specification {specification}`"
-        )
-    };
-    let first =
-        view.map(|_| format!("disable that one with {}, then ", command("StreamEnabled=false")));
-    format!(
-        "table `{table}` must have a stream with NEW_AND_OLD_IMAGES, it has {}; {}enable it with {}",
-        view.unwrap_or("none"),
-        first.unwrap_or_default(),
-        command("StreamEnabled=true,StreamViewType=NEW_AND_OLD_IMAGES")
-    )
-}
-
-/// Errors of a plan, with the tables that there are beside those that there are not.
-async fn with_tables(context: &Context, mut errors: Vec<PlanError>) -> Vec<PlanError> {
-    let is_missing = |error: &PlanError| error.reason.starts_with("there is no table");
-    if errors.iter().any(is_missing) {
-        // Without them, the errors are as true.
-        let names = tables::names(&context.control.client).await.unwrap_or_default();
-        for error in errors.iter_mut().filter(|error| is_missing(error) && !names.is_empty()) {
-            error.reason.push_str(&format!("; there are {}", names.join(", ")));
-        }
-    }
-    errors
 }
 
 /// Whether a plan is to be begun, or was.

@@ -5,15 +5,15 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::migrate::failure::Result;
 use control::{Entry as _, State, Task};
 use rules::migration::Phase;
 use serde_json::{Value, json};
 
 use crate::migrate::attempts::{Written, pause};
 use crate::migrate::context::Context;
+use crate::migrate::failure::Result;
+use crate::migrate::report::pointer::at;
 use crate::migrate::report::progress::Progress;
-use crate::migrate::report::status::at;
 use client::contention::Attempts;
 use client::output::counted;
 

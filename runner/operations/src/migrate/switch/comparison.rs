@@ -10,7 +10,7 @@ use rules::migration::plan::Direction;
 use crate::migrate::context::Context;
 use crate::migrate::failure::{Result, refused};
 use crate::migrate::report::progress::Progress;
-use crate::migrate::switch::verify::in_the_way_of_an_end;
+use crate::migrate::switch::differences::in_the_way_of_an_end;
 use client::output::counted;
 
 /// How many segments comparisons have to go. A repair of the side that readers and writers have left

@@ -4,8 +4,6 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::migrate::failure::{Failure, Result};
-use crate::migrate::switch::verb_hooks;
 use clap::Args;
 use control::verbs::{Answer, Verb, answer};
 use control::{Expect, Move, State, Work};
@@ -14,11 +12,13 @@ use rules::migration::plan::{Backfill, Direction, Kind, Plan};
 
 use crate::migrate::context::Context;
 use crate::migrate::control_table::Guard;
+use crate::migrate::failure::{Failure, Result};
 use crate::migrate::plan::tables;
 use crate::migrate::start::tasks::begin_run;
 use crate::migrate::start::tasks::{Run, make_tasks, resumable_run};
 use crate::migrate::start::workers;
-use crate::migrate::switch::cutover::SwitchArguments;
+use crate::migrate::switch::arguments::SwitchArguments;
+use crate::migrate::switch::verb_hooks;
 use crate::migrate::switch::{in_place, sweep, verify};
 use client::exit::Exit;
 use client::output::{counted, say, show};

@@ -2,8 +2,6 @@
 //!
 //! The switch itself is in `executor`.
 
-use std::time::Duration;
-
 use clap::Args;
 use control::verbs::{Answer, Verb, answer};
 use control::{COMPARISON_SECONDS, State, Switch};
@@ -14,23 +12,11 @@ use crate::migrate::context::Context;
 use crate::migrate::failure::{Failure, Result, refused};
 use crate::migrate::report::backfill::advance;
 use crate::migrate::report::backfill::look;
+use crate::migrate::switch::arguments::SwitchArguments;
 use crate::migrate::switch::executor::{Asked, Executor};
 use crate::migrate::switch::verb_hooks;
 use client::exit::Exit;
 use client::output::say;
-
-/// What to switch.
-#[derive(Clone, Debug, Args)]
-pub(crate) struct SwitchArguments {
-    /// The migration
-    pub(crate) name: String,
-    /// Seconds that writers may be blocked before the switch is rolled back
-    #[arg(long, default_value_t = 60)]
-    pub(crate) timeout: u64,
-    /// Report what would happen; change nothing
-    #[arg(long)]
-    pub(crate) dry_run: bool,
-}
 
 /// What to cut over.
 #[derive(Clone, Debug, Args)]
@@ -47,25 +33,6 @@ pub(crate) struct CutoverArguments {
     /// worker starts within 24 hours
     #[arg(long)]
     nobody_follows: bool,
-}
-
-impl SwitchArguments {
-    /// Runs the hook after a verb, but not after one that only said what it would do.
-    pub(crate) async fn with_hooks(
-        &self,
-        context: &Context,
-        verb: &str,
-        ended: Result<Exit>,
-    ) -> Result<Exit> {
-        if self.dry_run {
-            return ended;
-        }
-        verb_hooks::after(context, verb, &self.name, ended).await
-    }
-
-    pub(crate) fn limit(&self) -> Duration {
-        Duration::from_secs(self.timeout)
-    }
 }
 
 /// Switches to the targets.

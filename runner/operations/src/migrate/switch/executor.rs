@@ -22,7 +22,7 @@ use crate::migrate::start::fence::{After, Fence, activate};
 use crate::migrate::start::record_time;
 use crate::migrate::switch::complete::clean;
 use crate::migrate::switch::hold::{Hold, Released, held_up, is_open, or_interrupted};
-use crate::migrate::switch::{comparison, revert, sweep};
+use crate::migrate::switch::{comparison, sweep, way_back};
 use client::exit::Exit;
 use client::interruption;
 use client::output::{say, show};
@@ -260,7 +260,7 @@ impl<'c> Executor<'c> {
         let may_differ = self.asked.may_differ || (is_back && self.state.held_at.is_some());
         if is_back && !may_differ {
             let state = self.context.state(self.name).await?;
-            if let Some(why) = revert::differences(&state) {
+            if let Some(why) = way_back::differences(&state) {
                 return Err(Failure::Refused(why));
             }
         }

@@ -28,7 +28,8 @@ use crate::migrate::start::begin::begin;
 use crate::migrate::start::tasks;
 use crate::migrate::start::tasks::tests::task;
 use crate::migrate::start::tasks::{Run, make_tasks};
-use crate::migrate::switch::cutover::{CutoverArguments, SwitchArguments, cutover};
+use crate::migrate::switch::arguments::SwitchArguments;
+use crate::migrate::switch::cutover::{CutoverArguments, cutover};
 use crate::migrate::switch::hold::{Hold, Released};
 use crate::migrate::switch::revert::{RevertArguments, revert};
 use crate::migrate::switch::switching_tests::{

@@ -7,7 +7,6 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::migrate::failure::{Result, fatal};
 use control::{COMPARISON_SECONDS, Expect, Followed, Move, Receipt, Side, State, Switch, Work};
 use rules::migration::Phase;
 use rules::migration::plan::{Direction, Kind, Output, Plan};
@@ -19,13 +18,15 @@ use crate::migrate::control_table::Guard;
 use crate::migrate::drain::catch_up::{LAST_LOOK, Proof, drained, within};
 use crate::migrate::drain::open::{WayBack, drain, settle_time};
 use crate::migrate::drain::proof::Counted;
+use crate::migrate::failure::{Result, fatal};
 use crate::migrate::plan::kept;
 use crate::migrate::report::progress::Progress;
 use crate::migrate::start::fence::{After, Fence, activate};
 use crate::migrate::start::tasks::begin_run;
 use crate::migrate::start::tasks::{Run, make_tasks, resumable_run};
 use crate::migrate::start::{record_time, workers};
-use crate::migrate::switch::cutover::SwitchArguments;
+use crate::migrate::switch::arguments::SwitchArguments;
+use crate::migrate::switch::differences::in_the_way_of_an_end;
 use crate::migrate::switch::hold::Hold;
 use crate::migrate::switch::verify::Compared;
 use crate::migrate::switch::{sweep, verify};
@@ -212,8 +213,7 @@ pub(crate) async fn complete(
     } else {
         None
     };
-    let left =
-        compared.as_ref().map_or(0, |Compared { found, .. }| verify::in_the_way_of_an_end(found));
+    let left = compared.as_ref().map_or(0, |Compared { found, .. }| in_the_way_of_an_end(found));
     if left > 0 {
         say(&format!(
             "{} not as the plan wants, nothing was changed: `weir migrate verify {name}` shows some, as long as it is not cut over",

@@ -2,10 +2,12 @@
 //!
 //! Which step follows which is decided in the crate `control`.
 
+pub(crate) mod arguments;
 pub(crate) mod clear_touches;
 pub(crate) mod comparison;
 pub(crate) mod complete;
 pub(crate) mod cutover;
+pub(crate) mod differences;
 pub(crate) mod executor;
 pub(crate) mod hold;
 pub(crate) mod in_place;

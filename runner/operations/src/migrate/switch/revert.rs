@@ -4,18 +4,18 @@
 
 use clap::Args;
 use control::verbs::{Answer, Verb, answer};
-use control::{Expect, State, Switch};
+use control::{Expect, Switch};
 use rules::migration::Phase;
 
 use crate::migrate::context::Context;
 use crate::migrate::failure::{Failure, Result, refused};
+use crate::migrate::switch::arguments::SwitchArguments;
 use crate::migrate::switch::complete::clean;
-use crate::migrate::switch::cutover::SwitchArguments;
 use crate::migrate::switch::executor::{Asked, Executor};
 use crate::migrate::switch::verb_hooks;
 use crate::migrate::switch::{in_place, way_back};
 use client::exit::Exit;
-use client::output::{counted, say};
+use client::output::say;
 
 /// What to switch back.
 #[derive(Clone, Debug, Args)]
@@ -65,7 +65,7 @@ pub(crate) async fn revert(
         if let Some(why) = &stale {
             return Err(Failure::Refused(why.clone()));
         }
-        if let Some(why) = differences(&state).filter(|_| !with_differences) {
+        if let Some(why) = way_back::differences(&state).filter(|_| !with_differences) {
             return Err(Failure::Refused(why));
         }
     }
@@ -84,13 +84,4 @@ pub(crate) async fn revert(
         limit: arguments.limit(),
     };
     Executor::new(context, Switch::REVERT, (&plan, &fingerprint), &state, asked).run().await
-}
-
-/// Why a revert is refused because of what the last comparison of the way back found, and what to do.
-pub(crate) fn differences(state: &State) -> Option<String> {
-    let (name, found) = (&state.migration, state.back_differences.filter(|found| *found > 0)?);
-    Some(format!(
-        "the last comparison of what came back of `{name}` found {}: `weir migrate verify {name} --repair` first; where the targets cannot be used any longer, `weir migrate revert {name} --with-differences` goes back without what differs",
-        counted(found, "difference", "differences")
-    ))
 }

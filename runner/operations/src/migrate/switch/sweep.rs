@@ -7,7 +7,6 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use crate::migrate::failure::{Result, fatal};
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::{AttributeValue as Sdk, ReturnValue};
 use control::{Entry as _, PARTITION_KEY, SORT_KEY, Tombstone, tombstone_partitions};
@@ -17,6 +16,7 @@ use model::{AttributeValue, Item, KeySchema};
 use rules::migration::{MARK, Plan, Registers, is_bare_tombstone, unmarked};
 
 use crate::migrate::context::Context;
+use crate::migrate::failure::{Result, fatal};
 use crate::migrate::plan::tables;
 use client::attribute::{to_sdk_item, to_sdk_value};
 use client::endpoint;

@@ -3,9 +3,6 @@
 
 use std::time::{Duration, Instant};
 
-use crate::migrate::failure::{Failure, Result, fatal, refused};
-use crate::migrate::plan::compile::compile;
-use crate::migrate::report::backfill::advance;
 use clap::Args;
 use control::verbs::{Answer, Verb, answer};
 use control::{Expect, Move, State, Verified, Work};
@@ -18,6 +15,9 @@ use crate::migrate::control_table::Guard;
 use crate::migrate::drain::lost::LOST_SECONDS;
 use crate::migrate::drain::open::{WayBack, drain};
 use crate::migrate::drain::proof::Counted;
+use crate::migrate::failure::{Failure, Result, fatal, refused};
+use crate::migrate::plan::compile::compile;
+use crate::migrate::report::backfill::advance;
 use crate::migrate::report::next_steps::Standing;
 use crate::migrate::report::patience::Patience;
 use crate::migrate::report::problems;
@@ -27,6 +27,7 @@ use crate::migrate::start::tasks::{Run, make_tasks};
 use crate::migrate::start::workers;
 use crate::migrate::start::workers::advice;
 use crate::migrate::switch::comparison;
+use crate::migrate::switch::differences::{DIFFERENCES, differences, not_repaired};
 use client::exit::Exit;
 use client::output::{self, Output, counted, say, show};
 use client::server_date;
@@ -44,9 +45,6 @@ const THERE: Way = Way { direction: Direction::Forward, phases: &COMPARED };
 /// For the way back, after a cut-over.
 const BACK: Way = Way { direction: Direction::Reverse, phases: &[Phase::CutOver] };
 
-/// What is a difference, in the words of the workers.
-const DIFFERENCES: [&str; 6] =
-    ["missing", "different", "extra", "occupied", "refused", "not_invertible"];
 /// The phases in which sources and targets are compared for a cut-over.
 pub(crate) const COMPARED: [Phase; 2] = [Phase::Tailing, Phase::Ready];
 
@@ -182,21 +180,6 @@ async fn repair_lost(context: &Context, name: &str, plan: &Plan, way: Way) -> Re
         Direction::Forward => None,
     };
     drain.say_again(&context.control, expect, there.as_ref(), now - LOST_SECONDS).await
-}
-
-pub(crate) fn differences(found: &Progress) -> u64 {
-    DIFFERENCES.iter().map(|kind| found.count(kind)).sum()
-}
-
-/// Differences that are in the way of an end in place: the way back is closed, so nothing has to come
-/// back.
-pub(crate) fn in_the_way_of_an_end(found: &Progress) -> u64 {
-    differences(found).saturating_sub(found.count("not_invertible"))
-}
-
-/// Differences that no repair helps: items that cannot be transformed, one way or the other.
-fn not_repaired(found: &Progress) -> u64 {
-    found.count("refused") + found.count("not_invertible")
 }
 
 fn report(context: &Context, name: &str, found: &Progress) {

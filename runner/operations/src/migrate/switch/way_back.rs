@@ -50,6 +50,15 @@ pub(crate) async fn forgotten(
     ))
 }
 
+/// Why a revert is refused because of what the last comparison of the way back found, and what to do.
+pub(crate) fn differences(state: &State) -> Option<String> {
+    let (name, found) = (&state.migration, state.back_differences.filter(|found| *found > 0)?);
+    Some(format!(
+        "the last comparison of what came back of `{name}` found {}: `weir migrate verify {name} --repair` first; where the targets cannot be used any longer, `weir migrate revert {name} --with-differences` goes back without what differs",
+        counted(found, "difference", "differences")
+    ))
+}
+
 /// Notes what a look at the streams, begun at `began`, has proved.
 pub(crate) async fn note(
     context: &Context,

@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use crate::migrate::failure::{Failure, Result};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use model::KeyValue;
@@ -14,14 +13,15 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::migrate::context::Context;
+use crate::migrate::failure::{Failure, Result};
+use crate::migrate::plan::check::{Wrong, check};
 use crate::migrate::plan::compile::lines;
 use crate::migrate::plan::cost::{Basis, Cost};
 use crate::migrate::plan::plan_file::PlanFile;
 use crate::migrate::plan::tables;
 use crate::migrate::plan::tables::TableFacts;
 use crate::migrate::plan::{targets, unmatched};
-use crate::migrate::report::status::at;
-use crate::migrate::start::command::{Wrong, check};
+use crate::migrate::report::pointer::at;
 use client::exit::Exit;
 use client::output::{self, Output, show};
 

@@ -8,12 +8,12 @@ mod split;
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
-use crate::migrate::failure::{Result, fatal};
 use rules::migration::plan::{
     Backfill, FUNCTION_SECONDS, Kind, Output, Plan, SEGMENTS_MAX, SETTLE_SECONDS, Source,
 };
 use rules::migration::{KeyTemplate, PlanError, Transform};
 
+use crate::migrate::failure::{Result, fatal};
 use template::Span;
 use template::diagnostic::{Findings, listed, similar};
 use template::document::{self, Kind as NodeKind, Node};

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::migrating::{Migrating, PLAN};
+use crate::migration::driver::{Migrating, PLAN};
 use crate::process::{LocalStore, Up, binary, root, wait_for, weir, weir_on};
 use crate::wire::{Endpoint, Key};
 

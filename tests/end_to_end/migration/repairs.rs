@@ -5,7 +5,7 @@ use std::fs;
 
 use serde_json::{Value, json};
 
-use crate::migrating::{LIMIT, Migrating, PLAN, SECOND_MS};
+use crate::migration::driver::{LIMIT, Migrating, PLAN, SECOND_MS};
 use crate::process::{LocalStore, wait_for};
 
 /// What a comparison says that found nothing.

@@ -3,7 +3,7 @@
 
 use serde_json::json;
 
-use crate::migrating::{LIMIT, Migrating};
+use crate::migration::driver::{LIMIT, Migrating};
 use crate::process::{LocalStore, wait_for};
 
 const PLAN: &str = "migration: move

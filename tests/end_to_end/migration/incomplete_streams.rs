@@ -4,7 +4,7 @@
 
 use serde_json::{Value, json};
 
-use crate::migrating::{LIMIT, Migrating, SECOND_MS};
+use crate::migration::driver::{LIMIT, Migrating, SECOND_MS};
 use crate::process::{LocalStore, Process, binary, root, wait_for};
 
 const DAY_AND_MORE_MS: u64 = 26 * 60 * 60 * SECOND_MS;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::migrating::{LIMIT, Migrating, PLAN};
+use crate::migration::driver::{LIMIT, Migrating, PLAN};
 use crate::process::{LocalStore, Process};
 
 const ITEMS: usize = 3_000;

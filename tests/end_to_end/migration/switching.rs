@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::migrating::{LIMIT, Migrating, PLAN, SECOND_MS};
+use crate::migration::driver::{LIMIT, Migrating, PLAN, SECOND_MS};
 use crate::process::{LocalStore, Process, binary, wait_for};
 
 impl Migrating<'_> {

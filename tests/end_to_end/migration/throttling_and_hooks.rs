@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
-use crate::migrating::{LIMIT, Migrating, PLAN, SECOND_MS};
+use crate::migration::driver::{LIMIT, Migrating, PLAN, SECOND_MS};
 use crate::process::{LocalStore, wait_for};
 
 const DAY_AND_MORE_MS: u64 = 26 * 60 * 60 * SECOND_MS;

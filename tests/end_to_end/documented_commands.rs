@@ -3,6 +3,7 @@
 //! Nothing is run here but `--help`; `documents` runs what README.md and the help show.
 
 use std::fs;
+use std::path::{Path, PathBuf};
 
 use crate::process::{binary, root};
 
@@ -37,11 +38,16 @@ fn commands_shown(text: &str) -> Vec<String> {
     shown
 }
 
+/// The files of a folder and of the folders in it.
+fn files_below(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    entries.flat_map(|path| if path.is_dir() { files_below(&path) } else { vec![path] }).collect()
+}
+
 #[test]
 fn every_command_and_flag_that_a_document_names_is_there() {
-    let mut documents: Vec<_> = fs::read_dir(root().join("docs")).unwrap().flatten().collect();
-    documents.sort_by_key(fs::DirEntry::path);
-    let mut paths: Vec<_> = documents.into_iter().map(|document| document.path()).collect();
+    let mut paths = files_below(&root().join("docs"));
+    paths.sort();
     paths.push(root().join("README.md"));
     paths.push(root().join("examples/hello-stream/README.md"));
     let (mut looked_up, mut wrong) = (0, Vec::new());

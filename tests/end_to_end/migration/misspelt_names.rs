@@ -5,7 +5,7 @@ use std::fs;
 
 use serde_json::{Value, json};
 
-use crate::migrating::{LIMIT, Migrating};
+use crate::migration::driver::{LIMIT, Migrating};
 use crate::process::{LocalStore, wait_for};
 
 const PURGE: &str = "migration: move
@@ -111,7 +111,7 @@ fn a_target_that_is_full_is_named() {
     let folder = tempfile::tempdir().unwrap();
     let store = LocalStore::start(folder.path());
     let migrating = Migrating { folder: folder.path(), store: &store };
-    migrating.prepare(1_000, crate::migrating::PLAN);
+    migrating.prepare(1_000, crate::migration::driver::PLAN);
     migrating.put(1, 10);
     let (code, said) = migrating.verb(&["plan", "plan.yaml"]);
     assert_eq!(code, 0, "{said}");

@@ -6,8 +6,8 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use crate::meter::{Consumed, Meter};
-use crate::migrating::LIMIT;
+use crate::migration::driver::LIMIT;
+use crate::migration::meter::{Consumed, Meter};
 use crate::process::{LocalStore, Process, root, wait_for, weir_on};
 use crate::wire::Endpoint;
 

@@ -1,0 +1,64 @@
+//! What every entry of the control table has: its keys, and for most a revision.
+
+use std::fmt::Debug;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// The attribute that is the table's partition key.
+pub const PARTITION_KEY: &str = "migration";
+/// The attribute that is the table's sort key.
+pub const SORT_KEY: &str = "entry";
+/// The attribute by which a change is guarded.
+pub const REVISION: &str = "revision";
+/// The partition of entries that belong to no single migration.
+pub const SHARED: &str = "*";
+
+/// An entry of the control table.
+///
+/// Its attributes are those of the type; the two keys are added from [`Entry::partition`] and
+/// [`Entry::name`].
+pub trait Entry: Serialize + DeserializeOwned + Clone + Debug + PartialEq + Send + Sync {
+    /// Returns the partition key.
+    fn partition(&self) -> String;
+
+    /// Returns the sort key.
+    fn name(&self) -> String;
+}
+
+/// An entry that is replaced only while it still has the revision that was read.
+pub trait Revised: Entry {
+    /// Returns the revision; 0 of an entry that is not in the table.
+    fn revision(&self) -> u64;
+
+    /// Sets the revision.
+    fn set_revision(&mut self, revision: u64);
+
+    /// Returns the entry one revision later, as it is to be written.
+    #[must_use]
+    fn next(mut self) -> Self {
+        self.set_revision(self.revision().saturating_add(1));
+        self
+    }
+}
+
+/// Implements [`Revised`] for a type with a field `revision`.
+macro_rules! revised {
+    ($entry:ty) => {
+        impl $crate::entry::Revised for $entry {
+            fn revision(&self) -> u64 {
+                self.revision
+            }
+
+            fn set_revision(&mut self, revision: u64) {
+                self.revision = revision;
+            }
+        }
+    };
+}
+pub(crate) use revised;
+
+/// Whether a field has its default value, which an item does not store.
+pub(crate) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}

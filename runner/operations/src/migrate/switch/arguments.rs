@@ -1,0 +1,42 @@
+//! What every verb that switches or ends a migration takes.
+
+use std::time::Duration;
+
+use clap::Args;
+
+use crate::migrate::context::Context;
+use crate::migrate::failure::Result;
+use crate::migrate::switch::verb_hooks;
+use client::exit::Exit;
+
+/// What to switch.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct SwitchArguments {
+    /// The migration
+    pub(crate) name: String,
+    /// Seconds that writers may be blocked before the switch is rolled back
+    #[arg(long, default_value_t = 60)]
+    pub(crate) timeout: u64,
+    /// Report what would happen; change nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+}
+
+impl SwitchArguments {
+    /// Runs the hook after a verb, but not after one that only said what it would do.
+    pub(crate) async fn with_hooks(
+        &self,
+        context: &Context,
+        verb: &str,
+        ended: Result<Exit>,
+    ) -> Result<Exit> {
+        if self.dry_run {
+            return ended;
+        }
+        verb_hooks::after(context, verb, &self.name, ended).await
+    }
+
+    pub(crate) fn limit(&self) -> Duration {
+        Duration::from_secs(self.timeout)
+    }
+}
