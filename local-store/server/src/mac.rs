@@ -1,16 +1,16 @@
-//! Marks: how texts and messages show that whoever made them knows a key.
+//! Message authentication codes (MAC): prove that the sender of a text or message knows a key.
 //!
-//! A mac is the first half of an HMAC-SHA-256 over parts, each behind its length (8 bytes, the
+//! A MAC is the first half of an HMAC-SHA-256 over parts, each behind its length (8 bytes, the
 //! highest first), so that no two lists of parts give the same bytes. Nothing is hidden by it.
 
 use hmac::digest::FixedOutput;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 
-/// The length of a mac in bytes.
+/// The length of a MAC in bytes.
 pub(crate) const MAC_BYTES: usize = 16;
 
-/// A key that marks parts.
+/// A key for MACs.
 #[derive(Clone)]
 pub(crate) struct MacKey(Hmac<Sha256>);
 
@@ -20,7 +20,7 @@ impl MacKey {
         Self(Hmac::new_from_slice(key).unwrap_or_else(|_| Hmac::new(&Default::default())))
     }
 
-    /// A key of its own for what these parts say.
+    /// Derives a key from this one for the purpose that the parts name.
     pub(crate) fn derive(&self, parts: &[&[u8]]) -> Self {
         Self::new(&self.over(parts).finalize_fixed())
     }
@@ -33,7 +33,7 @@ impl MacKey {
         mac
     }
 
-    /// Whether a mac is right. It takes the same time wherever marks differ.
+    /// Returns whether a MAC is right, in constant time.
     pub(crate) fn verify(&self, parts: &[&[u8]], mac: &[u8]) -> bool {
         mac.len() == MAC_BYTES && self.over(parts).verify_truncated_left(mac).is_ok()
     }

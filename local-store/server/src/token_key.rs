@@ -1,9 +1,9 @@
-//! The key with which the store marks texts that it gives out and takes back, such as shard
-//! iterators, so that nobody else can make one.
+//! The key that authenticates tokens which the store hands out and later accepts, such as shard
+//! iterators, so that only the store can make them.
 //!
-//! It lies in the data directory, so that texts survive a restart. A mac is over the kind of
-//! the text, what it belongs to (an ARN, with account and Region), and what it says; see `mac`.
-//! What a text says is not hidden.
+//! The key is a file of the data directory, so tokens survive a restart. The MAC of a token covers its
+//! kind, its owner (an ARN, with account and Region) and its content; see `mac`. Tokens are not
+//! encrypted.
 
 use std::fs::{self, OpenOptions};
 use std::io::{ErrorKind, Write};
@@ -106,13 +106,13 @@ impl TokenKey {
         Ok(Self(bytes))
     }
 
-    /// The mac of a text of some kind that belongs to something.
+    /// Returns the MAC of a text of some kind that belongs to something.
     #[must_use]
     pub fn mac(&self, kind: &str, belongs_to: &str, text: &[u8]) -> [u8; MAC_BYTES] {
         MacKey::new(&self.0).mac(&[kind.as_bytes(), belongs_to.as_bytes(), text])
     }
 
-    /// Whether a mac is right. It takes the same time wherever marks differ.
+    /// Returns whether a MAC is right, in constant time.
     #[must_use]
     pub fn verify(&self, kind: &str, belongs_to: &str, text: &[u8], mac: &[u8]) -> bool {
         MacKey::new(&self.0).verify(&[kind.as_bytes(), belongs_to.as_bytes(), text], mac)

@@ -75,7 +75,7 @@ pub(crate) fn record_read(
 /// entries lie in: the changes would wait on disk without an end. DynamoDB holds up writes of such
 /// tables in the same way.
 fn check_indexes_follow(store: &Store, table: &Table, write: &Write) -> Result<(), ApiError> {
-    if matches!(write.action, WriteAction::Check) || !store.holds_up(table, &write.key)? {
+    if matches!(write.action, WriteAction::Check) || !store.blocks_writes(table, &write.key)? {
         return Ok(());
     }
     let index = table.indexes_of(IndexKind::Global).find(|index| index.is_maintained());

@@ -1,4 +1,4 @@
-//! What the operator allows beyond this machine's own names: hosts and origins.
+//! The hosts and origins that the operator allows beside this machine's own names.
 
 use http::uri::Authority;
 
@@ -7,12 +7,12 @@ use super::cors::Origins;
 /// Hosts and origins that the operator named.
 #[derive(Clone, Debug, Default)]
 pub struct AllowList {
-    /// In lower case.
+    /// Host names in lower case.
     hosts: Vec<String>,
     origins: Origins,
 }
 
-/// A flag's value is no host or no origin.
+/// The value of a flag is not a host or not an origin.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum AllowListError {
     /// A value of `--allow-host`.

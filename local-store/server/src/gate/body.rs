@@ -1,4 +1,4 @@
-//! The bodies of a request and of its answer, which note when they have passed whole.
+//! Bodies of requests and responses that record in the connection's progress when they are complete.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use hyper::body::{Body, Frame, Incoming, SizeHint};
 
 use super::progress::Progress;
 
-/// A body that is on its way.
+/// The body of a request. Records when the last frame was read.
 #[derive(Debug)]
 pub struct RequestBody {
     body: Incoming,
@@ -49,7 +49,7 @@ impl Body for RequestBody {
     }
 }
 
-/// The body of an answer. The request is under way until this is dropped.
+/// The body of a response. The request is in progress until this is dropped.
 #[derive(Debug)]
 pub(super) struct ResponseBody<B> {
     body: B,

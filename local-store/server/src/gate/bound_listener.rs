@@ -1,4 +1,4 @@
-//! Taking a port, with an error that says what to do when it is not free.
+//! Binds a port, with errors that say what to do when it is in use.
 
 use std::io;
 use std::net::SocketAddr;
@@ -7,17 +7,17 @@ use tokio::net::TcpListener;
 
 use crate::access::AccessKeys;
 
-/// An address that is taken: a client that connects waits until it is served.
+/// A bound address. Clients can connect already and wait until it is served.
 #[derive(Debug)]
 pub struct BoundListener {
     tcp: TcpListener,
     address: SocketAddr,
 }
 
-/// A listener could not be opened.
+/// Why an address could not be bound.
 #[derive(Debug, thiserror::Error)]
 pub enum BindError {
-    /// Another process listens there already.
+    /// Another process listens on the address.
     #[error(
         "{what}: port {} on {} is in use by another process; end that process or choose another port (port 0 picks a free one)",
         address.port(), address.ip()
@@ -51,7 +51,7 @@ pub enum BindError {
 }
 
 impl BoundListener {
-    /// Takes a loopback address; port 0 takes a free port. `what` names the service in errors.
+    /// Binds a loopback address; port 0 picks a free port. `what` names the service in errors.
     ///
     /// # Errors
     /// When the address is in use, not loopback, or refused by the system.
@@ -62,7 +62,7 @@ impl BoundListener {
         Self::take(what, address).await
     }
 
-    /// Takes any address for a service whose requests must be signed with one of `keys`.
+    /// Binds any address, for a service whose requests must be signed with one of `keys`.
     ///
     /// # Errors
     /// When the address is in use or refused by the system.
@@ -92,7 +92,7 @@ impl BoundListener {
     }
 }
 
-/// Takes an address for a protocol that is not HTTP.
+/// Binds an address for a protocol that is not HTTP.
 ///
 /// # Errors
 /// When the address is in use or refused by the system.

@@ -1,4 +1,5 @@
-//! One connection: its requests pass the guard, and it ends when it is idle, done, or its place wanted.
+//! One connection: its requests pass the guard. It closes when it is idle, when the client or the
+//! listener ends it, or when its place is needed.
 //!
 //! HTTP/1.1 with keep-alive.
 
@@ -79,13 +80,13 @@ impl<S: Service> Guarded<S> {
     }
 }
 
-/// Why a connection ends although its client has not ended it.
+/// Why the server closes a connection.
 enum Leave {
-    /// No request came for long.
+    /// No request arrived within the idle timeout.
     Silence,
     /// The listener ends, after the request under way.
     Stopped,
-    /// Its place is wanted.
+    /// Another connection needs its place.
     Wanted,
 }
 

@@ -1,6 +1,6 @@
 //! Cross-origin requests: pages in a browser may use a listener when their origin was named.
 //!
-//! By default none is, so that no page that happens to be open can read or change anything.
+//! By default no origin is named, so no page in a browser can read or change anything.
 //! Source: WHATWG, "Fetch", the CORS protocol.
 
 use http::header::{

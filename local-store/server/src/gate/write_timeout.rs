@@ -1,8 +1,8 @@
-//! A connection whose client has to take what it is sent: one that reads nothing for a while is let
-//! go, with its place and the answer that waits for it.
+//! Write timeout: closes the connection of a client that reads nothing of a response for too long, and
+//! so releases its place and the memory of the response.
 //!
-//! It notes each part that passed, and hands small answers to the system as one piece. How long
-//! requests may take is decided elsewhere.
+//! Also records each write in the connection's progress, and writes small responses in one system
+//! call. Timeouts of requests are in `connection`.
 
 use std::io;
 use std::pin::Pin;
@@ -15,21 +15,21 @@ use tokio::time::{Sleep, sleep};
 
 use super::progress::Progress;
 
-/// Time that a client has to take any part of what it is sent. An answer may have several megabytes,
-/// and stays in memory until then.
+/// Longest time in which a client reads no part of a response. A response can have several megabytes and
+/// stays in memory until then.
 const TAKE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A head and a body of this size together go to the system as one piece: it takes two for two only after
 /// looking at both, which costs more than to copy them.
 const ONE_PIECE_BYTES: usize = 2048;
 
-/// A stream that fails when nothing could be written to it for so long.
+/// A stream whose writes time out after [`TAKE_TIMEOUT`].
 pub(super) struct TimedStream<S> {
     stream: S,
     progress: Arc<Progress>,
-    /// What was last written as one piece.
+    /// Buffer for small responses, which are written as one piece.
     piece: Vec<u8>,
-    /// Runs while something waits to be written.
+    /// The timeout of the pending write.
     waiting: Option<Pin<Box<Sleep>>>,
 }
 
@@ -38,14 +38,14 @@ impl<S> TimedStream<S> {
         Self { stream, progress, piece: Vec::new(), waiting: None }
     }
 
-    /// Notes that the client took a part of an answer.
+    /// Records that the client read a part of a response.
     fn note(&self, written: &Poll<io::Result<usize>>) {
         if matches!(written, Poll::Ready(Ok(1..))) {
             self.progress.step();
         }
     }
 
-    /// What a write came to; one that waits fails in the end.
+    /// Returns the result of a write; a pending one fails once the timeout is over.
     fn limited<T>(
         &mut self,
         context: &mut Context<'_>,

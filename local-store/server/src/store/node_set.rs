@@ -1,4 +1,4 @@
-//! Which nodes of this process a store asks: they change when one is damaged and filled again.
+//! The nodes of this process that a store reads from; one is replaced when it was damaged and rebuilt.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use node::ring::ArcId;
 /// For each node its replicas, in the order of the arcs; the nodes in the order of their slots.
 pub(super) type Nodes = Arc<Vec<Vec<Node>>>;
 
-/// The nodes of a process, as they change. Never empty while the store runs.
+/// The current nodes of a process, which can be replaced. Never empty while the store runs.
 pub(super) type NodeSet = watch::Sender<Nodes>;
 
 /// Makes the first nodes of a store its node set.

@@ -1,9 +1,9 @@
-//! Takes the changes of index entries that an arc has for another one there, in order.
+//! Outbox relay: delivers an arc's changes of index entries to another arc, in order.
 //!
-//! One for each other arc runs beside every replica, so that an arc that is away holds up nothing but
-//! its own, and has work at the leader only. What was brought is trimmed after it was acknowledged;
-//! when anything is lost in between, the next round brings it again, and the receiving machine knows
-//! it.
+//! Every replica runs one relay for each other arc, so an arc that is unavailable blocks only its own
+//! changes. Only the leader's relays deliver. Changes are trimmed after they were acknowledged. If a
+//! delivery or its acknowledgement is lost, the next round delivers it again, and the receiving machine
+//! discards what it has: delivery is at least once, application exactly once.
 
 use std::time::Duration;
 
@@ -18,27 +18,27 @@ use super::{Store, Unavailable, WeakStore};
 use node::ring::ArcId;
 use node::{Node, WeakNode};
 
-/// Time after which it looks without having been told that there is something.
+/// Time between checks of the outbox without a notification.
 const LOOK: Duration = Duration::from_millis(500);
-/// Time to wait when nothing was taken: the index is not known there yet, or the arc is away.
+/// Time to wait when nothing was accepted: the index is not known there yet, or the arc is unavailable.
 const RETRY: Duration = Duration::from_millis(20);
-/// Changes that may wait for their way from one arc to another before writes are refused: what 10,000
-/// writes a second leave while an arc elects a leader, which takes about two seconds. A outbox_relay brings
-/// them in 40 rounds. At 400 KB each they are 8 GB; most have some hundred bytes. Few in tests.
+/// Changes for one arc that may wait before writes are refused (back-pressure): what 10,000 writes a
+/// second leave while an arc elects a leader, which takes about two seconds. The relay delivers them in
+/// 40 rounds. At 400 KB each they are 8 GB; most have some hundred bytes. Few in tests.
 const WAITING_MAX: u64 = if cfg!(test) { 300 } else { 20_000 };
-/// The same for what the store does of its own accord, so that it leaves most of it to requests. One
-/// step may add some thousands: room is looked for before it.
+/// The same for background work of the store, which leaves most of the room to requests. One step can
+/// add some thousands of changes; the store checks for room before it.
 const WAITING_OF_OWN_MAX: u64 = WAITING_MAX / 4;
-/// How long a sweep of TTL that somebody asked for waits for room: a few elections, and less than he waits
-/// for an answer. Once that was in vain, it waits no more. Short in tests.
+/// How long a TTL sweep that a client requested waits for room: a few elections, and less than the
+/// client waits for its response. After one wait in vain the sweep does not wait again. Short in tests.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(if cfg!(test) { 2 } else { 20 });
-/// After so long without bringing anything that is to be brought, somebody has to hear of it.
+/// Time without a successful delivery after which the relay logs a warning.
 const TELL: Duration = Duration::from_secs(60);
 
 impl Store {
-    /// Whether so many index entries wait for their way from an item's arc to others that no request
-    /// may add more of this table's. What is under way already is not held up, so a few more may come.
-    pub(crate) fn holds_up(&self, table: &Table, key: &PrimaryKey) -> Result<bool, ReadError> {
+    /// Returns whether writes of a table are blocked in an item's arc, because too many changes wait for
+    /// other arcs. Writes in progress are not blocked, so a few more changes may come.
+    pub(crate) fn blocks_writes(&self, table: &Table, key: &PrimaryKey) -> Result<bool, ReadError> {
         // Asked before every write: a ring of one arc has no outbox, and opens no view for it.
         if self.arc_count() == 1 {
             return Ok(false);
@@ -52,13 +52,13 @@ fn is_full(store: &Store, replica: &Node, table: &Table, max: u64) -> Result<boo
     Ok(arcs > 1 && is_outbox_full(&*replica.view(), table, arcs, max)?)
 }
 
-/// Whether the store may add index entries of a table of its own accord.
+/// Returns whether background work of the store may add index entries of a table.
 pub(crate) fn has_room(store: &Store, replica: &Node, table: &Table) -> Result<bool, Unavailable> {
     let full = is_full(store, replica, table, WAITING_OF_OWN_MAX);
     full.map(|full| !full).map_err(|error| Unavailable::NotDone(error.to_string()))
 }
 
-/// Waits until the store may do so, for so long. Gives whether it may.
+/// Waits until background work may add entries, at most for `patience`. Returns whether it may.
 pub(crate) async fn wait_for_room(
     store: &Store,
     replica: &Node,
@@ -77,7 +77,7 @@ pub(crate) async fn wait_for_room(
     }
 }
 
-/// Runs for as long as the replica and the store are there.
+/// Runs the relay for as long as the replica and the store exist.
 pub(super) async fn run(replica: WeakNode, store: WeakStore, to: ArcId) {
     let Some(mut applied) = replica.upgrade().map(|replica| replica.applied_entries()) else {
         return;
@@ -113,17 +113,17 @@ pub(super) async fn run(replica: WeakNode, store: WeakStore, to: ArcId) {
     }
 }
 
-/// How far a round came.
+/// The result of one round.
 enum Progress {
-    /// Nothing is left to bring.
+    /// Everything is delivered.
     Arrived,
-    /// A part was taken.
+    /// A part was accepted.
     Partly,
-    /// Nothing was taken: the index is not known there yet.
+    /// Nothing was accepted: the index is not known there yet.
     Nothing,
 }
 
-/// Brings the next changes.
+/// Delivers the next changes.
 async fn deliver(store: &Store, replica: &Node, to: ArcId) -> Result<Progress, Unavailable> {
     let read = |error: ReadError| Unavailable::NotDone(error.to_string());
     let Some(batch) = read_delivery_batch(&*replica.view(), replica.arc(), to).map_err(read)?

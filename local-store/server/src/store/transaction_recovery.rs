@@ -1,8 +1,8 @@
-//! Finishes the transactions over several arcs that a lost coordinator has left over.
+//! Recovery of transactions over several arcs whose coordinator was lost.
 //!
-//! An arc's leader looks at what is prepared, and at what was decided and not carried out everywhere.
-//! What it has seen for longer than a coordinator takes, it finishes: the home arc is asked to abort,
-//! answers with the decision that counts, and that is carried out. Two that do the same do no harm.
+//! The leader of an arc watches prepared transactions, and decisions that some arc has not applied yet.
+//! Those older than a coordinator takes it finishes: it asks the home arc to abort, the home arc replies
+//! with the decision, and every arc applies that. Recovery is idempotent, so two nodes may do it at once.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,22 +17,21 @@ use tokio::time::Instant;
 use super::{Store, Unavailable};
 use node::ring::ArcId;
 
-/// Time after which a transaction that is still there was left over: longer than an election.
+/// Age from which an unfinished transaction is recovered: longer than an election.
 const LEFT_OVER_AFTER: Duration = Duration::from_secs(3);
 
-/// What is finished at the same time: each waits for answers, and not for the others.
+/// The most transactions that are recovered at the same time.
 const AT_ONCE: usize = 100;
 
-/// What a node has seen of transactions that are not over, and since when.
+/// The unfinished transactions that a node knows of, and since when.
 #[derive(Default)]
 pub(crate) struct TransactionRecovery {
     seen: BTreeMap<(ArcId, TransactionId), Instant>,
 }
 
 impl TransactionRecovery {
-    /// Finishes what was left over in an arc that this node leads. What has to do with an arc that is
-    /// away is left over once more. The rest of the arc is finished all the same; the call returns when
-    /// the arc that is away has been waited for as long as a request waits.
+    /// Recovers the transactions of an arc that this node leads. Those that need an unavailable arc stay
+    /// unfinished, and the call returns only after that arc's request timeout; all others are finished.
     pub(crate) async fn finish(&mut self, store: &Store, arc: ArcId) -> Result<(), Unavailable> {
         if store.arc_count() == 1 {
             return Ok(());
@@ -67,7 +66,7 @@ impl TransactionRecovery {
     }
 }
 
-/// Asks for the decision about what is prepared in an arc, and carries it out there.
+/// Asks for the decision about the transactions prepared in an arc, and applies it there.
 pub(crate) async fn finish_prepared(
     store: &Store,
     arc: ArcId,
@@ -109,7 +108,7 @@ pub(crate) async fn finish_attempts(
     try_join_all(finishes).await.map(|_| ())
 }
 
-/// Has every arc carry out a decision, and notes at its home that all have.
+/// Has every arc apply a decision, and records at its home arc that all have.
 pub(crate) async fn carry_out(
     store: &Store,
     home: ArcId,

@@ -1,9 +1,9 @@
-//! Sees to it that rebuilt nodes take the places of the ones that they were.
+//! Membership repair: replaces the previous identity of a rebuilt node in every group.
 //!
-//! The leader of each arc does it: a node that was given a new identity is filled, then takes the
-//! vote of the one before, which goes. It goes on from wherever a crash or another leader left it.
-//! Identities are given out by the first arc, which has them in its members; the other arcs see from
-//! the node itself that it has a newer one.
+//! The leader of each arc does it: a node with a new identity first receives the state as a learner,
+//! then becomes a voter in place of its previous identity. A later leader resumes what a crash left
+//! unfinished. The first arc assigns identities, as its members; the other arcs learn them from the
+//! nodes.
 
 use std::collections::BTreeSet;
 use std::sync::Weak;
@@ -13,12 +13,12 @@ use super::peer_service::PeerService;
 use node::ring::ArcId;
 use node::{Node, NodeId, WeakNode, incarnation_of, slot_of};
 
-/// Time between two looks at the members.
+/// Time between two checks of the members.
 const LOOK: Duration = Duration::from_millis(500);
 /// Time for a node to be filled and take its vote, before it is looked at again who is there.
 const CHANGE: Duration = Duration::from_secs(60);
 
-/// Heals for as long as the node runs.
+/// Repairs the membership of a group for as long as the node runs.
 pub(super) async fn run(node: WeakNode, peer_service: Weak<PeerService>) {
     loop {
         tokio::time::sleep(LOOK).await;

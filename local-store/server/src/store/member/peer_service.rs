@@ -1,4 +1,4 @@
-//! What a node says to its peers, whether it is running already or not.
+//! Answers the messages of peers, before and after this process's node runs.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock, Weak};
@@ -19,13 +19,13 @@ use node::{Node, NodeId, WeakNode};
 /// An invitation, and where its answer goes.
 pub(super) type Invited = (Invitation, oneshot::Sender<Answer>);
 
-/// Answers peers.
+/// The service that answers peers.
 pub(super) struct PeerService {
     local: Arc<Local>,
     data: PathBuf,
     clock: Arc<Clock>,
     peers: Weak<Peers>,
-    /// Of the directory, before the node runs.
+    /// Whether the directory had data before the node ran.
     had_data: bool,
     /// The node's replicas, in the order of their arcs.
     replicas: OnceLock<Vec<WeakNode>>,
@@ -56,7 +56,7 @@ impl PeerService {
         (Arc::new(peer_service), invited)
     }
 
-    /// From now on messages to this node are handed to it.
+    /// Hands messages to the node from now on.
     pub(super) fn attend(&self, replicas: &[Node]) {
         // A process runs one node, once.
         let _ = self.replicas.set(replicas.iter().map(Node::downgrade).collect());

@@ -1,4 +1,4 @@
-//! Whether a directory was restored from an older copy, as far as a leader that lives can tell.
+//! Detects a data directory that was restored from an older copy, if the current leader can tell.
 //!
 //! A node that lacks what it acknowledged must not vote: a majority with it may elect a leader that
 //! lacks the same, and what clients were told is durable would be gone. A leader remembers what each

@@ -54,7 +54,7 @@ async fn an_index_that_cannot_follow_blocks_writes() {
     store.replica(AHEAD).submit(vec![adopt.clone()]).await.unwrap();
     let puts = names.by_ref().take(1500).map(|name| Command::Write(Box::new(put(name, 1))));
     store.submit(puts.collect()).await.unwrap();
-    assert!(store.holds_up(&known, &key(made)).unwrap());
+    assert!(store.blocks_writes(&known, &key(made)).unwrap());
 
     // What the store does of its own accord waits too, but not the end of an index.
     let replica = store.replica(AHEAD);
