@@ -2,8 +2,11 @@
 
 use crate::{assert_none, files, read};
 
-/// Assignments of a phase.
-const ASSIGNMENTS: [&str; 2] = [".phase = ", "(state.phase, "];
+/// Whether a line assigns a phase, alone or with other fields.
+fn assigns(line: &str) -> bool {
+    line.contains(".phase = ") || line.trim_start().starts_with("(state.phase, ")
+}
+
 /// Looks ahead at a move that another command is about to make, and writes nothing.
 const LOOKS_AHEAD: &str = "runner/operations/src/migrate/report/backfill.rs";
 
@@ -14,7 +17,7 @@ fn assignments(path: &str, text: &str) -> Vec<String> {
         return Vec::new();
     }
     let production = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
-    let lines = production.lines().filter(|line| ASSIGNMENTS.iter().any(|it| line.contains(it)));
+    let lines = production.lines().filter(|line| assigns(line));
     lines.map(|line| format!("{path}: `{}`", line.trim())).collect()
 }
 
