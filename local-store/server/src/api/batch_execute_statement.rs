@@ -22,6 +22,7 @@ use super::statements::{
 };
 use super::tables;
 use crate::store::Store;
+use crate::store::long_reads::SHORT_READ_KEYS;
 
 /// Statements of one request, inclusive.
 const STATEMENTS_MAX: usize = 25;
@@ -112,11 +113,36 @@ async fn answer_all(
         .collect();
     // All writes go in one log entry, and their replies come in their order.
     let replies = if writes.is_empty() { Vec::new() } else { store.submit(writes).await? };
-    let mut replies = replies.into_iter();
     let mut out = String::from("{");
     begin_member(&mut out, "Responses");
     out.push('[');
     let mut consumed = Consumed::default();
+    let is_short = sent.len() <= SHORT_READ_KEYS;
+    let answer = || write_answers(store, sent, replies, capacity_detail, &mut out, &mut consumed);
+    if is_short {
+        answer()?;
+    } else {
+        store.long_reads().run(answer).await?;
+    }
+    out.push(']');
+    let consumed = consumed.into_tables();
+    if !consumed.is_empty() {
+        capacity_detail.write_list_member(&mut out, &consumed);
+    }
+    out.push('}');
+    Ok(out)
+}
+
+/// Reads what the statements read, and appends the answer of each in its place.
+fn write_answers(
+    store: &Store,
+    sent: Vec<Result<Sent, ApiError>>,
+    replies: Vec<Reply>,
+    capacity_detail: CapacityDetail,
+    out: &mut String,
+    consumed: &mut Consumed,
+) -> Result<(), ApiError> {
+    let mut replies = replies.into_iter();
     for (position, sent) in sent.into_iter().enumerate() {
         out.push_str(if position > 0 { ",{" } else { "{" });
         match sent {
@@ -129,19 +155,13 @@ async fn answer_all(
                         answer_write(store, write, replies.next(), capacity_detail)
                     }
                 };
-                answer_members(&mut out, &sent.table().name, answer, &mut consumed)?;
+                answer_members(out, &sent.table().name, answer, consumed)?;
             }
-            Err(error) => error_member(&mut out, &error)?,
+            Err(error) => error_member(out, &error)?,
         }
         out.push('}');
     }
-    out.push(']');
-    let consumed = consumed.into_tables();
-    if !consumed.is_empty() {
-        capacity_detail.write_list_member(&mut out, &consumed);
-    }
-    out.push('}');
-    Ok(out)
+    Ok(())
 }
 
 /// Appends what became of a statement on a table.

@@ -22,6 +22,7 @@ use super::parameters::{self, Parameters};
 use super::tables;
 use super::wording::{Checked, Wording};
 use crate::store::Store;
+use crate::store::long_reads::SHORT_READ_KEYS;
 
 /// What the service's texts call what is asked of one table.
 const KIND: &str = "KeysAndAttributes";
@@ -49,7 +50,7 @@ struct Progress<'j> {
     throttled: Option<ApiError>,
 }
 
-pub(super) fn batch_get_item(
+pub(super) async fn batch_get_item(
     store: &Store,
     parameters: Parameters<'_>,
 ) -> Result<String, ApiError> {
@@ -73,9 +74,8 @@ pub(super) fn batch_get_item(
     constraints.one_of("returnConsumedCapacity", capacity_detail, RETURN_CONSUMED_CAPACITY);
     constraints.required("requestItems", items.is_some());
     constraints.finish()?;
-    if reads.iter().map(|read| read.keys.iter().flatten().count()).sum::<usize>()
-        > BATCH_GET_KEYS_MAX
-    {
+    let keys: usize = reads.iter().map(|read| read.keys.iter().flatten().count()).sum();
+    if keys > BATCH_GET_KEYS_MAX {
         return Err(ApiError::validation("Too many items requested for the BatchGetItem call"));
     }
 
@@ -94,14 +94,11 @@ pub(super) fn batch_get_item(
         let projection = check_table(&read)?;
         planned.push((read, projection));
     }
-    for (read, projection) in &planned {
-        answer_table(store, &*view, read, projection.as_ref(), &mut progress).map_err(|error| {
-            // The service looks for them before it looks for a table. Here that is told from keys as
-            // they are written, and only where it makes a difference.
-            let is_first = error.is_resource_not_found()
-                && planned.iter().any(|(read, _)| has_duplicates(read));
-            if is_first { ApiError::validation(batch::DUPLICATES) } else { error }
-        })?;
+    let mut read = || answer_tables(store, &*view, &planned, &mut progress);
+    if keys <= SHORT_READ_KEYS {
+        read()?;
+    } else {
+        store.long_reads().run(read).await?;
     }
     let Progress { responses, unprocessed, capacities, read, throttled, .. } = progress;
     if let Some(error) = throttled.filter(|_| read == 0) {
@@ -111,6 +108,25 @@ pub(super) fn batch_get_item(
     CapacityDetail::from_parameter(capacity_detail).write_list_member(&mut out, &capacities);
     out.push('}');
     Ok(out)
+}
+
+/// Reads the items of all tables, each with the projection of its table.
+fn answer_tables<'j>(
+    store: &Store,
+    view: &dyn View,
+    planned: &[(TableRead<'j>, Option<Projection>)],
+    progress: &mut Progress<'j>,
+) -> Result<(), ApiError> {
+    for (read, projection) in planned {
+        answer_table(store, view, read, projection.as_ref(), progress).map_err(|error| {
+            // The service looks for them before it looks for a table. Here that is told from keys as
+            // they are written, and only where it makes a difference.
+            let is_first = error.is_resource_not_found()
+                && planned.iter().any(|(read, _)| has_duplicates(read));
+            if is_first { ApiError::validation(batch::DUPLICATES) } else { error }
+        })?;
+    }
+    Ok(())
 }
 
 fn read_tables(items: Parameters<'_>) -> Result<Vec<TableRead<'_>>, ApiError> {

@@ -54,7 +54,7 @@ pub(super) async fn execute_statement(
     match statement.parse()? {
         Statement::Select(select) => {
             let options = SelectOptions { is_consistent, limit, token, capacity_detail };
-            answer_select(store, &select, statement.fingerprint(), &options)
+            answer_select(store, &select, statement.fingerprint(), &options).await
         }
         Statement::Exists(_) => Err(ApiError::validation(EXISTS_MISPLACED)),
         other => {
@@ -85,7 +85,7 @@ async fn answer_write(
     Ok(out)
 }
 
-fn answer_select(
+async fn answer_select(
     store: &Store,
     select: &Select,
     fingerprint: u64,
@@ -143,7 +143,7 @@ fn answer_select(
         capacity_detail: options.capacity_detail,
     };
     let token = |last: &Item| write_token(last, &owner, store.token_key());
-    answer_statement_page(store, &*store.view(), &request, token)
+    answer_statement_page(store, &*store.view(), &request, token).await
 }
 
 /// The partition key and the sort key that a statement reads by. The service reads no index by

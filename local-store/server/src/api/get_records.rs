@@ -6,7 +6,7 @@
 use std::ops::ControlFlow;
 
 use model::limits::{GET_RECORDS_BYTES_MAX, GET_RECORDS_MAX};
-use partition::{Position, ReadError, read_shard_records};
+use partition::{Position, ReadError, Shard, Stream, Table, View, read_shard_records};
 
 use super::answer::text_member;
 use super::constraints::Constraints;
@@ -16,11 +16,15 @@ use super::parameters::Parameters;
 use super::shard_iterator::{Place, ShardIterator};
 use super::streams::FoundStream;
 use crate::store::Store;
+use crate::store::long_reads::{SHORT_READ_BYTES, SHORT_READ_ITEMS};
 
 /// Longest iterator that is looked at, inclusive (AWS API reference, `GetRecords`).
 const ITERATOR_LENGTH_MAX: usize = 2048;
 
-pub(super) fn get_records(store: &Store, parameters: Parameters<'_>) -> Result<String, ApiError> {
+pub(super) async fn get_records(
+    store: &Store,
+    parameters: Parameters<'_>,
+) -> Result<String, ApiError> {
     let text = parameters.string("ShardIterator")?;
     let limit = parameters.integer("Limit")?;
     let mut constraints = Constraints::new();
@@ -38,32 +42,15 @@ pub(super) fn get_records(store: &Store, parameters: Parameters<'_>) -> Result<S
     let found = FoundStream::find(store, arn)?;
     let (stream, shard) = found.shard(&iterator.shard_id, arn)?;
     check_not_trimmed(iterator.place, shard)?;
-    let from = match iterator.place {
-        Place::TrimHorizon => Position::At(shard.first),
-        Place::At(sequence) => Position::At(sequence),
-        Place::After(sequence) => Position::After(sequence),
-    };
-
-    let mut out = String::from("{\"Records\":[");
-    let (mut place, mut count, mut is_cut) = (iterator.place, 0, false);
-    let mut written = Ok(());
-    read_shard_records(&*store.view(), &found.table, stream, shard, from, &mut |at, record| {
-        if count == limit || out.len() >= GET_RECORDS_BYTES_MAX {
-            is_cut = true;
-            return ControlFlow::Break(());
-        }
-        if count > 0 {
-            out.push(',');
-        }
-        written = record.write_streams_json(&mut out, store.region());
-        if written.is_err() {
-            return ControlFlow::Break(());
-        }
-        count += 1;
-        place = Place::After(at);
-        ControlFlow::Continue(())
-    })?;
-    written.map_err(|error| ReadError(format!("a stream record's image: {error}")))?;
+    let view = store.view();
+    let records =
+        Records { view: &*view, table: &found.table, stream, shard, limit, region: store.region() };
+    let mut page = Page::new(iterator.place);
+    records.read(&mut page, true)?;
+    if page.is_paused {
+        store.long_reads().run(|| records.read(&mut page, false)).await?;
+    }
+    let Page { mut out, place, is_cut, .. } = page;
     // What was trimmed between the look at the shard and the view is missing in the view, and must
     // not be missed without a word.
     check_not_trimmed(
@@ -77,4 +64,70 @@ pub(super) fn get_records(store: &Store, parameters: Parameters<'_>) -> Result<S
     }
     out.push('}');
     Ok(out)
+}
+
+/// The records that a request reads.
+struct Records<'r> {
+    view: &'r (dyn View + Send + Sync),
+    table: &'r Table,
+    stream: &'r Stream,
+    shard: &'r Shard,
+    /// The most records of a page.
+    limit: usize,
+    region: &'r str,
+}
+
+/// What has been read so far.
+struct Page {
+    /// The answer, up to the last record.
+    out: String,
+    /// Where the next record is.
+    place: Place,
+    count: usize,
+    /// Whether there may be more records than the page may have.
+    is_cut: bool,
+    /// Whether a short read has read what it may.
+    is_paused: bool,
+}
+
+impl Page {
+    fn new(place: Place) -> Self {
+        let out = String::from("{\"Records\":[");
+        Self { out, place, count: 0, is_cut: false, is_paused: false }
+    }
+}
+
+impl Records<'_> {
+    /// Reads from where the page has come to, until it is full or, of a short read, long enough.
+    fn read(&self, page: &mut Page, is_short: bool) -> Result<(), ReadError> {
+        let from = match page.place {
+            Place::TrimHorizon => Position::At(self.shard.first),
+            Place::At(sequence) => Position::At(sequence),
+            Place::After(sequence) => Position::After(sequence),
+        };
+        page.is_paused = false;
+        let mut written = Ok(());
+        let Self { view, table, stream, shard, .. } = self;
+        read_shard_records(*view, table, stream, shard, from, &mut |at, record| {
+            if page.count == self.limit || page.out.len() >= GET_RECORDS_BYTES_MAX {
+                page.is_cut = true;
+                return ControlFlow::Break(());
+            }
+            if is_short && (page.out.len() >= SHORT_READ_BYTES || page.count >= SHORT_READ_ITEMS) {
+                page.is_paused = true;
+                return ControlFlow::Break(());
+            }
+            if page.count > 0 {
+                page.out.push(',');
+            }
+            written = record.write_streams_json(&mut page.out, self.region);
+            if written.is_err() {
+                return ControlFlow::Break(());
+            }
+            page.count += 1;
+            page.place = Place::After(at);
+            ControlFlow::Continue(())
+        })?;
+        written.map_err(|error| ReadError(format!("a stream record's image: {error}")))
+    }
 }

@@ -172,7 +172,7 @@ async fn call(
     parameters: Parameters<'_>,
 ) -> Result<String, ApiError> {
     match operation {
-        Operation::BatchGetItem => batch_get_item::batch_get_item(store, parameters),
+        Operation::BatchGetItem => batch_get_item::batch_get_item(store, parameters).await,
         Operation::BatchWriteItem => batch_write_item::batch_write_item(store, parameters).await,
         Operation::CreateTable => create_table::create_table(store, parameters).await,
         Operation::DeleteItem => delete_item::delete_item(store, parameters).await,
@@ -207,13 +207,13 @@ async fn call(
             execute_transaction::execute_transaction(store, parameters).await
         }
         Operation::GetItem => get_item::get_item(store, parameters),
-        Operation::GetRecords => get_records::get_records(store, parameters),
+        Operation::GetRecords => get_records::get_records(store, parameters).await,
         Operation::GetShardIterator => get_shard_iterator::get_shard_iterator(store, parameters),
         Operation::ListStreams => list_streams::list_streams(store, parameters),
         Operation::ListTables => list_tables::list_tables(store, parameters),
         Operation::PutItem => put_item::put_item(store, parameters).await,
-        Operation::Query => query::query(store, parameters),
-        Operation::Scan => scan::scan(store, parameters),
+        Operation::Query => query::query(store, parameters).await,
+        Operation::Scan => scan::scan(store, parameters).await,
         Operation::TransactGetItems => {
             transact_get_items::transact_get_items(store, parameters).await
         }

@@ -3,6 +3,7 @@
 //! Which items are read, and from where, is decided by the two operations.
 
 use std::ops::ControlFlow;
+use std::{iter, mem};
 
 use model::limits::PAGE_BYTES_MAX;
 use model::{Item, encoding, json};
@@ -21,6 +22,7 @@ use super::page_request::PageRequest;
 use super::parameters::Parameters;
 use super::wording::{Checked, Wording};
 use crate::store::Store;
+use crate::store::long_reads::{SHORT_READ_BYTES, SHORT_READ_ITEMS};
 
 /// Attributes that are to be chosen, and none that are.
 const NOTHING_SPECIFIED: &str = "Must specify the AttributesToGet or ProjectionExpression when choosing to get SPECIFIC_ATTRIBUTES";
@@ -163,6 +165,12 @@ struct Progress {
     /// The stored bytes of the last item; empty before the first.
     last_read: Vec<u8>,
     is_cut: bool,
+    /// The range that is read: 0 is the first, the further ones follow.
+    range: usize,
+    /// Whether the read goes on in its place of long reads once it is no longer short.
+    is_short: bool,
+    /// Whether it stopped for that.
+    is_paused: bool,
     /// What could not be read.
     failure: Option<ReadError>,
 }
@@ -170,6 +178,12 @@ struct Progress {
 impl Progress {
     fn is_full(&self) -> bool {
         self.bytes + self.fetched_bytes >= PAGE_BYTES_MAX
+    }
+
+    /// Whether a short read has read what it may.
+    fn is_to_pause(&self) -> bool {
+        let read = self.bytes + self.fetched_bytes;
+        self.is_short && (read >= SHORT_READ_BYTES || self.scanned >= SHORT_READ_ITEMS)
     }
 
     /// The last item that was read.
@@ -185,9 +199,9 @@ impl Progress {
 const ANSWER_BYTES_EXPECTED: usize = 4096;
 
 /// Reads a page and writes the whole answer. Limits count what is read, before the filter.
-pub(crate) fn answer_page(
+pub(crate) async fn answer_page(
     store: &Store,
-    view: &dyn View,
+    view: &(dyn View + Send + Sync),
     request: &PageRequest<'_>,
 ) -> Result<String, ApiError> {
     let admitted = metering::admit_page(store, request)?;
@@ -198,7 +212,7 @@ pub(crate) fn answer_page(
         out.push('[');
     }
     let mut progress = Progress::default();
-    read_page(view, request, &mut progress, &mut out)?;
+    read_page(store, view, request, &mut progress, &mut out).await?;
     if !request.counts_only {
         out.push(']');
     }
@@ -216,9 +230,9 @@ pub(crate) fn answer_page(
 }
 
 /// Reads a page and writes the answer of a statement: without counts, and with a token.
-pub(crate) fn answer_statement_page(
+pub(crate) async fn answer_statement_page(
     store: &Store,
-    view: &dyn View,
+    view: &(dyn View + Send + Sync),
     request: &PageRequest<'_>,
     token: impl FnOnce(&Item) -> String,
 ) -> Result<String, ApiError> {
@@ -228,7 +242,7 @@ pub(crate) fn answer_statement_page(
     begin_member(&mut out, "Items");
     out.push('[');
     let mut progress = Progress::default();
-    read_page(view, request, &mut progress, &mut out)?;
+    read_page(store, view, request, &mut progress, &mut out).await?;
     out.push(']');
     let capacity = Capacity::of_read(progress.bytes, request.is_consistent);
     let last = last_of_page(store, request, &progress, capacity, admitted)?;
@@ -268,18 +282,42 @@ fn consumption(request: &PageRequest<'_>, progress: &Progress, capacity: Capacit
     }
 }
 
-fn read_page(
-    view: &dyn View,
+/// Reads a page: its first part here, what is left as a long read.
+async fn read_page(
+    store: &Store,
+    view: &(dyn View + Send + Sync),
     request: &PageRequest<'_>,
     progress: &mut Progress,
     out: &mut String,
 ) -> Result<(), ReadError> {
-    read_range(view, request, &request.range, request.start_after.as_ref(), progress, out)?;
-    for range in &request.further {
-        if progress.is_cut {
+    progress.is_short = true;
+    read_ranges(view, request, request.start_after.as_ref(), progress, out)?;
+    progress.is_short = false;
+    if !mem::take(&mut progress.is_paused) {
+        return Ok(());
+    }
+    let last = progress.last_item()?.map(|last| request.source.key_attributes(last));
+    let place = last.map(|last| request.source.start_key(&last)).transpose();
+    let place = place.map_err(|error| ReadError(format!("an item without its key: {error}")))?;
+    let read = || read_ranges(view, request, place.as_ref(), progress, out);
+    store.long_reads().run(read).await
+}
+
+/// Reads from a place on, in the range that the page has come to and those behind it.
+fn read_ranges(
+    view: &dyn View,
+    request: &PageRequest<'_>,
+    mut start_after: Option<&IndexKey>,
+    progress: &mut Progress,
+    out: &mut String,
+) -> Result<(), ReadError> {
+    let ranges = iter::once(&request.range).chain(&request.further).enumerate();
+    for (number, range) in ranges.skip(progress.range) {
+        progress.range = number;
+        read_range(view, request, range, start_after.take(), progress, out)?;
+        if progress.is_cut || progress.is_paused {
             break;
         }
-        read_range(view, request, range, None, progress, out)?;
     }
     Ok(())
 }
@@ -342,6 +380,10 @@ fn take_item(
 ) -> Result<ControlFlow<()>, ReadError> {
     if progress.is_full() {
         progress.is_cut = true;
+        return Ok(ControlFlow::Break(()));
+    }
+    if progress.is_to_pause() {
+        progress.is_paused = true;
         return Ok(ControlFlow::Break(()));
     }
     let is_shown_as_stored = request.filter.is_none()

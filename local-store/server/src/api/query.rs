@@ -23,7 +23,7 @@ use crate::store::Store;
 const LEGACY: [&str; 4] =
     ["AttributesToGet", "QueryFilter", "ConditionalOperator", "KeyConditions"];
 
-pub(super) fn query(store: &Store, parameters: Parameters<'_>) -> Result<String, ApiError> {
+pub(super) async fn query(store: &Store, parameters: Parameters<'_>) -> Result<String, ApiError> {
     let mut shared = PageParameters::read(parameters, PageOperation::Query)?;
     let key_condition = parameters.string("KeyConditionExpression")?;
     let key_conditions = ConditionsParameters::key_conditions(parameters)?;
@@ -91,7 +91,7 @@ pub(super) fn query(store: &Store, parameters: Parameters<'_>) -> Result<String,
         is_consistent,
         capacity_detail,
     };
-    answer_page(store, &*store.view(), &request)
+    answer_page(store, &*store.view(), &request).await
 }
 
 /// What the expressions may not say of key attributes.

@@ -25,7 +25,7 @@ const LEGACY: [&str; 3] = ["AttributesToGet", "ScanFilter", "ConditionalOperator
 /// A segment of a parallel scan: its number and how many there are.
 type Segment = (u32, u32);
 
-pub(super) fn scan(store: &Store, parameters: Parameters<'_>) -> Result<String, ApiError> {
+pub(super) async fn scan(store: &Store, parameters: Parameters<'_>) -> Result<String, ApiError> {
     let mut shared = PageParameters::read(parameters, PageOperation::Scan)?;
     let scan_filter = ConditionsParameters::scan_filter(parameters)?;
     let segment = parameters.integer("Segment")?;
@@ -87,7 +87,7 @@ pub(super) fn scan(store: &Store, parameters: Parameters<'_>) -> Result<String, 
         is_consistent,
         capacity_detail,
     };
-    answer_page(store, &*store.view(), &request)
+    answer_page(store, &*store.view(), &request).await
 }
 
 /// Both parameters or none.

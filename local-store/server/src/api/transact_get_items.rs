@@ -13,7 +13,7 @@ use partition::Table;
 
 use super::answer::item_member;
 use super::cancellation::Reason;
-use super::capacity::{Capacity, CapacityDetail, TransactionUnits};
+use super::capacity::{Capacity, CapacityDetail, Consumption, TransactionUnits};
 use super::constraints::{Constraints, RETURN_CONSUMED_CAPACITY};
 use super::error::ApiError;
 use super::expressions::{self, Substitutions};
@@ -25,6 +25,7 @@ use super::transact_write_items::{
 };
 use super::wording::Checked;
 use crate::store::Store;
+use crate::store::long_reads::SHORT_READ_BYTES;
 use crate::store::transactions::Wanted;
 
 /// One read, as it was sent.
@@ -69,12 +70,38 @@ pub(super) async fn transact_get_items(
     let wanted: Vec<Wanted<'_>> = reads.iter().map(|read| (&read.table, &read.key)).collect();
     let admitted = admit_together(store, &wanted)?;
     let found = read_together(store, &wanted).await?;
-    let (mut bytes, mut consumed) = (0, Vec::with_capacity(reads.len()));
+    let bytes: usize = found.iter().flatten().map(Item::size).sum();
+    let mut consumed = Vec::with_capacity(reads.len());
+    let write = || write_responses(store, &reads, found, admitted, &mut consumed);
+    let is_short = bytes <= SHORT_READ_BYTES;
+    let mut out = if is_short { write() } else { store.long_reads().run(write).await };
+    if bytes > TRANSACTION_BYTES_MAX {
+        return Err(ApiError::validation(
+            "Collection size of the items in the transaction exceeds 4 MB",
+        ));
+    }
+    out.push(']');
+    CapacityDetail::from_parameter(capacity_detail).write_transaction_member(
+        &mut out,
+        TransactionUnits::Read,
+        consumed,
+    );
+    out.push('}');
+    Ok(out)
+}
+
+/// Begins the answer with the items, and counts what they cost.
+fn write_responses<'j>(
+    store: &Store,
+    reads: &[Read<'j>],
+    found: Vec<Option<Item>>,
+    admitted: Vec<Admitted>,
+    consumed: &mut Vec<(&'j str, Consumption)>,
+) -> String {
     let mut out = String::from("{\"Responses\":[");
     for (position, ((read, found), admitted)) in reads.iter().zip(found).zip(admitted).enumerate() {
         out.push_str(if position > 0 { ",{" } else { "{" });
         let size = found.as_ref().map_or(0, Item::size);
-        bytes += size;
         let capacity = Capacity::of_read(size, true);
         let twice = capacity.plus(capacity);
         metering::record_read(store, &read.table, &read.key.partition, twice, admitted);
@@ -89,19 +116,7 @@ pub(super) async fn transact_get_items(
         }
         out.push('}');
     }
-    if bytes > TRANSACTION_BYTES_MAX {
-        return Err(ApiError::validation(
-            "Collection size of the items in the transaction exceeds 4 MB",
-        ));
-    }
-    out.push(']');
-    CapacityDetail::from_parameter(capacity_detail).write_transaction_member(
-        &mut out,
-        TransactionUnits::Read,
-        consumed,
-    );
-    out.push('}');
-    Ok(out)
+    out
 }
 
 /// Admits the reads of a transaction, which cost twice as much as alone: one that is beyond the

@@ -70,6 +70,7 @@ impl Store {
             catalogue: MergedCatalogue::default(),
             clock,
             traffic: Traffic::default(),
+            long_reads: super::long_reads::LongReads::default(),
             token_key: TokenKey::new([0; 32]),
             ids: Ids::Seeded(Mutex::new(SplitMix64::new(seed))),
             coordinated: Arc::default(),

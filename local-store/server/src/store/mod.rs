@@ -11,6 +11,7 @@ mod arrivals;
 mod assembly;
 mod cluster;
 mod directory;
+pub(crate) mod long_reads;
 mod member;
 mod node_set;
 pub(crate) mod outbox_relay;
@@ -41,6 +42,7 @@ pub use self::arrivals::Arrivals;
 pub use self::assembly::Assembly;
 use self::assembly::Ids;
 use self::directory::Host;
+use self::long_reads::{LongReads, SHORT_READ_KEYS};
 pub use self::member::Member;
 use self::member::Membership;
 use self::node_set::{NodeSet, Pinned, node_set};
@@ -156,6 +158,7 @@ struct Shared {
     catalogue: MergedCatalogue,
     clock: Arc<Clock>,
     traffic: Traffic,
+    long_reads: LongReads,
     token_key: TokenKey,
     ids: Ids,
     /// Held by every transaction over several arcs that this process coordinates.
@@ -252,6 +255,7 @@ impl Store {
             catalogue: MergedCatalogue::default(),
             clock,
             traffic: Traffic::default(),
+            long_reads: LongReads::default(),
             token_key,
             ids: Ids::Random,
             coordinated: Arc::default(),
@@ -292,6 +296,7 @@ impl Store {
             catalogue: MergedCatalogue::default(),
             clock,
             traffic: Traffic::default(),
+            long_reads: LongReads::default(),
             token_key: TokenKey::open(&config.directory)?,
             ids: Ids::Random,
             coordinated: Arc::default(),
@@ -482,6 +487,11 @@ impl Store {
         &self.shared.traffic
     }
 
+    /// The places for long reads.
+    pub(crate) fn long_reads(&self) -> &LongReads {
+        &self.shared.long_reads
+    }
+
     /// The tables as of the last entries that were applied.
     #[must_use]
     pub fn catalogue(&self) -> Arc<Catalogue> {
@@ -542,7 +552,11 @@ impl Store {
         }
         let view = self.up_to_date().await?.view();
         let read = |(table, key): &(&Arc<Table>, &PrimaryKey)| read_item(&*view, table, key);
-        let items: Result<_, ReadError> = wanted.iter().map(read).collect();
+        let read_all = || wanted.iter().map(read).collect();
+        let items: Result<_, ReadError> = match wanted.len() {
+            ..=SHORT_READ_KEYS => read_all(),
+            _ => self.long_reads().run(read_all).await,
+        };
         items.map(Ok).map_err(|error| Unavailable::NotDone(error.to_string()))
     }
 

@@ -1,0 +1,71 @@
+//! Long reads, which run beside the tasks of the runtime and never in their place.
+//!
+//! The consensus of the store runs on the same threads as requests. Reading a page of 1 MB and writing
+//! it as JSON takes 2 to 17 ms, and heartbeats and other requests wait meanwhile. So a request reads a
+//! small part where it is, and the rest as a long read: the runtime gives the thread to other tasks for
+//! that time. Small requests never get here, because handing over a thread costs more than they do.
+
+use std::num::NonZero;
+use std::thread;
+
+use tokio::runtime::{Handle, RuntimeFlavor};
+use tokio::sync::Semaphore;
+
+/// Bytes of items that a request reads where it is: some hundred microseconds of work.
+pub(crate) const SHORT_READ_BYTES: usize = 64 * 1024;
+/// Items that a request reads where it is, however small they are.
+pub(crate) const SHORT_READ_ITEMS: usize = 256;
+/// Items that a request fetches by their keys where it is: each can have 400 KB.
+pub(crate) const SHORT_READ_KEYS: usize = 4;
+
+/// The places for long reads.
+#[derive(Debug)]
+pub(crate) struct LongReads {
+    /// One for each processor: more at once would end no sooner, and keep the tasks from theirs.
+    places: Semaphore,
+}
+
+impl Default for LongReads {
+    fn default() -> Self {
+        let processors = thread::available_parallelism().map_or(1, NonZero::get);
+        Self { places: Semaphore::new(processors) }
+    }
+}
+
+impl LongReads {
+    /// Waits for a place and reads. A runtime of one thread, as the simulation has, reads at once.
+    pub(crate) async fn run<T>(&self, read: impl FnOnce() -> T) -> T {
+        // The semaphore is never closed.
+        let _place = self.places.acquire().await;
+        let flavor = Handle::try_current().map(|runtime| runtime.runtime_flavor());
+        match flavor {
+            Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(read),
+            _ => read(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use super::*;
+
+    /// Goal: a read that waits for another task ends, although the runtime has one thread.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+    async fn other_tasks_run_beside_a_long_read() {
+        let read = tokio::spawn(async {
+            let (sender, receiver) = mpsc::channel();
+            tokio::spawn(async move { sender.send(7) });
+            let wait = move || receiver.recv_timeout(Duration::from_secs(60));
+            LongReads::default().run(wait).await
+        });
+        assert_eq!(read.await.unwrap(), Ok(7));
+    }
+
+    #[tokio::test]
+    async fn a_runtime_of_one_thread_reads_at_once() {
+        assert_eq!(LongReads::default().run(|| 7).await, 7);
+    }
+}
