@@ -1,7 +1,7 @@
 //! The tasks of a run: one for each segment of a table. Each is an entry of the control table, whose
 //! record wakes a worker.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use control::{BACKFILL_RUN, Expect, State, Task, Work};
 use rules::migration::plan::{Direction, Plan};
@@ -119,29 +119,12 @@ fn newest_resumable(tasks: &[Task], last: u64, segments: u32) -> Option<u64> {
 
 fn open(plan: &Plan, fingerprint: &str, run: Run, table: &str, segment: u32) -> Task {
     Task {
-        migration: plan.migration.clone(),
-        revision: 0,
-        run: run.number,
-        work: run.work,
-        table: table.to_owned(),
         direction: run.direction,
         segment,
         segments: plan.segments,
         fingerprint: fingerprint.to_owned(),
         repairs: run.repairs,
-        done: false,
-        superseded: false,
-        cursor: None,
-        owner: None,
-        leased_until: 0,
-        share: None,
-        counts: BTreeMap::new(),
-        samples: Vec::new(),
-        page: None,
-        failing: None,
-        failed: 0,
-        aside: false,
-        clears: None,
+        ..Task::new(&plan.migration, run.number, run.work, table)
     }
 }
 
