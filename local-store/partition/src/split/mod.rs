@@ -48,10 +48,10 @@ pub(crate) fn begin(
 ) -> Result<(), String> {
     let refuse = |why: &str| Err(format!("partition {} of {}: {why}", number.0, table.name));
     let Some(place) = table.find_partition(number) else {
-        return refuse("the partition does not exist, or was split");
+        return refuse("it does not exist, or has been split");
     };
     let Some(range) = table.token_range(place).filter(|range| range.middle().is_some()) else {
-        return refuse("the partition has only one token");
+        return refuse("it has only one token");
     };
     if table.partitions.len() + splits_of(table) >= PARTITIONS_MAX {
         return refuse("the table already has the maximum number of partitions");
@@ -60,13 +60,13 @@ pub(crate) fn begin(
         SplitPoint::Half => None,
         SplitPoint::Token(token) if range.first < token && token <= range.last => Some(token),
         SplitPoint::Token(_) => {
-            return refuse("the token is outside the partition, or its first one");
+            return refuse("the token is outside it, or its first one");
         }
     };
     let split = Split { at, lower: PartitionNumber(table.next_partition), cursor: None };
     match table.partitions.get_mut(place) {
         Some(partition) if partition.split.is_none() => partition.split = Some(split),
-        _ => return refuse("the partition is already being split"),
+        _ => return refuse("it is already being split"),
     }
     table.next_partition += 1;
     Ok(())

@@ -172,8 +172,8 @@ fn invalid_splits_are_refused() {
         let reply = begin(&mut replica, partition, at);
         assert!(matches!(&reply, Reply::Invalid(text) if text.contains(why)), "{reply:?}");
     };
-    refused(7, SplitPoint::Half, "not there");
-    refused(0, SplitPoint::Token(Token(0)), "not within");
+    refused(7, SplitPoint::Half, "does not exist");
+    refused(0, SplitPoint::Token(Token(0)), "outside it");
     assert_eq!(
         begin(&mut replica, 0, SplitPoint::Token(Token(1))),
         Reply::Done { more: true },
