@@ -63,7 +63,6 @@ pub fn read_encoded_item(
 ///
 /// # Errors
 /// When the storage cannot be read.
-/// When the storage cannot be read.
 pub fn read_encoded_items(
     view: &dyn View,
     table: &Table,
@@ -92,7 +91,6 @@ pub fn read_encoded_items(
 /// index's keys, and the visitor gets the projected part of the item.
 ///
 /// # Errors
-/// When the storage cannot be read.
 /// When the storage cannot be read.
 pub fn read_encoded_entries(
     view: &dyn View,
