@@ -48,6 +48,6 @@ mod tests {
         let table =
             BTreeMap::from([("k".to_owned(), Item::new().with(EXPIRES_AT, Number::from(100u64)))]);
         assert!(check_left(&table, 100).is_empty());
-        assert!(check_left(&table, 101)[0].contains("still there"));
+        assert!(check_left(&table, 101)[0].contains("still exists"));
     }
 }

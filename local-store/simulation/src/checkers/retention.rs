@@ -137,9 +137,9 @@ mod tests {
             (&silent, "without a record"),
             (&twice, "removed twice"),
             (&kept, "removed, but still exists"),
-            (&other, "another item"),
-            (&new, "from nowhere"),
-            (&by_user, "nobody made"),
+            (&other, "has changed"),
+            (&new, "never written"),
+            (&by_user, "no client and no TTL made"),
         ];
         for (plant, expected) in cases {
             let found = complaints(plant);

@@ -111,7 +111,7 @@ fn planted_defects_are_named() {
         ("differs from what the previous record left", |c| {
             c.shards[1].records[0].old_image = Some(item("a", 9));
         }),
-        ("changes nothing", |c| {
+        ("changed nothing", |c| {
             let same = record(8, "a", Some(item("a", 2)), Some(item("a", 2)));
             c.shards[1].records.push(same);
         }),
@@ -177,7 +177,7 @@ fn readers_read_contiguous_records() {
         (reading(true, &all[1..]), "missed 1 records"),
         (reading(true, &gap), "where the shard has"),
         (reading(false, &lost), "no longer in the shard"),
-        (Reading { shard: "s9".to_owned(), ..reading(true, all) }, "not listed"),
+        (Reading { shard: "s9".to_owned(), ..reading(true, all) }, "not in the final list"),
     ] {
         let wrong = check_reading(&planted, &case.shards).unwrap_or_default();
         assert!(wrong.contains(text), "{text}: {wrong}");

@@ -1,5 +1,5 @@
-//! What happens with a node whose state was damaged while it ran: as soon as the others can do without
-//! it, it is set aside and begins again with nothing. `server::store` does the same.
+//! The handling of a node whose state was damaged while it ran: once the others can continue
+//! without it, it is set aside and starts with an empty disk. `server::store` does the same.
 
 use std::time::Duration;
 
@@ -7,9 +7,10 @@ use node::check_redundancy;
 
 use super::Cluster;
 
-/// Time between two looks.
+/// Pause between two checks.
 const LOOK: Duration = Duration::from_millis(200);
-/// So many looks pass before everything is read of a node whose damage nobody has read by then.
+/// Number of checks before the whole state of a damaged node is read, if no read has found the
+/// damage by then.
 const LOOKS_TO_VERIFY: u32 = 15;
 
 /// Runs as long as its runtime.
@@ -35,7 +36,7 @@ fn is_rotten(cluster: &Cluster, node: usize) -> bool {
     cluster.machinery(node).is_some_and(|machinery| machinery.is_state_rotten())
 }
 
-/// Whether the other nodes can do without this one, as the server sees it.
+/// Returns whether the other nodes can continue without this one, by the server's rules.
 fn is_spare(cluster: &Cluster, node: usize) -> bool {
     let others = cluster.nodes().filter(|other| *other != node);
     let replicas = others.filter_map(|other| cluster.replica(other));
