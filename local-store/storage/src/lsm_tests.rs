@@ -16,7 +16,7 @@ use partition::Value;
 /// First bytes of the keys of batches: below, in and above the range of queues.
 const SIDES: [&[u8]; 3] = [&[1], &[QUEUE_KEYS, 7], b"right"];
 
-/// Batch `n` stores its number under one key, and three values that belong together.
+/// Returns batch `n`, which stores its number under one key, and three values that belong together.
 fn batch(n: u64, value_bytes: usize) -> Batch {
     let value = Value::from(vec![n.to_be_bytes()[7]; value_bytes]);
     let mut ops = vec![Op::Put(b"applied".to_vec(), n.to_be_bytes().into())];

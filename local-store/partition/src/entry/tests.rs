@@ -42,7 +42,7 @@ fn write(number: u8, action: WriteAction, condition: Option<Condition>) -> Write
     }
 }
 
-/// Writes, some of which repeat the operation of others.
+/// Returns writes, some of which repeat the operation of others.
 fn any_write() -> impl Strategy<Value = Command> {
     let action = prop_oneof![
         3 => Just(WriteAction::Update(add("1"))),

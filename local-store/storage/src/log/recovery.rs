@@ -33,7 +33,7 @@ pub struct Discarded {
     pub index: u64,
 }
 
-/// The file name of a spare.
+/// Returns the file name of a spare.
 pub(super) fn spare_name(number: u64) -> String {
     format!("spare-{number:016x}")
 }

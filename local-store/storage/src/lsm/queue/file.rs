@@ -311,6 +311,8 @@ pub(super) struct FileWriter {
 }
 
 impl FileWriter {
+    /// Creates the file; it is removed on drop unless it is finished.
+    ///
     /// # Errors
     /// When the file cannot be made.
     pub(super) fn new(folder: &Path, number: u64) -> io::Result<Self> {
@@ -333,6 +335,8 @@ impl FileWriter {
         })
     }
 
+    /// Appends a row; keys must be ascending.
+    ///
     /// # Errors
     /// When the file cannot be written to, or has no room for more rows.
     pub(super) fn write(&mut self, key: &[u8], value: &[u8]) -> io::Result<()> {
