@@ -47,7 +47,7 @@ fn recover_or_end<T: ?Sized, G>(poisoned: PoisonError<G>) -> G {
         Location::caller(),
     );
     if ABORTS.load(Ordering::Relaxed) {
-        eprintln!("{message}; the process ends, restart it");
+        eprintln!("{message}; the process aborts; restart it");
         process::abort();
     }
     if thread::panicking() {

@@ -95,7 +95,7 @@ mod tests {
         let refused: [(&str, Spoil); 9] = [
             ("another node may lead since", |all| all[1].term = 1),
             ("the leader is damaged", |all| all[2].is_damaged = true),
-            ("nobody leads", |all| all[2].role = Role::Follower),
+            ("no node leads", |all| all[2].role = Role::Follower),
             ("another node has stopped", |all| all[1].role = Role::Stopped),
             ("another node is unreachable", |all| all.retain(|status| status.node != 3)),
             ("an arc has no replica", |all| all.truncate(2)),

@@ -48,7 +48,7 @@ for_each_engine! {
     a_view_does_not_change
     scans_keep_to_their_bounds_and_order
     a_visitor_may_stop_and_may_use_the_storage
-    what_breaks_the_contract_is_refused_as_a_whole
+    an_invalid_batch_is_refused_as_a_whole
     large_values_and_many_batches_come_back
 }
 
@@ -187,7 +187,7 @@ fn a_visitor_may_stop_and_may_use_the_storage(storage: &dyn Storage) {
     assert_eq!(scan_text(&*storage.view(), "k249", "k252", false), "k249=changed k251=changed");
 }
 
-fn what_breaks_the_contract_is_refused_as_a_whole(storage: &dyn Storage) {
+fn an_invalid_batch_is_refused_as_a_whole(storage: &dyn Storage) {
     let long = vec![b'k'; KEY_BYTES_MAX];
     let too_long = vec![b'k'; KEY_BYTES_MAX + 1];
     let delete = |key: &[u8]| Op::Delete(key.to_vec());

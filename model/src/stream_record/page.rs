@@ -346,7 +346,7 @@ fn seconds(scanner: &mut Scanner<'_>) -> Option<f64> {
 
 /// Rounds seconds down.
 fn rounded_down(seconds: f64) -> i64 {
-    #[expect(clippy::cast_possible_truncation, reason = "what no calendar knows is cut")]
+    #[expect(clippy::cast_possible_truncation, reason = "times beyond 64 bits are truncated")]
     let whole = seconds.floor() as i64;
     whole
 }

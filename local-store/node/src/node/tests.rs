@@ -261,7 +261,7 @@ async fn a_node_with_a_diverged_state_stops() {
     let deaths = cluster.deaths.lock().clone();
     let differs = |reason: &String| reason.contains("changes the state of this node differently");
     assert!(!deaths.is_empty() && deaths.iter().all(differs), "{deaths:?}");
-    leader.submit(vec![put("others go on")]).await.unwrap();
+    leader.submit(vec![put("others continue")]).await.unwrap();
 }
 
 /// Goal: the nodes of a process apply an entry as its proposer decoded it, but different bytes are
@@ -356,7 +356,7 @@ async fn a_leader_that_sees_the_votes_of_others_sends_no_message() {
     assert_eq!(shows_all(&cluster), [old]);
     let others: Vec<NodeId> = cluster.nodes.keys().copied().filter(|id| *id != old).collect();
     while cluster.nodes[&others[0]].submit(vec![put("new")]).await.is_err() {}
-    assert!(cluster.nodes[&old].leads(), "it has not heard of another");
+    assert!(cluster.nodes[&old].leads(), "it does not know of another leader");
     assert!(!shows_all(&cluster).contains(&old));
     assert_eq!(shows_all(&cluster), [cluster.leader()]);
 

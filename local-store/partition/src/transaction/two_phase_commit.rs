@@ -3,7 +3,7 @@
 //! Each arc **prepares** its operations: it evaluates them, stores the resulting items, and locks
 //! them. Until the transaction has ended in this arc, every other write of these items gets a
 //! conflict. When all arcs have prepared, the transaction's **home** arc **decides**. The first
-//! decision is final, whoever asks for it, and the client's request token is stored with it. Then
+//! decision is final, whichever node asks for it, and the client's request token is stored with it. Then
 //! each arc **finishes**: it applies or discards what it prepared. At the decision all items are
 //! locked, so transactions and single writes have one order (two-phase locking).
 //!

@@ -404,7 +404,7 @@ impl State {
     /// Flushes the sealed tables to disk, and syncs them.
     fn flush(&self) -> Result<(), lsm_tree::Error> {
         let _flushing = self.tree.get_flush_lock();
-        // A bounded number: whoever seals further tables also requests a flush.
+        // A bounded number: code that seals further tables also requests a flush.
         for _ in 0..self.sealed_count() {
             let Some(table) = self.view_states().now().tables.oldest_sealed() else { break };
             let oldest = self.oldest_seen();

@@ -64,7 +64,7 @@ fn a_full_disk_refuses_until_there_is_space() {
 }
 
 #[test]
-fn every_fault_at_every_operation_keeps_what_was_acknowledged() {
+fn every_fault_at_every_operation_keeps_acknowledged_entries() {
     for fault in [Fault::Io, Fault::OutOfSpace, Fault::PowerOff] {
         for operation in 0.. {
             let disk = SimulatedDisk::new();
