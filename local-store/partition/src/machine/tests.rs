@@ -295,9 +295,8 @@ fn check_partitions(replica: &Replica, items: &BTreeMap<PrimaryKey, Item>) {
     assert_eq!(next, None, "the last range ends the ring");
 }
 
-/// Checks that reading every shard after its parent gives the records of each item in order, that
-/// each open shard belongs to one partition, and that a shard's records are within its range of
-/// sequence numbers.
+/// Checks that reading shards after their parents gives the records of each item in order, that an
+/// open shard belongs to one partition, and that records are within their shard's range.
 fn check_lineage(replica: &Replica) {
     let table = replica.table();
     let shards: Vec<Shard> = table.shards().cloned().collect();
@@ -571,10 +570,7 @@ fn a_table_with_any_throughput_can_be_created_and_adopted() {
                 }
             };
             let bytes = encode_entry(&entry).unwrap().len();
-            assert!(
-                bytes < 16 * 1024,
-                "{bytes}: it must have the stretches, but no arc's own shards"
-            );
+            assert!(bytes < 16 * 1024, "{bytes}: stretches, but no arc's own shards");
             machine.apply(&storage, 1, &entry).unwrap();
             of_arcs.push(machine.catalogue().find("t").map(|table| Table::clone(table)).unwrap());
         }
