@@ -262,8 +262,7 @@ proptest! {
         replica.apply(1, &entry(0, vec![Command::CreateTable(table)]));
         let mut old = key(1).to_item(&schema());
         old.extend(attributes);
-        // A put would be rejected for values that indexes do not accept, so the item is stored
-        // before.
+        // A put of values that indexes do not accept is rejected, so the item is stored first.
         let stored = write(1, WriteAction::put(&old), None);
         let mut plain = Replica::new();
         plain.apply(1, &entry(0, vec![create()]));

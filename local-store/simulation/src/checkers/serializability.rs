@@ -285,13 +285,8 @@ mod tests {
         let cases = [
             ("honest", vec![both.clone()], after.clone(), None),
             ("half", vec![both.clone()], versions(&[("a", &[1])]), Some("in part")),
-            (
-                "half of an unknown one",
-                vec![unknown.clone()],
-                versions(&[("b", &[2])]),
-                Some("in part"),
-            ),
-            ("an unknown one, not applied", vec![unknown], Versions::new(), None),
+            ("half unknown", vec![unknown.clone()], versions(&[("b", &[2])]), Some("in part")),
+            ("unknown, not applied", vec![unknown], Versions::new(), None),
             (
                 "fractured read",
                 vec![both.clone(), transaction((1, 3), &[("a", Some(1)), ("b", None)], &[])],
