@@ -3,12 +3,12 @@
 //!
 //! A strong read has to show every write that was acknowledged before it began, and everything that
 //! another strong read has shown. This node won an election of term *t* since it started, and has
-//! applied an entry of *t*, so its state contains everything that earlier leaders acknowledged, and
-//! that it acknowledged itself. A later leader needs the votes of a majority. Each voter logs its
-//! vote before it sends it, and votes are never withdrawn. So while the last votes of a majority
-//! are for *t*, there is no later leader, and no acknowledged write is missing in this state.
-//! Followers may apply an entry before the leader, once it has told them that the entry is
-//! committed. Therefore a read also waits until this node has applied those entries.
+//! applied an entry of *t*. So its state contains everything that it and earlier leaders
+//! acknowledged. A later leader needs the votes of a majority. Each voter logs its vote before it
+//! sends it, and votes are never withdrawn. So while the last votes of a majority are for *t*,
+//! there is no later leader, and no acknowledged write is missing in this state. Followers may
+//! apply an entry before the leader, once it has announced that the entry is committed. Therefore a
+//! read also waits until this node has applied those entries.
 //!
 //! The proof needs no clock and no message. During a joint membership change, two sets of voters
 //! count. In that case, between processes, and on followers, messages decide: see

@@ -172,8 +172,9 @@ fn entry_bounds(prefix: &[u8], sort: Option<&SortCondition>) -> Bounds {
     sort_bounds(prefix, sort, at, |value| end_of_prefix(&at(value)), begin)
 }
 
-/// Returns the bounds of the keys under a prefix whose sort key meets a condition, from the first
-/// key of a value, its end (exclusive), and the prefix of values that begin with it.
+/// Returns the bounds of the keys under a prefix whose sort key meets a condition. `at` returns the
+/// first key of a value, `behind` the end of its keys (exclusive), and `begin` the prefix of the
+/// values that begin with it.
 fn sort_bounds(
     prefix: &[u8],
     sort: Option<&SortCondition>,

@@ -281,7 +281,7 @@ fn a_power_loss_during_a_flush_keeps_persisted_batches() {
         copy(&live, &image);
         let next = image.join("tables").join((number(&last) + 1).to_string());
         fs::write(next, &bytes[..length]).unwrap();
-        // A queue file with the next number, which is complete but not listed.
+        // A part of a queue file under the next number, and a complete one that is not listed.
         let queue = fs::read_dir(image.join("queues")).unwrap().next().unwrap().unwrap().path();
         let bytes = fs::read(queue).unwrap();
         let part = &bytes[..length.min(bytes.len())];

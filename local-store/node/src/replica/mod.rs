@@ -462,9 +462,9 @@ fn read_place(view: &dyn View) -> Result<(Option<LogId>, StoredMembership), io::
 }
 
 /// Rejects a state that lacks entries which the log has purged: this node cannot restore them. A
-/// state may be ahead of the log, though. A crash can come after a snapshot became the state and
-/// before the log purged its entries, or after an entry was applied that a majority of other nodes
-/// had synced and before it was synced here.
+/// state may be ahead of the log, though. A crash can come between a snapshot that became the state
+/// and the purge of its entries in the log. It can also come after an entry was applied that a
+/// majority of other nodes, but not this one, had synced.
 ///
 /// # Errors
 /// The missing entries, or that the state cannot be read.

@@ -31,8 +31,8 @@ const RUNS_TO_MERGE: u8 = 10;
 /// The number of levels of the tree.
 const LEVELS: usize = 7;
 
-/// The ratio of the lower levels' sizes to the target at which they are merged before the first
-/// two: practically never.
+/// How many times larger than the first two levels the others may become before they are merged
+/// first: practically unlimited.
 const LATER: f32 = 1e9;
 
 /// The maintenance thread, as the storage uses it.

@@ -77,9 +77,9 @@ const TABLES_FOLDER: &str = "tables";
 /// descriptors, of the 1,024 that a process often has.
 pub const OPEN_TABLES_MAX: usize = 256;
 
-/// Files that one tree has open in addition to [`OPEN_TABLES_MAX`]: its lock and its directory, a
-/// file for each merged run (20 of the newest level, one of each of the six others), the one that
-/// is being written, and a file of rows that is read and one that is written.
+/// Files that one tree has open in addition to [`OPEN_TABLES_MAX`]: its lock and its directory, and
+/// a file for each merged run (20 of the newest level, one of each of the six others). There is
+/// also the one that is written, and a file of rows each that is read and written.
 pub const OPEN_FILES_PER_TREE: usize = 32;
 
 /// Caches that the trees of a process share: blocks that were read from disk, because followers
