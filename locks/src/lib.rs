@@ -31,7 +31,7 @@ pub fn abort_when_poisoned() {
 fn unpoisoned<T: ?Sized, G>(result: LockResult<G>) -> G {
     match result {
         Ok(guard) => guard,
-        Err(poisoned) => recover_or_end::<T, G>(poisoned),
+        Err(poisoned) => recover_or_abort::<T, G>(poisoned),
     }
 }
 
@@ -40,7 +40,7 @@ fn unpoisoned<T: ?Sized, G>(result: LockResult<G>) -> G {
 #[expect(clippy::panic, reason = "the state may be half changed, and no caller can repair it")]
 #[expect(clippy::print_stderr, reason = "the process aborts here and cannot wait for its log")]
 #[expect(clippy::disallowed_methods, reason = "a panicking thread only drops its values")]
-fn recover_or_end<T: ?Sized, G>(poisoned: PoisonError<G>) -> G {
+fn recover_or_abort<T: ?Sized, G>(poisoned: PoisonError<G>) -> G {
     let message = format!(
         "the lock of `{}`, taken at {}, is poisoned: a thread panicked while it held the lock",
         type_name::<T>(),
@@ -87,7 +87,7 @@ impl<T: ?Sized> Mutex<T> {
             Ok(guard) => Some(guard),
             Err(std::sync::TryLockError::WouldBlock) => None,
             Err(std::sync::TryLockError::Poisoned(poisoned)) => {
-                Some(recover_or_end::<T, _>(poisoned))
+                Some(recover_or_abort::<T, _>(poisoned))
             }
         }
     }

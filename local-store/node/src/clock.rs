@@ -96,8 +96,8 @@ impl Clock {
                 return;
             }
             // Compared with this clock alone: otherwise many small steps would each count as skew.
-            if earliest.0.saturating_sub(state.by_itself(wall).0) > SKEW_MAX {
-                state.go_on_from(wall, earliest);
+            if earliest.0.saturating_sub(state.own_time(wall).0) > SKEW_MAX {
+                state.continue_from(wall, earliest);
             } else if state.frozen_at.is_none() {
                 state.latest = earliest;
             }
@@ -157,28 +157,28 @@ impl Clock {
         let mut state = self.state.lock();
         let wall = (self.wall_clock)();
         if let Some(elapsed) = &self.elapsed {
-            state.look(wall, elapsed());
+            state.detect_correction(wall, elapsed());
         }
         change(&mut state, wall);
         state.latest = state.now(wall);
-        state.own = state.by_itself(wall);
+        state.own = state.own_time(wall);
         state.latest
     }
 }
 
 impl State {
     fn now(&self, wall: EpochMillis) -> EpochMillis {
-        self.by_itself(wall).max(self.latest)
+        self.own_time(wall).max(self.latest)
     }
 
-    fn by_itself(&self, wall: EpochMillis) -> EpochMillis {
+    fn own_time(&self, wall: EpochMillis) -> EpochMillis {
         let running = i128::from(wall.0) + self.offset + self.learned;
         let running = EpochMillis(u64::try_from(running).unwrap_or(0));
         self.frozen_at.unwrap_or(running).max(self.own)
     }
 
     /// Sets the time; the clock continues from it unless it is frozen.
-    fn go_on_from(&mut self, wall: EpochMillis, time: EpochMillis) {
+    fn continue_from(&mut self, wall: EpochMillis, time: EpochMillis) {
         match self.frozen_at {
             Some(_) => self.frozen_at = Some(time),
             None => self.run_from(wall, time),
@@ -196,7 +196,7 @@ impl State {
 
     /// Detects that the wall clock was set forward. Then it was behind before, which explains why
     /// other nodes were ahead, so that difference is removed.
-    fn look(&mut self, wall: EpochMillis, elapsed: u64) {
+    fn detect_correction(&mut self, wall: EpochMillis, elapsed: u64) {
         let before = self.last.replace((wall, elapsed));
         let Some((wall_before, elapsed_before)) = before else { return };
         let step = i128::from(wall.0)

@@ -18,7 +18,7 @@ use crate::transport::{Envelope, Request, Response, Transport};
 use crate::types::{NodeId, TypeConfig};
 
 /// Interval at which a node checks whether its arc prevents the truncation of the log.
-const LOG_LOOK: Duration = Duration::from_secs(1);
+const LOG_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Interval between attempts of a damaged node to transfer leadership, and time-out of a peer's
 /// status.
 const HAND_OVER_RETRY: Duration = Duration::from_millis(300);
@@ -45,8 +45,8 @@ pub(super) async fn run(maintenance: Maintenance, on_failure: FailureHandler) {
     let damage = on_failure.damage();
     let mut hand_over = None;
     let mut metrics = raft.metrics();
-    let mut look = tokio::time::interval(LOG_LOOK);
-    look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut log_check = tokio::time::interval(LOG_CHECK_INTERVAL);
+    log_check.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         let state = metrics.borrow_watched().running_state.clone();
         match state {
@@ -77,7 +77,7 @@ pub(super) async fn run(maintenance: Maintenance, on_failure: FailureHandler) {
             }
             // An arc with few writes must not prevent the truncation of the common log. No other
             // code counts the entries that the log had at the start.
-            _ = look.tick() => {
+            _ = log_check.tick() => {
                 if log.usage().1 > LOG_BYTES_KEPT
                     && log.is_held_by(*arc)
                     && let Err(error) = make_durable(&maintenance).await

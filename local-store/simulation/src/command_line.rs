@@ -125,11 +125,11 @@ fn parse_mutation(name: &str) -> Result<Mutation, String> {
 pub fn execute(arguments: Arguments) -> std::io::Result<ExitCode> {
     match arguments.command {
         None => run_seeds(&arguments.runs),
-        Some(Command::PowerLoss { images, first }) => lose_power(first, images),
-        Some(Command::Processes(processes)) => hurt_processes(processes),
+        Some(Command::PowerLoss { images, first }) => run_power_loss(first, images),
+        Some(Command::Processes(processes)) => run_process_faults(processes),
         Some(Command::Mutations { seconds, markdown, only }) => {
             let chosen = if only.is_empty() { Mutation::ALL.to_vec() } else { only };
-            mutate(seconds, markdown, &chosen)
+            run_mutations(seconds, markdown, &chosen)
         }
     }
 }
@@ -234,7 +234,7 @@ fn report(batch: &Batch, summary: &Summary) -> std::io::Result<()> {
     )
 }
 
-fn lose_power(first: u64, images: u64) -> std::io::Result<ExitCode> {
+fn run_power_loss(first: u64, images: u64) -> std::io::Result<ExitCode> {
     let mut progress = Progress::new(images);
     let summary =
         power_loss::run_all(first, images, &mut |done, failed| progress.show(done, failed));
@@ -245,7 +245,7 @@ fn lose_power(first: u64, images: u64) -> std::io::Result<ExitCode> {
     Ok(code(summary.is_good()))
 }
 
-fn hurt_processes(flags: Processes) -> std::io::Result<ExitCode> {
+fn run_process_faults(flags: Processes) -> std::io::Result<ExitCode> {
     let binary = match find_binary(flags.binary) {
         Ok(binary) => binary,
         Err(what) => {
@@ -286,7 +286,7 @@ fn hurt_processes(flags: Processes) -> std::io::Result<ExitCode> {
 }
 
 #[cfg(feature = "mutations")]
-fn mutate(seconds: u64, markdown: bool, chosen: &[Mutation]) -> std::io::Result<ExitCode> {
+fn run_mutations(seconds: u64, markdown: bool, chosen: &[Mutation]) -> std::io::Result<ExitCode> {
     let progress = |finding: &crate::mutations::Finding| {
         // A failure to show progress must not stop the work.
         let _ = writeln!(std::io::stderr(), "{}", finding.to_row());
@@ -306,7 +306,7 @@ fn mutate(seconds: u64, markdown: bool, chosen: &[Mutation]) -> std::io::Result<
 }
 
 #[cfg(not(feature = "mutations"))]
-fn mutate(_: u64, _: bool, _: &[Mutation]) -> std::io::Result<ExitCode> {
+fn run_mutations(_: u64, _: bool, _: &[Mutation]) -> std::io::Result<ExitCode> {
     writeln!(
         std::io::stderr(),
         "this binary was built without deliberate faults; use: cargo run -p simulation --features mutations -- mutations"

@@ -49,8 +49,8 @@ const EQUAL_AFTER: Duration = Duration::from_secs(10);
 /// plus the clock skew.
 const DAY_MS: u64 = 25 * 60 * 60 * 1_000;
 /// Number of checks whether all work that is due after a day is done, and the pause between two.
-const DAY_LOOKS: usize = 20;
-const DAY_LOOK: Duration = Duration::from_millis(500);
+const DAY_CHECKS_MAX: usize = 20;
+const DAY_CHECK_PAUSE: Duration = Duration::from_millis(500);
 /// The largest clock skew of a node, in whole seconds, rounded up.
 const SKEW_SECONDS: u64 = SKEW_MS_MAX.unsigned_abs().div_ceil(1_000) + 1;
 
@@ -369,8 +369,8 @@ fn leftovers(cluster: &Cluster) -> Vec<String> {
 async fn pass_a_day(cluster: &Cluster, before: &End) -> Option<Violation> {
     cluster.environment.advance(DAY_MS);
     let mut wrong = None;
-    for _ in 0..DAY_LOOKS {
-        tokio::time::sleep(DAY_LOOK).await;
+    for _ in 0..DAY_CHECKS_MAX {
+        tokio::time::sleep(DAY_CHECK_PAUSE).await;
         let found = match collect(cluster) {
             Ok(after) => {
                 let then = (&before.table, before.shards.as_slice());

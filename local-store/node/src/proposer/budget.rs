@@ -15,10 +15,10 @@ use partition::{CancellationReason, Command, Reply, Written};
 const WRITES_MAX: usize = 4096;
 /// Roughly the most bytes that the writes of an entry produce, including the items that they
 /// replace: what is applied in some tenths of a second.
-const MADE_BYTES_MAX: usize = 64 * 1024 * 1024;
+const REPLY_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// Number of writes that an entry accepts however large items are: as many as produce these bytes
 /// if each replaces an item of the largest size by another.
-const WRITES_MIN: usize = MADE_BYTES_MAX / (2 * ITEM_BYTES_MAX);
+const WRITES_MIN: usize = REPLY_BYTES_MAX / (2 * ITEM_BYTES_MAX);
 
 /// The limit of writes per entry, from the sizes in earlier entries.
 pub(super) struct Budget {
@@ -42,11 +42,11 @@ impl Budget {
     /// Adapts the limits to an applied entry of `writes` writes. Only one entry is in flight, so no
     /// other thread calls this at the same time.
     pub(super) fn learn(&self, writes: usize, replies: &[Reply]) {
-        let made: usize = replies.iter().map(made_by).sum();
+        let made: usize = replies.iter().map(reply_bytes).sum();
         let before = self.bytes_each.load(Ordering::Relaxed);
         let each = (made / writes.max(1)).max(before - before.div_ceil(8));
         self.bytes_each.store(each, Ordering::Relaxed);
-        let next = (MADE_BYTES_MAX / each.max(1)).min(writes.saturating_mul(2));
+        let next = (REPLY_BYTES_MAX / each.max(1)).min(writes.saturating_mul(2));
         self.writes_max.store(next.clamp(WRITES_MIN, WRITES_MAX), Ordering::Relaxed);
     }
 }
@@ -61,7 +61,7 @@ pub(super) fn writes_of(command: &Command) -> usize {
 
 /// Returns the bytes of the items and entries that a command wrote, and of those that it replaced,
 /// because a stream may have both; and of the items in an error reply.
-fn made_by(reply: &Reply) -> usize {
+fn reply_bytes(reply: &Reply) -> usize {
     let of_write = |written: &Written| {
         let entries = written.index_writes.iter().map(|write| write.new_bytes).sum::<usize>();
         written.old_bytes + written.new_bytes + entries
@@ -73,13 +73,13 @@ fn made_by(reply: &Reply) -> usize {
         }
         // These commands changed nothing, but have read the items in their replies.
         Reply::ConditionFailed { bytes, .. } => *bytes,
-        Reply::TransactionCancelled(reasons) => reasons.iter().map(told_by).sum(),
+        Reply::TransactionCancelled(reasons) => reasons.iter().map(reason_bytes).sum(),
         _ => 0,
     }
 }
 
 /// Returns the bytes of the item in a reason.
-fn told_by(reason: &CancellationReason) -> usize {
+fn reason_bytes(reason: &CancellationReason) -> usize {
     match reason {
         CancellationReason::ConditionFailed { item: Some(item) } => item.size(),
         _ => 0,

@@ -16,8 +16,8 @@ const ITERATOR_LIFE_MS: u64 = 16 * 60 * 1_000;
 /// Longer than the retention of records.
 const RETENTION_MS: u64 = 25 * 60 * 60 * 1_000;
 /// Number of checks whether the records have been trimmed, and the pause between two.
-const LOOKS: usize = 150;
-const LOOK: Duration = Duration::from_millis(200);
+const CHECKS_MAX: usize = 150;
+const CHECK_PAUSE: Duration = Duration::from_millis(200);
 
 /// Advances the time of an idle store with these stream records, and returns what did not expire.
 ///
@@ -50,7 +50,7 @@ pub async fn pass(
     }
     cluster.advance_clock(RETENTION_MS).await?;
     let mut left = 0;
-    for _ in 0..LOOKS {
+    for _ in 0..CHECKS_MAX {
         left = 0;
         for found in shards {
             let old = |number: &str| {
@@ -62,7 +62,7 @@ pub async fn pass(
         if left == 0 {
             break;
         }
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(CHECK_PAUSE).await;
     }
     if left > 0 {
         wrong.push(format!("at least {left} records are left after {RETENTION_MS} ms"));

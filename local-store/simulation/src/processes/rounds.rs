@@ -39,11 +39,11 @@ const EXPIRY_MS: u64 = 12_000;
 /// Time for the last deletes of expired items.
 const EXPIRY_WAIT: Duration = Duration::from_secs(3);
 /// Number of checks of an index that does not match the table yet, and the pause between two.
-const INDEX_LOOKS: usize = 100;
-const INDEX_LOOK: Duration = Duration::from_millis(100);
+const INDEX_CHECKS_MAX: usize = 100;
+const INDEX_CHECK_PAUSE: Duration = Duration::from_millis(100);
 /// Number of times that a table may still change while it is read: each time, abandoned
 /// transactions were finished, all at once.
-const QUIET_LOOKS: usize = 10;
+const READS_MAX: usize = 10;
 
 /// Number of faults of each kind.
 #[derive(Clone, Copy, Debug, Default)]
@@ -334,13 +334,13 @@ async fn create_table(endpoint: &WireEndpoint) -> Result<(), String> {
 async fn collect(endpoint: &WireEndpoint, arcs: usize) -> Result<End, String> {
     // Expired items must be deleted before the table is read.
     tokio::time::sleep(EXPIRY_WAIT).await;
-    for _ in 0..QUIET_LOOKS {
+    for _ in 0..READS_MAX {
         let end = read_once(endpoint, arcs).await?;
         if read_table(endpoint).await? == end.table {
             return Ok(end);
         }
     }
-    Err(format!("the table still changed after {QUIET_LOOKS} reads"))
+    Err(format!("the table still changed after {READS_MAX} reads"))
 }
 
 /// Returns all items by their keys.
@@ -357,12 +357,12 @@ async fn read_once(endpoint: &WireEndpoint, arcs: usize) -> Result<End, String> 
     let text = |error: crate::request::Failure| error.to_string();
     let table = read_table(endpoint).await?;
     let mut index = endpoint.scan(Some(INDEX)).await.map_err(text)?;
-    for _ in 0..INDEX_LOOKS {
+    for _ in 0..INDEX_CHECKS_MAX {
         // With several arcs the index is updated asynchronously.
         if check_index(&table, &index).is_empty() {
             break;
         }
-        tokio::time::sleep(INDEX_LOOK).await;
+        tokio::time::sleep(INDEX_CHECK_PAUSE).await;
         index = endpoint.scan(Some(INDEX)).await.map_err(text)?;
     }
     let Answer::Shards(shards) = endpoint.call(Request::Shards).await.map_err(text)? else {

@@ -26,7 +26,7 @@ pub async fn run<E: Endpoint>(mut client: Client<E>, name: &str) {
         let Some((number, expires)) = keys.get_mut(place) else { return };
         let key = format!("expiring-{name}-{place}-{number}");
         if action >= 7 {
-            look(&client, &key, *expires).await;
+            check_exists(&client, &key, *expires).await;
             continue;
         }
         match store(&client, &key, time, action >= 4).await {
@@ -63,7 +63,7 @@ async fn store<E: Endpoint>(client: &Client<E>, key: &str, time: u64, extend: bo
 }
 
 /// Checks whether the item still exists.
-async fn look<E: Endpoint>(client: &Client<E>, key: &str, expires: Option<u64>) {
+async fn check_exists<E: Endpoint>(client: &Client<E>, key: &str, expires: Option<u64>) {
     match client.ask(Request::Get { keys: vec![key.to_owned()], strong: true }).await {
         Ok(Answer::Items(items)) => {
             let gone = items.first().is_none_or(Option::is_none);

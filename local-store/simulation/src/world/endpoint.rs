@@ -53,7 +53,7 @@ impl Drop for UnderWay {
 }
 
 /// Delivers a request to a node, and its answer to the client.
-async fn travel(
+async fn deliver(
     cluster: Cluster,
     node: usize,
     request: Request,
@@ -89,7 +89,7 @@ impl Endpoint for SimulatedEndpoint {
         let node = 1 + self.dice.roll(|random| random.up_to(nodes - 1));
         let (sender, receiver) = oneshot::channel();
         let under_way = UnderWay::new(&self.under_way);
-        tokio::spawn(travel(self.cluster.clone(), node, request, sender, under_way));
+        tokio::spawn(deliver(self.cluster.clone(), node, request, sender, under_way));
         let result = match tokio::time::timeout(TIMEOUT, receiver).await {
             Ok(Ok(result)) => result,
             Ok(Err(_)) => Err(Failure::Unknown("the connection broke".to_owned())),

@@ -30,8 +30,8 @@ const COORDINATION_WAIT_MAX: usize = 1_000;
 const COORDINATION_WAIT: Duration = Duration::from_micros(500);
 
 /// The most attempts to create an index, and the pause between two.
-const MAKE_ATTEMPTS_MAX: usize = 100;
-const MAKE_AGAIN: Duration = Duration::from_millis(100);
+const INDEX_ATTEMPTS_MAX: usize = 100;
+const INDEX_RETRY_PAUSE: Duration = Duration::from_millis(100);
 
 /// Runs all faults of a plan, each at its time, and returns when the last one has ended.
 pub async fn run(
@@ -52,14 +52,14 @@ pub async fn run(
                 Fault::Advance { minutes } => {
                     advance(&cluster, minutes, &signals, &under_way).await;
                 }
-                fault => happen(&cluster, fault, lasting).await,
+                fault => inject(&cluster, fault, lasting).await,
             }
         });
     }
     while running.join_next().await.is_some() {}
 }
 
-async fn happen(cluster: &Cluster, fault: Fault, lasting: Duration) {
+async fn inject(cluster: &Cluster, fault: Fault, lasting: Duration) {
     let coverage = &cluster.environment.coverage;
     match fault {
         Fault::Kill { node } => down(cluster, &[node], fault, false, lasting).await,
@@ -122,7 +122,7 @@ async fn happen(cluster: &Cluster, fault: Fault, lasting: Duration) {
         Fault::Split { place } => split(cluster, place).await,
         Fault::MakeIndex => make_index(cluster).await,
         Fault::Advance { .. } => {}
-        network => disturb(cluster, network, lasting).await,
+        network => inject_link_fault(cluster, network, lasting).await,
     }
 }
 
@@ -138,7 +138,7 @@ async fn cut_off(cluster: &Cluster, fault: Fault, lasting: Duration) {
     if is_hit {
         cluster.environment.coverage.hit(fault.class());
     }
-    disturb(cluster, fault_of_links, lasting).await;
+    inject_link_fault(cluster, fault_of_links, lasting).await;
 }
 
 /// Damages a block of a state, unless another node has lost data: two damaged nodes may lose data
@@ -196,7 +196,7 @@ async fn split(cluster: &Cluster, place: usize) {
 
 /// Creates the second index, through any node that accepts it.
 async fn make_index(cluster: &Cluster) {
-    for attempt in 0..MAKE_ATTEMPTS_MAX {
+    for attempt in 0..INDEX_ATTEMPTS_MAX {
         let node = 1 + attempt % cluster.nodes().count();
         if let Some(replica) = cluster.replica(node)
             && let Ok(snapshot) = replica.read(false).await
@@ -207,13 +207,13 @@ async fn make_index(cluster: &Cluster) {
                 // An earlier attempt, whose answer was lost, has created it.
                 Ok(_) => {}
                 Err(_) => {
-                    tokio::time::sleep(MAKE_AGAIN).await;
+                    tokio::time::sleep(INDEX_RETRY_PAUSE).await;
                     continue;
                 }
             }
             return;
         }
-        tokio::time::sleep(MAKE_AGAIN).await;
+        tokio::time::sleep(INDEX_RETRY_PAUSE).await;
     }
 }
 
@@ -332,7 +332,7 @@ async fn wait_for_writes(cluster: &Cluster, node: usize) {
     }
 }
 
-async fn disturb(cluster: &Cluster, fault: Fault, lasting: Duration) {
+async fn inject_link_fault(cluster: &Cluster, fault: Fault, lasting: Duration) {
     let network = &cluster.network;
     let change = |on: bool| match fault {
         Fault::Partition { node } | Fault::CutFromPeers { node } => {

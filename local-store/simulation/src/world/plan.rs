@@ -262,7 +262,7 @@ impl Plan {
         faults.extend(draw_rot(seed, nodes, end));
         let arcs = draw_arcs(seed, nodes);
         if arcs > 1 {
-            faults.iter_mut().for_each(aim);
+            faults.iter_mut().for_each(adapt_to_arcs);
         }
         faults.sort_by_key(|planned| planned.at_ms);
         let log_spares = random.up_to(2);
@@ -297,7 +297,7 @@ fn draw_rot(seed: u64, nodes: usize, end: u64) -> Option<Planned> {
 
 /// Makes faults specific to several arcs: most kills of a node hit a coordinator, and most
 /// partitions hit a node with undelivered index entries, until the others have elected a leader.
-fn aim(planned: &mut Planned) {
+fn adapt_to_arcs(planned: &mut Planned) {
     let at_ms = planned.at_ms;
     match planned.fault {
         Fault::Kill { node } if !at_ms.is_multiple_of(4) => {

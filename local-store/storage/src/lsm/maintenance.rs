@@ -33,7 +33,7 @@ const LEVELS: usize = 7;
 
 /// How many times larger than the first two levels the others may become before they are merged
 /// first: practically unlimited.
-const LATER: f32 = 1e9;
+const LEVEL_RATIO_UNLIMITED: f32 = 1e9;
 
 /// The maintenance thread, as the storage uses it.
 pub(super) struct MaintenanceThread {
@@ -213,7 +213,7 @@ impl Work {
         let all = Leveled::default()
             .with_table_target_size(state.file_bytes)
             .with_l0_threshold(RUNS_TO_MERGE);
-        let first = all.clone().with_level_ratio_policy(vec![LATER]);
+        let first = all.clone().with_level_ratio_policy(vec![LEVEL_RATIO_UNLIMITED]);
         let is_long = state.tree.l0_run_count() >= usize::from(RUNS_TO_MERGE);
         let before = self.shape();
         for strategy in if is_long { [first, all] } else { [all, first] } {

@@ -21,8 +21,8 @@ use super::versions::{OpenViews, Version, Versions};
 
 /// The most rows and bytes that are copied under the lock at a time, because writers wait for it.
 /// The first copy is smaller, because most readers need little.
-const AT_A_TIME: CopySize = CopySize { rows: 128, bytes: 64 * 1024 };
-const FIRST: CopySize = CopySize { rows: 16, bytes: 4 * 1024 };
+const COPY_SIZE: CopySize = CopySize { rows: 128, bytes: 64 * 1024 };
+const FIRST_COPY_SIZE: CopySize = CopySize { rows: 16, bytes: 4 * 1024 };
 
 /// A table in memory.
 #[derive(Default)]
@@ -262,7 +262,7 @@ impl<'a> Cursor<'a> {
         below: u64,
     ) -> Self {
         let rest = Range::new(Bound::Included(from), Bound::Excluded(to));
-        let copied = Copied { size: FIRST, ..Copied::default() };
+        let copied = Copied { size: FIRST_COPY_SIZE, ..Copied::default() };
         let mut cursor = Self { table, rest, reverse, below, copied, next: 0 };
         cursor.copy();
         cursor
@@ -294,7 +294,7 @@ impl<'a> Cursor<'a> {
         }
         self.copied.bytes.clear();
         self.copied.rows.clear();
-        self.copied.size = AT_A_TIME;
+        self.copied.size = COPY_SIZE;
         self.next = 0;
         self.copy();
     }

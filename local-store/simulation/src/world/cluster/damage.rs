@@ -8,20 +8,20 @@ use node::check_redundancy;
 use super::Cluster;
 
 /// Pause between two checks.
-const LOOK: Duration = Duration::from_millis(200);
+const CHECK_PAUSE: Duration = Duration::from_millis(200);
 /// Number of checks before the whole state of a damaged node is read, if no read has found the
 /// damage by then.
-const LOOKS_TO_VERIFY: u32 = 15;
+const CHECKS_TO_VERIFY: u32 = 15;
 
 /// Runs as long as its runtime.
 pub async fn run(cluster: Cluster) {
-    let mut looks = 0;
+    let mut checks = 0;
     loop {
-        tokio::time::sleep(LOOK).await;
-        looks = if cluster.nodes().any(|node| is_rotten(&cluster, node)) { looks + 1 } else { 0 };
+        tokio::time::sleep(CHECK_PAUSE).await;
+        checks = if cluster.nodes().any(|node| is_rotten(&cluster, node)) { checks + 1 } else { 0 };
         for node in cluster.nodes() {
             let Some(replica) = cluster.replica(node) else { continue };
-            if looks % LOOKS_TO_VERIFY == LOOKS_TO_VERIFY - 1 && is_rotten(&cluster, node) {
+            if checks % CHECKS_TO_VERIFY == CHECKS_TO_VERIFY - 1 && is_rotten(&cluster, node) {
                 replica.verify();
             }
             if replica.is_damaged() && is_spare(&cluster, node) {
