@@ -136,7 +136,7 @@ pub enum OptionChange {
         /// The policy that must exist.
         expected: ExpectedPolicy,
     },
-    /// Enables point-in-time recovery over so many days, or disables it.
+    /// Enables point-in-time recovery with a recovery period in days, or disables it.
     Recovery(Option<u8>),
 }
 
