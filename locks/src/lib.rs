@@ -1,12 +1,12 @@
-//! Locks that never continue with a state that a panic left behind.
+//! Locks that never expose a state that a panic left half changed.
 //!
-//! A thread that panics while it holds a lock may leave the locked state half changed; the standard
-//! library then calls the lock poisoned. These locks have no error for that. In a process that has
-//! called [`abort_when_poisoned`], taking a poisoned lock ends the process: what is on disk is whole,
-//! and a restart recovers from it. Everywhere else, in tests and in the simulation, it panics: the test
-//! or the run fails and says why, and the others go on.
+//! A thread that panics while it holds a lock may leave the protected value inconsistent; the
+//! standard library then calls the lock poisoned. These locks return no poison error. In a process
+//! that called [`abort_when_poisoned`], acquiring a poisoned lock prints the reason and aborts the
+//! process. The data on disk is consistent, and a restart recovers from it. In tests and in the
+//! simulation, acquiring a poisoned lock panics, so only that test or run fails.
 //!
-//! Locks that are held across an `await` are tokio's, not these.
+//! For a lock that is held across an `await`, use tokio's.
 
 use std::any::type_name;
 use std::panic::Location;
@@ -17,37 +17,37 @@ use std::{process, thread};
 /// Whether a poisoned lock ends the process.
 static ABORTS: AtomicBool = AtomicBool::new(false);
 
-/// Makes every poisoned lock end the process from now on. A program that serves or stores data calls
-/// it first.
+/// Makes the acquisition of a poisoned lock abort this process from now on. A program that serves
+/// or stores data calls this first.
 pub fn abort_when_poisoned() {
     ABORTS.store(true, Ordering::Relaxed);
 }
 
 /// Returns the guard or the value of a lock that is not poisoned.
 ///
-/// A thread that already panics gets that of a poisoned one, too: it only drops what it has, and a
-/// second panic would end the process before the first is reported.
+/// A thread that is already panicking gets the guard of a poisoned lock too: it only drops values,
+/// and a second panic would abort the process before the first is reported.
 #[track_caller]
 fn unpoisoned<T: ?Sized, G>(result: LockResult<G>) -> G {
     match result {
         Ok(guard) => guard,
-        Err(poisoned) => recover_or_end::<T, G>(poisoned),
+        Err(poisoned) => recover_or_abort::<T, G>(poisoned),
     }
 }
 
 #[cold]
 #[track_caller]
 #[expect(clippy::panic, reason = "the state may be half changed, and no caller can repair it")]
-#[expect(clippy::print_stderr, reason = "the process ends here, whatever its log does")]
-#[expect(clippy::disallowed_methods, reason = "a thread that panics only drops what it has")]
-fn recover_or_end<T: ?Sized, G>(poisoned: PoisonError<G>) -> G {
+#[expect(clippy::print_stderr, reason = "the process aborts here and cannot wait for its log")]
+#[expect(clippy::disallowed_methods, reason = "a panicking thread only drops its values")]
+fn recover_or_abort<T: ?Sized, G>(poisoned: PoisonError<G>) -> G {
     let message = format!(
         "the lock of `{}`, taken at {}, is poisoned: a thread panicked while it held the lock",
         type_name::<T>(),
         Location::caller(),
     );
     if ABORTS.load(Ordering::Relaxed) {
-        eprintln!("{message}; the process ends, restart it");
+        eprintln!("{message}; the process aborts; restart it");
         process::abort();
     }
     if thread::panicking() {
@@ -61,12 +61,12 @@ fn recover_or_end<T: ?Sized, G>(poisoned: PoisonError<G>) -> G {
 pub struct Mutex<T: ?Sized>(std::sync::Mutex<T>);
 
 impl<T> Mutex<T> {
-    /// Makes a lock of a value.
+    /// Creates an unlocked mutex.
     pub const fn new(value: T) -> Self {
         Self(std::sync::Mutex::new(value))
     }
 
-    /// Returns the value.
+    /// Consumes the lock and returns its value.
     #[track_caller]
     pub fn into_inner(self) -> T {
         unpoisoned::<T, _>(self.0.into_inner())
@@ -74,20 +74,20 @@ impl<T> Mutex<T> {
 }
 
 impl<T: ?Sized> Mutex<T> {
-    /// Waits for the lock and takes it.
+    /// Blocks until the lock is free and acquires it.
     #[track_caller]
     pub fn lock(&self) -> MutexGuard<'_, T> {
         unpoisoned::<T, _>(self.0.lock())
     }
 
-    /// Takes the lock if it is free.
+    /// Acquires the lock if it is free; returns `None` at once if it is not.
     #[track_caller]
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         match self.0.try_lock() {
             Ok(guard) => Some(guard),
             Err(std::sync::TryLockError::WouldBlock) => None,
             Err(std::sync::TryLockError::Poisoned(poisoned)) => {
-                Some(recover_or_end::<T, _>(poisoned))
+                Some(recover_or_abort::<T, _>(poisoned))
             }
         }
     }
@@ -98,20 +98,20 @@ impl<T: ?Sized> Mutex<T> {
 pub struct RwLock<T: ?Sized>(std::sync::RwLock<T>);
 
 impl<T> RwLock<T> {
-    /// Makes a lock of a value.
+    /// Creates an unlocked lock.
     pub const fn new(value: T) -> Self {
         Self(std::sync::RwLock::new(value))
     }
 }
 
 impl<T: ?Sized> RwLock<T> {
-    /// Waits until no writer has the lock and takes it for reading.
+    /// Blocks until no writer holds the lock and acquires it for reading.
     #[track_caller]
     pub fn read(&self) -> RwLockReadGuard<'_, T> {
         unpoisoned::<T, _>(self.0.read())
     }
 
-    /// Waits until nobody has the lock and takes it for writing.
+    /// Blocks until no other thread holds the lock and acquires it for writing.
     #[track_caller]
     pub fn write(&self) -> RwLockWriteGuard<'_, T> {
         unpoisoned::<T, _>(self.0.write())
@@ -123,23 +123,24 @@ impl<T: ?Sized> RwLock<T> {
 pub struct Condvar(std::sync::Condvar);
 
 impl Condvar {
-    /// Makes one that nobody waits for.
+    /// Creates a condition variable without waiters.
     pub const fn new() -> Self {
         Self(std::sync::Condvar::new())
     }
 
-    /// Releases the lock, waits for a notification or a spurious wake-up, and takes the lock again.
+    /// Releases the lock, waits for a notification or a spurious wake-up, and acquires the lock
+    /// again.
     #[track_caller]
     pub fn wait<'g, T>(&self, guard: MutexGuard<'g, T>) -> MutexGuard<'g, T> {
         unpoisoned::<T, _>(self.0.wait(guard))
     }
 
-    /// Wakes one thread that waits.
+    /// Wakes one waiting thread.
     pub fn notify_one(&self) {
         self.0.notify_one();
     }
 
-    /// Wakes all threads that wait.
+    /// Wakes all waiting threads.
     pub fn notify_all(&self) {
         self.0.notify_all();
     }

@@ -1,17 +1,16 @@
-//! What becomes of a lock whose holder panicked: in this process a panic, in a process that asked for
-//! it the end of the process.
+//! Acquiring a poisoned lock panics; in a process that called `abort_when_poisoned`, it aborts.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::Command;
 
 use super::*;
 
-/// Set for the process that is to end.
+/// Environment variable of the child process that must abort.
 const ENDS: &str = "LOCKS_TEST_ENDS";
 
 struct Half;
 
-/// Poisons a lock: a holder panics.
+/// Poisons a lock: its holder panics.
 fn poison<G>(take: impl FnOnce() -> G) {
     let holder = catch_unwind(AssertUnwindSafe(|| {
         let _guard = take();
@@ -26,7 +25,7 @@ fn message_of(take: impl FnOnce()) -> String {
 }
 
 #[test]
-fn a_poisoned_lock_panics_and_says_which_one_it_is() {
+fn a_poisoned_lock_panics_and_names_itself() {
     let (mutex, rw) = (Mutex::new(Half), RwLock::new(Half));
     poison(|| mutex.lock());
     poison(|| rw.write());
@@ -42,7 +41,7 @@ fn a_poisoned_lock_panics_and_says_which_one_it_is() {
 }
 
 #[test]
-fn a_thread_that_panics_already_can_still_drop_what_it_has() {
+fn a_panicking_thread_can_still_lock_in_drop() {
     struct Guarded<'m>(&'m Mutex<u32>);
     impl Drop for Guarded<'_> {
         fn drop(&mut self) {
@@ -68,14 +67,14 @@ fn locks_lock_and_conditions_wake() {
         while *value == 0 {
             value = condition.wait(value);
         }
-        assert!(mutex.try_lock().is_none(), "it is held");
+        assert!(mutex.try_lock().is_none(), "another guard is alive");
     });
     assert_eq!(mutex.into_inner(), 1);
 }
 
-/// The other process of the test below; by itself it does nothing.
+/// The child process of the test below; without the environment variable it does nothing.
 #[test]
-fn ends_by_a_poisoned_lock() {
+fn aborts_by_a_poisoned_lock() {
     if std::env::var_os(ENDS).is_some() {
         abort_when_poisoned();
         let mutex = Mutex::new(Half);
@@ -85,14 +84,14 @@ fn ends_by_a_poisoned_lock() {
 }
 
 #[test]
-fn a_poisoned_lock_ends_a_process_that_asked_for_it() {
+fn a_poisoned_lock_aborts_a_process_that_asked_for_it() {
     let output = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "tests::ends_by_a_poisoned_lock", "--nocapture"])
+        .args(["--exact", "tests::aborts_by_a_poisoned_lock", "--nocapture"])
         .env(ENDS, "1")
         .output()
         .unwrap();
     let told = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(!output.status.success(), "{told}");
     assert!(told.contains("the lock of `locks::tests::Half`"), "{told}");
-    assert!(told.contains("the process ends, restart it"), "{told}");
+    assert!(told.contains("the process aborts; restart it"), "{told}");
 }

@@ -1,6 +1,6 @@
 //! The ARNs of tables and streams.
 //!
-//! Only their texts: whether what they name exists is not known here.
+//! Only their text form: whether the named resource exists is not checked.
 
 use std::fmt;
 use std::str::FromStr;
@@ -27,13 +27,13 @@ pub struct StreamArn {
     pub label: String,
 }
 
-/// A text that is not the ARN that it should be.
+/// An error: the text is not the expected ARN.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("invalid ARN: expected `{expected}`, got=`{got}`")]
 pub struct ArnError {
     /// The form that was expected.
     pub expected: &'static str,
-    /// What was given.
+    /// The given text.
     pub got: String,
 }
 

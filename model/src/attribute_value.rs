@@ -1,6 +1,6 @@
 //! Attribute values: the ten types of DynamoDB, their equality, order and size.
 //!
-//! No parsing and no storage layout here: see `json` and `encoding`.
+//! Parsing is in `json`, the storage layout in `encoding`.
 //! Source: AWS, "Data types" and "DynamoDB item sizes and formats".
 
 use std::cmp::Ordering;
@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::number::Number;
 
-/// The value of an attribute. Sets are kept in order, so equality ignores the order in which
-/// members were written, as DynamoDB's does.
+/// The value of an attribute. Sets are sorted, so equality ignores the order of their members, as
+/// in DynamoDB.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AttributeValue {
     /// String, UTF-8.
@@ -74,7 +74,7 @@ impl AttributeType {
         Self::Bs,
     ];
 
-    /// The descriptor: `S`, `N`, `B`, `BOOL`, `NULL`, `M`, `L`, `SS`, `NS` or `BS`.
+    /// Returns the descriptor: `S`, `N`, `B`, `BOOL`, `NULL`, `M`, `L`, `SS`, `NS` or `BS`.
     #[must_use]
     pub fn descriptor(self) -> &'static str {
         match self {
@@ -91,7 +91,7 @@ impl AttributeType {
         }
     }
 
-    /// The type that a descriptor names.
+    /// Returns the type with this descriptor.
     #[must_use]
     pub fn from_descriptor(descriptor: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|candidate| candidate.descriptor() == descriptor)
@@ -104,7 +104,7 @@ pub(crate) const CONTAINER_OVERHEAD: usize = 3;
 pub(crate) const MEMBER_OVERHEAD: usize = 1;
 
 impl AttributeValue {
-    /// The type of this value.
+    /// Returns the type of this value.
     #[must_use]
     pub fn attribute_type(&self) -> AttributeType {
         match self {
@@ -121,7 +121,7 @@ impl AttributeValue {
         }
     }
 
-    /// Size in bytes as DynamoDB counts it against item size and capacity.
+    /// Returns the size in bytes, as DynamoDB counts it for item size and capacity.
     #[must_use]
     pub fn size(&self) -> usize {
         match self {
@@ -146,8 +146,8 @@ impl AttributeValue {
         }
     }
 
-    /// The order of two values: numbers by value, strings and binaries by unsigned bytes. `None`
-    /// for other types and for two different types, which DynamoDB does not order.
+    /// Compares two values: numbers by value, strings and binaries by unsigned bytes. Returns
+    /// `None` for other types and for two different types, which DynamoDB does not order.
     #[must_use]
     pub fn compare(&self, other: &Self) -> Option<Ordering> {
         match (self, other) {
@@ -158,7 +158,8 @@ impl AttributeValue {
         }
     }
 
-    /// Levels, with the value itself: 1 for a scalar or a set, 2 for a map of scalars.
+    /// Returns the number of nesting levels, including the value itself: 1 for a scalar or a set, 2
+    /// for a map of scalars.
     #[must_use]
     pub fn nesting_levels(&self) -> usize {
         match self {
@@ -168,7 +169,7 @@ impl AttributeValue {
         }
     }
 
-    /// The text of a string value.
+    /// Returns the text of a string value.
     #[must_use]
     pub fn as_str(&self) -> Option<&str> {
         match self {
@@ -177,7 +178,7 @@ impl AttributeValue {
         }
     }
 
-    /// The number of a number value.
+    /// Returns the number of a number value.
     #[must_use]
     pub fn as_number(&self) -> Option<Number> {
         match self {
@@ -186,7 +187,7 @@ impl AttributeValue {
         }
     }
 
-    /// The members of a map value.
+    /// Returns the members of a map value.
     #[must_use]
     pub fn as_map(&self) -> Option<&BTreeMap<String, Self>> {
         match self {

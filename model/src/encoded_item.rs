@@ -1,5 +1,5 @@
-//! An item in its stored form. Most of what happens to an item needs its bytes and its size alone:
-//! it is logged, copied to the other replicas and put into its place without being decoded.
+//! An item in its stored form. Most operations need only an item's bytes and size: they log it,
+//! replicate it and store it without decoding it.
 
 mod difference;
 mod key_value;
@@ -16,32 +16,32 @@ use crate::attribute_value::AttributeValue;
 use crate::encoding::{self, DEPTH_MAX, EncodingError, Reader, Tag};
 use crate::item::Item;
 
-/// The bytes that `encoding::encode_item` writes, in which the item's size stands, too. Equal items
-/// have equal bytes: attributes and members of sets are in order, and a number has one form. Copies
-/// share them.
+/// The bytes of `encoding::encode_item`, which contain the item's size. Equal items have equal
+/// bytes: attributes and members of sets are sorted, and a number has one form. Copies share the
+/// bytes.
 #[derive(Clone, PartialEq, Eq)]
 pub struct EncodedItem(Arc<[u8]>);
 
 impl EncodedItem {
-    /// Takes stored bytes as they are; damage is found when they are looked into.
+    /// Wraps stored bytes without a check; damage is found when they are decoded.
     #[must_use]
     pub fn from_stored(bytes: impl Into<Arc<[u8]>>) -> Self {
         Self(bytes.into())
     }
 
-    /// The bytes.
+    /// Returns the bytes.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 
-    /// The same, shared with the item.
+    /// Returns the bytes, shared with this item.
     #[must_use]
     pub fn to_shared(&self) -> Arc<[u8]> {
         Arc::clone(&self.0)
     }
 
-    /// The item.
+    /// Decodes the item.
     ///
     /// # Errors
     /// When the bytes are damaged.
@@ -49,7 +49,7 @@ impl EncodedItem {
         encoding::decode_item(&self.0)
     }
 
-    /// Size in bytes: names and values, as DynamoDB counts them.
+    /// Returns the size in bytes: names and values, as DynamoDB counts them.
     ///
     /// # Errors
     /// When the bytes are damaged.
@@ -57,7 +57,7 @@ impl EncodedItem {
         Reader::of_item(&self.0).map(|(_, size)| size)
     }
 
-    /// The value of an attribute.
+    /// Returns the value of an attribute.
     ///
     /// # Errors
     /// When the bytes are damaged.
@@ -72,7 +72,7 @@ impl EncodedItem {
         Ok(None)
     }
 
-    /// The item with those attributes only whose names are wanted.
+    /// Decodes only the attributes whose names are wanted.
     ///
     /// # Errors
     /// When the bytes are damaged.
@@ -106,7 +106,7 @@ impl fmt::Debug for EncodedItem {
     }
 }
 
-/// Goes over a value.
+/// Skips a value.
 fn skip(reader: &mut Reader<'_>, depth: usize) -> Result<(), EncodingError> {
     let depth = depth.checked_sub(1).ok_or_else(|| reader.error("nested too deeply"))?;
     let tag = reader.tag()?;
@@ -129,7 +129,7 @@ fn skip(reader: &mut Reader<'_>, depth: usize) -> Result<(), EncodingError> {
     Ok(())
 }
 
-/// In binary formats the same byte string as an [`Item`].
+/// In binary formats, this is the same byte string as an [`Item`].
 impl Serialize for EncodedItem {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_bytes(&self.0)

@@ -1,8 +1,8 @@
-//! The compact bytes of items and attribute values, as they are stored and logged.
+//! The compact encoding of items and attribute values, for storage and the log.
 //!
-//! Every encoding begins with a version byte; that of an item goes on with the item's size, which
-//! then nobody has to count. The layout is drawn in `docs/formats/items.md`.
-//! Ordered key bytes are elsewhere: see `key` and `number`.
+//! Every encoding begins with a version byte. That of an item continues with the item's size, so
+//! that it need not be computed again. `docs/formats/items.md` draws the layout. Ordered key bytes
+//! are elsewhere: see `key` and `number`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -14,18 +14,18 @@ use crate::attribute_value::AttributeValue;
 use crate::item::Item;
 use crate::number::Number;
 
-/// First byte of every item that this version encodes.
+/// The first byte of every encoded item.
 const ITEM_VERSION: u8 = 2;
-/// Where an item's members begin in its stored form.
+/// The offset of an item's members in its stored form.
 pub(crate) const MEMBERS_BEGIN: usize = 1 + SIZE_BYTES;
-/// First byte of every single value.
+/// The first byte of every encoded single value.
 const VALUE_VERSION: u8 = 1;
-/// Bytes of an item's size, which stands behind its version, the lowest byte first.
+/// Length of an item's size, which follows the version, in little-endian order.
 const SIZE_BYTES: usize = size_of::<u32>();
-/// Nesting that decoding follows at most: what the service accepts, and the item itself.
+/// The deepest nesting that decoding follows: DynamoDB's limit, and the item itself.
 pub(crate) const DEPTH_MAX: usize = crate::limits::NESTING_LEVELS_MAX + 2;
 
-/// The byte in front of a value: its type.
+/// The type byte before a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Tag {
@@ -61,21 +61,21 @@ impl Tag {
     }
 }
 
-/// Stored bytes that are not what [`encode_item`] or [`encode_value`] write: they were damaged.
+/// An error: the bytes are not from [`encode_item`] or [`encode_value`], so they are damaged.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("damaged item encoding at byte offset=`{offset}`: {problem}")]
 pub struct EncodingError {
-    /// Where reading stopped, from 0.
+    /// The offset at which decoding stopped.
     pub offset: usize,
-    /// What was found there.
+    /// The problem at that offset.
     pub problem: &'static str,
 }
 
-/// The stored form of an item.
+/// Encodes an item.
 #[must_use]
 pub fn encode_item(item: &Item) -> Vec<u8> {
     let size = item.size();
-    // Values take a little more than their size as DynamoDB counts it.
+    // Values take slightly more bytes than DynamoDB counts.
     let mut out = Vec::with_capacity(size + 4 * item.len() + 12);
     begin_item(&mut out);
     put_members(&mut out, item);
@@ -83,14 +83,14 @@ pub fn encode_item(item: &Item) -> Vec<u8> {
     out
 }
 
-/// Makes of a vector the beginning of an item's stored form.
+/// Clears a vector and writes the beginning of an item's encoding.
 pub(crate) fn begin_item(out: &mut Vec<u8>) {
     out.clear();
     out.push(ITEM_VERSION);
     out.extend_from_slice(&[0; SIZE_BYTES]);
 }
 
-/// Says the size of an item whose members have been put. No request holds an item of 4 GiB.
+/// Writes the size of an item after its members. No request has an item of 4 GiB.
 pub(crate) fn finish_item(item: &mut [u8], size: usize) {
     let size = u32::try_from(size).unwrap_or(u32::MAX).to_le_bytes();
     if let Some(place) = item.get_mut(1..=SIZE_BYTES) {
@@ -98,7 +98,7 @@ pub(crate) fn finish_item(item: &mut [u8], size: usize) {
     }
 }
 
-/// The stored form of one value.
+/// Encodes one value.
 #[must_use]
 pub fn encode_value(value: &AttributeValue) -> Vec<u8> {
     let mut out = vec![VALUE_VERSION];
@@ -106,10 +106,10 @@ pub fn encode_value(value: &AttributeValue) -> Vec<u8> {
     out
 }
 
-/// Reads what [`encode_item`] wrote.
+/// Decodes the bytes of [`encode_item`].
 ///
 /// # Errors
-/// When the bytes are anything else.
+/// When the bytes are not such an encoding.
 pub fn decode_item(bytes: &[u8]) -> Result<Item, EncodingError> {
     let (mut reader, _) = Reader::of_item(bytes)?;
     let members = reader.members(DEPTH_MAX)?;
@@ -117,10 +117,10 @@ pub fn decode_item(bytes: &[u8]) -> Result<Item, EncodingError> {
     Ok(Item(members))
 }
 
-/// Reads what [`encode_value`] wrote.
+/// Decodes the bytes of [`encode_value`].
 ///
 /// # Errors
-/// When the bytes are anything else.
+/// When the bytes are not such an encoding.
 pub fn decode_value(bytes: &[u8]) -> Result<AttributeValue, EncodingError> {
     let mut reader = Reader::start(bytes, VALUE_VERSION)?;
     let value = reader.value(DEPTH_MAX)?;
@@ -213,27 +213,31 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// At the members of an item; and the item's size.
+    /// Creates a reader at the members of an item, and returns the item's size.
     pub(crate) fn of_item(bytes: &'a [u8]) -> Result<(Self, usize), EncodingError> {
         let mut reader = Self::start(bytes, ITEM_VERSION)?;
         let rest = bytes.get(reader.offset..).and_then(<[u8]>::first_chunk);
         let size = rest.ok_or_else(|| reader.error("ends too early"))?;
         reader.offset += SIZE_BYTES;
         let size = usize::try_from(u32::from_le_bytes(*size));
-        let size = size.map_err(|_| reader.error("larger than memory"))?;
+        let size = size.map_err(|_| reader.error("item size too large for this machine"))?;
         Ok((reader, size))
     }
 
     pub(crate) fn end(&self) -> Result<(), EncodingError> {
-        if self.offset == self.bytes.len() { Ok(()) } else { Err(self.error("bytes left over")) }
+        if self.offset == self.bytes.len() {
+            Ok(())
+        } else {
+            Err(self.error("unexpected bytes at the end"))
+        }
     }
 
-    /// Where it stands.
+    /// Returns the current offset.
     pub(crate) fn offset(&self) -> usize {
         self.offset
     }
 
-    /// What was read since it stood there.
+    /// Returns the bytes that were read since an offset.
     pub(crate) fn since(&self, begin: usize) -> &'a [u8] {
         self.bytes.get(begin..self.offset).unwrap_or_default()
     }
@@ -260,7 +264,7 @@ impl<'a> Reader<'a> {
         Err(self.error("length too large"))
     }
 
-    /// A count of members, each of which takes at least one byte.
+    /// Reads a count of members, each of which takes at least one byte.
     pub(crate) fn count(&mut self) -> Result<usize, EncodingError> {
         let count = self.length()?;
         if count > self.bytes.len() - self.offset {
@@ -300,7 +304,7 @@ impl<'a> Reader<'a> {
         Ok(number)
     }
 
-    /// The bytes of a number, which is not decoded.
+    /// Reads the bytes of a number without decoding it.
     pub(crate) fn number_bytes(&mut self) -> Result<&'a [u8], EncodingError> {
         let rest = self.bytes.get(self.offset..).unwrap_or(&[]);
         let number = Number::ordered_length(rest).and_then(|length| rest.get(..length));
@@ -358,7 +362,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Decodes what a serde format holds as bytes, where they are.
+/// A serde visitor that decodes a byte string in place.
 pub(crate) struct Decoding<T>(pub(crate) fn(&[u8]) -> Result<T, EncodingError>);
 
 impl<T> de::Visitor<'_> for Decoding<T> {
@@ -462,7 +466,7 @@ mod tests {
         }
 
         #[test]
-        fn a_cut_is_noticed(value in any_value(), at in any::<prop::sample::Index>()) {
+        fn a_truncation_is_detected(value in any_value(), at in any::<prop::sample::Index>()) {
             let bytes = encode_value(&value);
             let cut = at.index(bytes.len());
             prop_assert!(decode_value(&bytes[..cut]).is_err());

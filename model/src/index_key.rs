@@ -1,8 +1,8 @@
 //! Keys of secondary indexes: up to four attributes for the partition key and up to four for the
 //! sort key, where a table has one of each.
 //!
-//! Which attributes an index may have is decided where it is created. Source: AWS, "Using global
-//! secondary indexes", multi-attribute keys.
+//! The code that creates an index validates its attributes. Source: AWS, "Using global secondary
+//! indexes", multi-attribute keys.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,21 +13,21 @@ use crate::item::Item;
 use crate::key::{KeyAttribute, KeyError, KeySchema, KeyValue, PrimaryKey, Token};
 use crate::limits::{INDEX_KEY_ATTRIBUTES_MAX, PARTITION_KEY_BYTES_MAX, SORT_KEY_BYTES_MAX};
 
-/// Which attributes make up the key of an index.
+/// The key attributes of an index.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct IndexKeySchema {
     /// The partition key: one to four attributes.
     pub partition: Vec<KeyAttribute>,
-    /// The sort key: none to four attributes, by which entries are sorted one after the other.
+    /// The sort key: zero to four attributes, in order of significance.
     pub sort: Vec<KeyAttribute>,
 }
 
 /// The values of an index's key, in the order of its schema.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct IndexKeyValues {
-    /// Of the partition key, one for each attribute.
+    /// The values of the partition key, one for each attribute.
     pub partition: Vec<KeyValue>,
-    /// Of the sort key, one for each attribute.
+    /// The values of the sort key, one for each attribute.
     pub sort: Vec<KeyValue>,
 }
 
@@ -44,33 +44,33 @@ impl From<PrimaryKey> for IndexKeyValues {
 }
 
 impl IndexKeySchema {
-    /// The key attributes: the partition key's, then the sort key's.
+    /// Returns the key attributes: the partition key's, then the sort key's.
     pub fn attributes(&self) -> impl Iterator<Item = &KeyAttribute> {
         self.partition.iter().chain(&self.sort)
     }
 
-    /// Whether `name` is a key attribute.
+    /// Returns whether `name` is a key attribute.
     #[must_use]
     pub fn contains(&self, name: &str) -> bool {
         self.attributes().any(|attribute| attribute.name == name)
     }
 
-    /// Whether the partition key or the sort key has more than one attribute.
+    /// Returns whether the partition key or the sort key has more than one attribute.
     #[must_use]
     pub fn has_several_attributes(&self) -> bool {
         self.partition.len() > 1 || self.sort.len() > 1
     }
 
-    /// The values that an item has for this key.
+    /// Returns the values of this key in an item.
     ///
     /// # Errors
-    /// The first attribute that is missing or has another type, is empty or too long.
+    /// For the first attribute that is missing, has another type, is empty or is too long.
     pub fn values_of_item(&self, item: &Item) -> Result<IndexKeyValues, KeyError> {
         self.values_of(|name| item.get(name).cloned())
     }
 
-    /// The same of an item in its stored form, without decoding them; `None` when it has no such
-    /// values.
+    /// Returns the values of this key in an item's stored form, without decoding them; `None` if
+    /// the item lacks valid values.
     ///
     /// # Errors
     /// When its bytes are damaged.
@@ -97,8 +97,8 @@ impl IndexKeySchema {
         Ok(None)
     }
 
-    /// Whether all values for this key that an item in its stored form has are surely such as it may
-    /// have, also if others are missing.
+    /// Returns whether all values of this key in an item's stored form are surely valid; missing
+    /// values are allowed.
     ///
     /// # Errors
     /// When its bytes are damaged.
@@ -139,50 +139,51 @@ impl IndexKeySchema {
 }
 
 impl IndexKeyValues {
-    /// Where the entry stands on the ring.
+    /// Returns the token of the entry.
     #[must_use]
     pub fn token(&self) -> Token {
         Token::of_parts(&self.partition)
     }
 }
 
-/// The values of an index's key as an item's stored form has them, in the order of its schema.
+/// The values of an index's key in an item's stored form, in the order of the schema.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredIndexKey<'a> {
-    /// In place, as each write makes two for each index. Behind those that count there is nothing.
+    /// An inline array, because each write creates two per index. Unused positions have a filler.
     values: [StoredKeyValue<'a>; ATTRIBUTES_MAX],
-    /// How many of them are of the partition key.
+    /// Number of values of the partition key.
     partition: usize,
-    /// How many there are.
+    /// Number of all values.
     count: usize,
 }
 
-/// Attributes that a key may have.
+/// The most attributes of a key.
 const ATTRIBUTES_MAX: usize = 2 * INDEX_KEY_ATTRIBUTES_MAX;
 
 const TOO_MANY_ATTRIBUTES: EncodingError =
-    EncodingError { offset: 0, problem: "an index has more key attributes than any may have" };
+    EncodingError { offset: 0, problem: "the index has too many key attributes" };
 
 impl<'a> StoredIndexKey<'a> {
-    /// Of the partition key, one for each attribute.
+    /// Returns the values of the partition key, one for each attribute.
     #[must_use]
     pub fn partition(&self) -> &[StoredKeyValue<'a>] {
         self.values.get(..self.partition).unwrap_or_default()
     }
 
-    /// Of the sort key, one for each attribute.
+    /// Returns the values of the sort key, one for each attribute.
     #[must_use]
     pub fn sort(&self) -> &[StoredKeyValue<'a>] {
         self.values.get(self.partition..self.count).unwrap_or_default()
     }
 
-    /// Where the entry stands on the ring.
+    /// Returns the token of the entry.
     #[must_use]
     pub fn token(&self) -> Token {
         Token::of_ordered_parts(self.partition().iter().map(|value| value.ordered))
     }
 
-    /// Whether neither side is too long for sure: ordered bytes are at least as many as count.
+    /// Returns whether neither part of the key can be too long: ordered bytes are at least as many
+    /// as DynamoDB counts.
     fn is_surely_short(&self) -> bool {
         let bytes = |values: &[StoredKeyValue<'_>]| -> usize {
             values.iter().map(|value| value.ordered.len()).sum()
@@ -192,12 +193,12 @@ impl<'a> StoredIndexKey<'a> {
     }
 }
 
-/// Whether a value has the type of a key attribute, and is not empty.
+/// Returns whether a value has the type of a key attribute, and is not empty.
 fn is_fit(attribute: &KeyAttribute, value: &StoredKeyValue<'_>) -> bool {
     value.attribute_type == attribute.attribute_type && !value.is_empty()
 }
 
-/// The size of all values of one side of a key together.
+/// Returns the size of all values of one part of a key.
 fn bytes(values: &[KeyValue]) -> usize {
     values.iter().map(KeyValue::size).sum()
 }
@@ -274,7 +275,7 @@ mod tests {
         assert_eq!(schema().values_of_item(&item(1025)), Err(KeyError::PartitionKeyTooLong));
     }
 
-    /// Values of every type, empty and long ones among them.
+    /// Values of every type, including empty and long ones.
     fn any_value() -> impl Strategy<Value = AttributeValue> {
         prop_oneof![
             6 => "[ab]{0,2}".prop_map(AttributeValue::from),
@@ -307,8 +308,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(5000))]
 
-        /// Goal: an item's stored form has the key that the item has, and nothing is surely taken
-        /// that has a value which is not.
+        /// Goal: an item's stored form has the same key as the item, and an item with an invalid
+        /// value is never reported as surely valid.
         #[test]
         fn stored_items_have_the_same_key(
             members in prop::collection::btree_map("[a-e]", any_value(), 0..6),
@@ -341,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_of_one_attribute_stands_where_that_of_a_table_would() {
+    fn a_key_of_one_attribute_has_the_token_of_a_table_key() {
         let one = KeyValue::S("votes".to_owned());
         assert_eq!(Token::of_parts(std::slice::from_ref(&one)), Token::of(&one));
         let two =

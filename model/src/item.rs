@@ -1,6 +1,6 @@
 //! An item: attributes by name.
 //!
-//! An item knows its size; it does not know its table or which of its attributes are keys.
+//! An item computes its size; it does not know its table or its key attributes.
 
 use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
@@ -15,19 +15,19 @@ use crate::encoding;
 pub struct Item(pub BTreeMap<String, AttributeValue>);
 
 impl Item {
-    /// An item without attributes.
+    /// Creates an item without attributes.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Size in bytes: names and values, as DynamoDB counts them.
+    /// Returns the size in bytes: names and values, as DynamoDB counts them.
     #[must_use]
     pub fn size(&self) -> usize {
         self.0.iter().map(|(name, value)| name.len() + value.size()).sum()
     }
 
-    /// The same item with one more attribute, for building items in one expression.
+    /// Returns the item with one more attribute, for building items in one expression.
     #[must_use]
     pub fn with(mut self, name: &str, value: impl Into<AttributeValue>) -> Self {
         self.0.insert(name.to_owned(), value.into());
@@ -73,7 +73,7 @@ impl<'a> IntoIterator for &'a Item {
     }
 }
 
-/// In binary formats an item is one byte string in the layout of `encoding`.
+/// In binary formats, an item is one byte string in the layout of `encoding`.
 impl Serialize for Item {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_bytes(&encoding::encode_item(self))

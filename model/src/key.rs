@@ -1,7 +1,7 @@
-//! Keys: the key schema of a table, the primary key of an item, and its place on the ring.
+//! Keys: the key schema of a table, the primary key of an item, and its token.
 //!
-//! A key here is checked: a [`PrimaryKey`] that exists has the types that its schema asks for and
-//! the sizes that DynamoDB accepts. The ordered bytes are drawn in `docs/formats/keys.md`.
+//! Keys are validated: a [`PrimaryKey`] has the types of its schema and the sizes that DynamoDB
+//! accepts. `docs/formats/keys.md` draws the ordered bytes.
 
 use std::cmp::Ordering;
 
@@ -27,7 +27,7 @@ pub enum KeyAttributeType {
 }
 
 impl KeyAttributeType {
-    /// The same type among all attribute types.
+    /// Returns the corresponding attribute type.
     #[must_use]
     pub fn attribute_type(self) -> AttributeType {
         match self {
@@ -37,13 +37,13 @@ impl KeyAttributeType {
         }
     }
 
-    /// `S`, `N` or `B`.
+    /// Returns the descriptor: `S`, `N` or `B`.
     #[must_use]
     pub fn descriptor(self) -> &'static str {
         self.attribute_type().descriptor()
     }
 
-    /// The type that `S`, `N` or `B` names.
+    /// Returns the type with the descriptor `S`, `N` or `B`.
     #[must_use]
     pub fn from_descriptor(descriptor: &str) -> Option<Self> {
         match descriptor {
@@ -64,7 +64,7 @@ pub struct KeyAttribute {
     pub attribute_type: KeyAttributeType,
 }
 
-/// Which attributes make up the primary key of a table's items.
+/// The primary key attributes of a table.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct KeySchema {
     /// The partition key.
@@ -89,21 +89,21 @@ pub enum KeyValue {
 pub struct PrimaryKey {
     /// The value of the partition key.
     pub partition: KeyValue,
-    /// The value of the sort key, in a table that has one.
+    /// The value of the sort key, if the table has one.
     pub sort: Option<KeyValue>,
 }
 
-/// A place on the ring: the hash of a partition key, over the whole range of 64 bits.
+/// A position on the ring: the hash of a partition key, over the whole range of 64 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Token(pub u64);
 
-/// Why attributes are not a key; the texts are DynamoDB's own.
+/// The reason why attributes are not a key; the texts are DynamoDB's own.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum KeyError {
-    /// An item without one of its key attributes.
+    /// An item lacks a key attribute.
     #[error("One or more parameter values were invalid: Missing the key {0} in the item")]
     Missing(String),
-    /// An item whose key attribute has another type.
+    /// An item's key attribute has another type.
     #[error(
         "One or more parameter values were invalid: Type mismatch for key {name} expected: {expected} actual: {actual}"
     )]
@@ -115,13 +115,13 @@ pub enum KeyError {
         /// The descriptor of the value's type.
         actual: &'static str,
     },
-    /// A `Key` parameter that has other attributes or types than the schema.
+    /// A `Key` parameter has other attributes or types than the schema.
     #[error("The provided key element does not match the schema")]
     SchemaMismatch,
-    /// A `Key` parameter with more or fewer attributes than the schema.
+    /// A `Key` parameter has more or fewer attributes than the schema.
     #[error("The number of conditions on the keys is invalid")]
     WrongCount,
-    /// An empty key value.
+    /// A key value is empty.
     #[error(
         "One or more parameter values are not valid. The AttributeValue for a key attribute cannot contain an empty {kind} value. Key: {name}"
     )]
@@ -131,12 +131,12 @@ pub enum KeyError {
         /// The key attribute.
         name: String,
     },
-    /// A partition key that is too long.
+    /// A partition key is too long.
     #[error(
         "One or more parameter values were invalid: Size of hashkey has exceeded the maximum size limit of2048 bytes"
     )]
     PartitionKeyTooLong,
-    /// A sort key that is too long.
+    /// A sort key is too long.
     #[error(
         "One or more parameter values were invalid: Aggregated size of all range keys has exceeded the size limit of 1024 bytes"
     )]
@@ -144,7 +144,7 @@ pub enum KeyError {
 }
 
 impl KeyValue {
-    /// The key value of an attribute value, if its type can be a key.
+    /// Converts an attribute value to a key value, if its type can be a key.
     #[must_use]
     pub fn from_attribute_value(value: &AttributeValue) -> Option<Self> {
         match value {
@@ -155,7 +155,7 @@ impl KeyValue {
         }
     }
 
-    /// Size in bytes, as DynamoDB counts it.
+    /// Returns the size in bytes, as DynamoDB counts it.
     #[must_use]
     pub fn size(&self) -> usize {
         match self {
@@ -165,7 +165,7 @@ impl KeyValue {
         }
     }
 
-    /// The same value as an attribute value.
+    /// Converts the value to an attribute value.
     #[must_use]
     pub fn to_attribute_value(&self) -> AttributeValue {
         match self {
@@ -175,7 +175,7 @@ impl KeyValue {
         }
     }
 
-    /// The type of this value.
+    /// Returns the type of this value.
     #[must_use]
     pub fn attribute_type(&self) -> KeyAttributeType {
         match self {
@@ -185,8 +185,8 @@ impl KeyValue {
         }
     }
 
-    /// Appends bytes whose unsigned order is the order of values of one type. Strings and
-    /// binaries are written as they are, so they must stand last or behind a length.
+    /// Appends bytes whose unsigned order is the order of values of one type. Strings and binaries
+    /// are written without a terminator, so they must be last or have their length before them.
     pub fn encode_ordered(&self, out: &mut Vec<u8>) {
         match self {
             Self::S(text) => out.extend_from_slice(text.as_bytes()),
@@ -195,7 +195,7 @@ impl KeyValue {
         }
     }
 
-    /// Bytes that [`KeyValue::encode_ordered`] appends at most.
+    /// Returns the most bytes that [`KeyValue::encode_ordered`] appends.
     #[must_use]
     pub fn ordered_bytes_max(&self) -> usize {
         match self {
@@ -205,7 +205,7 @@ impl KeyValue {
         }
     }
 
-    /// Reads bytes of [`KeyValue::encode_ordered`] that hold one whole value.
+    /// Decodes bytes of [`KeyValue::encode_ordered`] that are one whole value.
     #[must_use]
     pub fn decode_ordered(attribute_type: KeyAttributeType, bytes: &[u8]) -> Option<Self> {
         match attribute_type {
@@ -230,8 +230,8 @@ impl KeyValue {
 }
 
 impl Ord for KeyValue {
-    /// The order of a sort key. Values of different types never meet in one table; they are
-    /// ordered by type so that the order is total.
+    /// Compares in the order of a sort key. Values of different types never occur in one table;
+    /// they are ordered by type so that the order is total.
     fn cmp(&self, other: &Self) -> Ordering {
         match (self, other) {
             (Self::S(left), Self::S(right)) => left.as_bytes().cmp(right.as_bytes()),
@@ -242,7 +242,7 @@ impl Ord for KeyValue {
     }
 }
 
-/// Gives the value back if it is of no key's type.
+/// Converts a value, or returns it unchanged if its type cannot be a key.
 impl TryFrom<AttributeValue> for KeyValue {
     type Error = AttributeValue;
 
@@ -263,18 +263,18 @@ impl PartialOrd for KeyValue {
 }
 
 impl KeySchema {
-    /// The key attributes: the partition key, then the sort key.
+    /// Returns the key attributes: the partition key, then the sort key.
     pub fn attributes(&self) -> impl Iterator<Item = &KeyAttribute> {
         std::iter::once(&self.partition).chain(&self.sort)
     }
 
-    /// Whether `name` is a key attribute.
+    /// Returns whether `name` is a key attribute.
     #[must_use]
     pub fn contains(&self, name: &str) -> bool {
         self.attributes().any(|attribute| attribute.name == name)
     }
 
-    /// The primary key of a whole item, as `PutItem` checks it.
+    /// Returns the primary key of a whole item, with the checks of `PutItem`.
     ///
     /// # Errors
     /// [`KeyError::Missing`], [`KeyError::TypeMismatch`], or an empty or too long value.
@@ -282,10 +282,10 @@ impl KeySchema {
         self.key_of_values(|name| item.get(name).cloned())
     }
 
-    /// The same of an item in its stored form.
+    /// Returns the primary key of an item in its stored form.
     ///
     /// # Errors
-    /// When its bytes are damaged; within, as [`KeySchema::key_of_item`].
+    /// When its bytes are damaged; the inner result is that of [`KeySchema::key_of_item`].
     pub fn key_of_encoded(
         &self,
         item: &EncodedItem,
@@ -298,7 +298,7 @@ impl KeySchema {
         Ok(self.key_of_values(|_| values.next().flatten()))
     }
 
-    /// Asks for the value of the partition key, then for that of the sort key.
+    /// Builds the key from values: requests that of the partition key, then that of the sort key.
     fn key_of_values(
         &self,
         mut value_of: impl FnMut(&str) -> Option<AttributeValue>,
@@ -318,7 +318,7 @@ impl KeySchema {
         self.checked(PrimaryKey { partition, sort })
     }
 
-    /// The primary key that a `Key` parameter gives: exactly the key attributes.
+    /// Returns the primary key of a `Key` parameter, which must have exactly the key attributes.
     ///
     /// # Errors
     /// [`KeyError::SchemaMismatch`], or an empty or too long value.
@@ -351,7 +351,7 @@ fn typed(attribute: &KeyAttribute, value: AttributeValue) -> Option<KeyValue> {
 }
 
 impl PrimaryKey {
-    /// The key as attributes, named as the schema names them.
+    /// Returns the key as attributes, named as in the schema.
     #[must_use]
     pub fn to_item(&self, schema: &KeySchema) -> Item {
         let mut item = Item::new();
@@ -362,7 +362,7 @@ impl PrimaryKey {
         item
     }
 
-    /// Where the item stands on the ring. Items with one partition key stand at one place.
+    /// Returns the token of the item. Items with one partition key have the same token.
     #[must_use]
     pub fn token(&self) -> Token {
         Token::of(&self.partition)
@@ -370,11 +370,11 @@ impl PrimaryKey {
 }
 
 impl Token {
-    /// The place of a partition key value: XXH3 (64 bits, no seed) of its ordered bytes. This
-    /// function is part of the storage format and never changes.
+    /// Returns the token of a partition key value: XXH3 (64 bits, no seed) of its ordered bytes.
+    /// This function is part of the storage format and never changes.
     #[must_use]
     pub fn of(partition: &KeyValue) -> Self {
-        // The ordered bytes of most keys are their own.
+        // The ordered bytes of strings and binaries are the values themselves.
         match partition {
             KeyValue::S(text) => Self::of_ordered(text.as_bytes()),
             KeyValue::B(bytes) => Self::of_ordered(bytes),
@@ -386,14 +386,15 @@ impl Token {
         }
     }
 
-    /// The same for a partition key value whose ordered bytes are there.
+    /// Returns the token of a partition key value from its ordered bytes.
     #[must_use]
     pub fn of_ordered(bytes: &[u8]) -> Self {
         Self(xxhash_rust::xxh3::xxh3_64(bytes))
     }
 
-    /// The place of a partition key of several values: that of the only one, or the same function
-    /// of all of them, each behind its length in four bytes. It never changes either.
+    /// Returns the token of a partition key of several values. For a single value, it is that of
+    /// the value; otherwise it is the same hash of all values, each prefixed by its length in four
+    /// bytes. This never changes either.
     #[must_use]
     pub fn of_parts(parts: &[KeyValue]) -> Self {
         let ordered = |part: &KeyValue| {
@@ -405,7 +406,7 @@ impl Token {
         Self::of_ordered_parts(parts.iter().map(Vec::as_slice))
     }
 
-    /// The same of values whose ordered bytes are there.
+    /// Returns the token of several values from their ordered bytes.
     #[must_use]
     pub fn of_ordered_parts<'p>(parts: impl ExactSizeIterator<Item = &'p [u8]>) -> Self {
         let is_only_one = parts.len() == 1;
@@ -423,7 +424,7 @@ impl Token {
     }
 }
 
-/// Numbers in logged keys are stored as their ordered bytes.
+/// Serialises numbers in logged keys as their ordered bytes.
 mod number_text {
     use serde::{Deserializer, Serializer};
 

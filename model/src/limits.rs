@@ -1,7 +1,7 @@
-//! The service's limits, in one list, each with its source.
+//! DynamoDB's limits in one list, each with its source.
 //!
-//! Limits of our own queues and retries stand beside the queue or retry that they bound.
-//! Source unless said otherwise: AWS, "Quotas in Amazon DynamoDB" (`ServiceQuotas`).
+//! Limits of Weir's own queues and retries are beside the code that they bound. Source by default:
+//! AWS, "Quotas in Amazon DynamoDB" (`ServiceQuotas`).
 
 /// Largest item: names and values together, in bytes, inclusive.
 pub const ITEM_BYTES_MAX: usize = 400 * 1024;
@@ -23,33 +23,34 @@ pub const EXPRESSION_BYTES_MAX: usize = 4096;
 pub const EXPRESSION_OPERATORS_MAX: usize = 300;
 /// Operands of one `IN`, inclusive.
 pub const IN_OPERANDS_MAX: usize = 100;
-/// Attribute names and values substituted in all expressions of a request: 2 MB, inclusive.
+/// Attribute names and values substituted in all expressions of a request in bytes (2 MB),
+/// inclusive.
 pub const SUBSTITUTIONS_BYTES_MAX: usize = 2 * 1024 * 1024;
-/// One page of Query or Scan reads at most this many bytes of items.
+/// Bytes of items that one page of Query or Scan reads, inclusive.
 pub const PAGE_BYTES_MAX: usize = 1024 * 1024;
 /// Items of one transaction together in bytes (4 MB), inclusive.
 pub const TRANSACTION_BYTES_MAX: usize = 4 * 1024 * 1024;
-/// A client request token is remembered for ten minutes, in milliseconds.
+/// Time for which a client request token is remembered, in milliseconds (ten minutes).
 pub const REQUEST_TOKEN_LIFE_MS: u64 = 10 * 60 * 1000;
 /// Put and delete requests in one `BatchWriteItem`, inclusive.
 pub const BATCH_WRITE_ITEMS_MAX: usize = 25;
 /// Keys in one `BatchGetItem`, inclusive.
 pub const BATCH_GET_KEYS_MAX: usize = 100;
-/// Bytes that one `BatchGetItem` returns at most; the rest is unprocessed.
+/// The most bytes that one `BatchGetItem` returns; further keys are unprocessed.
 pub const BATCH_GET_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Operations of one transaction, inclusive.
 pub const TRANSACTION_OPERATIONS_MAX: usize = 100;
 /// Longest client request token in characters, inclusive.
 pub const REQUEST_TOKEN_LENGTH_MAX: usize = 36;
-/// Bytes of one request body; `BatchWriteItem` carries at most 16 MB.
+/// Bytes of one request body (16 MB, for `BatchWriteItem`).
 pub const REQUEST_BYTES_MAX: usize = 16 * 1024 * 1024;
-/// Table names: 3 to 255 characters of a-z, A-Z, 0-9, `_`, `-` and `.`.
+/// Shortest table name in characters (a-z, A-Z, 0-9, `_`, `-` and `.`), inclusive.
 pub const TABLE_NAME_LENGTH_MIN: usize = 3;
-/// See [`TABLE_NAME_LENGTH_MIN`].
+/// Longest table name in characters, inclusive.
 pub const TABLE_NAME_LENGTH_MAX: usize = 255;
-/// Attribute names in bytes, inclusive.
+/// Longest attribute name in bytes, inclusive.
 pub const ATTRIBUTE_NAME_BYTES_MAX: usize = 65_535;
-/// Key attribute names in bytes, inclusive.
+/// Longest key attribute name in bytes, inclusive.
 pub const KEY_ATTRIBUTE_NAME_BYTES_MAX: usize = 255;
 /// Tables of one account and Region.
 pub const TABLES_MAX: usize = 2500;
@@ -60,35 +61,35 @@ pub const GLOBAL_INDEXES_MAX: usize = 20;
 /// Attributes of the partition key of a global index, and as many of its sort key, inclusive (AWS,
 /// "Using global secondary indexes", multi-attribute keys).
 pub const INDEX_KEY_ATTRIBUTES_MAX: usize = 4;
-/// Attributes that one index projects beside keys, inclusive.
+/// Non-key attributes that one index projects, inclusive.
 pub const NON_KEY_ATTRIBUTES_MAX: usize = 20;
-/// Attributes that all indexes of a table project beside keys together, inclusive.
+/// Non-key attributes that all indexes of a table project together, inclusive.
 pub const PROJECTED_ATTRIBUTES_MAX: usize = 100;
-/// Names that one `ListTables` page holds, inclusive.
+/// Names on one `ListTables` page, inclusive.
 pub const LIST_TABLES_MAX: usize = 100;
 /// Segments of one parallel scan, inclusive.
 pub const SCAN_SEGMENTS_MAX: u32 = 1_000_000;
 
-/// One write capacity unit: a write of up to this many bytes.
+/// Bytes of one write capacity unit.
 pub const WRITE_UNIT_BYTES: usize = 1024;
-/// One read capacity unit: a strongly consistent read of up to this many bytes.
+/// Bytes of one read capacity unit of a strongly consistent read.
 pub const READ_UNIT_BYTES: usize = 4096;
 /// Write capacity units per second of one partition.
 pub const PARTITION_WRITE_UNITS: u64 = 1000;
 /// Read capacity units per second of one partition.
 pub const PARTITION_READ_UNITS: u64 = 3000;
-/// Size of one partition in bytes (10 GB).
+/// Size at which a partition splits, in bytes (10 GB).
 pub const PARTITION_BYTES_MAX: u64 = 10 * 1024 * 1024 * 1024;
-/// Bytes of one item collection with its entries in local indexes (10 GB), inclusive.
+/// Bytes of one item collection including its entries in local indexes (10 GB), inclusive.
 pub const ITEM_COLLECTION_BYTES_MAX: u64 = 10 * 1024 * 1024 * 1024;
 /// Partitions of a new on-demand table (design: four, as AWS describes for 4,000 WCU of start-up capacity).
 pub const ON_DEMAND_PARTITIONS: u32 = 4;
 
-/// Stream records are kept for 24 hours, in milliseconds.
+/// Retention of stream records in milliseconds (24 hours).
 pub const STREAM_RETENTION_MS: u64 = 24 * 60 * 60 * 1000;
-/// A stream shard takes records for about four hours, in milliseconds.
+/// Time for which a stream shard accepts records, in milliseconds (about four hours).
 pub const SHARD_ROTATION_MS: u64 = 4 * 60 * 60 * 1000;
-/// A shard iterator is valid for 15 minutes, in milliseconds.
+/// Lifetime of a shard iterator in milliseconds (15 minutes).
 pub const ITERATOR_LIFE_MS: u64 = 15 * 60 * 1000;
 /// Records of one `GetRecords` page, inclusive (AWS API reference, `GetRecords`).
 pub const GET_RECORDS_MAX: usize = 1000;
@@ -99,5 +100,5 @@ pub const DESCRIBE_STREAM_SHARDS_MAX: usize = 100;
 /// Streams of one `ListStreams` page, inclusive.
 pub const LIST_STREAMS_MAX: usize = 100;
 
-/// A TTL value more than five years in the past is ignored (AWS, "Time to Live"), in seconds.
+/// Age from which a TTL value is ignored, in seconds (five years; AWS, "Time to Live").
 pub const TTL_PAST_SECONDS_MAX: u64 = 5 * 365 * 24 * 60 * 60;

@@ -1,8 +1,8 @@
 //! DynamoDB's number: up to 38 significant decimal digits, magnitudes 1E-130 to 9.99…E+125, and 0.
 //!
-//! Exact: nothing here rounds. What does not fit is an error, in DynamoDB's words.
+//! Exact: nothing here rounds. A value that is not representable is an error, in DynamoDB's words.
 //! Source: AWS, "Data types: Number" and "Supported data types and naming rules".
-//! The order-preserving bytes are drawn in `docs/formats/keys.md`.
+//! `docs/formats/keys.md` draws the order-preserving bytes.
 
 mod text;
 
@@ -13,8 +13,8 @@ use thiserror::Error;
 
 use crate::limits::{NUMBER_DIGITS_MAX, NUMBER_EXPONENT_MAX, NUMBER_EXPONENT_MIN};
 
-/// A number, kept in lowest terms: `sign * coefficient * 10^exponent`, where the coefficient has
-/// at most 38 digits and does not end in 0 (zero is coefficient 0, exponent 0, not negative).
+/// A number in lowest terms: `sign * coefficient * 10^exponent`, where the coefficient has at most
+/// 38 digits and does not end in 0 (zero is coefficient 0, exponent 0, not negative).
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Number {
     negative: bool,
@@ -22,7 +22,8 @@ pub struct Number {
     coefficient: u128,
 }
 
-/// Why a text is not a number, or a result not representable; the texts are DynamoDB's own.
+/// The reason why a text is not a number, or a result is not representable; the texts are
+/// DynamoDB's own.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum NumberError {
     /// Not decimal notation.
@@ -46,18 +47,18 @@ pub enum NumberError {
     TooPrecise,
 }
 
-/// Bytes that start an ordered encoding, in the order of the values.
+/// First bytes of ordered encodings, in the order of the values.
 const CLASS_NEGATIVE: u8 = 0;
 const CLASS_ZERO: u8 = 1;
 const CLASS_POSITIVE: u8 = 2;
-/// Added to the decimal exponent of the first digit so that it is stored without a sign.
+/// The bias of the decimal exponent of the first digit, so that it is stored without a sign.
 const EXPONENT_BIAS: i32 = 1000;
 
 impl Number {
     /// Zero.
     pub const ZERO: Self = Self { negative: false, exponent: 0, coefficient: 0 };
 
-    /// Puts a value in lowest terms and checks the range.
+    /// Creates a number in lowest terms, and checks the range.
     fn normalized(negative: bool, coefficient: u128, exponent: i32) -> Result<Self, NumberError> {
         if coefficient == 0 {
             return Ok(Self::ZERO);
@@ -76,24 +77,24 @@ impl Number {
         Ok(Self { negative, exponent, coefficient })
     }
 
-    /// The decimal exponent of the first digit: 2 for 123, -3 for 0.00123.
+    /// Returns the decimal exponent of the first digit: 2 for 123, -3 for 0.00123.
     fn first_exponent(&self) -> i32 {
         i32::from(self.exponent) + i32::try_from(digit_count(self.coefficient)).unwrap_or(0) - 1
     }
 
-    /// Whether this is 0.
+    /// Returns whether this is 0.
     #[must_use]
     pub fn is_zero(&self) -> bool {
         self.coefficient == 0
     }
 
-    /// Whether this is below 0.
+    /// Returns whether this is below 0.
     #[must_use]
     pub fn is_negative(&self) -> bool {
         self.negative
     }
 
-    /// The value as an integer, if it is one and fits.
+    /// Returns the value as an integer, if it is one and fits.
     #[must_use]
     pub fn to_i128(&self) -> Option<i128> {
         let exponent = u32::try_from(self.exponent).ok()?;
@@ -102,14 +103,14 @@ impl Number {
         Some(if self.negative { -magnitude } else { magnitude })
     }
 
-    /// The value as an unsigned 64-bit integer, if it is one and fits.
+    /// Returns the value as an unsigned 64-bit integer, if it is one and fits.
     #[must_use]
     pub fn to_u64(&self) -> Option<u64> {
         self.to_i128().and_then(|value| u64::try_from(value).ok())
     }
 
-    /// The value times `10^scale` as an integer, if that is exact and fits: the unscaled value of
-    /// a `decimal(38, scale)`.
+    /// Returns the value times `10^scale` as an integer, if that is exact and fits: the unscaled
+    /// value of a `decimal(38, scale)`.
     #[must_use]
     pub fn to_scaled_i128(&self, scale: u32) -> Option<i128> {
         let exponent = i32::from(self.exponent) + i32::try_from(scale).ok()?;
@@ -122,10 +123,10 @@ impl Number {
         Some(if self.negative { -magnitude } else { magnitude })
     }
 
-    /// Size in an item, in bytes: one, one for two significant digits on each side of the decimal
-    /// point, and one for a minus sign. AWS's page ("DynamoDB item sizes and formats") does not
-    /// tell the sides apart; the service does, as items at the limit of 400 KB show: `15` has two
-    /// bytes and `1.5` has three.
+    /// Returns the size in an item in bytes: one, one for two significant digits on each side of
+    /// the decimal point, and one for a minus sign. AWS's page ("DynamoDB item sizes and formats")
+    /// does not distinguish the sides, but DynamoDB does, as items at the limit of 400 KB show:
+    /// `15` has two bytes and `1.5` has three.
     #[must_use]
     pub fn size(&self) -> usize {
         if self.is_zero() {
@@ -141,13 +142,13 @@ impl Number {
         halves + 1 + usize::from(self.negative)
     }
 
-    /// The number with the other sign.
+    /// Returns the number with the opposite sign.
     #[must_use]
     pub fn negated(self) -> Self {
         Self { negative: !self.negative && !self.is_zero(), ..self }
     }
 
-    /// The exact sum.
+    /// Returns the exact sum.
     ///
     /// # Errors
     /// When the sum needs more than 38 digits or leaves the range.
@@ -163,8 +164,8 @@ impl Number {
         if self.negative == other.negative && self.sum_overflows(&other) {
             return Err(NumberError::Overflow);
         }
-        // The aligned operand has more than 38 digits only when the sum has too: its last digits
-        // are zeros, and the other operand's last digit is not.
+        // The aligned operand has more than 38 digits only if the sum has, too: its last digits are
+        // zeros, and the other operand's last digit is not.
         let shift =
             u32::try_from(i32::from(high.exponent) - i32::from(low.exponent)).unwrap_or(u32::MAX);
         let aligned = 10u128
@@ -182,15 +183,15 @@ impl Number {
         }
     }
 
-    /// Whether the sum of two numbers of one sign is 1E+126 or more, whatever its digits. The
-    /// magnitude is refused before the precision.
+    /// Returns whether the sum of two numbers of one sign is 1E+126 or more, whatever its digits.
+    /// DynamoDB checks the magnitude before the precision.
     fn sum_overflows(&self, other: &Self) -> bool {
         let order = self.compare_magnitude(other);
         let (high, low) = if order.is_ge() { (self, other) } else { (other, self) };
         if high.first_exponent() < NUMBER_EXPONENT_MAX {
             return false;
         }
-        // Both as multiples of 1E+88, so that 1E+126 is 10^38; what that cuts off cannot carry.
+        // Both as multiples of 1E+88, so that 1E+126 is 10^38; the truncated digits cannot carry.
         let scaled = |n: &Self| {
             let missing = NUMBER_DIGITS_MAX.saturating_sub(digit_count(n.coefficient));
             let digits = n.coefficient * 10u128.pow(u32::try_from(missing).unwrap_or(0));
@@ -200,7 +201,7 @@ impl Number {
         scaled(high) + scaled(low) >= 10u128.pow(38)
     }
 
-    /// The exact difference.
+    /// Returns the exact difference.
     ///
     /// # Errors
     /// When the difference needs more than 38 digits or leaves the range.
@@ -218,8 +219,8 @@ impl Number {
         })
     }
 
-    /// Bytes that [`Number::encode_ordered`] appends at most: a class, an exponent, pairs of digits and
-    /// an end.
+    /// The most bytes that [`Number::encode_ordered`] appends: a class, an exponent, pairs of
+    /// digits and a terminator.
     pub const ORDERED_BYTES_MAX: usize = 4 + NUMBER_DIGITS_MAX / 2;
 
     /// Appends bytes whose unsigned order is the order of the numbers. No encoding is a prefix of
@@ -233,7 +234,7 @@ impl Number {
         out.push(if self.negative { CLASS_NEGATIVE } else { CLASS_POSITIVE });
         let exponent = u16::try_from(self.first_exponent() + EXPONENT_BIAS).unwrap_or(0);
         out.extend_from_slice(&exponent.to_be_bytes());
-        // Left-aligned, so that pairs of digits compare as the digits do; the last one is not 0.
+        // Left-aligned, so that pairs of digits compare like the digits; the last pair is not 0.
         let digits = digit_count(self.coefficient);
         let mut rest = if digits % 2 == 1 { self.coefficient * 10 } else { self.coefficient };
         let pairs = out.len();
@@ -249,8 +250,8 @@ impl Number {
         }
     }
 
-    /// How many bytes of [`Number::encode_ordered`] these begin with, without decoding them. Damaged
-    /// ones may have a length, too.
+    /// Returns the length of the encoding of [`Number::encode_ordered`] at the beginning of
+    /// `bytes`, without decoding it. Damaged bytes may have a length, too.
     pub(crate) fn ordered_length(bytes: &[u8]) -> Option<usize> {
         let end = match *bytes.first()? {
             CLASS_ZERO => return Some(1),
@@ -262,7 +263,7 @@ impl Number {
         pairs.into_iter().position(|byte| *byte == end).map(|pairs| pairs + 4)
     }
 
-    /// Reads what [`Number::encode_ordered`] wrote, and tells how many bytes it took.
+    /// Decodes a number of [`Number::encode_ordered`], and returns how many bytes it took.
     #[must_use]
     pub fn decode_ordered(bytes: &[u8]) -> Option<(Self, usize)> {
         let (class, rest) = bytes.split_first()?;
@@ -295,7 +296,7 @@ impl Number {
     }
 }
 
-/// Checks the decimal exponent of a first digit, or the one that zero is written with.
+/// Checks the decimal exponent of a first digit, or the written exponent of a zero.
 fn check_exponent(first: i32) -> Result<(), NumberError> {
     if first > NUMBER_EXPONENT_MAX {
         return Err(NumberError::Overflow);
@@ -306,8 +307,8 @@ fn check_exponent(first: i32) -> Result<(), NumberError> {
     Ok(())
 }
 
-/// The quotient and the remainder. Nearly all numbers fit in 64 bits, whose division is an
-/// instruction.
+/// Returns the quotient and the remainder. Nearly all numbers fit into 64 bits, for which the CPU
+/// has a division instruction.
 fn divide(value: u128, divisor: u8) -> (u128, u8) {
     let (quotient, remainder) = match u64::try_from(value) {
         Ok(small) => {
@@ -319,7 +320,7 @@ fn divide(value: u128, divisor: u8) -> (u128, u8) {
     (quotient, u8::try_from(remainder).unwrap_or(0))
 }
 
-/// Decimal digits of `value`, 1 for 0.
+/// Returns the number of decimal digits of `value`; 1 for 0.
 fn digit_count(value: u128) -> usize {
     let log = match u64::try_from(value) {
         Ok(small) => small.checked_ilog10(),
@@ -364,7 +365,7 @@ impl From<i64> for Number {
 }
 
 impl From<i128> for Number {
-    /// Exact for magnitudes below 10^38; an `i128` beyond that keeps its first 38 digits.
+    /// Converts exactly below 10^38; a larger `i128` keeps its first 38 digits.
     fn from(value: i128) -> Self {
         let mut magnitude = value.unsigned_abs();
         let mut exponent = 0;
@@ -386,9 +387,9 @@ mod tests {
         text.parse().unwrap()
     }
 
-    /// Sizes that the service was seen to count, an item of 400 KB at a time.
+    /// Sizes recorded from DynamoDB, with items at the limit of 400 KB.
     #[test]
-    fn sizes_are_those_of_the_service() {
+    fn sizes_equal_dynamodbs() {
         for (text, size) in [
             ("0", 1),
             ("-0", 1),
@@ -485,7 +486,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_decoded_has_its_length(mut bytes in prop::collection::vec(any::<u8>(), 0..30), class in 0_u8..4) {
+        fn decoded_numbers_have_their_length(mut bytes in prop::collection::vec(any::<u8>(), 0..30), class in 0_u8..4) {
             if let Some(first) = bytes.first_mut() {
                 *first = [CLASS_ZERO, CLASS_NEGATIVE, CLASS_POSITIVE, *first][usize::from(class)];
             }

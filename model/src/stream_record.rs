@@ -1,8 +1,8 @@
-//! Stream records: one change of one item, as the Streams API and Lambda show it.
+//! Stream records: one change of one item, as in the Streams API and in Lambda events.
 //!
-//! Two JSON shapes of the same record exist: the Streams API's (`GetRecords`) and Lambda's event.
-//! They differ in the writing of `userIdentity` and in Lambda's `eventSourceARN`.
-//! Source: AWS API reference, `Record`, `StreamRecord`, `Identity`; Lambda guide, `with-ddb`.
+//! The same record has two JSON shapes: that of the Streams API (`GetRecords`) and that of a Lambda
+//! event. They differ in the spelling of `userIdentity` and in Lambda's `eventSourceARN`. Source:
+//! AWS API reference, `Record`, `StreamRecord`, `Identity`; Lambda guide, `with-ddb`.
 
 mod page;
 mod view;
@@ -22,19 +22,19 @@ use crate::encoding::EncodingError;
 use crate::item::Item;
 use crate::json::{self, Json};
 
-/// What a change did to its item.
+/// The kind of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum EventName {
-    /// The item is new.
+    /// The item was created.
     Insert,
-    /// The item was there and is different now.
+    /// The item existed and has changed.
     Modify,
-    /// The item was there and is gone.
+    /// The item was deleted.
     Remove,
 }
 
 impl EventName {
-    /// `INSERT`, `MODIFY` or `REMOVE`.
+    /// Returns `INSERT`, `MODIFY` or `REMOVE`.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -44,23 +44,23 @@ impl EventName {
         }
     }
 
-    /// The event that a text names.
+    /// Returns the event with this name.
     #[must_use]
     pub fn from_text(text: &str) -> Option<Self> {
         [Self::Insert, Self::Modify, Self::Remove].into_iter().find(|name| name.as_str() == text)
     }
 }
 
-/// Which images a stream's records carry.
+/// The images that a stream's records carry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum StreamViewType {
     /// Only the keys.
     KeysOnly,
-    /// The item as it is now.
+    /// The item after the change.
     NewImage,
-    /// The item as it was.
+    /// The item before the change.
     OldImage,
-    /// Both.
+    /// Both images.
     NewAndOldImages,
 }
 
@@ -69,7 +69,7 @@ impl StreamViewType {
     pub const ALL: [Self; 4] =
         [Self::OldImage, Self::KeysOnly, Self::NewAndOldImages, Self::NewImage];
 
-    /// The name in the API.
+    /// Returns the name in the API.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -80,60 +80,60 @@ impl StreamViewType {
         }
     }
 
-    /// The view type that a text names.
+    /// Returns the view type with this name.
     #[must_use]
     pub fn from_text(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|view| view.as_str() == text)
     }
 
-    /// Whether records carry the item as it is now.
+    /// Returns whether records carry the item after the change.
     #[must_use]
     pub fn has_new_image(self) -> bool {
         matches!(self, Self::NewImage | Self::NewAndOldImages)
     }
 
-    /// Whether records carry the item as it was.
+    /// Returns whether records carry the item before the change.
     #[must_use]
     pub fn has_old_image(self) -> bool {
         matches!(self, Self::OldImage | Self::NewAndOldImages)
     }
 }
 
-/// Digits to which a sequence number is padded so that the order of texts is the order in time.
+/// The number of digits to which a sequence number is padded, so that texts sort in order of time.
 pub const SEQUENCE_NUMBER_DIGITS: usize = 40;
 
-/// A stream record's place in its stream: up to 40 decimal digits, compared as a number. It does
-/// not always fit a DynamoDB number, so it is stored as text.
+/// A stream record's position in its stream: up to 40 decimal digits, compared as a number. It does
+/// not always fit into a DynamoDB number, so it is stored as text.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct SequenceNumber(String);
 
-/// A text that is not a sequence number.
+/// An error: the text is not a sequence number.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("invalid sequence number: expected 1 to 40 decimal digits, got=`{0}`")]
 pub struct SequenceNumberError(String);
 
 impl SequenceNumber {
-    /// Whether a text is one.
+    /// Returns whether a text is a sequence number.
     #[must_use]
     pub fn is_valid(text: &str) -> bool {
         let digits = text.bytes().all(|byte| byte.is_ascii_digit());
         digits && (1..=SEQUENCE_NUMBER_DIGITS).contains(&text.len())
     }
 
-    /// The digits as they were given.
+    /// Returns the digits as given.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The digits, padded with zeros to 40.
+    /// Returns the digits, padded with zeros to 40.
     #[must_use]
     pub fn padded(&self) -> String {
         padded(&self.0)
     }
 }
 
-/// Digits, with zeros before them.
+/// Returns digits padded with leading zeros.
 fn padded(digits: &str) -> String {
     const ZEROS: &str = "0000000000000000000000000000000000000000";
     let mut text = String::with_capacity(SEQUENCE_NUMBER_DIGITS);
@@ -176,7 +176,7 @@ impl PartialOrd for SequenceNumber {
     }
 }
 
-/// Who made a change, when it was not a user.
+/// The author of a change, if it was not a user.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UserIdentity {
     /// `Service` for TTL.
@@ -186,10 +186,11 @@ pub struct UserIdentity {
 }
 
 impl UserIdentity {
-    /// Type and principal on the records of TTL deletes.
+    /// The type and the principal on the records of TTL deletes.
     const TIME_TO_LIVE: (&str, &str) = ("Service", "dynamodb.amazonaws.com");
 
-    /// The identity on the records of TTL deletes (AWS, "DynamoDB Streams and Time to Live").
+    /// Returns the identity on the records of TTL deletes (AWS, "DynamoDB Streams and Time to
+    /// Live").
     #[must_use]
     pub fn time_to_live() -> Self {
         let (identity_type, principal_id) = Self::TIME_TO_LIVE;
@@ -197,52 +198,52 @@ impl UserIdentity {
     }
 }
 
-/// One change of one item. Its images are items, or what is stored of them.
+/// One change of one item. Its images are items, or their stored form.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StreamRecord<I = Item> {
     /// 32 hexadecimal digits, unique in the stream.
     pub event_id: String,
-    /// What the change did.
+    /// The kind of the change.
     pub event_name: EventName,
-    /// Who made it, when it was not a user.
+    /// The author of the change, if it was not a user.
     pub user_identity: Option<UserIdentity>,
-    /// Seconds since 1970, rounded down; absent in some records of the service. Never an order.
+    /// Seconds since 1970, rounded down; absent in some records of DynamoDB. Do not order by it.
     pub approximate_creation_seconds: Option<u64>,
     /// The item's key.
     pub keys: Item,
-    /// The item as it was, if the view type has it and it was there.
+    /// The item before the change, if the view type has it and the item existed.
     pub old_image: Option<I>,
-    /// The item as it is, if the view type has it and it is there.
+    /// The item after the change, if the view type has it and the item exists.
     pub new_image: Option<I>,
-    /// The record's place in the stream.
+    /// The record's position in the stream.
     pub sequence_number: SequenceNumber,
-    /// Size in bytes of what the record carries.
+    /// Size of the keys and images in bytes.
     pub size_bytes: u64,
     /// The view type of the stream.
     pub view_type: StreamViewType,
 }
 
-/// A stream record as Lambda hands it to a function.
+/// A stream record in a Lambda event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LambdaRecord {
     /// The change.
     pub record: StreamRecord,
-    /// The stream that it is from.
+    /// The ARN of its stream.
     pub event_source_arn: String,
 }
 
-/// A record of a Lambda event that cannot be read.
+/// An error: a record of a Lambda event cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("unreadable stream record: {reason}")]
 pub struct RecordError {
-    /// Its sequence number, if at least that can be read.
+    /// Its sequence number, if that can be read.
     pub sequence_number: Option<SequenceNumber>,
-    /// What is wrong with it.
+    /// The problem of the record.
     pub reason: String,
 }
 
 impl StreamRecord {
-    /// Whether this is the record of a TTL delete.
+    /// Returns whether this is the record of a TTL delete.
     #[must_use]
     pub fn is_time_to_live(&self) -> bool {
         self.event_name == EventName::Remove
@@ -251,7 +252,7 @@ impl StreamRecord {
 }
 
 impl StreamRecord<EncodedItem> {
-    /// The record with its images decoded.
+    /// Returns the record with its images decoded.
     ///
     /// # Errors
     /// When an image is damaged.
@@ -271,13 +272,14 @@ impl StreamRecord<EncodedItem> {
         })
     }
 
-    /// Appends the record as `GetRecords` shows it; no image is decoded for that.
+    /// Appends the record in the shape of `GetRecords`, without decoding images.
     ///
     /// # Errors
-    /// When an image is damaged. What was appended before is no JSON.
+    /// When an image is damaged. The appended text is then not valid JSON.
     pub fn write_streams_json(&self, out: &mut String, region: &str) -> Result<(), EncodingError> {
         use std::fmt::Write as _;
-        // Piece by piece: what formats takes several times as long, and a page has a thousand records.
+        // Piece by piece: formatting takes several times as long, and a page has a thousand
+        // records.
         out.push_str("{\"eventID\":\"");
         out.push_str(&self.event_id);
         out.push_str("\",\"eventName\":\"");
@@ -319,10 +321,10 @@ impl StreamRecord<EncodedItem> {
     }
 }
 
-/// Reads one record of a Lambda event.
+/// Decodes one record of a Lambda event.
 ///
 /// # Errors
-/// What is missing or wrong, with the sequence number if that can be read.
+/// When a member is missing or wrong; the error has the sequence number, if that can be read.
 pub fn decode_lambda_record(json: &Json<'_>) -> Result<LambdaRecord, RecordError> {
     let change = json.get("dynamodb");
     let sequence_number = change
@@ -368,7 +370,7 @@ pub fn decode_lambda_record(json: &Json<'_>) -> Result<LambdaRecord, RecordError
     Ok(LambdaRecord { record, event_source_arn: text(json, "eventSourceARN")? })
 }
 
-/// Seconds since 1970; Lambda writes them as a whole or as a decimal number.
+/// Returns seconds since 1970; Lambda writes them as an integer or as a decimal number.
 fn creation_seconds(json: Option<&Json<'_>>) -> Option<u64> {
     match json {
         Some(Json::Integer(seconds)) => u64::try_from(*seconds).ok(),
@@ -377,7 +379,7 @@ fn creation_seconds(json: Option<&Json<'_>>) -> Option<u64> {
     }
 }
 
-/// The seconds rounded down; none for a time before 1970 or one that no calendar knows.
+/// Returns the seconds rounded down; `None` for a time before 1970 or beyond 64 bits.
 fn whole_seconds(seconds: f64) -> Option<u64> {
     #[expect(
         clippy::cast_possible_truncation,

@@ -1,6 +1,6 @@
-//! Points in time as plain numbers, always handed in by the caller.
+//! Points in time as plain numbers, always passed in by the caller.
 //!
-//! There is no clock here: nothing in this crate can ask what time it is.
+//! There is no clock: no code in this crate can read the current time.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,19 +11,19 @@ use serde::{Deserialize, Serialize};
 pub struct EpochMillis(pub u64);
 
 impl EpochMillis {
-    /// Whole seconds, rounded down: the resolution of TTL attributes and of stream records.
+    /// Returns whole seconds, rounded down: the resolution of TTL attributes and of stream records.
     #[must_use]
     pub fn seconds(self) -> u64 {
         self.0 / 1000
     }
 
-    /// This time plus `millis`, at most the largest representable time.
+    /// Returns this time plus `millis`, at most the largest representable time.
     #[must_use]
     pub fn plus(self, millis: u64) -> Self {
         Self(self.0.saturating_add(millis))
     }
 
-    /// Milliseconds from `earlier` to this time, 0 when `earlier` is later.
+    /// Returns the milliseconds from `earlier` to this time; 0 if `earlier` is later.
     #[must_use]
     pub fn since(self, earlier: Self) -> u64 {
         self.0.saturating_sub(earlier.0)

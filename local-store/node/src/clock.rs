@@ -1,57 +1,57 @@
 //! The store's clock: the wall clock plus an offset, which can be frozen and advanced.
 //!
-//! Store time never goes back. Everything that depends on time (TTL, shard rotation, retention,
-//! iterators) follows it, so a day can pass in a test. This is the only place that asks the system
-//! what time it is.
+//! Store time never goes back. TTL, shard rotation, retention and iterators follow it, so a day can
+//! pass in a test. This is the only module that reads the system's time.
 
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use locks::Mutex;
 use model::EpochMillis;
 
-/// Time in milliseconds up to which a clock that is behind waits until the others' past is over,
-/// and beyond which it was the store's clock that was advanced: more than clocks differ that are
-/// kept in step at all, and less than anybody advances a clock by.
+/// The largest clock skew in milliseconds. A clock that is behind by at most this waits until the
+/// wall clock has caught up. A larger difference means that an operator advanced the store's clock.
+/// Synchronised clocks differ by less, and operators advance by more.
 const SKEW_MAX: u64 = 10_000;
 
-/// Milliseconds from the wall clock from which on a clock counts as moved: what a header with whole
-/// seconds can show.
+/// Difference from the wall clock, in milliseconds, from which a clock counts as moved: what a
+/// header with whole seconds can show.
 const MOVED_MIN: u64 = 1_000;
 
-/// Where wall time comes from.
+/// A source of wall time.
 pub type TimeSource = Box<dyn Fn() -> EpochMillis + Send + Sync>;
 
-/// Milliseconds that have passed since some moment, whatever is done to the wall clock.
+/// A monotonic source of elapsed milliseconds, independent of changes of the wall clock.
 type ElapsedSource = Box<dyn Fn() -> u64 + Send + Sync>;
 
-/// A clock that only its owner can move, and only forward.
+/// The store's clock; only the operator can move it, and only forward.
 pub struct Clock {
     state: Mutex<State>,
     wall_clock: TimeSource,
-    /// What the wall clock is compared with, if it may be set.
+    /// The monotonic source to compare the wall clock with, if that may be set.
     elapsed: Option<ElapsedSource>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct State {
-    /// By how much the owner moved the clock from the wall clock, in milliseconds.
+    /// How far the operator moved the clock from the wall clock, in milliseconds.
     offset: i128,
-    /// By how much it is ahead of that as others were, or it before a restart, in milliseconds: they
-    /// were moved, or the wall clock is behind. In the latter case it goes when the wall clock is set.
+    /// How far the clock is ahead of that, in milliseconds, because other nodes were ahead, or this
+    /// one before a restart: they were advanced, or this wall clock is behind. In the latter case,
+    /// setting the wall clock removes it.
     learned: i128,
-    /// The wall clock and the elapsed time at the last look.
+    /// The wall clock and the elapsed time at the last check.
     last: Option<(EpochMillis, u64)>,
     /// Store time while the clock is frozen.
     frozen_at: Option<EpochMillis>,
-    /// The latest time that was given out.
+    /// The latest time that was returned.
     latest: EpochMillis,
-    /// The latest time that the clock would have shown by itself, whatever others had shown.
+    /// The latest time of this clock alone, without the times of other nodes.
     own: EpochMillis,
 }
 
 impl Clock {
-    /// A running clock that shows at least `earliest`: the time that the store had reached when it
-    /// was last stopped, which is ahead of the wall clock if the clock was advanced then.
+    /// Creates a running clock that shows at least `earliest`: the last time of the store before it
+    /// was stopped, which is ahead of the wall clock if the clock had been advanced.
     #[must_use]
     pub fn starting_at(earliest: EpochMillis) -> Self {
         let start = Instant::now();
@@ -59,7 +59,8 @@ impl Clock {
         Self::with_sources(earliest, Box::new(wall_clock), Some(Box::new(elapsed)))
     }
 
-    /// As [`Clock::starting_at`], with another wall clock, that nobody sets: that of a simulation.
+    /// Creates a clock like [`Clock::starting_at`] with another wall clock that is never set: that
+    /// of a simulation.
     #[must_use]
     pub fn with_source(earliest: EpochMillis, wall_clock: TimeSource) -> Self {
         Self::with_sources(earliest, wall_clock, None)
@@ -83,25 +84,28 @@ impl Clock {
         clock
     }
 
-    /// Sees to it that the clock shows at least `earliest`, which it or the clock of another node
-    /// showed before. If that is a little ahead, the clock stands until the wall clock is there: so
-    /// that a clock that goes wrong is followed only while it does, and the faults of several do
-    /// not add up. If it is far ahead, somebody advanced the clock, and it goes on from there.
+    /// Makes the clock show at least `earliest`, a time that this or another node has shown before.
+    ///
+    /// If that is slightly ahead, the clock stands still until the wall clock has caught up. So a
+    /// faulty clock has an effect only while it is faulty, and the errors of several clocks do not
+    /// add up. If it is far ahead, an operator advanced the clock, and this one continues from
+    /// there.
     pub fn reach(&self, earliest: EpochMillis) {
         self.update(|state, wall| {
             if earliest <= state.now(wall) {
                 return;
             }
-            // Not from what it shows: small steps would each be a little ahead of the one before.
-            if earliest.0.saturating_sub(state.by_itself(wall).0) > SKEW_MAX {
-                state.go_on_from(wall, earliest);
+            // Compared with this clock alone: otherwise many small steps would each count as skew.
+            if earliest.0.saturating_sub(state.own_time(wall).0) > SKEW_MAX {
+                state.continue_from(wall, earliest);
             } else if state.frozen_at.is_none() {
                 state.latest = earliest;
             }
         });
     }
 
-    /// Makes the clock show what another one shows that was changed by its owner, or more.
+    /// Makes the clock show at least the time of another node's clock that its operator has
+    /// changed.
     pub fn follow(&self, now: EpochMillis, is_frozen: bool) {
         self.update(|state, wall| {
             let shown = state.now(wall).max(now);
@@ -110,13 +114,13 @@ impl Clock {
         });
     }
 
-    /// The time now.
+    /// Returns the current store time.
     #[must_use]
     pub fn now(&self) -> EpochMillis {
         self.update(|_, _| {})
     }
 
-    /// The time now if somebody moved the clock: if it is a second or more from the wall clock.
+    /// Returns the current store time if it differs from the wall clock by a second or more.
     #[must_use]
     pub fn moved(&self) -> Option<EpochMillis> {
         let mut apart = 0;
@@ -124,17 +128,17 @@ impl Clock {
         (apart >= MOVED_MIN).then_some(now)
     }
 
-    /// Stops the clock where it is. A frozen clock stays frozen.
+    /// Stops the clock at its current time, and returns that. A frozen clock stays frozen.
     pub fn freeze(&self) -> EpochMillis {
         self.update(|state, wall| state.frozen_at = Some(state.now(wall)))
     }
 
-    /// Moves the clock forward by `millis` from what it shows, frozen or not.
+    /// Moves the clock forward by `millis`, frozen or not, and returns its time.
     pub fn advance(&self, millis: u64) -> EpochMillis {
         self.update(|state, wall| state.advance(wall, millis))
     }
 
-    /// Lets a frozen clock run on from where it stands.
+    /// Lets a frozen clock continue from its time, and returns that.
     pub fn resume(&self) -> EpochMillis {
         self.update(|state, wall| {
             if let Some(time) = state.frozen_at.take() {
@@ -143,7 +147,7 @@ impl Clock {
         })
     }
 
-    /// Whether the clock stands still.
+    /// Returns whether the clock is frozen.
     #[must_use]
     pub fn is_frozen(&self) -> bool {
         self.state.lock().frozen_at.is_some()
@@ -153,36 +157,36 @@ impl Clock {
         let mut state = self.state.lock();
         let wall = (self.wall_clock)();
         if let Some(elapsed) = &self.elapsed {
-            state.look(wall, elapsed());
+            state.detect_correction(wall, elapsed());
         }
         change(&mut state, wall);
         state.latest = state.now(wall);
-        state.own = state.by_itself(wall);
+        state.own = state.own_time(wall);
         state.latest
     }
 }
 
 impl State {
     fn now(&self, wall: EpochMillis) -> EpochMillis {
-        self.by_itself(wall).max(self.latest)
+        self.own_time(wall).max(self.latest)
     }
 
-    fn by_itself(&self, wall: EpochMillis) -> EpochMillis {
+    fn own_time(&self, wall: EpochMillis) -> EpochMillis {
         let running = i128::from(wall.0) + self.offset + self.learned;
         let running = EpochMillis(u64::try_from(running).unwrap_or(0));
         self.frozen_at.unwrap_or(running).max(self.own)
     }
 
-    /// Shows a time from now on, and what follows it unless it is frozen.
-    fn go_on_from(&mut self, wall: EpochMillis, time: EpochMillis) {
+    /// Sets the time; the clock continues from it unless it is frozen.
+    fn continue_from(&mut self, wall: EpochMillis, time: EpochMillis) {
         match self.frozen_at {
             Some(_) => self.frozen_at = Some(time),
             None => self.run_from(wall, time),
         }
     }
 
-    /// Has the running clock show a time that others show. Whether they were moved, or the wall clock is
-    /// behind, cannot be known yet.
+    /// Sets a running clock to the time of other nodes. Whether they were advanced or this wall
+    /// clock is behind is unknown yet.
     fn run_from(&mut self, wall: EpochMillis, time: EpochMillis) {
         self.learned = i128::from(time.0) - i128::from(wall.0) - self.offset;
         if self.learned < 0 {
@@ -190,9 +194,9 @@ impl State {
         }
     }
 
-    /// Notices that the wall clock was set forward by more than time has passed: then it was behind, and
-    /// what others were ahead by was that.
-    fn look(&mut self, wall: EpochMillis, elapsed: u64) {
+    /// Detects that the wall clock was set forward. Then it was behind before, which explains why
+    /// other nodes were ahead, so that difference is removed.
+    fn detect_correction(&mut self, wall: EpochMillis, elapsed: u64) {
         let before = self.last.replace((wall, elapsed));
         let Some((wall_before, elapsed_before)) = before else { return };
         let step = i128::from(wall.0)
@@ -203,8 +207,8 @@ impl State {
         }
     }
 
-    /// A clock that stands, as others were ahead of it, stands as long as it would have: that is no
-    /// owner's change, and goes when what was wrong is put right.
+    /// Advances the clock. A clock that stands still because of skew stands still as long as
+    /// before: the skew is not an operator's change, and ends when the wall clock is corrected.
     fn advance(&mut self, wall: EpochMillis, millis: u64) {
         let shown = self.now(wall).plus(millis);
         match self.frozen_at {
@@ -217,7 +221,7 @@ impl State {
     }
 }
 
-/// The time of this machine, which signatures are made with; nothing in the store depends on it.
+/// Returns the time of this machine, for signatures; nothing in the store depends on it.
 pub fn wall_clock() -> EpochMillis {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     EpochMillis(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
@@ -245,7 +249,7 @@ mod tests {
         assert!(clock.now() < start.plus(2 * DAY));
     }
 
-    /// A clock that shows at least `earliest`, and its wall clock.
+    /// Returns a clock that shows at least `earliest`, and its wall clock.
     fn with_wall(earliest: u64, wall: u64) -> (Clock, Arc<Mutex<u64>>) {
         let wall = Arc::new(Mutex::new(wall));
         let source = Arc::clone(&wall);
@@ -254,8 +258,8 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_stands_moves_by_what_it_is_told() {
-        // What the store had reached before a restart may be a little ahead of the wall clock.
+    fn a_waiting_clock_advances_by_the_requested_time() {
+        // The last time before a restart may be slightly ahead of the wall clock.
         for (earliest, is_frozen) in
             [(1_005_000, false), (1_005_000, true), (1_000_000, false), (1_000_000, true)]
         {
@@ -272,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_stands_reaches_what_was_advanced_elsewhere() {
+    fn a_waiting_clock_reaches_the_time_of_an_advanced_node() {
         let (clock, wall) = with_wall(1_005_000, 1_000_000);
         clock.reach(EpochMillis(1_005_000 + DAY));
         assert_eq!(clock.now().0, 1_005_000 + DAY);
@@ -281,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn small_steps_that_are_far_together_are_no_skew() {
+    fn many_small_steps_are_not_skew() {
         let (clock, wall) = with_wall(1_008_000, 1_000_000);
         assert_eq!(clock.now().0, 1_008_000);
         clock.reach(EpochMillis(1_016_000));
@@ -290,18 +294,19 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_wall_clock_is_not_kept_by_an_advance() {
+    fn an_advance_does_not_keep_a_wrong_wall_clock() {
         let (clock, wall) = with_wall(0, 4_600_000);
         assert_eq!(clock.now().0, 4_600_000);
-        // It was an hour ahead, and is put right.
+        // It was an hour ahead, and is corrected.
         *wall.lock() = 1_000_000;
         assert_eq!(clock.advance(5_000).0, 4_605_000);
         *wall.lock() = 4_601_000;
         assert_eq!(clock.now().0, 4_606_000);
     }
 
-    /// A clock that shows at least `earliest`; its wall clock is at `wall`. Gives a function that lets
-    /// time pass and sets the wall clock forward or back meanwhile, and gives what the clock shows.
+    /// Returns a clock that shows at least `earliest`, whose wall clock is at `wall`. Also returns
+    /// a function that lets time pass, sets the wall clock forward or back meanwhile, and returns
+    /// the clock's time.
     fn with_settable_wall(earliest: u64, wall: u64) -> (Arc<Clock>, impl Fn(u64, i64) -> u64) {
         let times = Arc::new(Mutex::new((wall, 0)));
         let (walls, passed) = (Arc::clone(&times), Arc::clone(&times));
@@ -321,22 +326,26 @@ mod tests {
         (clock, pass)
     }
 
-    /// Goal: a machine that starts with a wrong clock does not take the store's time with it.
+    /// Goal: a machine that starts with a wrong clock does not change the store's time permanently.
     #[test]
-    fn a_wall_clock_that_was_behind_is_set_right() {
+    fn a_wall_clock_that_was_behind_can_be_corrected() {
         let year = 365 * DAY;
         let (clock, pass) = with_settable_wall(3 * year, year);
         assert_eq!(clock.now().0, 3 * year, "time does not go back");
         assert_eq!(pass(5_000, 0), 3 * year + 5_000);
         assert_eq!(pass(1_000, 2 * year as i64), 3 * year + 6_000, "and not forward either");
         assert_eq!(pass(1_000, 0), 3 * year + 7_000);
-        assert_eq!(clock.advance(DAY).0, 3 * year + 7_000 + DAY, "what its owner does stays");
-        assert_eq!(pass(1_000, 20_000), 3 * year + 28_000 + DAY, "a clock that is set is followed");
+        assert_eq!(clock.advance(DAY).0, 3 * year + 7_000 + DAY, "an operator's advance stays");
+        assert_eq!(
+            pass(1_000, 20_000),
+            3 * year + 28_000 + DAY,
+            "a wall clock that is set is followed"
+        );
     }
 
-    /// Goal: one node whose wall clock is wrong for a while does not move the others for good.
+    /// Goal: one node with a wrong wall clock for a while does not move the others permanently.
     #[test]
-    fn a_wall_clock_that_was_behind_for_a_while_leaves_nothing() {
+    fn a_temporarily_wrong_wall_clock_has_no_lasting_effect() {
         let hour = 3_600_000;
         let (clock, pass) = with_settable_wall(0, 10 * hour);
         assert_eq!(clock.now().0, 10 * hour);
@@ -345,15 +354,15 @@ mod tests {
             pass(1_000, 0);
             clock.reach(EpochMillis(10 * hour + second * 1_000));
         }
-        assert_eq!(clock.now().0, 10 * hour + 25_000, "it goes with the others");
+        assert_eq!(clock.now().0, 10 * hour + 25_000, "it runs with the others");
         assert_eq!(pass(1_000, hour as i64), 10 * hour + 26_000);
-        // What another node's owner does to its clock is still followed.
+        // An advance on another node is still followed.
         clock.reach(EpochMillis(10 * hour + 26_000 + DAY));
         assert_eq!(pass(1_000, 0), 10 * hour + 27_000 + DAY);
     }
 
     #[test]
-    fn a_little_skew_is_waited_for_and_does_not_add_up() {
+    fn a_clock_waits_for_small_skew_which_does_not_add_up() {
         let (clock, wall) = with_wall(0, 1_000_000);
         let at = |time: u64| {
             *wall.lock() = time;
@@ -362,16 +371,16 @@ mod tests {
         assert_eq!(clock.moved(), None);
         for ahead in [1_005_000, 1_006_000] {
             clock.reach(EpochMillis(ahead));
-            assert_eq!(clock.now().0, ahead, "it shows what was seen");
+            assert_eq!(clock.now().0, ahead, "it shows the time of the other node");
         }
         assert_eq!(at(1_002_000), 1_006_000, "it waits");
-        assert_eq!(at(1_007_000), 1_007_000, "and then goes on as if nothing had been");
+        assert_eq!(at(1_007_000), 1_007_000, "and then runs as before");
         clock.reach(EpochMillis(1_007_000 + DAY));
-        assert_eq!(at(1_008_000), 1_008_000 + DAY, "what was advanced stays so");
+        assert_eq!(at(1_008_000), 1_008_000 + DAY, "an advance stays");
         clock.follow(EpochMillis(1_009_000 + DAY), true);
-        assert_eq!(at(2_000_000), 1_009_000 + DAY, "it stands with the other");
+        assert_eq!(at(2_000_000), 1_009_000 + DAY, "it stands still with the other");
         clock.follow(EpochMillis(1_009_500 + DAY), false);
-        assert_eq!(at(2_000_100), 1_009_600 + DAY, "and goes on with it");
+        assert_eq!(at(2_000_100), 1_009_600 + DAY, "and continues with it");
     }
 
     #[test]

@@ -1,14 +1,14 @@
-//! The outcome of a request that got no reply.
+//! Errors of a request without a reply.
 
 use thiserror::Error;
 
-/// Why a request got no reply.
+/// The reason why a request has no reply.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum SubmitError {
-    /// The request was not carried out and never will be: retry it.
-    #[error("it was not carried out: {0}")]
+    /// The request was not applied and never will be: retry it.
+    #[error("the request was not applied: {0}")]
     NotDone(String),
-    /// The outcome is unknown: the request was carried out, will be, or never will be.
-    #[error("whether it was carried out is not known: {0}")]
+    /// The outcome is unknown: the request was applied, will be, or never will be.
+    #[error("the outcome of the request is unknown: {0}")]
     Unknown(String),
 }

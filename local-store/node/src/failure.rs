@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use storage::disk::Damage;
 
-/// Called once when a node's disk or state failed: the process has to end, because what was not
-/// acknowledged may or may not be on disk.
+/// A callback for the failure of a node's disk or state, called once. The process has to end,
+/// because unacknowledged writes may or may not be on disk.
 pub type OnFatal = Arc<dyn Fn(&str) + Send + Sync>;
 
-/// Ends a failed node: alone if its disk is damaged and its peers can rebuild it, together with its
-/// process otherwise.
+/// The handler of a failed node. The node stops alone if its disk is damaged and its peers can
+/// rebuild it, otherwise with its process.
 #[derive(Clone)]
 pub struct FailureHandler {
     damage: Damage,
@@ -17,13 +17,14 @@ pub struct FailureHandler {
 }
 
 impl FailureHandler {
-    /// Makes the handler of a node that records damage in `damage` and ends its process by `on_fatal`.
+    /// Creates the handler of a node that records damage in `damage` and ends its process by
+    /// `on_fatal`.
     #[must_use]
     pub fn new(damage: Damage, on_fatal: OnFatal) -> Self {
         Self { damage, on_fatal }
     }
 
-    /// Returns the damage that is known.
+    /// Returns the node's damage.
     pub(super) fn damage(&self) -> &Damage {
         &self.damage
     }
@@ -37,8 +38,9 @@ impl FailureHandler {
         }
     }
 
-    /// Reports as [`FailureHandler::report`] does, and returns when the node ends. Until then the node
-    /// applies nothing, but votes and keeps its log, so what a majority with it acknowledges is safe.
+    /// Reports a failure like [`FailureHandler::report`], and waits until the node stops. Until
+    /// then it applies nothing, but votes and keeps its log, so writes that its majority
+    /// acknowledges are safe.
     pub(super) async fn report_and_wait(&self, reason: &str) {
         self.report(reason);
         if self.damage.is_survivable() {
@@ -47,7 +49,7 @@ impl FailureHandler {
     }
 }
 
-/// The only node of a store.
+/// Creates the handler of the only node of a store.
 impl From<OnFatal> for FailureHandler {
     fn from(on_fatal: OnFatal) -> Self {
         Self::new(Damage::of_only_node(), on_fatal)

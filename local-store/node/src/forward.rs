@@ -1,6 +1,6 @@
-//! How commands and their replies travel from the node that was asked to the leader and back.
+//! The encoding of forwarded commands and their replies, between a node and the leader.
 //!
-//! The bytes are for nodes of one version; nothing of it is kept on a disk.
+//! Both nodes must have the same version; these bytes are never stored.
 
 use bytes::Bytes;
 use model::EpochMillis;
@@ -10,39 +10,39 @@ use serde::{Deserialize, Serialize};
 
 use crate::types::Payload;
 
-/// What is older is not proposed any more: nobody has waited for it for long, and whoever asked has
-/// perhaps asked again. While a token is remembered, the second one makes nothing twice; so the first
-/// must not come after that. It can be so old only where a node stood still with it, or led without
-/// a majority, or where clocks differ by that much.
+/// The age in milliseconds from which a submission is rejected. Its client has timed out and may
+/// have retried it. While the retry's token is remembered, neither is applied twice, so the first
+/// attempt must not arrive later than that. A submission gets so old only if a node was paused or
+/// led without a majority, or if clocks differ by that much.
 const AGE_MS_MAX: u64 = REQUEST_TOKEN_LIFE_MS / 2;
 
-/// What a node was asked to propose.
+/// Commands that a node was asked to propose.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Submission {
-    /// When, by the clock of the node that was asked first; that node changes it when it asks again
-    /// for somebody who still waits.
+    /// When they were submitted, by the clock of the node that received them. That node updates the
+    /// time when it retries for a client that still waits.
     pub asked_at: EpochMillis,
-    /// What, in this order.
+    /// The commands, in order.
     pub commands: Vec<Command>,
 }
 
 impl Submission {
-    /// Whether it must not be proposed any more.
+    /// Returns whether it is too old to be proposed.
     #[must_use]
     pub fn is_too_old(&self, now: EpochMillis) -> bool {
         now.0.saturating_sub(self.asked_at.0) > AGE_MS_MAX
     }
 }
 
-/// A submission as bytes.
+/// Encodes a submission.
 ///
 /// # Errors
-/// Only for a defect of a command's encoding.
+/// Only if a command cannot be encoded, which is a defect.
 pub fn encode_submission(submission: &Submission) -> Result<Payload, String> {
     encode(submission)
 }
 
-/// Reads what [`encode_submission`] wrote.
+/// Decodes the bytes of [`encode_submission`].
 ///
 /// # Errors
 /// When the bytes are damaged or of another version.
@@ -50,15 +50,15 @@ pub fn decode_submission(payload: &Payload) -> Result<Submission, String> {
     postcard::from_bytes(payload.bytes()).map_err(|error| error.to_string())
 }
 
-/// Replies as bytes.
+/// Encodes replies.
 ///
 /// # Errors
-/// Only for a defect of a reply's encoding.
+/// Only if a reply cannot be encoded, which is a defect.
 pub fn encode_replies(replies: &[Reply]) -> Result<Payload, String> {
     encode(&replies)
 }
 
-/// Reads what [`encode_replies`] wrote.
+/// Decodes the bytes of [`encode_replies`].
 ///
 /// # Errors
 /// When the bytes are damaged or of another version.

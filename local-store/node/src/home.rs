@@ -1,8 +1,8 @@
-//! The place of a replica's state, and how a snapshot replaces the state.
+//! The location of a replica's state, and its replacement by a snapshot.
 //!
-//! The state is one storage. A snapshot is written into a staged storage beside it, which then becomes
-//! the state in one atomic step. Other storages are removed when their last user drops them, or at the
-//! next start after a crash.
+//! The state is one storage. A snapshot is written into a staged storage beside it, which then
+//! becomes the state in one atomic step. Other storages are removed when their last user drops
+//! them, or at the next start after a crash.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -24,33 +24,33 @@ pub struct StagedStorage {
     pub number: u64,
 }
 
-/// The place of a replica's state.
+/// The location of a replica's state.
 pub trait StorageHome: Send + Sync + 'static {
-    /// Opens the state; an empty one if there is none.
+    /// Opens the state, or creates an empty one.
     ///
     /// # Errors
     /// When it cannot be read, or is damaged.
     fn open(&self) -> Result<Arc<dyn Storage>, Error>;
 
-    /// Creates an empty storage beside the state, and beside other staged ones: one of them may just be
-    /// becoming the state. One that is not adopted is removed when nobody uses it any more.
+    /// Creates an empty storage beside the state and other staged ones, of which one may be
+    /// becoming the state. A storage that is not adopted is removed when its last user drops it.
     ///
     /// # Errors
     /// When it cannot be written.
     fn begin(&self) -> Result<StagedStorage, Error>;
 
-    /// Makes this storage durable, and then the state. The previous state is removed when its last user
-    /// drops it.
+    /// Makes this storage durable, and then the state. The previous state is removed when its last
+    /// user drops it.
     ///
     /// # Errors
-    /// Every error is fatal: which of the two is the state is known after a restart only.
+    /// Every error is fatal: only a restart shows which of the two is the state.
     fn adopt(&self, staged: &StagedStorage) -> Result<(), Error>;
 }
 
-/// The name of the file that says which directory is the state.
+/// The name of the file that names the state's directory.
 const CURRENT: &str = "current";
 
-/// Directories `state-<number>`, and a file that names the one that counts.
+/// A location in directories `state-<number>`, with a file that names the current one.
 #[derive(Debug)]
 pub struct DirectoryHome {
     directory: PathBuf,
@@ -59,12 +59,12 @@ pub struct DirectoryHome {
     storages: Mutex<Storages>,
 }
 
-/// The state, and what was staged beside it, by number.
+/// The number of the state, and the staged storages.
 #[derive(Debug, Default)]
 struct Storages {
     state: u64,
     last_begun: u64,
-    /// For each that is open whether its directory is removed with its last user.
+    /// For each open storage, whether its directory is removed with its last user.
     temporary: BTreeMap<u64, Weak<AtomicBool>>,
 }
 
@@ -91,8 +91,8 @@ impl Storages {
 }
 
 impl DirectoryHome {
-    /// The home in this directory, which is made if it is not there. The caller holds its lock. What is
-    /// read of it is kept in `cache`, and damage that is found later is reported to `damage`.
+    /// Creates a location in this directory, which is created if it does not exist. The caller has
+    /// its lock. The storage uses `cache`, and reports later damage to `damage`.
     ///
     /// # Errors
     /// When the directory cannot be read.
@@ -126,15 +126,20 @@ impl DirectoryHome {
         let damaged = |what: String| io::Error::new(io::ErrorKind::InvalidData, what);
         match fs::read_to_string(self.directory.join(CURRENT)) {
             Ok(text) => {
-                let strange = |_| damaged(format!("`{CURRENT}` says `{}`", text.escape_debug()));
+                let strange = |_| {
+                    damaged(format!(
+                        "`{CURRENT}` must contain a number, but contains `{}`",
+                        text.escape_debug()
+                    ))
+                };
                 text.trim().parse().map_err(strange)
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                // It is durable before the first storage is made.
+                // The file is durable before the first storage is created.
                 if let Some(found) = self.find_storages()?.first() {
                     let found = found.display();
                     return Err(damaged(format!(
-                        "`{found}` is there, and `{CURRENT}`, which says whether it is the state, is not"
+                        "`{found}` exists, but not `{CURRENT}`, which names the directory of the state"
                     )));
                 }
                 let parent = self.directory.parent().filter(|path| !path.as_os_str().is_empty());
@@ -146,7 +151,7 @@ impl DirectoryHome {
         }
     }
 
-    /// Replaces the file in one step, durably.
+    /// Replaces the file atomically and durably.
     fn write_current(&self, number: u64) -> io::Result<()> {
         let fresh = self.directory.join("current.new");
         let mut file = wait_for_one(|| File::create(&fresh))?;
@@ -160,18 +165,18 @@ impl DirectoryHome {
         self.directory.join(format!("state-{number}"))
     }
 
-    /// The directories of storages.
+    /// Returns the directories of storages.
     fn find_storages(&self) -> io::Result<Vec<PathBuf>> {
         self.find(|rest| rest.parse::<u64>().is_ok())
     }
 
-    /// Directories of storages that were only half made when the process died. They have another
-    /// name until they are whole, and nobody has written to them.
+    /// Returns directories of storages whose creation was interrupted. They have another name until
+    /// they are complete, and contain no data.
     fn find_half_made(&self) -> io::Result<Vec<PathBuf>> {
         self.find(|rest| rest.strip_suffix(".new").is_some_and(|rest| rest.parse::<u64>().is_ok()))
     }
 
-    /// Directories of the name `state-` and what is asked for.
+    /// Returns the directories `state-<rest>` whose rest matches.
     fn find(&self, is_meant: impl Fn(&str) -> bool) -> io::Result<Vec<PathBuf>> {
         let mut found = Vec::new();
         for entry in fs::read_dir(&self.directory)? {
@@ -185,8 +190,8 @@ impl DirectoryHome {
         Ok(found)
     }
 
-    /// Removes every storage but the one with this number. That one was made before any other, so if it
-    /// is not there, and another one is, the pointer is wrong and that one is the state.
+    /// Removes every storage but the one with this number. That one was created first, so if it is
+    /// missing while another exists, the pointer is wrong and the other may be the state.
     fn remove_others(&self, kept: u64) -> io::Result<()> {
         self.find_half_made()?.iter().try_for_each(|path| LsmStorage::remove(path))?;
         let (kept, found) = (self.path(kept), self.find_storages()?);
@@ -194,7 +199,7 @@ impl DirectoryHome {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidData,
                 format!(
-                    "`{CURRENT}` says that `{}` is the state, which is not there, and `{}` is",
+                    "`{CURRENT}` names the state `{}`, which does not exist, but `{}` does",
                     kept.display(),
                     other.display()
                 ),
@@ -224,7 +229,7 @@ impl StorageHome for DirectoryHome {
     fn adopt(&self, staged: &StagedStorage) -> Result<(), Error> {
         staged.storage.persist()?;
         let mut storages = self.lock();
-        // What may be the state from here on is never removed, whatever becomes of the pointer.
+        // A storage that may be the state is never removed, even if the pointer cannot be written.
         storages.set_temporary(staged.number, false);
         self.write_current(staged.number).map_err(|error| self.fail("write to", &error))?;
         storages.set_temporary(storages.state, true);
@@ -233,13 +238,13 @@ impl StorageHome for DirectoryHome {
     }
 }
 
-/// A home in memory, for tests and the simulation. It outlives the nodes that use it.
+/// A location in memory, for tests and the simulation. It outlives the nodes that use it.
 #[derive(Debug, Clone, Default)]
 pub struct MemoryHome {
     storages: Arc<Mutex<MemoryStorages>>,
 }
 
-/// The state, and what was staged beside it, by number.
+/// The number of the state, and the staged storages.
 #[derive(Debug, Default)]
 struct MemoryStorages {
     state: MemoryStorage,
@@ -248,7 +253,7 @@ struct MemoryStorages {
 }
 
 impl MemoryHome {
-    /// The state as it is now, to cut its power.
+    /// Returns the current state, to cut its power.
     #[must_use]
     pub fn storage(&self) -> MemoryStorage {
         self.lock().state.clone()
@@ -264,7 +269,7 @@ impl StorageHome for MemoryHome {
         let mut storages = self.lock();
         storages.staged.clear();
         if storages.state.has_known_damage() {
-            let (path, reason) = ("state".to_owned(), "a read has found damage".to_owned());
+            let (path, reason) = ("state".to_owned(), "a read found damage".to_owned());
             return Err(Error::Corrupt { path, reason });
         }
         Ok(Arc::new(storages.state.clone()))
@@ -315,9 +320,9 @@ mod tests {
         storage.apply(&Batch { ops: vec![Op::Put(key.to_vec(), [].into())] }).unwrap();
     }
 
-    /// Goal: a pointer that is wrong removes nothing.
+    /// Goal: a wrong pointer removes nothing.
     #[test]
-    fn a_pointer_to_what_is_not_there_is_damage() {
+    fn a_pointer_to_a_missing_state_is_damage() {
         let folder = tempfile::tempdir().unwrap();
         let home =
             DirectoryHome::new(folder.path().to_owned(), cache(), Damage::default()).unwrap();
@@ -335,10 +340,10 @@ mod tests {
         assert_eq!(keys(&*home.open().unwrap()), [b"kept"]);
     }
 
-    /// Goal: who dies while a storage is made, the first one or another, starts again as if it had not
-    /// staged.
+    /// Goal: a crash during the creation of a storage, the first one or another, has no effect on
+    /// the next start.
     #[test]
-    fn a_storage_that_is_half_made_is_none() {
+    fn an_incomplete_storage_is_ignored() {
         let folder = tempfile::tempdir().unwrap();
         let open =
             || DirectoryHome::new(folder.path().to_owned(), cache(), Damage::default()).unwrap();
@@ -361,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_begun_counts_only_when_it_is_adopted() {
+    fn a_staged_storage_counts_only_when_adopted() {
         let folder = tempfile::tempdir().unwrap();
         let open =
             || DirectoryHome::new(folder.path().to_owned(), cache(), Damage::default()).unwrap();
@@ -376,7 +381,7 @@ mod tests {
         let state = home.open().unwrap();
         assert_eq!(keys(&*state), [b"old"]);
         let staged = home.begin().unwrap();
-        assert!(keys(&*staged.storage).is_empty(), "what was staged before is not continued");
+        assert!(keys(&*staged.storage).is_empty(), "an earlier staged storage is not reused");
         put(&*staged.storage, b"new");
         home.adopt(&staged).unwrap();
         drop((state, staged));
@@ -386,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_uses_any_more_is_removed() {
+    fn unused_storages_are_removed() {
         let folder = tempfile::tempdir().unwrap();
         let is_there = |number: u64| folder.path().join(format!("state-{number}")).is_dir();
         let home =
@@ -404,15 +409,15 @@ mod tests {
         let view = state.view();
         drop(state);
         assert!(view.get(b"old").unwrap().is_some());
-        assert!(is_there(1), "somebody still reads what was the state");
+        assert!(is_there(1), "a view still reads the previous state");
         drop((view, staged));
         assert!(!is_there(1) && is_there(3));
         assert_eq!(keys(&*home.open().unwrap()), [b"new"]);
-        assert!(is_there(3), "it is the state, whoever has it open");
+        assert!(is_there(3), "the state stays, even if it is not open");
     }
 
     #[test]
-    fn a_storage_of_an_earlier_life_takes_no_other_with_it() {
+    fn dropping_an_old_storage_removes_no_newer_one() {
         let folder = tempfile::tempdir().unwrap();
         let open =
             || DirectoryHome::new(folder.path().to_owned(), cache(), Damage::default()).unwrap();
@@ -430,9 +435,9 @@ mod tests {
         assert_eq!(keys(&*open().open().unwrap()), [b"new"]);
     }
 
-    /// Goal: a state is never removed because nothing says that it is the state.
+    /// Goal: a state is never removed because the pointer is missing.
     #[test]
-    fn a_pointer_that_is_gone_is_found() {
+    fn a_missing_pointer_is_detected() {
         let folder = tempfile::tempdir().unwrap();
         let directory = folder.path().join("arc-0");
         let open = || DirectoryHome::new(directory.clone(), cache(), Damage::default());
@@ -445,13 +450,12 @@ mod tests {
         assert!(matches!(error, Error::Corrupt { .. }), "{error}");
         assert!(directory.join("state-1").is_dir());
         fs::remove_dir_all(directory.join("state-1")).unwrap();
-        assert!(open().is_ok(), "it died before it made a storage");
+        assert!(open().is_ok(), "the process died before it created a storage");
     }
 
-    /// A leader that heard nothing begins to send its snapshot again while the first one is being
-    /// installed.
+    /// A leader without a response sends its snapshot again while the first one is being installed.
     #[test]
-    fn what_is_adopted_is_what_was_meant_and_not_what_was_begun_last() {
+    fn the_given_storage_is_adopted_not_the_last_staged_one() {
         fn check(home: &dyn StorageHome) {
             let meant = home.begin().unwrap();
             put(&*meant.storage, b"meant");
@@ -471,7 +475,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_pointer_is_found() {
+    fn a_damaged_pointer_is_detected() {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join(CURRENT), "seven").unwrap();
         let error =

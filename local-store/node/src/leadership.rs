@@ -1,17 +1,18 @@
-//! Proof of leadership without a message, for nodes whose peers are in the same process: the last votes
-//! in the peers' logs.
+//! Proof of leadership without a message, for nodes whose peers are in the same process: the last
+//! votes in the peers' logs.
 //!
-//! A strong read has to show whatever was acknowledged before it began, and whatever another strong
-//! read has shown. Its node won an election of term *t* in this life, and has applied an entry of *t*, so
-//! its state has whatever earlier leaders acknowledged, and what it acknowledged itself. A later leader
-//! was voted for by a majority, each of which had noted its vote before it gave it, and votes are never
-//! taken back. So while the last notes of a majority are for *t*, there is no later leader, and nothing
-//! was acknowledged that this state does not show. Other nodes may show more than was acknowledged, and
-//! sooner than this one: entries of which it has told them that they are committed. It waits until it has
-//! applied those, too.
+//! A strong read has to show every write that was acknowledged before it began, and everything that
+//! another strong read has shown. This node won an election of term *t* since it started, and has
+//! applied an entry of *t*. So its state contains everything that it and earlier leaders
+//! acknowledged. A later leader needs the votes of a majority. Each voter logs its vote before it
+//! sends it, and votes are never withdrawn. So while the last votes of a majority are for *t*,
+//! there is no later leader, and no acknowledged write is missing in this state. Followers may
+//! apply an entry before the leader, once it has announced that the entry is committed. Therefore a
+//! read also waits until this node has applied those entries.
 //!
-//! That asks for no clock and no message. Where voters are being exchanged, two sets of them count: then,
-//! between processes, and for whoever does not lead, messages decide, see [`crate::reader`].
+//! The proof needs no clock and no message. During a joint membership change, two sets of voters
+//! count. In that case, between processes, and on followers, messages decide: see
+//! [`crate::reader`].
 
 use openraft::Membership;
 use openraft::impls::EmptyNode;

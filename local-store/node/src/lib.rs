@@ -1,14 +1,14 @@
 //! A node's replica of one group: a log, a state and a consensus among peers.
 //!
-//! Deterministic: a [`Node`] starts no thread, reads no system clock and iterates over nothing unordered.
-//! Disk, blocking work, peers, time and seed are injected ([`Parts`]), so the simulation runs the same
-//! code. The implementations for a real process are here, too: a thread ([`worker::ThreadWorker`]),
-//! directories ([`DirectoryHome`]) and [`random_seed`]. The consensus is openraft's; what the store
-//! relies on is in `docs/decisions/0006-replication.md`.
+//! Deterministic: a [`Node`] starts no thread, reads no system clock and iterates over nothing
+//! unordered. Disk, blocking work, peers, time and seed are injected ([`Parts`]), so the simulation
+//! runs the same code. The crate also has the implementations for a real process: a thread
+//! ([`worker::ThreadWorker`]), directories ([`DirectoryHome`]) and [`random_seed`]. The consensus
+//! is openraft's; `docs/decisions/0006-replication.md` has what the store relies on.
 //!
-//! Every node accepts every request. It forwards a write to the leader. For a strong read it asks the
-//! leader for the log index that the read must see, and waits until that entry is applied here. A
-//! response that times out is an unknown outcome, never a failure.
+//! Every node accepts every request. It forwards a write to the leader. For a strong read it asks
+//! the leader for the log index that the read must see, and waits until that entry is applied here.
+//! A response that times out is an unknown outcome, never a failure.
 
 pub mod clock;
 mod error;
@@ -52,5 +52,5 @@ pub use self::types::{
     NodeId, Payload, Replies, Runtime, TypeConfig, incarnation_of, node_id, random_seed, slot_of,
 };
 
-/// The largest record of a log: what its segments must have room for.
+/// The largest record of a log, in bytes: its segments must have space for it.
 pub const RECORD_BYTES_MAX: usize = proposer::ENTRY_BYTES_MAX + node_log::RECORD_HEAD_BYTES;

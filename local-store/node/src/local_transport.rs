@@ -41,7 +41,10 @@ impl Transport for LocalTransport {
         let node = self.find(message.to, message.arc);
         Box::pin(async move {
             let Some(node) = node else {
-                return Err(CallError::Unreachable(format!("node {} is not here", message.to)));
+                return Err(CallError::Unreachable(format!(
+                    "node {} is not in this process",
+                    message.to
+                )));
             };
             let timed_out = |_| CallError::Lost(format!("none within {timeout:?}"));
             tokio::time::timeout(timeout, node.handle(message)).await.map_err(timed_out)

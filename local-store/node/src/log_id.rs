@@ -1,4 +1,4 @@
-//! The place of an entry in a log, as the consensus library has it.
+//! The position of an entry in a log, in the consensus library's type.
 
 use openraft::impls::leader_id_std::LeaderId;
 use openraft::vote::RaftLeaderId;
@@ -7,7 +7,7 @@ use crate::ring::NodeId;
 
 pub(crate) type LogId = openraft::LogId<<LeaderId<u64, NodeId> as RaftLeaderId>::Committed>;
 
-/// The place of an entry, from its numbers.
+/// Returns the position of an entry from its term and index.
 pub(crate) fn log_id(term: u64, index: u64) -> LogId {
     openraft::LogId::new(LeaderId::new(term, 0).to_committed(), index)
 }

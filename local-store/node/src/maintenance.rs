@@ -1,5 +1,5 @@
-//! Maintenance of a replica beside its requests: reports its failure, makes its state durable, shortens
-//! the log, and hands leadership over when its disk is damaged.
+//! Maintenance of a replica: reports its failure, persists its state, truncates the log, and
+//! transfers leadership when its disk is damaged.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,19 +17,20 @@ use crate::ring::ArcId;
 use crate::transport::{Envelope, Request, Response, Transport};
 use crate::types::{NodeId, TypeConfig};
 
-/// How often a node looks whether its arc holds up the log.
-const LOG_LOOK: Duration = Duration::from_secs(1);
-/// Time between two tries of a damaged node to have another one lead, and for a peer to say how it does.
+/// Interval at which a node checks whether its arc prevents the truncation of the log.
+const LOG_CHECK_INTERVAL: Duration = Duration::from_secs(1);
+/// Interval between attempts of a damaged node to transfer leadership, and time-out of a peer's
+/// status.
 const HAND_OVER_RETRY: Duration = Duration::from_millis(300);
-/// Log files beyond this size are shortened to what the state lacks, even if a peer is behind and
-/// then has to be sent a snapshot.
+/// Size of the log's files in bytes beyond which it is truncated to what the state lacks, even if a
+/// peer is behind and then needs a snapshot.
 const LOG_BYTES_KEPT: u64 = 256 * 1024 * 1024;
 
-/// What is maintenance of a replica.
+/// The parts of a replica that its maintenance uses.
 pub(super) struct Maintenance {
     pub(super) raft: Raft,
     pub(super) arc: ArcId,
-    /// Told when the state is to be made durable.
+    /// Notified when the state has to be persisted.
     pub(super) due: Arc<tokio::sync::Notify>,
     pub(super) log: NodeLog,
     pub(super) before_recent: RecentBoundary,
@@ -37,28 +38,28 @@ pub(super) struct Maintenance {
     pub(super) id: NodeId,
 }
 
-/// Maintains a node until it ends: reports a consensus that ended by itself, as a node is never
-/// half alive, and has the state made durable when much of it is not.
+/// Maintains a node until it stops: reports a consensus that ended by itself, because a node must
+/// never run without it, and persists the state when much of it is not durable.
 pub(super) async fn run(maintenance: Maintenance, on_failure: FailureHandler) {
     let Maintenance { raft, arc, due, log, .. } = &maintenance;
     let damage = on_failure.damage();
     let mut hand_over = None;
     let mut metrics = raft.metrics();
-    let mut look = tokio::time::interval(LOG_LOOK);
-    look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut log_check = tokio::time::interval(LOG_CHECK_INTERVAL);
+    log_check.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         let state = metrics.borrow_watched().running_state.clone();
         match state {
             Ok(()) => {}
             Err(Fatal::Stopped) => return,
-            Err(error) => return on_failure.report(&format!("the consensus ended: {error}")),
+            Err(error) => return on_failure.report(&format!("the consensus stopped: {error}")),
         }
         tokio::select! {
             biased;
             changed = metrics.changed() => {
-                // A consensus that ends otherwise says so first, and that is seen above.
+                // A consensus that ends in another way reports a state, which is checked above.
                 if changed.is_err() && metrics.borrow_watched().running_state.is_ok() {
-                    return on_failure.report("the consensus ended by a panic, a defect of this program");
+                    return on_failure.report("the consensus panicked, which is a defect of this program");
                 }
             }
             () = damage.found(), if hand_over.is_none() && damage.has_peers() => {
@@ -71,24 +72,24 @@ pub(super) async fn run(maintenance: Maintenance, on_failure: FailureHandler) {
             }
             () = due.notified() => {
                 if let Err(error) = make_durable(&maintenance).await {
-                    tracing::debug!(%error, "a node ended before its state was made durable");
+                    tracing::debug!(%error, "a node stopped before its state was persisted");
                 }
             }
-            // An arc that is rarely written to must not keep the log of all from being shortened;
-            // and what a log holds that is long when the node starts nothing else counts.
-            _ = look.tick() => {
+            // An arc with few writes must not prevent the truncation of the common log. No other
+            // code counts the entries that the log had at the start.
+            _ = log_check.tick() => {
                 if log.usage().1 > LOG_BYTES_KEPT
                     && log.is_held_by(*arc)
                     && let Err(error) = make_durable(&maintenance).await
                 {
-                    tracing::debug!(%error, "a node ended before its state was made durable");
+                    tracing::debug!(%error, "a node stopped before its state was persisted");
                 }
             }
         }
     }
 }
 
-/// The next tick of an interval, if there is one.
+/// Waits for the next tick of an interval, or forever without one.
 async fn next_tick(interval: &mut Option<tokio::time::Interval>) {
     match interval {
         Some(interval) => {
@@ -99,8 +100,9 @@ async fn next_tick(interval: &mut Option<tokio::time::Interval>) {
 }
 
 impl Maintenance {
-    /// If this node leads: has another one lead whose disk is sound, the one that is furthest. Without
-    /// one it goes on leading, as what is not damaged is still served best so.
+    /// Transfers leadership from this node, if it leads, to the peer with a sound disk that has the
+    /// most entries. Without such a peer it continues to lead, so that its undamaged data can be
+    /// served.
     async fn hand_over(&self) {
         let peers: Vec<(NodeId, Option<u64>)> = {
             let metrics = self.raft.metrics();
@@ -124,11 +126,11 @@ impl Maintenance {
         if let Some((_, _, to)) = best
             && let Err(error) = self.raft.trigger().transfer_leader(to).await
         {
-            tracing::debug!(%error, "a damaged node ended before it handed over");
+            tracing::debug!(%error, "a damaged node stopped before it transferred leadership");
         }
     }
 
-    /// Whether a peer answers, and knows of no damage of its disk.
+    /// Returns whether a peer responds and reports no damage of its disk.
     async fn is_sound(&self, peer: NodeId) -> bool {
         let request = Request::Status;
         let message = Envelope { from: self.id, to: peer, arc: self.arc, request };
@@ -137,15 +139,14 @@ impl Maintenance {
     }
 }
 
-/// Has the state made durable, and the log shortened further than by the number of its entries when
-/// they are large, or when it is: files that are given back are used again, and others have to be filled
-/// with zeros first.
+/// Persists the state, and truncates the log beyond the limit on the number of entries if they or
+/// the log are large. Freed files are reused, whereas new files have to be filled with zeros first.
 async fn make_durable(maintenance: &Maintenance) -> Result<(), Fatal<TypeConfig>> {
     let Maintenance { raft, log, before_recent, .. } = maintenance;
     let (snapshot, matched) = {
         let metrics = raft.metrics();
         let metrics = metrics.borrow_watched();
-        // What a peer lacks it would need a snapshot for, and one more when that has come.
+        // A peer that lacks truncated entries would need a snapshot, and another one after that.
         let peers = metrics.replication.iter().flat_map(BTreeMap::values);
         let matched = peers.map(|matched| matched.as_ref().map_or(0, |at| at.index)).min();
         (metrics.snapshot.as_ref().map_or(0, |at| at.index), matched.unwrap_or(u64::MAX))

@@ -1,7 +1,7 @@
 //! The consensus library's network, on top of the transport.
 //!
-//! Every message has a time-out. One that was not sent is told apart from one that got no response,
-//! so that the library backs off from a node that is not there.
+//! Every message has a time-out. An error distinguishes a message that was not sent from one
+//! without a response, so that the library backs off from a node that is down.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -22,19 +22,19 @@ use crate::ring::ArcId;
 use crate::transport::{CallError, Envelope, Request, Response, SnapshotPart, Transport};
 use crate::types::{NodeId, TypeConfig, Vote};
 
-/// Time for entries to become durable on the other node: many slow syncs.
+/// Time for entries to become durable on another node: many slow syncs.
 const APPEND_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Makes connections from one replica to its peers.
+/// A factory of connections from one replica to its peers.
 #[derive(Clone)]
 pub(super) struct Network {
     pub(super) id: NodeId,
     pub(super) arc: ArcId,
     pub(super) transport: Arc<dyn Transport>,
-    /// Numbers the snapshots that this node sends.
+    /// The number of the next snapshot transfer of this node.
     pub(super) transfers: Arc<AtomicU64>,
-    /// The last entry of which this node told others that it is committed: they may show it before
-    /// this node does.
+    /// The last entry that this node has announced as committed: followers may show it before this
+    /// node does.
     pub(super) told: Arc<AtomicU64>,
     /// See [`crate::Settings::snapshot_part`].
     pub(super) snapshot_part: Duration,
@@ -48,7 +48,7 @@ impl RaftNetworkFactory<TypeConfig> for Network {
     }
 }
 
-/// The way to one peer.
+/// A connection to one peer.
 pub(super) struct Connection {
     network: Network,
     target: NodeId,
@@ -61,7 +61,7 @@ impl Connection {
         transport.call(message, timeout).await
     }
 
-    /// Sends the parts of a snapshot one after another; the response to the last one counts.
+    /// Sends the parts of a snapshot one after another; returns the response to the last one.
     async fn send_parts(
         &self,
         vote: Vote,
@@ -69,11 +69,11 @@ impl Connection {
     ) -> Result<SnapshotResponse<TypeConfig>, StreamingError<TypeConfig>> {
         let transfer = self.network.transfers.fetch_add(1, Ordering::Relaxed);
         let SnapshotData::View(view) = snapshot.snapshot else {
-            return Err(unexpected("a snapshot that was received is not sent on").into());
+            return Err(unexpected("a received snapshot is not forwarded").into());
         };
         let mut from = vec![0];
         for sequence in 0.. {
-            // As if the way were broken: this node still votes, and another one takes its place.
+            // Handled like a broken connection: this node still votes, and another one replaces it.
             let (pairs, next) =
                 read_part(&*view, &from).map_err(|error| unexpected(&error.to_string()))?;
             let last = next.is_none();
@@ -95,7 +95,7 @@ impl Connection {
             }
             from = next.unwrap_or_default();
         }
-        Err(unexpected("the snapshot has no end").into())
+        Err(unexpected("the snapshot has no last part").into())
     }
 }
 
@@ -110,11 +110,12 @@ fn sort(error: CallError) -> RPCError<TypeConfig> {
     }
 }
 
-/// A node that refuses our messages is another than the one that we mean: it is not there.
+/// Returns the error for a refused message: the peer with this id is gone, and another node has its
+/// address.
 fn refused(response: &Response) -> RPCError<TypeConfig> {
     match response {
         Response::Refused(reason) => Unreachable::from_string(reason).into(),
-        other => unexpected(&format!("an unexpected response: {other:?}")).into(),
+        other => unexpected(&format!("unexpected response: {other:?}")).into(),
     }
 }
 

@@ -1,9 +1,9 @@
-//! An encoded entry of the partition machine, as the consensus library hands it about.
+//! An encoded entry of the partition machine, as the consensus library passes it around.
 //!
-//! Copies share their bytes, also between the nodes of one process; and while the entry is new those
-//! nodes share what the bytes say, and what becomes of the state: whoever proposed the entry knows
-//! what it says, otherwise the first one that applies it decodes it; and that one works out what
-//! becomes of the state. This module keeps it; whether another node uses it is decided in `replica`.
+//! Copies share their bytes, also between the nodes of one process. While the entry is new, those
+//! nodes also share its decoded commands and its result. The proposer knows the commands; otherwise
+//! the first node that applies the entry decodes them, and computes the result. This module keeps
+//! both; `replica` decides whether a node uses them.
 
 use std::fmt;
 use std::mem;
@@ -18,7 +18,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use crate::log_id::LogId;
 use crate::ring::ArcId;
 
-/// See the module.
+/// An entry's bytes, with its decoded commands and its result while it is new.
 #[derive(Clone)]
 pub struct Payload {
     bytes: Bytes,
@@ -26,33 +26,33 @@ pub struct Payload {
     shared: Arc<Mutex<Shared>>,
 }
 
-/// What is kept while the entry is new.
+/// The parts that are kept while the entry is new.
 #[derive(Default)]
 struct Shared {
     decoded: Decoded,
     outcome: Option<Arc<Outcome>>,
 }
 
-/// What comes of an entry is kept only up to so many times what the entry counts, and so many more: a
-/// put makes its item, a record with two images and some index entries. An update of a few bytes may
-/// write 400 KB and two images of it, thousands of times its own bytes, and of the entries that are new
-/// only what they count is bounded.
+/// The result of an entry is kept only if its bytes are at most this many times those that the
+/// entry counts, plus a constant: a put writes its item, a record with two images and some index
+/// entries. An update of a few bytes may write 400 KB and two images of it, thousands of times its
+/// own bytes, and the bound on new entries only covers what they count.
 const OUTCOME_TIMES_MAX: usize = 8;
 const OUTCOME_BYTES_MORE: usize = 256 * 1024;
 
-/// What becomes of a state by an entry, worked out by one of the nodes that have it.
+/// The result of an entry, computed by one of the nodes that have it.
 pub(super) struct Outcome {
-    /// Which entry of which group it is: states that are the same before it are so behind it.
+    /// The group and position of the entry: equal states before it are equal after it.
     pub(super) place: (ArcId, LogId),
-    /// What it changes.
+    /// The changes of the entry.
     pub(super) batch: Arc<Batch>,
-    /// What its commands are answered with, until it is taken: one node is asked for it at most.
+    /// The replies to its commands, until they are taken; at most one node needs them.
     pub(super) replies: Mutex<Option<Vec<Reply>>>,
 }
 
 impl Outcome {
-    /// What the commands are answered with, or nothing if that is not asked for. `None` if it is asked
-    /// for and not known.
+    /// Returns the replies if they are needed, or none if not. `None` if they are needed and
+    /// unknown.
     pub(super) fn replies(&self, is_asked: bool) -> Option<Vec<Reply>> {
         if !is_asked {
             return Some(Vec::new());
@@ -61,45 +61,46 @@ impl Outcome {
     }
 }
 
-/// What the bytes say.
+/// The decoded commands of the bytes.
 #[derive(Default)]
 enum Decoded {
-    /// Nobody has asked.
+    /// Not decoded yet.
     #[default]
     NotYet,
     Kept(Arc<Entry>),
-    /// Whoever asks now is late, and decodes for itself.
+    /// The entry is not new any more; a late node decodes the bytes itself.
     NoLonger,
 }
 
 impl Payload {
-    /// These bytes, which nobody has decoded yet.
+    /// Creates a payload of bytes that are not decoded yet.
     #[must_use]
     pub fn new(bytes: Bytes) -> Self {
         Self { counts: entry_counts(&bytes).unwrap_or(0), bytes, shared: Arc::default() }
     }
 
-    /// The bytes of an entry, and what they say.
+    /// Creates a payload of the bytes of an entry, with their decoded form.
     #[must_use]
     pub fn of(bytes: Bytes, entry: Arc<Entry>) -> Self {
         let shared = Shared { decoded: Decoded::Kept(entry), outcome: None };
         Self { shared: Arc::new(Mutex::new(shared)), ..Self::new(bytes) }
     }
 
-    /// What its commands count, by which it is bounded what is kept of it: what they would take, were
-    /// each said as it is. At least the bytes that there are, at most 4 GiB.
+    /// Returns the bytes that the commands of the entry count, which bound the size of its kept
+    /// result: what they would take without delta encoding. At least the length of the bytes, at
+    /// most 4 GiB.
     #[must_use]
     pub fn counts(&self) -> usize {
         self.counts.min(u32::MAX as usize).max(self.bytes.len())
     }
 
-    /// The bytes.
+    /// Returns the encoded entry.
     #[must_use]
     pub fn bytes(&self) -> &Bytes {
         &self.bytes
     }
 
-    /// What the bytes say. It is kept for those who share them.
+    /// Returns the decoded entry, and keeps it for nodes that share the bytes.
     ///
     /// # Errors
     /// When they are damaged or of an unknown version.
@@ -115,7 +116,7 @@ impl Payload {
         Ok(entry)
     }
 
-    /// What the bytes themselves say, whatever is kept.
+    /// Decodes the bytes themselves, whatever is kept.
     ///
     /// # Errors
     /// When they are damaged or of an unknown version.
@@ -123,14 +124,14 @@ impl Payload {
         Ok(Arc::new(decode_entry(&self.bytes)?))
     }
 
-    /// What a node has worked out for the entry at this place, while it is new.
+    /// Returns the result that a node has computed for the entry at this position, while it is new.
     pub(super) fn outcome(&self, place: (ArcId, LogId)) -> Option<Arc<Outcome>> {
         let shared = self.lock();
         shared.outcome.as_ref().filter(|outcome| outcome.place == place).map(Arc::clone)
     }
 
-    /// Keeps what was worked out for those who share the entry, if it is new, nobody else was
-    /// earlier, and it is not much larger than the entry.
+    /// Keeps a result for nodes that share the entry, if the entry is new, no other node was
+    /// earlier, and the result is not much larger than the entry.
     pub(super) fn keep_outcome(&self, outcome: Outcome) {
         let bytes_max = OUTCOME_TIMES_MAX * self.counts() + OUTCOME_BYTES_MORE;
         let is_small = outcome.batch.size() <= bytes_max;
@@ -144,12 +145,12 @@ impl Payload {
         self.shared.lock()
     }
 
-    /// Keeps what the bytes say no longer, nor what came of it: the entry is not new any more.
+    /// Drops the decoded commands and the result: the entry is not new any more.
     pub fn forget_decoded(&self) {
         let mut shared = self.lock();
         let old = Shared { decoded: Decoded::NoLonger, outcome: None };
         let before = mem::replace(&mut *shared, old);
-        // What it takes to give it back nobody has to wait for.
+        // Freeing the memory happens outside the lock.
         drop(shared);
         drop(before);
     }
@@ -171,7 +172,7 @@ impl fmt::Debug for Payload {
 
 impl fmt::Display for Payload {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Never the content: it is users' data.
+        // Never prints the content, which is user data.
         write!(formatter, "{} bytes", self.bytes.len())
     }
 }
@@ -188,7 +189,7 @@ impl<'de> Deserialize<'de> for Payload {
     }
 }
 
-/// Reads bytes at once where the format can give them so.
+/// A visitor that takes over a byte buffer without a copy where the format permits it.
 struct BytesVisitor;
 
 impl<'de> Visitor<'de> for BytesVisitor {
@@ -235,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn what_bytes_say_is_decoded_once_while_the_entry_is_new() {
+    fn a_new_entry_is_decoded_once() {
         let entry = Entry { now: EpochMillis(7), commands: vec![Command::ForgetTokens] };
         let leader = Payload::new(Bytes::from(encode_entry(&entry).unwrap()));
         let follower = leader.clone();
@@ -247,12 +248,12 @@ mod tests {
         let late = leader.decode().unwrap();
         assert!(!Arc::ptr_eq(&decoded, &late) && late.now == entry.now);
         assert!(!Arc::ptr_eq(&late, &leader.decode().unwrap()));
-        // Nobody else holds it.
+        // No other reference exists.
         assert_eq!((Arc::strong_count(&decoded), Arc::strong_count(&late)), (1, 1));
     }
 
     #[test]
-    fn who_proposed_an_entry_knows_what_it_says() {
+    fn a_proposed_entry_is_not_decoded() {
         let entry = Arc::new(Entry { now: EpochMillis(7), commands: vec![Command::ForgetTokens] });
         let leader = Payload::of(Bytes::from(encode_entry(&entry).unwrap()), Arc::clone(&entry));
         let follower = leader.clone();
@@ -274,18 +275,18 @@ mod tests {
         let leader = Payload::new(Bytes::from(encode_entry(&entry).unwrap()));
         let follower = leader.clone();
         leader.keep_outcome(outcome(7));
-        assert!(follower.outcome(place(7)).is_none(), "nobody has decoded it");
+        assert!(follower.outcome(place(7)).is_none(), "it is not decoded");
         leader.decode().unwrap();
         leader.keep_outcome(outcome(7));
         leader.keep_outcome(outcome(8));
-        assert!(follower.outcome(place(8)).is_none(), "the first one counts");
+        assert!(follower.outcome(place(8)).is_none(), "the first result is kept");
         let found = follower.outcome(place(7)).unwrap();
         assert_eq!(found.replies(false), Some(Vec::new()));
         assert_eq!(found.replies(true), Some(vec![Reply::TableNotFound]));
-        assert_eq!(found.replies(true), None, "they are given once");
+        assert_eq!(found.replies(true), None, "replies can be taken once");
         follower.forget_decoded();
         leader.keep_outcome(outcome(7));
-        assert!(leader.outcome(place(7)).is_none(), "it is not new any more");
+        assert!(leader.outcome(place(7)).is_none(), "the entry is not new any more");
     }
 
     #[test]
@@ -314,7 +315,7 @@ mod tests {
         for (entry, size, is_kept) in [
             (&nothing, few, true),
             (&nothing, few + 1, false),
-            // What is said once counts as often as it is meant.
+            // A value that is stored once in deltas counts for each command.
             (&alike, many, true),
             (&alike, 2 * many, false),
         ] {

@@ -1,8 +1,8 @@
-//! The reader: strong reads that come together share one round of messages.
+//! The reader: concurrent strong reads share one round of messages.
 //!
-//! A strong read has to know that no other node leads. The leader asks a majority (read index, Ongaro
-//! 2014, section 6.4) after the read began; how long ago it heard of them counts for nothing, so no
-//! clock has to be trusted and a paused leader serves nothing stale.
+//! A strong read has to know that no other node leads. The leader asks a majority (read index,
+//! Ongaro 2014, section 6.4) after the read began. Earlier responses do not count, so no clock has
+//! to be trusted, and a paused leader serves nothing stale.
 
 use openraft::ReadPolicy;
 use openraft::errors::{LinearizableReadError, RaftError};
@@ -12,26 +12,26 @@ use crate::error::SubmitError;
 use crate::proposer::Rejection;
 use crate::raft::Raft;
 
-/// Reads that wait at most; beyond that, requests wait in their connections.
+/// The most reads that wait; beyond that, requests wait in their connections.
 const READS_MAX: usize = 4096;
 
 type Answer = Result<u64, Rejection>;
 
-/// Where to ask.
+/// A handle on the reader.
 #[derive(Clone)]
 pub(super) struct Reader {
     reads: mpsc::Sender<oneshot::Sender<Answer>>,
 }
 
 impl Reader {
-    /// Starts the reader's task. It ends when no handle is left.
+    /// Starts the reader's task, which ends when the last handle is dropped.
     pub(super) fn start(raft: Raft) -> Self {
         let (reads, waiting) = mpsc::channel(READS_MAX);
         tokio::spawn(run(raft, waiting));
         Self { reads }
     }
 
-    /// The log index that a read has to see which begins now, if this node leads.
+    /// Returns the log index that a read which begins now must see, if this node leads.
     pub(super) async fn read_index(&self) -> Answer {
         let (answer, received) = oneshot::channel();
         let stopping =
@@ -43,7 +43,7 @@ impl Reader {
 
 async fn run(raft: Raft, mut waiting: mpsc::Receiver<oneshot::Sender<Answer>>) {
     let mut reads = Vec::new();
-    // Only what came before a round begins may be answered by it.
+    // A round answers only the reads that came before it began.
     while waiting.recv_many(&mut reads, READS_MAX).await > 0 {
         let found = raft.get_read_log_id(ReadPolicy::ReadIndex).await;
         for read in reads.drain(..) {
@@ -54,7 +54,7 @@ async fn run(raft: Raft, mut waiting: mpsc::Receiver<oneshot::Sender<Answer>>) {
                 }
                 Err(error) => Err(Rejection::Failed(SubmitError::NotDone(error.to_string()))),
             };
-            // A requester that has gone away needs no answer.
+            // A client that has gone needs no answer.
             let _ = read.send(answer);
         }
     }

@@ -1,10 +1,10 @@
 //! Receives a snapshot, part by part, into a storage beside the state.
 //!
-//! One transfer at a time: another one that begins takes its place. A part that comes twice is
-//! acknowledged twice; one that is missing ends the transfer, and the leader begins again. One that
-//! is late is of another transfer, also when a sender that was restarted counts its transfers anew:
-//! it leads in a later term then. One of which nothing is heard for long is given up, with the files
-//! that it has open: its sender may have died, and no other transfer may ever begin.
+//! It handles one transfer at a time; a new one replaces it. A duplicate part is acknowledged
+//! again. A missing part ends the transfer, and the leader starts over. A late part belongs to
+//! another transfer, even if a restarted sender reuses transfer numbers: it then leads in a later
+//! term. A silent transfer times out, which closes its files: its sender may have died, and a new
+//! transfer may never begin.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -21,12 +21,12 @@ use crate::transport::{Response, SnapshotPart};
 use crate::types::{NodeId, Vote};
 use crate::worker::{Worker, run_on};
 
-/// A transfer under way.
+/// A transfer in progress.
 struct Incoming {
     from: NodeId,
     vote: Vote,
     transfer: u64,
-    /// The sequence of the part that is expected next.
+    /// The sequence of the next part.
     next: u64,
     staged: StagedStorage,
     /// When the last part was written.
@@ -34,7 +34,7 @@ struct Incoming {
     _watch: Watch,
 }
 
-/// What gives a transfer up after a while. It ends with the transfer.
+/// The task that ends a silent transfer. It stops with the transfer.
 struct Watch(AbortHandle);
 
 impl Drop for Watch {
@@ -53,13 +53,13 @@ pub(super) struct Receiver {
 }
 
 impl Receiver {
-    /// A part is waited for as long as `part` says by who sends it, who then begins again: nothing is
-    /// to be expected any more of one that was silent for twice as long.
+    /// Creates a receiver. A sender waits for `part` and then starts over, so a transfer that was
+    /// silent for twice as long is abandoned.
     pub(super) fn new(home: Arc<dyn StorageHome>, worker: Arc<dyn Worker>, part: Duration) -> Self {
         Self { home, worker, incoming: Place::default(), silence_max: part * 2 }
     }
 
-    /// Takes a part; with the last one the snapshot is installed.
+    /// Handles a part; installs the snapshot after the last one.
     pub(super) async fn take(&self, raft: &Raft, from: NodeId, part: SnapshotPart) -> Response {
         let mut incoming = self.incoming.lock().await;
         if part.sequence == 0 {
@@ -73,7 +73,7 @@ impl Receiver {
             (sender, &current.vote, transfer) == (from, &part.vote, part.transfer)
         };
         let Some(current) = incoming.as_mut().filter(is_same) else {
-            return Response::Refused("this snapshot is not being received".to_owned());
+            return Response::Refused("no transfer of this snapshot is in progress".to_owned());
         };
         if current.next.checked_sub(1) == Some(part.sequence) && !part.last {
             return Response::PartTaken;
@@ -81,7 +81,7 @@ impl Receiver {
         if part.sequence != current.next {
             let (found, expected) = (part.sequence, current.next);
             *incoming = None;
-            return Response::Refused(format!("part {found} came where {expected} must"));
+            return Response::Refused(format!("received part {found} instead of part {expected}"));
         }
         current.next += 1;
         let storage = Arc::clone(&current.staged.storage);
@@ -89,14 +89,14 @@ impl Receiver {
         let written = run_on(&*self.worker, move || write_part(&*storage, pairs)).await;
         if !matches!(written, Some(Ok(()))) {
             *incoming = None;
-            return Response::Refused(format!("the snapshot cannot be written: {written:?}"));
+            return Response::Refused(format!("cannot write the snapshot: {written:?}"));
         }
         current.heard = Instant::now();
         if !part.last {
             return Response::PartTaken;
         }
         let Some(done) = incoming.take() else {
-            return Response::Refused("this snapshot is not being received".to_owned());
+            return Response::Refused("no transfer of this snapshot is in progress".to_owned());
         };
         drop(incoming);
         let snapshot = Snapshot { meta: part.meta, snapshot: SnapshotData::Received(done.staged) };
@@ -109,7 +109,7 @@ impl Receiver {
     async fn begin(&self, from: NodeId, part: &SnapshotPart) -> Result<Incoming, String> {
         let home = Arc::clone(&self.home);
         let staged = run_on(&*self.worker, move || home.begin()).await;
-        let staged = staged.ok_or("the worker has ended")?;
+        let staged = staged.ok_or("the worker has stopped")?;
         let staged = staged.map_err(|error| error.to_string())?;
         let (vote, transfer) = (part.vote, part.transfer);
         let watched =
@@ -119,20 +119,20 @@ impl Receiver {
     }
 }
 
-/// Gives the transfer up that fills the storage with this number, when nothing was heard of it for long.
+/// Ends the transfer into the storage with this number after it was silent for too long.
 async fn give_up_silent(place: Weak<Mutex<Option<Incoming>>>, number: u64, silence_max: Duration) {
     let mut until = Instant::now() + silence_max;
     loop {
         tokio::time::sleep_until(until).await;
         let Some(place) = place.upgrade() else { return };
         let mut incoming = place.lock().await;
-        // Another one has taken its place, or it is being installed.
+        // A new transfer has replaced it, or it is being installed.
         let Some(current) = incoming.as_ref().filter(|it| it.staged.number == number) else {
             return;
         };
         until = current.heard + silence_max;
         if until <= Instant::now() {
-            tracing::warn!("a snapshot that is no longer sent is given up");
+            tracing::warn!("dropped an incomplete snapshot: its sender went silent");
             *incoming = None;
             return;
         }

@@ -1,8 +1,9 @@
-//! Whether a store can do without a damaged node, which is to be set aside and filled again.
+//! Checks whether a store can continue without a damaged node, which is to be set aside and
+//! rebuilt.
 //!
-//! Until then the node still votes and keeps the log, so one of two damaged nodes waits for the other
-//! and no acknowledged write is lost. A sound leader has every acknowledged write, and the other nodes
-//! can be filled from it.
+//! Until then the node still votes and keeps the log. So of two damaged nodes one waits for the
+//! other, and no acknowledged write is lost. A leader with a sound disk has every acknowledged
+//! write, and the other nodes can be rebuilt from it.
 
 use std::collections::BTreeSet;
 
@@ -10,12 +11,12 @@ use crate::ring::ArcId;
 use crate::status::{Role, Status};
 use crate::types::{NodeId, slot_of};
 
-/// Compares the replicas of a damaged node with those of all others. Every arc needs a leader among the
-/// others whose disk is sound and whose term is the newest, and all nodes as its voters. Of several
-/// damaged nodes one that no longer votes goes first, then the one in the lowest slot.
+/// Compares the replicas of a damaged node with those of all others. Every arc needs a leader among
+/// the others with a sound disk and the newest term, whose voters are all nodes. Of several damaged
+/// nodes, one that no longer votes goes first, then the one in the lowest slot.
 ///
 /// # Errors
-/// What has to happen before the node can be set aside.
+/// The condition that has to be met before the node can be set aside.
 pub fn check_redundancy(own: &[Status], others: &[Status], arcs: u32) -> Result<(), String> {
     let id = own.first().ok_or("the node has no replicas")?.node;
     let votes = !own.iter().any(|status| status.role == Role::Stopped);
@@ -24,25 +25,31 @@ pub fn check_redundancy(own: &[Status], others: &[Status], arcs: u32) -> Result<
         status.role == Role::Stopped || (votes && status.is_damaged && is_lower)
     };
     if let Some(status) = others.iter().find(goes_first) {
-        return Err(format!("node {} does not work, or goes first", slot_of(status.node)));
+        return Err(format!(
+            "node {} has failed, or is damaged and has to be rebuilt first",
+            slot_of(status.node)
+        ));
     }
     for arc in (0..arcs).map(ArcId) {
         let of_arc = || others.iter().filter(|status| status.arc == arc);
         let known = own.iter().filter(|status| status.arc == arc).chain(of_arc());
         let newest = known.map(|status| status.term).max();
-        // One that was cut off still believes that it leads, and may lack what was acknowledged since.
+        // A partitioned leader still believes that it leads, and may lack later writes.
         let leads = |status: &&Status| {
             status.role == Role::Leader && !status.is_damaged && Some(status.term) == newest
         };
         let Some(leader) = of_arc().find(leads) else {
-            return Err(format!("no other node that is sound leads {arc}"));
+            return Err(format!("no other node with a sound disk leads {arc}"));
         };
         let members: BTreeSet<NodeId> = of_arc().map(|status| status.node).chain([id]).collect();
         let voters: BTreeSet<NodeId> = leader.voters.iter().copied().collect();
-        // An identity that an earlier try gave to this node goes with the next change of the members.
+        // An identity that an earlier attempt assigned to this node is removed by the next
+        // membership change.
         let mut learners = leader.learners.iter().map(|learner| slot_of(*learner));
         if voters != members || learners.any(|slot| slot != slot_of(id)) {
-            return Err(format!("the members of {arc} change, or a node is away"));
+            return Err(format!(
+                "a membership change of {arc} is in progress, or a node is unreachable"
+            ));
         }
     }
     Ok(())
@@ -52,7 +59,7 @@ pub fn check_redundancy(own: &[Status], others: &[Status], arcs: u32) -> Result<
 mod tests {
     use super::*;
 
-    /// Changes the replicas of the other nodes.
+    /// A change of the other nodes' replicas.
     type Spoil = fn(&mut Vec<Status>);
 
     fn status(node: NodeId, arc: u32, role: Role) -> Status {
@@ -62,38 +69,41 @@ mod tests {
         status
     }
 
-    /// Of a node that follows and is damaged.
+    /// Returns the replicas of a damaged follower.
     fn damaged(node: NodeId) -> Vec<Status> {
         let of_arc = |arc| Status { is_damaged: true, ..status(node, arc, Role::Follower) };
         vec![of_arc(0), of_arc(1)]
     }
 
-    /// Node 1 is damaged; node 2 leads both arcs, and node 3 follows.
+    /// Returns the replicas of nodes 2, which leads both arcs, and 3, a follower; node 1 is
+    /// damaged.
     fn others() -> Vec<Status> {
         let of_arc = |arc| [status(2, arc, Role::Leader), status(3, arc, Role::Follower)];
         [of_arc(0), of_arc(1)].concat()
     }
 
     #[test]
-    fn a_node_goes_only_when_the_others_can_fill_it_again() {
+    fn a_node_is_set_aside_only_if_the_others_can_rebuild_it() {
         assert_eq!(check_redundancy(&damaged(1), &others(), 2), Ok(()));
         assert!(check_redundancy(&[], &others(), 2).is_err());
         let mut own = damaged(1);
         (own[0].role, own[0].term) = (Role::Leader, 1);
         assert!(
             check_redundancy(&own, &others(), 2).is_err(),
-            "it leads itself, and node 2 did before"
+            "the damaged node leads, and node 2 did before"
         );
         let refused: [(&str, Spoil); 9] = [
-            ("another one may lead since", |all| all[1].term = 1),
+            ("another node may lead since", |all| all[1].term = 1),
             ("the leader is damaged", |all| all[2].is_damaged = true),
-            ("nobody leads", |all| all[2].role = Role::Follower),
-            ("another one has ended", |all| all[1].role = Role::Stopped),
-            ("another one is away", |all| all.retain(|status| status.node != 3)),
+            ("no node leads", |all| all[2].role = Role::Follower),
+            ("another node has stopped", |all| all[1].role = Role::Stopped),
+            ("another node is unreachable", |all| all.retain(|status| status.node != 3)),
             ("an arc has no replica", |all| all.truncate(2)),
             ("a vote is missing", |all| all[0].voters.truncate(2)),
-            ("another one is filled", |all| all[0].learners.push(super::super::node_id(3, 1))),
-            ("it is no member any more", |all| all[0].voters[0] = super::super::node_id(1, 1)),
+            ("another node is being rebuilt", |all| {
+                all[0].learners.push(super::super::node_id(3, 1))
+            }),
+            ("it is not a member any more", |all| all[0].voters[0] = super::super::node_id(1, 1)),
         ];
         for (what, spoil) in refused {
             let mut all = others();
@@ -103,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_damaged_nodes_the_first_goes_first() {
+    fn of_two_damaged_nodes_the_lowest_slot_goes_first() {
         let mut all = others();
         for status in all.iter_mut().filter(|status| status.node == 3) {
             status.is_damaged = true;
@@ -116,14 +126,14 @@ mod tests {
         }
         assert!(
             check_redundancy(&damaged(3), &all, 2).is_err(),
-            "node 1 is damaged, too, and goes first"
+            "node 1 is damaged, too, and has the lower slot"
         );
         let mut own = damaged(3);
         own[1].role = Role::Stopped;
         assert_eq!(
             check_redundancy(&own, &all, 2),
             Ok(()),
-            "node 1 votes, and node 3 no longer does"
+            "node 1 still votes, and node 3 no longer does"
         );
     }
 }

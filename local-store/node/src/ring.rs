@@ -1,20 +1,21 @@
-//! The ring: which nodes hold a replica of each arc.
+//! The ring: the nodes that hold a replica of each arc.
 //!
-//! An arc is one consensus group. How many there are is said when a data directory is made, and
-//! stays; which part of a table an arc holds is said by the table's placement (see
-//! `docs/decisions/0007-several-arcs.md`). It moves no data and knows no addresses.
+//! An arc is one consensus group. The number of arcs is fixed when a data directory is created; the
+//! table's placement says which part of a table an arc holds (see
+//! `docs/decisions/0007-several-arcs.md`). This module moves no data and knows no addresses.
 
 pub use partition::ArcId;
 
-/// A node: its slot in the lowest eight bits, and above them how often the slot was rebuilt. An id
-/// is never used again, so a node that lost its disk cannot vote in the name of the one it was.
+/// A node: its slot in the lowest eight bits, and above them the number of rebuilds of the slot.
+/// Ids are never reused, so a node that lost its disk cannot vote as its predecessor.
 pub type NodeId = u64;
 
-/// Replicas of an arc, if there are as many nodes.
+/// Number of replicas of an arc, if there are that many nodes.
 pub const REPLICAS: usize = 3;
 
-/// The nodes with a replica of an arc. The arcs end at the positions of the nodes, in turn; an arc
-/// is held by the node there, which comes first, and the next ones: at most [`REPLICAS`].
+/// Returns the nodes with a replica of an arc. The arcs end at the positions of the nodes, in
+/// order. An arc is held by the node at its end, which is first, and the following ones: at most
+/// [`REPLICAS`].
 #[must_use]
 pub fn holders(arc: ArcId, nodes: &[NodeId]) -> Vec<NodeId> {
     let first = usize::try_from(arc.0).unwrap_or(0) % nodes.len().max(1);

@@ -1,23 +1,23 @@
-//! How far the verifying of a replica's files is.
+//! The progress of the verification of a replica's files.
 
 use std::sync::MutexGuard;
 
 use locks::Mutex;
 use serde::{Deserialize, Serialize};
 
-/// What was verified of a replica: its state, and with the first arc the log of its node. Kept beside
-/// the state, so that a pass goes on after a restart.
+/// The verified part of a replica: its state, and with the first arc the log of its node. Stored
+/// beside the state, so that a pass continues after a restart.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Progress {
-    /// Passes over everything since the replica was made.
+    /// Complete passes since the replica was created.
     pub passes: u64,
     /// When the last pass ended, in milliseconds since 1970.
     pub completed_ms: Option<u64>,
-    /// When this pass began, if one is under way.
+    /// When the current pass began, if there is one.
     pub begun_ms: Option<u64>,
-    /// Bytes that this pass has verified, or the last one.
+    /// Bytes verified by the current pass, or the last one.
     pub verified_bytes: u64,
-    /// Bytes that there were when it began.
+    /// Total bytes when it began.
     pub all_bytes: u64,
 }
 
@@ -30,12 +30,12 @@ impl Scrub {
         self.0.lock()
     }
 
-    /// As it is now.
+    /// Returns the current progress.
     pub fn progress(&self) -> Progress {
         self.lock().clone()
     }
 
-    /// Changes it.
+    /// Changes the progress.
     pub fn update(&self, change: impl FnOnce(&mut Progress)) {
         change(&mut self.lock());
     }

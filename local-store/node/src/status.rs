@@ -1,4 +1,4 @@
-//! How a replica does, for people and programs: role, leader, progress, log, snapshot.
+//! The status of a replica, for people and programs: role, leader, progress, log, snapshot.
 
 use std::collections::BTreeMap;
 
@@ -9,23 +9,23 @@ use crate::ring::ArcId;
 pub use crate::scrub::Progress;
 use crate::types::{NodeId, TypeConfig};
 
-/// What a replica is at the moment.
+/// The role of a replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Role {
     /// It orders the writes.
     Leader,
-    /// It follows a leader and can take its place.
+    /// It follows a leader and can replace it.
     Follower,
-    /// It asks to lead.
+    /// It stands for election.
     Candidate,
-    /// It is being filled and has no vote yet.
+    /// It receives the state and has no vote yet.
     Learner,
-    /// It has ended.
+    /// It has stopped.
     Stopped,
 }
 
 impl Role {
-    /// The role as text, in lower case.
+    /// Returns the role as lower-case text.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -45,15 +45,15 @@ pub struct Status {
     pub node: NodeId,
     /// The arc.
     pub arc: ArcId,
-    /// What the replica is.
+    /// The role of the replica.
     pub role: Role,
-    /// The term it is in.
+    /// Its term.
     pub term: u64,
-    /// The leader it knows of.
+    /// The leader that it knows.
     pub leader: Option<NodeId>,
     /// The nodes that vote.
     pub voters: Vec<NodeId>,
-    /// The nodes that are being filled.
+    /// The nodes that receive the state and have no vote yet.
     pub learners: Vec<NodeId>,
     /// The last entry in its log.
     pub last_log: Option<u64>,
@@ -61,29 +61,29 @@ pub struct Status {
     pub committed: Option<u64>,
     /// The last entry that its state contains.
     pub applied: Option<u64>,
-    /// The entry up to which its state is durable by itself.
+    /// The entry up to which its state is persisted.
     pub snapshot: Option<u64>,
-    /// The entry up to which its log was shortened.
+    /// The entry up to which its log is purged.
     pub purged: Option<u64>,
-    /// Of a leader: for each other node that it fills, the last entry that the node is known to have
-    /// made durable. Empty for any other replica.
+    /// On a leader: for each other node that it replicates to, the last entry that this node has
+    /// acknowledged as durable. Empty on any other replica.
     pub acknowledged: BTreeMap<NodeId, u64>,
-    /// Of a leader of several: how long ago, in milliseconds, a majority last answered it. One that
-    /// leads hears it with each heartbeat.
+    /// On a leader of several nodes: milliseconds since a majority last responded to it. Each
+    /// heartbeat of a working leader resets it.
     pub silent_ms: Option<u64>,
-    /// What the files of the node's log take, in bytes.
+    /// Size of the files of the node's log, in bytes.
     pub log_bytes: u64,
     /// Syncs of the node's log since it started.
     pub log_syncs: u64,
-    /// Whether damage was found on the node's disk: it is set aside and filled again when its peers
-    /// can go on without it, and does not lead until then if another one can.
+    /// Whether the node's disk is damaged: it is set aside and rebuilt once its peers can continue
+    /// without it. Until then it does not lead if another node can.
     pub is_damaged: bool,
-    /// How far the verifying of its files is.
+    /// The progress of the verification of its files.
     pub scrub: Progress,
 }
 
 impl Status {
-    /// What the consensus says of a replica. The usage is that of its log: syncs and bytes.
+    /// Creates the status from the consensus metrics and the usage of its log: syncs and bytes.
     pub(super) fn new(
         node: NodeId,
         arc: ArcId,
@@ -126,7 +126,7 @@ impl Status {
 
 #[cfg(test)]
 impl Status {
-    /// Of a replica that holds nothing.
+    /// Creates the status of a replica without data.
     pub(super) fn of_nothing(node: NodeId, arc: ArcId) -> Self {
         Self {
             node,
@@ -151,7 +151,8 @@ impl Status {
     }
 }
 
-/// Who was elected and answered by nobody since has its own time alone.
+/// Returns the silence of a leader. Before the first response after its election, only its own time
+/// counts.
 fn silent_ms(node: NodeId, metrics: &RaftMetrics<TypeConfig>) -> Option<u64> {
     let is_one_of_several = metrics.membership_config.membership().voter_ids().count() > 1;
     let own = || *metrics.heartbeat.as_ref()?.get(&node)?;

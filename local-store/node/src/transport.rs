@@ -1,9 +1,9 @@
 //! The messages between nodes, and the trait that carries them.
 //!
 //! A message is a request; it gets one response or times out. Messages may be lost, delayed or
-//! reordered, and Raft's own may be duplicated. A [`Request::Submit`] is delivered at most once, because
-//! proposing commands twice applies them twice: no transport retries a request. Within a process a
-//! message is a function call; between processes the server's module `peer` encodes it.
+//! reordered, and Raft's own may be duplicated. A [`Request::Submit`] is delivered at most once,
+//! because proposing commands twice applies them twice: no transport retries a request. Within a
+//! process a message is a function call; between processes the server's module `peer` encodes it.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -22,7 +22,7 @@ use crate::ring::ArcId;
 use crate::status::Status;
 use crate::types::{NodeId, Payload, SnapshotMeta, TypeConfig, Vote};
 
-/// A future that can be kept in a trait object.
+/// A boxed future, for use in trait objects.
 pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 /// One message.
@@ -30,7 +30,7 @@ pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 pub struct Envelope {
     /// The sender.
     pub from: NodeId,
-    /// The receiver; any other node refuses the message.
+    /// The receiver; any other node rejects the message.
     pub to: NodeId,
     /// The group.
     pub arc: ArcId,
@@ -45,12 +45,12 @@ pub enum Request {
     Append(AppendEntriesRequest<TypeConfig>),
     /// Raft: a candidate asks for a vote.
     Vote(VoteRequest<TypeConfig>),
-    /// Raft: would a vote be given?
+    /// Raft: would this node give a vote?
     PreVote(VoteRequest<TypeConfig>),
     /// Raft: a part of a snapshot.
     Snapshot(Box<SnapshotPart>),
-    /// Propose commands, as [`crate::forward::encode_submission`] writes them. Handled twice, it is
-    /// proposed twice: a transport delivers it once at most.
+    /// Propose commands, encoded by [`crate::forward::encode_submission`]. Not idempotent: a
+    /// transport delivers it at most once.
     Submit(Payload),
     /// Confirm leadership and return the log index that a strong read must see.
     ReadIndex,
@@ -65,11 +65,11 @@ pub enum Request {
 pub struct SnapshotPart {
     /// The leader's vote.
     pub vote: Vote,
-    /// What the snapshot contains.
+    /// The metadata of the snapshot.
     pub meta: SnapshotMeta,
-    /// Tells the transfers of one sender apart.
+    /// Number of the transfer, unique among those of the sender's term.
     pub transfer: u64,
-    /// Counts the parts of a transfer from 0.
+    /// Number of the part in its transfer, from 0.
     pub sequence: u64,
     /// Keys and values.
     pub pairs: Vec<(Vec<u8>, Vec<u8>)>,
@@ -86,16 +86,16 @@ pub enum Response {
     Vote(VoteResponse<TypeConfig>),
     /// To the last [`Request::Snapshot`] of a transfer.
     Snapshot(SnapshotResponse<TypeConfig>),
-    /// To the other parts of a snapshot.
+    /// To the other parts of a snapshot: the part was accepted.
     PartTaken,
     /// To [`Request::Submit`]: the commands are committed and applied.
     Submitted {
         /// The log index of their entry.
         index: u64,
-        /// The replies, as [`crate::forward::encode_replies`] writes them.
+        /// The replies, encoded by [`crate::forward::encode_replies`].
         replies: Payload,
     },
-    /// To [`Request::ReadIndex`]: a read that sees this log index sees everything that was
+    /// To [`Request::ReadIndex`]: a read that sees this log index sees every write that was
     /// acknowledged before the request was sent.
     ReadIndex {
         /// The log index.
@@ -105,37 +105,37 @@ pub enum Response {
     Status(Box<Status>),
     /// This node does not lead, and did nothing.
     NotLeader,
-    /// The request is too old by this node's clock, and nothing was done.
+    /// The request is too old by this node's clock, and was not applied.
     TooOld {
-        /// The time of this clock; the sender's clock has to reach it.
+        /// The time of this node's clock, which the sender's clock has to reach.
         now: EpochMillis,
     },
     /// The outcome is unknown.
     Unknown(String),
-    /// It was not done, and never will be.
+    /// The request was not applied, and never will be.
     Refused(String),
     /// To [`Request::TransferLeader`].
     LeaderTransferred,
 }
 
-/// Why there is no response.
+/// The reason why there is no response.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum CallError {
     /// The message was not sent.
     #[error("the node cannot be reached: {0}")]
     Unreachable(String),
-    /// The message may have arrived and may have been acted upon.
+    /// The message may have arrived, and its request may have been applied.
     #[error("no response: {0}")]
     Lost(String),
 }
 
-/// Carries messages to other nodes.
+/// A transport of messages to other nodes.
 pub trait Transport: Send + Sync + 'static {
     /// Sends a message and waits for its response, at most for `timeout`.
     fn call(&self, message: Envelope, timeout: Duration) -> BoxFuture<Result<Response, CallError>>;
 
-    /// The last vote that another node has noted, as of this moment; `None` where that can only be
-    /// asked by a message.
+    /// Returns the last vote that another node has logged, as of now; `None` if that needs a
+    /// message.
     fn ballot_of(&self, _node: NodeId, _arc: ArcId) -> Option<Ballot> {
         None
     }

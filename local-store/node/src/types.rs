@@ -13,35 +13,36 @@ use serde::{Deserialize, Serialize};
 pub use crate::payload::Payload;
 pub use crate::ring::NodeId;
 
-/// The slot of a node: the number that its operator gave it.
+/// Returns the slot of a node: the number that its operator assigned.
 #[must_use]
 pub fn slot_of(node: NodeId) -> u64 {
     node & 0xff
 }
 
-/// How often the slot of a node was rebuilt before.
+/// Returns how often the slot of a node was rebuilt.
 #[must_use]
 pub fn incarnation_of(node: NodeId) -> u64 {
     node >> 8
 }
 
-/// The id of a slot's incarnation.
+/// Returns the id of a slot's incarnation.
 #[must_use]
 pub fn node_id(slot: u64, incarnation: u64) -> NodeId {
     incarnation << 8 | slot_of(slot)
 }
 
-/// The consensus library's timers draw their randomness from a seed, so that a simulated run can be
-/// repeated. In production the seed is random and the price one task-local value per task.
+/// The runtime of the consensus library, whose timers draw their randomness from a seed, so that a
+/// simulated run can be repeated. In production the seed is random, and the cost is one task-local
+/// value per task.
 pub type Runtime = DeterministicRng<TokioRuntime>;
 
-/// A seed that differs from process to process.
+/// Returns a seed that differs from process to process.
 #[must_use]
 pub fn random_seed() -> u64 {
     RandomState::new().hash_one(std::process::id())
 }
 
-/// What the consensus library is told about our types.
+/// The configuration of the consensus library's types.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TypeConfig;
 
@@ -72,16 +73,16 @@ pub(crate) type Vote = openraft::alias::VoteOf<TypeConfig>;
 pub(crate) type StoredMembership = openraft::alias::StoredMembershipOf<TypeConfig>;
 pub(crate) type SnapshotMeta = openraft::alias::SnapshotMetaOf<TypeConfig>;
 
-/// What the commands of an entry are answered with, in their order.
+/// The replies to the commands of an entry, in order.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Replies(pub Vec<Reply>);
 
-/// Called with the outcome of a proposal, by whatever task knows it first. If it is dropped instead,
-/// the outcome is unknown.
+/// A callback for the outcome of a proposal, called by the first task that knows it. If it is
+/// dropped instead, the outcome is unknown.
 pub struct CallBack<T>(Box<dyn FnOnce(T) + Send>);
 
 impl<T> CallBack<T> {
-    /// Calls this function.
+    /// Creates a callback from a function.
     pub fn new(function: impl FnOnce(T) + Send + 'static) -> Self {
         Self(Box::new(function))
     }

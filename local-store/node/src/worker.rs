@@ -1,23 +1,24 @@
-//! Where a node's blocking work is done: syncs of the log, persists of the state.
+//! Workers for a node's blocking work: syncs of the log, persists of the state.
 //!
-//! The node itself starts no thread and waits for nothing but its tasks. A worker runs jobs one
-//! after another, in order. The real one is a thread; a simulated one is a task that waits for a
-//! while before each job, and can lose the jobs that wait when its node crashes.
+//! The node itself starts no thread, and never blocks. A worker runs jobs one after another, in
+//! order. The real one is a thread. A simulated one is a task that waits before each job, and can
+//! lose pending jobs when its node crashes.
 
 use std::io;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::Duration;
 
-/// A piece of blocking work.
+/// A unit of blocking work.
 pub type Job = Box<dyn FnOnce() + Send>;
 
-/// Runs jobs one after another, in the order in which they came.
+/// A worker that runs jobs one after another, in the order of submission.
 pub trait Worker: Send + Sync + 'static {
-    /// Runs a job after those before it.
+    /// Runs a job after all earlier ones.
     fn run(&self, job: Job);
 
-    /// Runs a job after those before it and not before this time has passed; later jobs wait for it.
+    /// Runs a job after all earlier ones, and not before this time has passed; later jobs wait for
+    /// it.
     fn run_later(&self, delay: Duration, job: Job);
 }
 
@@ -26,17 +27,17 @@ enum Work {
     Wait(Duration),
 }
 
-/// A thread of its own. It ends when the last handle is gone and its jobs are done.
+/// A dedicated thread. It ends when the last handle is dropped and its jobs are done.
 #[derive(Debug, Clone)]
 pub struct ThreadWorker {
     jobs: Sender<Work>,
 }
 
 impl ThreadWorker {
-    /// Starts the thread under this name.
+    /// Starts the thread with this name.
     ///
     /// # Errors
-    /// When the system has no thread left.
+    /// When the system cannot start another thread.
     pub fn start(name: &str) -> io::Result<Self> {
         let (jobs, waiting): (_, Receiver<Work>) = channel();
         let run = move || {
@@ -54,7 +55,7 @@ impl ThreadWorker {
 
 impl Worker for ThreadWorker {
     fn run(&self, job: Job) {
-        // The thread ends only after the last sender: this cannot fail while `self` is there.
+        // The thread ends only after the last sender, so this cannot fail while `self` exists.
         let _ = self.jobs.send(Work::Run(job));
     }
 
@@ -64,15 +65,16 @@ impl Worker for ThreadWorker {
     }
 }
 
-/// Runs a job on a worker; what this gives waits for what the job returns, `None` if the worker lost it.
-/// The job has its place among the others when this returns, also before anybody waits.
+/// Runs a job on a worker. The returned future waits for the job's result, `None` if the worker
+/// lost the job. The job is in the worker's queue when this returns, even before the future is
+/// polled.
 pub fn run_on<T: Send + 'static, J: FnOnce() -> T + Send + 'static>(
     worker: &dyn Worker,
     job: J,
 ) -> impl Future<Output = Option<T>> + Send + use<T, J> {
     let (sender, receiver) = tokio::sync::oneshot::channel();
     worker.run(Box::new(move || {
-        // Whoever asked may have gone away.
+        // The caller may be gone.
         let _ = sender.send(job());
     }));
     async { receiver.await.ok() }

@@ -19,7 +19,7 @@ pub struct Catalogue {
 }
 
 impl Catalogue {
-    /// Returns the table with a whole name, its owner's name before its own: see
+    /// Returns the table with a whole name, which is the owner's name and the table's own: see
     /// [`crate::table::name::TableName::whole`].
     #[must_use]
     pub fn find(&self, whole_name: &str) -> Option<&Arc<Table>> {
@@ -32,8 +32,9 @@ impl Catalogue {
         self.tables.get(&id)
     }
 
-    /// Returns the table with an id, if every arc knows it. Only then it accepts items: the index
-    /// entries of an item may lie in any arc, and an arc that does not know the table discards them.
+    /// Returns the table with an id, if every arc knows it. Only then does it accept items: the
+    /// index entries of an item may be in any arc, and an arc that does not know the table discards
+    /// them.
     #[must_use]
     pub fn get_for_items(&self, id: TableId) -> Option<&Arc<Table>> {
         self.get(id).filter(|table| !table.is_partial)
@@ -50,7 +51,7 @@ impl Catalogue {
         self.tables.values()
     }
 
-    /// Adds or replaces a table. The newer of two tables has their name: the other one is about to be
+    /// Adds or replaces a table. The newer of two tables has their name; the older is about to be
     /// removed.
     pub(crate) fn put(&mut self, table: Table) {
         let newest = self.names.entry(table.name.whole().to_owned()).or_insert(table.id);
@@ -100,12 +101,13 @@ fn add_part(whole: &mut Table, part: &Table) {
             stream.shards.extend(own.shards.iter().cloned());
         }
     }
-    // What is under way anywhere is under way.
+    // TTL that one arc still enables or disables has that status for the whole table.
     if matches!(part.time_to_live, TimeToLive::Enabling { .. } | TimeToLive::Disabling { .. }) {
         whole.time_to_live = part.time_to_live.clone();
     }
-    // What this arc has removed is on its way out everywhere. One that it has not heard of yet is not
-    // even begun there: it may hold items that have no entry, whatever the first arc has finished.
+    // An index that this arc has removed is being deleted for the whole table. An index that this
+    // arc does not know yet is still being created: the arc may hold items without an entry,
+    // whatever the first arc has finished.
     for known in &mut whole.indexes {
         let here = match part.indexes.iter().find(|index| index.number == known.number) {
             Some(index) => index.status.clone(),
@@ -116,8 +118,9 @@ fn add_part(whole: &mut Table, part: &Table) {
             known.status = here;
         }
     }
-    // What the first arc has removed while this one has it: it may not have heard of that yet. Of
-    // numbers that are not given there yet this node's copy of the first arc is late to tell.
+    // An index that only the first arc has removed is still being deleted. If the first arc has not
+    // assigned the number yet, this node's copy of the first arc is stale, and the index is left
+    // out.
     let given = whole.next_index;
     for index in part.indexes.iter().filter(|index| index.number.0 < given) {
         if whole.indexes.iter().all(|known| known.number != index.number) {

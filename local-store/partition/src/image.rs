@@ -1,7 +1,7 @@
 //! Item images, and the change from one to another.
 //!
-//! An image is an item's stored bytes and its size. Its attributes are decoded by the code that reads
-//! them, and only those.
+//! An image is an item's stored bytes and its size. The code that reads attributes decodes only
+//! those that it needs.
 
 use model::encoding::EncodingError;
 use model::{EncodedItem, Item, PrimaryKey};
@@ -16,18 +16,18 @@ pub(crate) struct Image {
 }
 
 impl Image {
-    /// An item that is stored already.
+    /// Creates the image of a stored item.
     pub(crate) fn stored(encoded: EncodedItem) -> Result<Self, ReadError> {
         let size = encoded.size().map_err(damaged)?;
         Ok(Self { encoded, size })
     }
 
-    /// An item that was made just now.
+    /// Creates the image of a new item.
     pub(crate) fn made(item: &Item) -> Self {
         Self { encoded: EncodedItem::from(item), size: item.size() }
     }
 
-    /// Size in bytes, as DynamoDB counts it.
+    /// Returns the size in bytes, as DynamoDB counts it.
     pub(crate) fn size(&self) -> usize {
         self.size
     }
@@ -36,7 +36,7 @@ impl Image {
         &self.encoded
     }
 
-    /// Its attributes with these names, which are in order.
+    /// Decodes the attributes with these names, which are sorted.
     pub(crate) fn part(&self, names: &[&str]) -> Result<Item, ReadError> {
         if names.is_empty() {
             return Ok(Item::new());
@@ -44,18 +44,18 @@ impl Image {
         self.encoded.decode_only(|name| names.binary_search(&name).is_ok()).map_err(damaged)
     }
 
-    /// The item with another part in place of one.
+    /// Returns the item with `new` in place of its part `old`.
     pub(crate) fn with_part(&self, old: &Item, new: &Item) -> Result<Self, ReadError> {
         Self::stored(self.encoded.with_replaced(old, new).map_err(damaged)?)
     }
 
-    /// All attributes.
+    /// Decodes all attributes.
     pub(crate) fn item(&self) -> Result<Item, ReadError> {
         self.encoded.decode().map_err(damaged)
     }
 }
 
-/// What a stored item, or what an index has of one, says that its size is.
+/// Returns the size that a stored item or index entry records.
 pub(crate) fn stored_size(bytes: &[u8]) -> Result<u64, ReadError> {
     let size = EncodedItem::from_stored(bytes).size().map_err(damaged)?;
     Ok(u64::try_from(size).unwrap_or(u64::MAX))

@@ -1,8 +1,8 @@
 //! Item collections: all items with one partition key, of a table with local indexes. Their size is
-//! kept, and limited.
+//! maintained and limited.
 //!
-//! Only such tables have them, in DynamoDB as here: a local index is what ties the items together.
-//! Source: AWS, "Local secondary indexes", item collections and their size limit.
+//! As in DynamoDB, only tables with local indexes have item collections. Source: AWS, "Local
+//! secondary indexes", item collections and their size limit.
 
 use crate::image::{Image, ItemChange};
 use crate::index::upkeep::{EntryChange, IndexEntry};
@@ -12,19 +12,19 @@ use crate::storage::overlay::Overlay;
 use crate::table::Table;
 use crate::table::index::IndexKind;
 
-/// What a write made of an item collection.
+/// The result of a write for its item collection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Collection {
-    /// The table has none.
+    /// The table has no item collections.
     None,
-    /// It has so many bytes now.
+    /// The size of the collection after the write, in bytes.
     Bytes(u64),
-    /// It would become larger than it may be; nothing has changed.
+    /// The collection would exceed its limit; nothing has changed.
     TooLarge,
 }
 
-/// Counts a change for its item collection; when `is_limited`, not if that would make it too large.
-/// A change that makes it smaller is always allowed.
+/// Updates the size of a change's item collection. If `is_limited`, a change that would exceed the
+/// limit is not counted; a change that makes the collection smaller is always counted.
 pub(crate) fn count(
     overlay: &mut Overlay<'_>,
     table: &Table,
@@ -37,7 +37,7 @@ pub(crate) fn count(
     }
     let partition = &change.key.partition;
     let known = item_collection::read(overlay, table.id, partition)?;
-    // Entries that stay as they are count on neither side.
+    // Unchanged entries are left out of both sums.
     let local = || entries.iter().filter(|entry| entry.index.definition.kind == IndexKind::Local);
     let before = bytes_of(change.old, local().map(|entry| &entry.before));
     let after = bytes_of(change.new, local().map(|entry| &entry.after));
@@ -51,7 +51,7 @@ pub(crate) fn count(
     Ok(Collection::Bytes(bytes))
 }
 
-/// Bytes of an item and of its entries.
+/// Returns the bytes of an item and of its entries.
 fn bytes_of<'e>(
     image: Option<&Image>,
     entries: impl Iterator<Item = &'e Option<IndexEntry<'e>>>,

@@ -1,8 +1,8 @@
-//! The partition state machine: `apply(entry)` gives one atomic write batch and the replies.
+//! The partition state machine: `apply(entry)` returns one atomic write batch and the replies.
 //!
-//! Deterministic: the same log gives the same bytes on every replica. It has no clock (time is in
-//! the log entry), no disk, no network, no randomness, and it iterates over nothing unordered.
-//! It does not know HTTP, and it does not decide when something is written: see the server.
+//! Deterministic: the same log gives the same bytes on every replica. The crate has no clock (time
+//! is in the log entry), no disk, no network and no randomness, and it iterates over nothing
+//! unordered. It knows no HTTP and does not schedule commands: see the server.
 
 mod arcs;
 mod catalogue;

@@ -1,76 +1,76 @@
-//! Deliberate faults of the store, one at a time, to see that its checkers find them.
+//! Deliberate faults of the store, one at a time, to verify that its checkers find them.
 //!
-//! Without the feature `mutations`, which no build but the simulation's own check has, nothing can
-//! be activated and the compiler removes every question. With it, a thread chooses the fault for
+//! Only the simulation's own check builds with the feature `mutations`. Without it no fault can be
+//! activated, and the compiler removes every check. With it, a thread chooses the fault for
 //! everything that it runs; a simulated world runs on one thread.
 
 /// A deliberate fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mutation {
-    /// The log says that it has synced without a sync.
+    /// The log reports a sync that it did not make.
     ReplyBeforeSync,
     /// A failed sync of the log counts as done.
     IgnoreSyncError,
     /// A new segment of the log is used before its name is durable.
     SkipDirectorySync,
-    /// A payload of the log is taken as it is, whatever its checksum says.
+    /// The log accepts a payload whatever its checksum is.
     IgnoreChecksum,
-    /// The state says that it is durable when it is not, so that the log is shortened too far.
+    /// The state reports more as durable than is, so that the log is truncated too far.
     PersistNothing,
-    /// After a restart the last entry is applied once more.
+    /// A restart applies the last entry again.
     ApplyTwice,
-    /// A write is made although its condition does not hold.
+    /// A write is applied although its condition does not hold.
     IgnoreCondition,
-    /// A transaction of which one operation fails makes the others.
+    /// A transaction with one failed operation applies the others.
     PartialTransaction,
     /// A transaction's token is not remembered.
     ForgetToken,
-    /// Removing an item leaves its index entries.
+    /// Deleting an item leaves its index entries.
     SkipIndexEntries,
     /// A write that changes nothing has a stream record.
     RecordOfNothing,
-    /// The first records of a shard that continues another one alone are lost.
+    /// The first records of a shard that alone continues another one are lost.
     DropRecordAtRotation,
-    /// The first records of the shards that continue a shard that was split are lost.
+    /// The first records of the shards that continue a split shard are lost.
     DropRecordAtSplit,
-    /// A transaction does not look at the items that it only checks.
+    /// A transaction does not check the items that it only has conditions on.
     SkipTransactionCheck,
     /// An expired item is deleted although its time was extended.
     ExpireExtended,
-    /// Deletes by TTL do not say so.
+    /// Deletes by TTL are not marked as such.
     LoseTimeToLiveIdentity,
-    /// A node that starts again does not know for whom it voted.
+    /// A restarted node forgets its vote.
     ForgetVote,
-    /// A strong read is answered from the state that a node happens to have.
+    /// A consistent read is answered from the local state without a read index.
     ReadWithoutIndex,
-    /// A node takes its own vote for those of a majority.
+    /// A node counts its own vote as a majority.
     TrustOwnVote,
-    /// A node that led when it ended leads again when it starts.
+    /// A restarted leader leads again without an election.
     LeaderRestore,
-    /// A write whose answer was lost is said not to have been made.
+    /// A write whose reply was lost is reported as not applied.
     FalseFailure,
-    /// A write whose answer was lost is handed to the leader once more.
+    /// A write whose reply was lost is sent to the leader again.
     RepeatLostWrite,
     /// The last keys of a snapshot are not sent.
     LoseEndOfSnapshot,
-    /// The log is shortened to its newest entry, whatever the state contains durably.
+    /// The log is truncated to its newest entry, whatever the state contains durably.
     ShortenTooFar,
-    /// The change of an index entry that lies in another arc is not left for it.
+    /// The change of an index entry in another arc is not added to the outbox.
     SkipOutbox,
-    /// What was left for another arc is let go of before it was received there.
+    /// The outbox is trimmed before the other arc has received the changes.
     TrimUnreceived,
-    /// What comes from another arc once more is taken in once more.
+    /// A repeated delivery from another arc is applied again.
     UnguardedDelivery,
-    /// The decision about a transaction over several arcs is told, and not kept.
+    /// The decision about a transaction over several arcs is sent, but not stored.
     ForgetDecision,
-    /// A transaction over several arcs is answered before its decision is durable.
+    /// A transaction over several arcs is acknowledged before its decision is durable.
     AnswerBeforeDecision,
-    /// A write that is stored as a delta to another one gets that one's condition whole.
+    /// A write that is stored as a delta gets the other write's condition unchanged.
     ConditionOfModel,
 }
 
 impl Mutation {
-    /// All of them.
+    /// All faults.
     pub const ALL: [Self; 30] = [
         Self::ReplyBeforeSync,
         Self::IgnoreSyncError,
@@ -115,12 +115,12 @@ mod switch {
         static ACTIVE: Cell<Option<Mutation>> = const { Cell::new(None) };
     }
 
-    /// Chooses the fault of this thread, or none.
+    /// Sets the fault of this thread, or none.
     pub fn activate(mutation: Option<Mutation>) {
         ACTIVE.set(mutation);
     }
 
-    /// Whether this fault is active on this thread.
+    /// Returns whether this fault is active on this thread.
     #[must_use]
     pub fn is_active(mutation: Mutation) -> bool {
         ACTIVE.get() == Some(mutation)
@@ -130,7 +130,7 @@ mod switch {
 #[cfg(feature = "mutations")]
 pub use switch::{activate, is_active};
 
-/// Nothing is active without the feature `mutations`.
+/// Returns false: no fault is active without the feature `mutations`.
 #[cfg(not(feature = "mutations"))]
 #[must_use]
 pub const fn is_active(_: Mutation) -> bool {

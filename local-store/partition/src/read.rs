@@ -1,6 +1,6 @@
-//! Reading items and entries of indexes: one by key, or ranges in the order of a Query or a Scan.
+//! Reads of items and index entries: one by key, or ranges in the order of a Query or a Scan.
 //!
-//! No filters, projections or page sizes here: the visitor decides how far a read goes.
+//! The module has no filters, projections or page sizes: the visitor decides where a read ends.
 
 use std::ops::ControlFlow;
 
@@ -15,10 +15,10 @@ use crate::table::identifiers::{IndexNumber, PartitionNumber};
 use crate::table::index::IndexKey;
 use crate::table::token_range::TokenRange;
 
-/// The sort keys that a Query asks for, as a key condition states them.
+/// The sort keys of a Query, as its key condition states them.
 pub type SortRange = Option<SortCondition>;
 
-/// Which items to read.
+/// The items to read.
 #[derive(Clone, Debug)]
 pub enum ItemRange {
     /// The items with one partition key, in the order of their sort keys.
@@ -30,7 +30,7 @@ pub enum ItemRange {
     },
     /// The entries of an index with one partition key of the index, in the order of its sort key.
     Entries(IndexCondition),
-    /// The items whose tokens lie in a range.
+    /// The items whose tokens are in a range.
     Tokens(TokenRange),
 }
 
@@ -58,8 +58,8 @@ pub fn read_encoded_item(
     view.get(&item::encode(table.id, key))
 }
 
-/// Reads items of a range in order (`forward`) or in reverse, beginning behind `start_after`
-/// (exclusive; it need not exist), until the visitor breaks. It is given an item's stored bytes.
+/// Visits the stored bytes of a range's items in order (`forward`) or in reverse, after
+/// `start_after` (exclusive; it need not exist), until the visitor breaks.
 ///
 /// # Errors
 /// When the storage cannot be read.
@@ -76,7 +76,7 @@ pub fn read_encoded_items(
             collection_bounds(&item::prefix(table.id, partition), sort.as_ref())
         }
         ItemRange::Entries(_) => {
-            return Err(ReadError("a range of an index was asked of a table".to_owned()));
+            return Err(ReadError("a range of an index was requested from a table".to_owned()));
         }
         ItemRange::Tokens(tokens) => {
             let end = end_of_prefix(&Family::Item.of_table(table.id));
@@ -87,8 +87,8 @@ pub fn read_encoded_items(
     visit_behind(view, bounds, start_after, forward, visit)
 }
 
-/// Reads entries of an index, as [`read_encoded_items`] reads items: the range is one of the index's keys,
-/// and what is visited is the part of the item that the index holds.
+/// Visits the entries of an index, as [`read_encoded_items`] visits items: the range is one of the
+/// index's keys, and the visitor gets the projected part of the item.
 ///
 /// # Errors
 /// When the storage cannot be read.
@@ -120,10 +120,10 @@ pub fn read_encoded_entries(
     visit_behind(view, bounds, start_after, forward, visit)
 }
 
-/// Keys from (inclusive) and to (exclusive).
+/// The first key (inclusive) and the last (exclusive).
 type Bounds = (Vec<u8>, Vec<u8>);
 
-/// Visits the values of a range in order or in reverse, from behind a key on if there is one.
+/// Visits the values of a range in order or in reverse, after a key if there is one.
 fn visit_behind(
     view: &dyn View,
     (mut from, mut to): Bounds,
@@ -139,13 +139,14 @@ fn visit_behind(
     view.scan(&from, &to, !forward, &mut |_, value| visit(value))
 }
 
-/// The keys of a stretch of the ring, given where the last token's end and how a token's begin.
+/// Returns the key bounds of a token range, from the end of all tokens and the first key of a
+/// token.
 fn token_bounds(tokens: TokenRange, end: Vec<u8>, first: impl Fn(Token) -> Vec<u8>) -> Bounds {
     let to = tokens.last.0.checked_add(1).map(|next| first(Token(next)));
     (first(tokens.first), to.unwrap_or(end))
 }
 
-/// The items whose sort key a condition allows.
+/// Returns the bounds of the items whose sort key meets a condition.
 fn collection_bounds(prefix: &[u8], sort: Option<&SortCondition>) -> Bounds {
     let at = |value: &KeyValue| {
         let mut key = prefix.to_vec();
@@ -155,8 +156,8 @@ fn collection_bounds(prefix: &[u8], sort: Option<&SortCondition>) -> Bounds {
     sort_bounds(prefix, sort, at, |value| behind(at(value)), at)
 }
 
-/// The entries whose sort key a condition allows. Token and key of the item stand behind the sort key,
-/// so what is equal to a value is a range too.
+/// Returns the bounds of the entries whose sort key meets a condition. The item's token and key
+/// follow the sort key, so entries equal to a value are a range too.
 fn entry_bounds(prefix: &[u8], sort: Option<&SortCondition>) -> Bounds {
     let at = |value: &KeyValue| {
         let mut key = prefix.to_vec();
@@ -171,8 +172,9 @@ fn entry_bounds(prefix: &[u8], sort: Option<&SortCondition>) -> Bounds {
     sort_bounds(prefix, sort, at, |value| end_of_prefix(&at(value)), begin)
 }
 
-/// The keys under a prefix whose sort key a condition allows, given where those of a value begin,
-/// where they end (exclusive), and the prefix of those whose value begins with one.
+/// Returns the bounds of the keys under a prefix whose sort key meets a condition. `at` returns the
+/// first key of a value, `behind` the end of its keys (exclusive), and `begin` the prefix of the
+/// values that begin with it.
 fn sort_bounds(
     prefix: &[u8],
     sort: Option<&SortCondition>,
@@ -197,7 +199,7 @@ fn sort_bounds(
     }
 }
 
-/// What an index holds.
+/// Returns the statistics of an index.
 ///
 /// # Errors
 /// When the storage cannot be read.
@@ -209,7 +211,7 @@ pub fn read_index_statistics(
     index_statistics::read(view, table.id, index)
 }
 
-/// What one partition of a table holds.
+/// Returns the statistics of one partition of a table.
 ///
 /// # Errors
 /// When the storage cannot be read.
@@ -221,7 +223,7 @@ pub fn read_partition_statistics(
     statistics::read(view, table.id, partition)
 }
 
-/// What a table holds, over all its partitions.
+/// Returns the statistics of a table, over all its partitions.
 ///
 /// # Errors
 /// When the storage cannot be read.

@@ -1,9 +1,9 @@
-//! Time to live: which attribute expires a table's items, and finding what has expired.
+//! Time to live: the expiry entries of items, and the search for expired items.
 //!
-//! The delete itself is a conditional command like any other write (see `write`), so that an item
-//! whose time was extended in between stays. Rules: AWS, "Using time to live (TTL)": a top-level
-//! Number of epoch seconds; an item expires when the current time is greater; a time more than
-//! five years in the past is ignored.
+//! The delete itself is a conditional command like any other write (see `write`), so an item whose
+//! time was extended in between is kept. Rules: AWS, "Using time to live (TTL)". The time is a
+//! top-level Number of epoch seconds. An item expires when the current time is greater. A time more
+//! than five years in the past is ignored.
 
 use std::ops::ControlFlow;
 
@@ -21,13 +21,13 @@ use crate::table::Table;
 use crate::table::identifiers::TableId;
 use crate::table::time_to_live::TimeToLive;
 
-/// Index entries that one step adds or removes, so that no log entry becomes too large.
+/// The most expiry entries that one step adds or removes, so that no log entry becomes too large.
 const STEP_ENTRIES_MAX: usize = 1000;
-/// Items examined in one step of indexing; large ones are fewer.
+/// The most items that one indexing step reads; fewer if they are large.
 const STEP_ITEMS_MAX: usize = 4000;
 
-/// When an item expires, in seconds; `None` when the attribute is missing, not a number, or negative.
-/// Nothing else of the item is decoded: it may have tens of thousands of values.
+/// Returns when an item expires, in seconds; `None` if the attribute is missing, not a number, or
+/// negative. Decodes nothing else of the item, which may have tens of thousands of values.
 pub(crate) fn expires_at(item: &EncodedItem, attribute: &str) -> Result<Option<u64>, ReadError> {
     match item.stored_value(attribute).map_err(damaged)? {
         StoredValue::Key(StoredKeyValue { attribute_type: KeyAttributeType::N, ordered }) => {
@@ -43,12 +43,12 @@ fn seconds_of(number: &Number) -> Option<u64> {
     if number.is_negative() {
         return None;
     }
-    // Fractions of a second are dropped; numbers beyond 64 bits never come.
+    // Fractions of a second are dropped; numbers beyond 64 bits never expire.
     let text = number.to_string();
     text.split('.').next().and_then(|whole| whole.parse().ok())
 }
 
-/// Whether an item with this time is to be deleted now.
+/// Returns whether an item with this time is expired now.
 pub(crate) fn is_expired(expires_at: u64, now: EpochMillis) -> bool {
     expires_at < now.seconds() && expires_at >= oldest_accepted(now)
 }
@@ -57,7 +57,7 @@ fn oldest_accepted(now: EpochMillis) -> u64 {
     now.seconds().saturating_sub(TTL_PAST_SECONDS_MAX)
 }
 
-/// Keeps the expiry index in step with a write.
+/// Updates the expiry entries for a write.
 pub(crate) fn update_index(
     overlay: &mut Overlay<'_>,
     table: &Table,
@@ -84,7 +84,7 @@ pub(crate) fn update_index(
     Ok(())
 }
 
-/// Carries out one step of enabling or disabling TTL. Returns whether more steps are needed.
+/// Runs one step of enabling or disabling TTL. Returns whether more steps are needed.
 pub(crate) fn step(overlay: &mut Overlay<'_>, table: &mut Table) -> Result<bool, ReadError> {
     match table.time_to_live.clone() {
         TimeToLive::Enabling { attribute, cursor } => {
@@ -112,8 +112,8 @@ pub(crate) fn step(overlay: &mut Overlay<'_>, table: &mut Table) -> Result<bool,
     }
 }
 
-/// Adds the next items to the expiry index. Returns the key to continue after, or `None` at the end of
-/// the table.
+/// Adds the next items to the expiry entries. Returns the key to continue after, or `None` at the
+/// end of the table.
 fn index_items(
     overlay: &mut Overlay<'_>,
     table: &Table,
@@ -131,7 +131,7 @@ fn index_items(
     Ok(stopped_at)
 }
 
-/// The entry of a stored item in the expiry index, if it expires.
+/// Returns the expiry entry of a stored item, if it expires.
 fn expiry_entry(
     table: &Table,
     attribute: &str,
@@ -159,16 +159,17 @@ pub fn find_time_to_live_work<'a>(tables: impl Iterator<Item = &'a Table>) -> Ve
 pub struct Expired {
     /// A delete command for each item.
     pub commands: Vec<Command>,
-    /// Where the next call continues; `None` if there are no more expired items.
+    /// The position at which the next call continues; `None` if there are no more expired items.
     pub behind: Option<Vec<u8>>,
 }
 
-/// Items of a table that have expired, oldest first: at most `limit`, and about as many bytes of them
-/// as a step takes on, at least one. A delete is applied together with what it removes, which goes into
-/// the record of a stream as well, so their number alone would bound nothing.
+/// Returns deletes for expired items of a table, oldest first: at most `limit`, and about as many
+/// bytes of items as a step allows, but at least one. Applying a delete costs as much as the item
+/// that it removes, which also goes into a stream record, so a limit on the number alone would not
+/// bound an entry.
 ///
-/// Whoever goes on `behind` what an earlier look found passes items that a transaction keeps, whose
-/// delete does nothing: the next look from the beginning finds them again.
+/// A caller that continues after `behind` skips items that a transaction has locked, whose delete
+/// does nothing: the next search from the beginning finds them again.
 ///
 /// # Errors
 /// When the storage cannot be read.
@@ -197,7 +198,8 @@ pub fn find_expired(
     Ok(expired)
 }
 
-/// The times and keys of the items that expired first, or first behind a place, at most `limit`.
+/// Returns the times and keys of at most `limit` items that expired first, or first after a
+/// position.
 fn oldest_expired(
     view: &dyn View,
     table: &Table,
@@ -206,7 +208,7 @@ fn oldest_expired(
     behind: Option<&[u8]>,
 ) -> Result<Vec<(u64, PrimaryKey)>, ReadError> {
     let oldest = expiry::time_prefix(table.id, oldest_accepted(now));
-    // No key is between one and the same with a zero byte behind it.
+    // A key with a zero byte appended is its direct successor.
     let from = behind.map_or_else(Vec::new, |place| [place, &[0]].concat()).max(oldest);
     let to = expiry::time_prefix(table.id, now.seconds());
     let mut found = Ok(Vec::new());

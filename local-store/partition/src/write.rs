@@ -1,7 +1,7 @@
-//! Applying one item's write: condition, change, and everything that follows from it in the same
-//! batch: the item, its expiry and index entries, its stream record, the partition's statistics.
+//! Applies one item's write: the condition, the change, and its consequences in the same batch: the
+//! item, its expiry and index entries, its stream record, the partition's statistics.
 //!
-//! Nothing here can fail because of a request: what does not work is a reply.
+//! No request can make this fail: a write that cannot be applied gets a reply.
 
 use expression::{Condition, Path, Update, UpdateError};
 use model::limits::{ITEM_BYTES_MAX, NESTING_LEVELS_MAX};
@@ -25,10 +25,10 @@ use crate::table::index::SecondaryIndex;
 use crate::table::time_to_live::TimeToLive;
 use crate::time_to_live;
 
-/// Attributes that most writes look at, at most: room for them is asked for once.
+/// The number of used attributes for which to reserve capacity; most writes use fewer.
 const NAMES_EXPECTED: usize = 16;
 
-/// Makes a write. `stored` is the key of its item as the engine has it.
+/// Applies a write. `stored` is the storage key of its item.
 pub(crate) fn apply_write(
     overlay: &mut Overlay<'_>,
     table: &Table,
@@ -89,8 +89,7 @@ pub(crate) fn apply_write(
     }))
 }
 
-/// Deletes an item that has expired, if what was found is still so. `stored` is the key of the item as
-/// the engine has it.
+/// Deletes an item if it is still expired. `stored` is the storage key of the item.
 pub(crate) fn apply_expire(
     overlay: &mut Overlay<'_>,
     table: &Table,
@@ -120,7 +119,7 @@ pub(crate) fn apply_expire(
     Ok(Reply::Done { more: false })
 }
 
-/// Makes an item what a transaction has found that it will be: nothing is checked again.
+/// Replaces an item by the one that a transaction has prepared, without further checks.
 pub(crate) fn replace_with(
     overlay: &mut Overlay<'_>,
     table: &Table,
@@ -134,13 +133,13 @@ pub(crate) fn replace_with(
     let new = new.map(Image::stored).transpose()?;
     let change = ItemChange { key, old: old.as_ref(), new: new.as_ref(), time_to_live: false };
     let entries = upkeep::entry_changes(table, &change)?;
-    // Whether it fits was decided when it was prepared; what came in between is not undone.
+    // The size limit was checked when the item was prepared; later changes do not revoke that.
     item_collection::count(overlay, table, &change, &entries, false)?;
     replace(overlay, table, sequence, now, stored, &change, entries)
 }
 
-/// Whether the indexes of a table take an item that is to be put. Where its entry was made, its values
-/// have been found fit for that, and are not looked for again.
+/// Checks whether the indexes of a table accept an item to put. An index that gets an entry has
+/// checked the values already.
 fn check_put(
     table: &Table,
     image: &Image,
@@ -161,8 +160,8 @@ fn refused(refusal: ItemRefusal) -> Reply {
     }
 }
 
-/// The attributes of an item that its write looks at, in order. What is not among them is neither
-/// decoded nor encoded again.
+/// Returns the attributes that a write uses, sorted. All other attributes are neither decoded nor
+/// encoded again.
 fn names_looked_at<'w>(write: &'w Write, table: &'w Table) -> Vec<&'w str> {
     let mut names: Vec<&str> = Vec::new();
     if let Some(condition) = &write.condition {
@@ -178,9 +177,9 @@ fn names_looked_at<'w>(write: &'w Write, table: &'w Table) -> Vec<&'w str> {
     names
 }
 
-/// The item that an update makes of the one that is there, of which it is given what it looks at, or of
-/// a key alone; `None` when it is not there and the update does not create it. Or DynamoDB's words for
-/// what does not work.
+/// Returns the item after an update. `old` is the current item and its used attributes; if it is
+/// `None`, the update begins with the key alone. Returns `None` if the item does not exist and the
+/// update does not create it, or DynamoDB's text if the update cannot be applied.
 fn updated(
     update: &Update,
     old: Option<(&Image, &Item)>,
@@ -217,7 +216,7 @@ fn updated(
     Ok(Ok((old.is_some() || update.creates_item()).then_some(image)))
 }
 
-/// Whether a condition holds for an item; an item that is not there has no attributes.
+/// Returns whether a condition holds for an item; a missing item has no attributes.
 fn holds(condition: &Condition, item: Option<&Item>) -> bool {
     match item {
         Some(item) => condition.evaluate(item),
@@ -230,8 +229,8 @@ fn read_old(view: &dyn View, stored: &[u8]) -> Result<Option<Image>, ReadError> 
     found.map(|bytes| Image::stored(EncodedItem::from_stored(bytes))).transpose()
 }
 
-/// Puts `new` where `old` is. A change that changes nothing writes nothing, and no stream record.
-/// `stored` is the key of the item as the engine has it.
+/// Replaces `old` by `new`. An unchanged item writes nothing, and no stream record. `stored` is the
+/// storage key of the item.
 fn replace(
     overlay: &mut Overlay<'_>,
     table: &Table,
@@ -260,7 +259,8 @@ fn replace(
     Ok(written)
 }
 
-/// Counts a change for its partition, and for the half of it that a split has counted already.
+/// Counts a change in the statistics of its partition, and in those of a split's lower part if that
+/// has counted the item.
 fn count(
     overlay: &mut Overlay<'_>,
     table: &Table,

@@ -1,13 +1,13 @@
-//! How many file descriptors this process may have, and who may use how many of them.
+//! The limit of open file descriptors of this process, and its shares for files and connections.
 //!
 //! A process that runs out of descriptors can open no file and accept no connection. Connections and
 //! files therefore have bounds of their own, whose sum with the reserve stays below the limit.
 //!
 //! | share | size | used by |
 //! |---|---|---|
-//! | reserve | 32, and an eighth of the limit | listeners, standard streams, the event loop, pipes of functions, connections that this process opens itself |
-//! | connections | a quarter of the rest, at most 2,048 | what clients and peers open |
-//! | files | what is left | logs, tables, objects |
+//! | reserve | 32, and an eighth of the limit | listeners, standard streams, the event loop, pipes of functions, outgoing connections |
+//! | connections | a quarter of the rest, at most 2,048 | clients and peers |
+//! | files | the remainder | logs, tables, objects |
 
 use std::sync::OnceLock;
 
@@ -15,12 +15,12 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// The smallest limit with which a store of three nodes starts: it opens about 60 files.
 const LIMIT_MIN: usize = 128;
-/// What is taken when the system refuses to raise the limit to the hard one; macOS refuses more than
-/// this. Source: `OPEN_MAX` in its `sys/syslimits.h`.
+/// Limit to set when the system refuses to raise the soft limit to the hard one; macOS refuses more
+/// than this. Source: `OPEN_MAX` in its `sys/syslimits.h`.
 const LIMIT_FALLBACK: u64 = 10_240;
-/// What is assumed of a system without a limit.
+/// Limit to assume on a system without one.
 const LIMIT_ASSUMED: usize = 1_048_576;
-/// Descriptors that every process needs beside files and connections.
+/// Descriptors that every process needs in addition to files and connections.
 const RESERVE_MIN: usize = 32;
 /// More connections would cost memory for their buffers and serve no more clients of one machine.
 const CONNECTIONS_MAX: usize = 2_048;
@@ -39,14 +39,14 @@ pub struct Descriptors {
 /// The limit is too low to run.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error(
-    "this process may open {limit} files and connections, and needs {LIMIT_MIN} at least: raise the hard limit (`ulimit -Hn`, or LimitNOFILE of a systemd unit)"
+    "this process may open {limit} files and connections, but needs at least {LIMIT_MIN}: raise the hard limit (`ulimit -Hn`, or LimitNOFILE of a systemd unit)"
 )]
 pub struct TooFew {
     limit: usize,
 }
 
 impl Descriptors {
-    /// Returns the shares of `limit` descriptors.
+    /// Splits `limit` descriptors into shares.
     #[must_use]
     pub fn of(limit: usize) -> Self {
         let shared = limit.saturating_sub(RESERVE_MIN + limit / 8);
@@ -54,14 +54,14 @@ impl Descriptors {
         Self { limit, connections_max, files_max: shared.saturating_sub(connections_max) }
     }
 
-    /// Returns the shares of this process. The first call raises its limit to the hard one.
+    /// Returns the shares of this process. The first call raises its soft limit to the hard one.
     #[must_use]
     pub fn of_process() -> Self {
         static OF_PROCESS: OnceLock<Descriptors> = OnceLock::new();
         *OF_PROCESS.get_or_init(|| Self::of(raise()))
     }
 
-    /// Raises the limit of this process to the hard one, as the first thing that a program does.
+    /// Raises the soft limit of this process to the hard one. A program calls this first.
     ///
     /// # Errors
     /// When the hard limit is too low to run a store.
@@ -71,7 +71,7 @@ impl Descriptors {
     }
 }
 
-/// Raises the soft limit to the hard one, and returns what it is then.
+/// Raises the soft limit to the hard one, and returns the new soft limit.
 fn raise() -> usize {
     let found = getrlimit(Resource::Nofile);
     let set = |current| setrlimit(Resource::Nofile, Rlimit { current, ..found });
@@ -80,7 +80,7 @@ fn raise() -> usize {
         if found.current.is_some_and(|current| current < fallback)
             && let Err(error) = set(Some(fallback))
         {
-            tracing::warn!(%error, "the limit of open files cannot be raised");
+            tracing::warn!(%error, "could not raise the limit of open files");
         }
     }
     let limit = getrlimit(Resource::Nofile).current;

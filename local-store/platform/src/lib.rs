@@ -1,5 +1,4 @@
-//! What a process asks of its operating system: files that the user alone can read, and a budget of
-//! file descriptors.
+//! Operating system services: files that only the user can read, and a budget of file descriptors.
 
 pub mod descriptors;
 pub mod private_files;

@@ -1,7 +1,8 @@
-//! Files that the user alone may read: what this process creates has mode 0600, its directories 0700.
+//! Files that only the user can read: this process creates files with mode 0600 and directories
+//! with 0700.
 //!
-//! The process's file mode mask does that for every file, also for those that a library creates. A
-//! program that is not Weir's, such as cargo, is started with the mask that the user has.
+//! The process's umask does that for every file, including those that a library creates. Other
+//! programs, such as cargo, run with the user's own umask.
 
 use std::fs::{self, Permissions};
 use std::io;
@@ -12,19 +13,19 @@ use std::sync::OnceLock;
 use rustix::fs::Mode;
 use rustix::process::umask;
 
-/// The mask that the process was started with.
+/// The umask with which the process was started.
 static OF_USER: OnceLock<Mode> = OnceLock::new();
 
-/// Makes every file that this process creates from here on readable by the user alone. Call it before
-/// anything is created.
+/// Makes every file that this process creates from now on readable by the user alone. A program
+/// calls this before it creates a file.
 pub fn begin() {
     let before = umask(Mode::RWXG | Mode::RWXO);
     OF_USER.get_or_init(|| before);
 }
 
-/// Runs `spawn`, which starts a program that is not Weir's, with the user's own mask: what it builds is
-/// as readable as if the user had started it. A file that another thread creates at that moment has
-/// that mask too; the directory around it keeps others out.
+/// Runs `spawn`, which starts a program that is not Weir's, with the user's own umask, so that its
+/// output is as readable as if the user had started it. A file that another thread creates at that
+/// moment gets that umask too; its directory still excludes other users.
 ///
 /// # Errors
 /// Those of `spawn`.
@@ -36,18 +37,19 @@ pub fn start_of_user<T>(spawn: impl FnOnce() -> io::Result<T>) -> io::Result<T> 
     spawned
 }
 
-/// Creates a directory and those above it, and closes it to other users if it was there already: what
-/// an earlier version left below may be readable by all.
+/// Creates a directory and its parents, and removes other users' access to it if it existed: files
+/// in it that an earlier version created may be readable by all.
 ///
 /// # Errors
-/// When it cannot be created. One whose owner is another user keeps its mode, which a warning says.
+/// When it cannot be created. A directory that another user owns keeps its mode; the log then has a
+/// warning.
 pub fn create_directory(path: &Path) -> io::Result<()> {
     fs::create_dir_all(path)?;
     let mode = fs::metadata(path)?.permissions().mode();
     if mode & 0o077 != 0
         && let Err(error) = fs::set_permissions(path, Permissions::from_mode(mode & !0o077))
     {
-        tracing::warn!(%error, "other users can read the folder `{}`", path.display());
+        tracing::warn!(%error, "cannot restrict the mode of a directory; other users may read `{}`", path.display());
     }
     Ok(())
 }
@@ -57,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_directory_that_others_may_read_is_closed() {
+    fn a_directory_that_others_can_read_becomes_private() {
         let folder = tempfile::tempdir().unwrap();
         let (outer, inner) = (folder.path().join("a"), folder.path().join("a/b"));
         fs::create_dir(&outer).unwrap();

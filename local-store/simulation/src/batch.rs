@@ -1,4 +1,4 @@
-//! Many runs, one thread each at a time, and their sum.
+//! Runs many seeds, one thread each at a time, and sums up the results.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,36 +11,36 @@ use crate::run::{Outcome, run};
 use crate::world::coverage::{Counts, missing};
 use crate::world::plan::Plan;
 
-/// Seeds from which on every class of fault has to happen.
+/// Number of seeds from which on every class of fault must have occurred.
 pub const COVERING_SEEDS: u64 = 40;
 
-/// Which seeds, and how they run.
+/// The seeds to run, and how.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Batch {
     /// The first seed.
     pub first: u64,
-    /// How many.
+    /// The number of seeds.
     pub seeds: u64,
     /// Simulated seconds of load in each.
     pub seconds: u64,
-    /// Nodes.
+    /// The number of nodes.
     pub nodes: usize,
-    /// Threads.
+    /// The number of threads.
     pub jobs: usize,
 }
 
-/// What a batch came to.
+/// The result of a batch.
 #[derive(Clone, Debug, Default)]
 pub struct Summary {
-    /// Runs that ended.
+    /// Runs that completed.
     pub runs: u64,
-    /// Runs with a violation, by seed, at most as many as were asked to be kept.
+    /// Runs with a violation, by seed, up to a maximum.
     pub failures: Vec<Outcome>,
-    /// How many runs had a violation.
+    /// The number of runs with a violation.
     pub failed: u64,
-    /// What happened how often.
+    /// How often each fault occurred.
     pub coverage: Counts,
-    /// Requests: answered, refused, unknown.
+    /// Requests: acknowledged, refused, unknown.
     pub requests: [u64; 3],
     /// Histories of single items.
     pub histories: u64,
@@ -50,18 +50,18 @@ pub struct Summary {
     pub stream_records: u64,
     /// Simulated time.
     pub simulated: Duration,
-    /// The hash over the traces of all runs, whichever ended first.
+    /// The hash of the traces of all runs, in seed order.
     pub trace: u64,
     /// Real time.
     pub took: Duration,
-    /// Classes of faults that never happened although they have to.
+    /// Classes of faults that must occur but did not.
     pub missing: Vec<&'static str>,
 }
 
-/// Failing runs that are kept.
+/// The most failing runs that are kept.
 const FAILURES_KEPT: usize = 20;
 
-/// Runs a batch and tells `progress` after each run: how many ended, how many failed.
+/// Runs a batch, and calls `progress` after each run with the numbers of completed and failed runs.
 #[must_use]
 pub fn run_all(batch: &Batch, progress: &mut dyn FnMut(u64, u64)) -> Summary {
     let begun = Instant::now();
@@ -79,7 +79,7 @@ pub fn run_all(batch: &Batch, progress: &mut dyn FnMut(u64, u64)) -> Summary {
                         return;
                     }
                     let plan = Plan::of(seed, batch.nodes, batch.seconds);
-                    // Nobody listens any more only when this thread's caller has gone.
+                    // The receiver is dropped only when the caller is gone.
                     if sender.send(run(&plan, false)).is_err() {
                         return;
                     }
@@ -122,13 +122,13 @@ impl Summary {
         }
     }
 
-    /// Whether nothing was broken and everything happened that has to.
+    /// Returns whether no run failed and every class of fault occurred.
     #[must_use]
     pub fn is_good(&self) -> bool {
         self.failed == 0 && self.missing.is_empty() && self.runs > 0
     }
 
-    /// The summary for programs.
+    /// Returns the summary as JSON.
     #[must_use]
     pub fn to_json(&self, batch: &Batch) -> Value {
         let failures: Vec<Value> = self

@@ -1,4 +1,4 @@
-//! The command line: runs of many seeds, one seed explained, and the other checks of the store's
+//! The command line: runs many seeds, explains one seed, and runs the other checks of the store's
 //! code. Progress goes to standard error, a summary in JSON to standard output.
 
 use std::cell::RefCell;
@@ -18,7 +18,7 @@ use crate::processes::rounds::{self, Counts};
 use crate::run::run;
 use crate::world::plan::Plan;
 
-/// Runs the store's own code in a seeded world of faults and checks what its clients saw.
+/// Run the store's own code in a seeded world of faults, and check what its clients saw
 #[derive(Debug, Parser)]
 #[command(
     name = "simulation",
@@ -34,27 +34,27 @@ pub struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Cut the power at every place and see that log and state open again, whole
+    /// Cut the power at any disk operation, and check that log and state recover completely
     PowerLoss {
-        /// How many images of a disk after a power cut are opened
+        /// Number of disk images after a power cut to open
         #[arg(long, default_value_t = 20_000)]
         images: u64,
-        /// The seed of the first one
+        /// First seed
         #[arg(long, default_value_t = 1)]
         first: u64,
     },
-    /// Kill, stop and cut off the real binary again and again under load
+    /// Kill, stop and partition the real binary repeatedly under load
     Processes(Processes),
-    /// Break the store's code in one place after the other and see that each is found; needs
+    /// Break the store's code in one place after another, and check that each fault is found; needs
     /// `--features mutations`
     Mutations {
         /// Simulated seconds of load in each run
         #[arg(long, default_value_t = 30)]
         seconds: u64,
-        /// Print the table of `docs/development/simulation.md` in place of JSON
+        /// Print the table of `docs/development/simulation.md` instead of JSON
         #[arg(long)]
         markdown: bool,
-        /// Only this fault, as it stands in the table; may be repeated
+        /// Only this fault, by its name in the table; may be repeated
         #[arg(long, value_name = "NAME", value_parser = parse_mutation)]
         only: Vec<Mutation>,
     },
@@ -62,81 +62,79 @@ enum Command {
 
 #[derive(Debug, Args)]
 struct Processes {
-    /// Kills of one process that runs all nodes
+    /// Number of kills of one process that runs all nodes
     #[arg(long, default_value_t = 300)]
     embedded: usize,
-    /// Kills of one of three processes with a node each
+    /// Number of kills of one of three processes with one node each
     #[arg(long, default_value_t = 60)]
     one: usize,
-    /// Kills of all three at once
+    /// Number of kills of all three processes at once
     #[arg(long, default_value_t = 30)]
     all: usize,
-    /// One of the three stands still for a while
+    /// Number of times that one of three processes is paused for a while
     #[arg(long, default_value_t = 8)]
     pauses: usize,
-    /// One of the three is cut off from the others for a while
+    /// Number of times that one of three processes is cut off from the others for a while
     #[arg(long, default_value_t = 8)]
     cuts: usize,
-    /// One of the three is killed and loses its disk
+    /// Number of times that one of three processes is killed and loses its disk
     #[arg(long, default_value_t = 4)]
     wipes: usize,
-    /// The seed of the clients' choices and of the faults
+    /// Seed of the clients' choices and of the faults
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// The binary `local-store`; the one beside this binary if not given
+    /// Path of the binary `local-store` [default: next to this binary]
     #[arg(long, value_name = "PATH")]
     binary: Option<PathBuf>,
-    /// Where data directories are made; those of a failing round stay
+    /// Directory for data directories; those of a failed round are kept
     #[arg(long, value_name = "DIRECTORY", default_value = "target/process-faults")]
     folder: PathBuf,
 }
 
 #[derive(Debug, Args)]
 struct Runs {
-    /// How many seeds to run
+    /// Number of seeds to run
     #[arg(long, default_value_t = 240, value_parser = clap::value_parser!(u64).range(1..))]
     seeds: u64,
-    /// The first of them
+    /// First seed
     #[arg(long, default_value_t = 1)]
     first: u64,
     /// Simulated seconds of load in each run
     #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u64).range(2..=3600))]
     seconds: u64,
-    /// Nodes of the cluster: 3, or 1 for the log, the machine and the storage without consensus
+    /// Number of nodes: 3, or 1 for the log, the machine and the storage without consensus
     #[arg(long, default_value = "3", value_parser = ["1", "3"])]
     nodes: String,
-    /// Runs at the same time; as many as there are processors if not given
+    /// Number of concurrent runs [default: the number of processors]
     #[arg(long)]
     jobs: Option<usize>,
-    /// Print the plan and every event of each run; the plan of a failing seed is always made smaller
+    /// Print the plan and every event of each run; a failing seed's plan is always minimised
     #[arg(long)]
     explain: bool,
 }
 
 fn parse_mutation(name: &str) -> Result<Mutation, String> {
     let found = Mutation::ALL.into_iter().find(|mutation| format!("{mutation:?}") == name);
-    found.ok_or_else(|| {
-        "there is no such fault: docs/development/simulation.md names them".to_owned()
-    })
+    found.ok_or_else(|| "development/development/simulation.md names them".to_owned())
 }
 
-/// Carries out the command.
+/// Runs the command.
 ///
 /// # Errors
 /// When standard output or standard error cannot be written.
 pub fn execute(arguments: Arguments) -> std::io::Result<ExitCode> {
     match arguments.command {
         None => run_seeds(&arguments.runs),
-        Some(Command::PowerLoss { images, first }) => lose_power(first, images),
-        Some(Command::Processes(processes)) => hurt_processes(processes),
+        Some(Command::PowerLoss { images, first }) => run_power_loss(first, images),
+        Some(Command::Processes(processes)) => run_process_faults(processes),
         Some(Command::Mutations { seconds, markdown, only }) => {
             let chosen = if only.is_empty() { Mutation::ALL.to_vec() } else { only };
-            mutate(seconds, markdown, &chosen)
+            run_mutations(seconds, markdown, &chosen)
         }
     }
 }
 
-/// Says on standard error how far something has come, at most twice a second.
+/// Shows progress on standard error, at most twice a second.
 struct Progress {
     shown: Instant,
     total: u64,
@@ -150,7 +148,7 @@ impl Progress {
     fn show(&mut self, done: u64, failed: u64) {
         if self.shown.elapsed() >= Duration::from_millis(500) || done == self.total {
             self.shown = Instant::now();
-            // Progress that cannot be shown must not stop the work.
+            // A failure to show progress must not stop the work.
             let _ = writeln!(std::io::stderr(), "{done} of {} done, {failed} failed", self.total);
         }
     }
@@ -194,7 +192,7 @@ fn explain(plan: &Plan) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Prints what was broken, with the smallest plan that breaks it too.
+/// Prints the violations, with the smallest plan that causes them too.
 fn report(batch: &Batch, summary: &Summary) -> std::io::Result<()> {
     let mut output = std::io::stderr().lock();
     for (place, outcome) in summary.failures.iter().enumerate() {
@@ -202,7 +200,7 @@ fn report(batch: &Batch, summary: &Summary) -> std::io::Result<()> {
         for violation in &outcome.violations {
             writeln!(output, "  {violation}")?;
         }
-        // One small plan shows more than several.
+        // One minimised plan is enough.
         if place > 0 {
             continue;
         }
@@ -224,7 +222,7 @@ fn report(batch: &Batch, summary: &Summary) -> std::io::Result<()> {
         }
     }
     if !summary.missing.is_empty() {
-        writeln!(output, "these faults never happened: {}", summary.missing.join(", "))?;
+        writeln!(output, "these classes of faults never occurred: {}", summary.missing.join(", "))?;
     }
     writeln!(
         output,
@@ -236,7 +234,7 @@ fn report(batch: &Batch, summary: &Summary) -> std::io::Result<()> {
     )
 }
 
-fn lose_power(first: u64, images: u64) -> std::io::Result<ExitCode> {
+fn run_power_loss(first: u64, images: u64) -> std::io::Result<ExitCode> {
     let mut progress = Progress::new(images);
     let summary =
         power_loss::run_all(first, images, &mut |done, failed| progress.show(done, failed));
@@ -247,7 +245,7 @@ fn lose_power(first: u64, images: u64) -> std::io::Result<ExitCode> {
     Ok(code(summary.is_good()))
 }
 
-fn hurt_processes(flags: Processes) -> std::io::Result<ExitCode> {
+fn run_process_faults(flags: Processes) -> std::io::Result<ExitCode> {
     let binary = match find_binary(flags.binary) {
         Ok(binary) => binary,
         Err(what) => {
@@ -288,9 +286,9 @@ fn hurt_processes(flags: Processes) -> std::io::Result<ExitCode> {
 }
 
 #[cfg(feature = "mutations")]
-fn mutate(seconds: u64, markdown: bool, chosen: &[Mutation]) -> std::io::Result<ExitCode> {
+fn run_mutations(seconds: u64, markdown: bool, chosen: &[Mutation]) -> std::io::Result<ExitCode> {
     let progress = |finding: &crate::mutations::Finding| {
-        // Progress that cannot be shown must not stop the work.
+        // A failure to show progress must not stop the work.
         let _ = writeln!(std::io::stderr(), "{}", finding.to_row());
     };
     let findings = crate::mutations::find_all(chosen, seconds, &progress);
@@ -308,10 +306,10 @@ fn mutate(seconds: u64, markdown: bool, chosen: &[Mutation]) -> std::io::Result<
 }
 
 #[cfg(not(feature = "mutations"))]
-fn mutate(_: u64, _: bool, _: &[Mutation]) -> std::io::Result<ExitCode> {
+fn run_mutations(_: u64, _: bool, _: &[Mutation]) -> std::io::Result<ExitCode> {
     writeln!(
         std::io::stderr(),
-        "this binary has no deliberate faults in it; build it with them: cargo run -p simulation --features mutations -- mutations"
+        "this binary was built without deliberate faults; use: cargo run -p simulation --features mutations -- mutations"
     )?;
     Ok(ExitCode::from(2))
 }

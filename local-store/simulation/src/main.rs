@@ -1,11 +1,12 @@
-//! The binary `simulation`. See `simulation::command_line` for its flags.
+//! The binary `simulation`. `simulation::command_line` has its flags.
 
 use std::process::ExitCode;
 
 use clap::Parser;
 use simulation::command_line::{Arguments, execute};
 
-/// A world allocates much and small; the system's allocator takes a quarter of a run's time.
+/// A world allocates many small objects; the system's allocator would take a quarter of a run's
+/// time.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

@@ -1,10 +1,10 @@
-//! From a plan that fails to a smaller one that fails in the same way: fewer faults, fewer clients,
-//! less time. Every attempt is a run of its own, so their number is bounded.
+//! Minimises a failing plan to a smaller one that fails in the same way: fewer faults, fewer
+//! clients, less time. Every attempt is a run, so their number is bounded.
 
 use crate::run::{Outcome, run};
 use crate::world::plan::{Clients, Plan};
 
-/// Runs that one minimisation may take: some minutes at most.
+/// The most runs of one minimisation, which takes some minutes.
 pub const RUNS_MAX: usize = 120;
 
 /// A smaller plan and its outcome.
@@ -12,9 +12,9 @@ pub const RUNS_MAX: usize = 120;
 pub struct Smaller {
     /// The plan.
     pub plan: Plan,
-    /// What it comes to.
+    /// The outcome of the plan.
     pub outcome: Outcome,
-    /// How many runs that took.
+    /// The number of runs.
     pub runs: usize,
 }
 
@@ -25,7 +25,7 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// Takes a plan if it still fails by one of the same checkers.
+    /// Accepts a plan if one of the same checkers still fails.
     fn attempt(&mut self, plan: Plan) -> bool {
         if self.best.runs >= RUNS_MAX || plan == self.best.plan {
             return false;
@@ -39,7 +39,7 @@ impl Search<'_> {
         same
     }
 
-    /// Zeller's delta debugging: leaves out ever smaller parts of the faults.
+    /// Removes parts of the faults, in ever smaller steps: Zeller's delta debugging.
     fn drop_faults(&mut self) {
         let mut parts = 2;
         while !self.best.plan.faults.is_empty() && self.best.runs < RUNS_MAX {
@@ -88,7 +88,7 @@ impl Search<'_> {
     }
 }
 
-/// Makes a failing plan smaller. `outcome` is what it came to.
+/// Minimises a failing plan, whose outcome is `outcome`.
 #[must_use]
 pub fn minimise(plan: &Plan, outcome: &Outcome) -> Smaller {
     minimise_with(plan, outcome, &|plan| run(plan, false))
@@ -112,7 +112,7 @@ mod tests {
     use crate::checkers::Violation;
     use crate::world::plan::Fault;
 
-    /// Fails when two certain faults are in the plan together, and registers are there.
+    /// Returns an outcome that fails if two certain faults and registers are in the plan.
     fn pretended(plan: &Plan) -> Outcome {
         let kills = plan.faults.iter().any(|p| matches!(p.fault, Fault::Kill { .. }));
         let skews = plan.faults.iter().any(|p| matches!(p.fault, Fault::Skew { .. }));
@@ -125,8 +125,8 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_needed_is_left() {
-        // Both faults are early, so that the plan can be made shorter.
+    fn only_the_necessary_parts_are_left() {
+        // Both faults are early, so that the plan can be shortened.
         let is_early = |plan: &Plan| {
             let mut early = plan.clone();
             early.faults.retain(|planned| planned.at_ms < 60_000);

@@ -1,5 +1,5 @@
-//! Whether the checkers can fail: each deliberate fault of the store has to be found, and by which
-//! checker at which seed.
+//! Checks that the checkers can fail: each deliberate fault of the store must be found; reports by
+//! which checker, and at which seed.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -11,36 +11,36 @@ use crate::power_loss;
 use crate::run::run;
 use crate::world::plan::Plan;
 
-/// Seeds within which a fault has to be found.
+/// The number of seeds within which a fault must be found.
 pub const SEEDS_MAX: u64 = 60;
 
-/// Checkers that say that something is wrong, but not what: others are named first.
+/// Checkers that do not say what is wrong; others are reported first.
 const VAGUE: [&str; 3] = ["liveness", "recovery", "panic"];
 
-/// How a fault was found.
+/// The discovery of a fault.
 #[derive(Clone, Debug)]
 pub struct Found {
-    /// The first seed that showed it.
+    /// The first seed that found it.
     pub seed: u64,
-    /// In which world: three nodes, one node, or power-loss images.
+    /// The world: three nodes, one node, or power-loss images.
     pub world: &'static str,
-    /// The checkers that complained, the most telling first.
+    /// The checkers that failed, the most specific first.
     pub checkers: Vec<&'static str>,
     /// The first complaint.
     pub what: String,
 }
 
-/// A fault and who found it.
+/// A fault, and how it was found.
 #[derive(Clone, Debug)]
 pub struct Finding {
     /// The fault.
     pub mutation: Mutation,
-    /// `None` when nobody found it.
+    /// `None` if no checker found it.
     pub found: Option<Found>,
 }
 
 impl Finding {
-    /// The finding for programs.
+    /// Returns the finding as JSON.
     #[must_use]
     pub fn to_json(&self) -> Value {
         let name = format!("{:?}", self.mutation);
@@ -53,7 +53,7 @@ impl Finding {
         }
     }
 
-    /// The finding as a row of a table in Markdown.
+    /// Returns the finding as a row of a Markdown table.
     #[must_use]
     pub fn to_row(&self) -> String {
         let name = format!("{:?}", self.mutation);
@@ -66,13 +66,13 @@ impl Finding {
     }
 }
 
-/// Looks for one fault.
+/// Searches for one fault.
 fn find(mutation: Mutation, seconds: u64) -> Finding {
     let by_run = |nodes, world| {
         (1..=SEEDS_MAX).find_map(|seed| {
             let plan = Plan { mutation: Some(mutation), ..Plan::of(seed, nodes, seconds) };
             let mut violations = run(&plan, false).violations;
-            // That a run cannot be judged is no finding: another seed has to show what is wrong.
+            // A run that cannot be judged does not count: another seed has to find the fault.
             violations.retain(|violation| violation.checker != "harness");
             violations.sort_by_key(|violation| VAGUE.contains(&violation.checker));
             let mut checkers: Vec<&str> = Vec::new();
@@ -98,7 +98,7 @@ fn find(mutation: Mutation, seconds: u64) -> Finding {
     Finding { mutation, found }
 }
 
-/// Looks for these faults, some at the same time, and tells `progress` of each.
+/// Searches for these faults, some concurrently, and passes each finding to `progress`.
 #[must_use]
 pub fn find_all(
     chosen: &[Mutation],

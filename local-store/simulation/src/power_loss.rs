@@ -1,6 +1,6 @@
-//! The power is cut at any disk operation, also while a replica recovers from the cut before; then
-//! log and state have to open again and be, byte for byte, what some acknowledged beginning of the
-//! history makes: every acknowledged entry, and nothing that was not written.
+//! Cuts the power at any disk operation, also while a replica recovers from the previous cut. Then
+//! log and state must open again and equal, byte for byte, the result of a prefix of the history:
+//! every acknowledged entry, and nothing that was not written.
 
 use std::ops::ControlFlow;
 
@@ -22,36 +22,36 @@ use crate::world::environment::{START, stream};
 use crate::world::single::recover;
 use crate::world::translation::{create_table, key};
 
-/// Images of one history: then a new one begins with an empty disk.
+/// Images of one history; the next one begins with an empty disk.
 const IMAGES_PER_SEED: u64 = 25;
-/// Disk operations between two cuts at most.
+/// The most disk operations between two cuts.
 const OPERATIONS_MAX: usize = 90;
-/// Items of the history.
+/// Number of items of the history.
 const KEYS: usize = 12;
-/// Violations that are kept.
+/// The most violations that are kept.
 const VIOLATIONS_KEPT: usize = 10;
 
-/// What a number of images came to.
+/// The result of a number of images.
 #[derive(Clone, Debug, Default)]
 pub struct Summary {
     /// Images that were opened.
     pub images: u64,
-    /// Of these, images of a cut in the middle of a recovery.
+    /// Images of a cut during a recovery.
     pub in_recovery: u64,
     /// Cuts that lost unsynced sectors.
     pub lossy: u64,
     /// Cuts that lost some of the unsynced sectors and kept others.
     pub torn: u64,
-    /// Entries that were acknowledged altogether.
+    /// Number of acknowledged entries.
     pub acknowledged: u64,
-    /// Seeds and what was wrong.
+    /// Seeds and violations.
     pub violations: Vec<(u64, String)>,
     /// Real time.
     pub took: Duration,
 }
 
 impl Summary {
-    /// Whether everything opened, and the cuts were such that something could have been lost.
+    /// Returns whether all images opened, and some cuts lost data.
     #[must_use]
     pub fn is_good(&self) -> bool {
         let telling =
@@ -59,7 +59,7 @@ impl Summary {
         self.violations.is_empty() && self.acknowledged > 0 && telling
     }
 
-    /// The summary for programs.
+    /// Returns the summary as JSON.
     #[must_use]
     pub fn to_json(&self) -> Value {
         let violations: Vec<Value> = self
@@ -75,15 +75,15 @@ impl Summary {
     }
 }
 
-/// A replica under power cuts, and what it has to be.
+/// A replica under power cuts, and its expected state.
 struct History {
     random: SplitMix64,
     disk: SimulatedDisk,
     storage: MemoryStorage,
     options: log::Options,
-    /// Every entry that was appended, by index from 1, also those that were lost.
+    /// Every entry that was appended, by index from 1, including lost ones.
     entries: Vec<Entry>,
-    /// Entries up to this index were acknowledged.
+    /// The last acknowledged index.
     acknowledged: u64,
     reference: (Machine, MemoryStorage),
 }
@@ -109,7 +109,7 @@ impl History {
         })
     }
 
-    /// The next entry: some writes of some size, or the table at first.
+    /// Returns the next entry: some writes of some size; first, the creation of the table.
     fn draw(&mut self) -> Entry {
         let now = EpochMillis(START.0 + self.entries.len() as u64 * 10);
         if self.entries.is_empty() {
@@ -146,7 +146,7 @@ impl History {
 
     /// Appends, syncs and applies until the disk fails.
     fn write_until_cut(&mut self, log: &mut Log, machine: &mut Machine) -> Result<(), String> {
-        // A history that was cut goes on behind what survived.
+        // After a cut, the history continues after the surviving entries.
         let kept = usize::try_from(log.last_index()).unwrap_or(usize::MAX);
         self.entries.truncate(kept);
         loop {
@@ -179,12 +179,12 @@ impl History {
         }
     }
 
-    /// Compares what was recovered with what that many entries make.
+    /// Compares the recovered state with the result of that many entries.
     fn check(&mut self, log: &Log, machine: &Machine) -> Result<(), String> {
         let found = machine.applied_index();
         if found < self.acknowledged {
             return Err(format!(
-                "{} entries were acknowledged, {found} are there",
+                "{} entries were acknowledged, but only {found} survived",
                 self.acknowledged
             ));
         }
@@ -201,10 +201,10 @@ impl History {
         for (index, entry) in missing.filter(|(index, _)| *index > applied && *index <= found) {
             apply(reference, storage, index, entry)?;
         }
-        // What was recovered is durable, so it may never be lost again.
+        // Recovered entries are durable, so they must never be lost.
         self.acknowledged = found;
         if dump(&*self.storage.view())? != dump(&*storage.view())? {
-            return Err(format!("the state after {found} entries is not what they make"));
+            return Err(format!("the state after {found} entries differs from the expected one"));
         }
         Ok(())
     }
@@ -220,7 +220,7 @@ fn apply(
     storage.apply(&batch).map_err(|e| e.to_string())
 }
 
-/// Everything that a state holds.
+/// Returns all keys and values of a state.
 pub(crate) fn dump(view: &(dyn View + Send + Sync)) -> Result<Dump, String> {
     let mut dump = Vec::new();
     view.scan(&[], &[u8::MAX; 8], false, &mut |key, value| {
@@ -240,7 +240,7 @@ fn run_seed(seed: u64, images: u64, summary: &mut Summary) -> Result<(), String>
         let after = history.random.up_to(OPERATIONS_MAX) as u64;
         history.disk.fail_at(history.disk.operations() + after, Fault::PowerOff);
         history.write_until_cut(&mut log, &mut machine)?;
-        // The recovery is cut as well, some times in a row.
+        // The recovery is cut as well, several times in a row.
         loop {
             let cut = history.disk.power_cut(history.random.next_u64());
             history.storage.lose_memory(history.random.next_u64());
@@ -267,14 +267,14 @@ fn run_seed(seed: u64, images: u64, summary: &mut Summary) -> Result<(), String>
     Ok(())
 }
 
-/// What is wrong with the images of one seed, on this thread.
+/// Runs the images of one seed on this thread, and returns what is wrong.
 #[must_use]
 pub fn check_seed(seed: u64) -> Option<String> {
     run_seed(seed, IMAGES_PER_SEED, &mut Summary::default()).err()
 }
 
-/// Opens this many images, on all processors, and tells `progress` how many were opened and how
-/// many histories were broken.
+/// Opens this many images, on all processors, and calls `progress` with the numbers of opened
+/// images and failed histories.
 #[must_use]
 pub fn run_all(first: u64, images: u64, progress: &mut (dyn FnMut(u64, u64) + Send)) -> Summary {
     let begun = Instant::now();

@@ -1,5 +1,5 @@
-//! What a client asks and hears, in DynamoDB's terms, whoever answers: a simulated cluster or real
-//! processes. So the same workloads run against both.
+//! Requests of clients and their answers, in DynamoDB's terms, independent of the endpoint: a
+//! simulated cluster or real processes. So the same workloads run against both.
 //!
 //! There is one table, whose partition key is the string attribute `p`.
 
@@ -9,11 +9,11 @@ use std::future::Future;
 use model::{AttributeValue, Item, StreamRecord};
 use thiserror::Error;
 
-/// The table of every workload.
+/// The name of the table of every workload.
 pub const TABLE: &str = "items";
 /// Its partition key.
 pub const KEY: &str = "p";
-/// The number that a write gives what it stores; no two writes give the same.
+/// The attribute with the number of the write that stored the item; numbers are unique.
 pub const WRITE_ID: &str = "w";
 /// The attribute that expires items, in epoch seconds.
 pub const EXPIRES_AT: &str = "expires";
@@ -22,26 +22,26 @@ pub const OWNER: &str = "holder";
 /// The table's global index over [`OWNER`], which holds whole items.
 pub const INDEX: &str = "by-owner";
 
-/// A second index of the same kind, which is made while the table is in use.
+/// A second index of the same kind, which is created while the table is in use.
 pub const LATE_INDEX: &str = "by-owner-late";
 
-/// An expression and what its placeholders stand for. There are no `#names`.
+/// An expression and the values of its placeholders. There are no `#names`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Expression {
     /// As in DynamoDB.
     pub text: String,
-    /// What each `:value` stands for.
+    /// The value of each `:value`.
     pub values: BTreeMap<String, AttributeValue>,
 }
 
 impl Expression {
-    /// An expression without placeholders.
+    /// Creates an expression without placeholders.
     #[must_use]
     pub fn new(text: &str) -> Self {
         Self { text: text.to_owned(), values: BTreeMap::new() }
     }
 
-    /// The same with one more value.
+    /// Adds a value.
     #[must_use]
     pub fn with(mut self, name: &str, value: impl Into<AttributeValue>) -> Self {
         self.values.insert(name.to_owned(), value.into());
@@ -49,76 +49,76 @@ impl Expression {
     }
 }
 
-/// How an item is changed.
+/// A change of an item.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Change {
-    /// It is replaced.
+    /// Replaces the item.
     Put(Item),
-    /// It is removed.
+    /// Deletes the item.
     Delete,
-    /// It is updated.
+    /// Updates the item.
     Update(Expression),
-    /// It stays; only the condition matters. In transactions only.
+    /// Changes nothing; only the condition matters. Only in transactions.
     Check,
 }
 
-/// A change of one item.
+/// A write of one item.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Write {
     /// Its key.
     pub key: String,
-    /// How.
+    /// The change.
     pub change: Change,
-    /// Only if this holds.
+    /// The condition, if there is one.
     pub condition: Option<Expression>,
 }
 
-/// Where to begin to read a shard.
+/// The position at which to begin to read a shard.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Start {
-    /// At the oldest record there is.
+    /// At the oldest record.
     TrimHorizon,
-    /// Behind the newest record.
+    /// After the newest record.
     Latest,
     /// At this sequence number.
     At(String),
-    /// Behind this sequence number.
+    /// After this sequence number.
     After(String),
-    /// Where an iterator of the API stands.
+    /// At the position of an iterator of the API.
     Iterator(String),
 }
 
-/// What a client asks.
+/// A request of a client.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Request {
-    /// Changes one item; the answer says what it was and what it is.
+    /// Changes one item; the answer has the item before and after.
     Write(Write),
-    /// Changes several items or none; within ten minutes, once for each token.
+    /// Changes several items atomically; within ten minutes, once for each token.
     Transact(Option<String>, Vec<Write>),
-    /// Adds the same to the numbers of several items, to each of them only if its number is this one.
-    /// Each of these writes succeeds or fails by itself, as those of `BatchExecuteStatement` do.
+    /// Adds the same number to several items, to each only if its number is the expected one. Each
+    /// of these writes succeeds or fails alone, like those of `BatchExecuteStatement`.
     RaiseEach {
-        /// What is added.
+        /// The number to add.
         by: u64,
-        /// Keys of items, no two the same, and the numbers that they must have.
+        /// Keys of items, all different, and their expected numbers.
         expected: Vec<(String, u64)>,
     },
-    /// Reads items, all as of one moment, as `TransactGetItems` does when strong.
+    /// Reads items, in one snapshot like `TransactGetItems` if strong.
     Get {
-        /// Which.
+        /// The keys of the items.
         keys: Vec<String>,
-        /// Whether every acknowledged write has to be seen.
+        /// Whether the read must see every acknowledged write.
         strong: bool,
     },
-    /// The shards of the table's stream.
+    /// Lists the shards of the table's stream.
     Shards,
-    /// The next records of a shard.
+    /// Reads the next records of a shard.
     Records {
-        /// Which shard.
+        /// The id of the shard.
         shard: String,
-        /// From where.
+        /// The position.
         start: Start,
-        /// How many at most.
+        /// The most records.
         limit: usize,
     },
 }
@@ -128,57 +128,57 @@ pub enum Request {
 pub struct Shard {
     /// Its id.
     pub id: String,
-    /// Whose records come before its own.
+    /// The id of the parent, whose records precede its own.
     pub parent: Option<String>,
-    /// Its range of sequence numbers: the first, and the last one when it is closed.
+    /// Its range of sequence numbers: the first, and the last one if it is closed.
     pub range: (String, Option<String>),
 }
 
-/// What a client hears.
+/// An answer to a client.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Answer {
-    /// The write was made: the item as it was and as it is.
+    /// The write was applied: the item before and after.
     Written {
-        /// `None` when it was not there.
+        /// `None` if it did not exist.
         old: Option<Item>,
-        /// `None` when it is not there; not told after a put.
+        /// `None` if it does not exist; not returned after a put.
         new: Option<Item>,
     },
-    /// The condition does not hold for the item, which is this.
+    /// The condition does not hold for this item.
     ConditionFailed(Option<Item>),
-    /// All writes of the transaction were made, now or when its token was seen first.
+    /// All writes of the transaction were applied, now or by the first request with its token.
     Transacted,
-    /// None was made, because of a condition.
+    /// No write was applied, because of a condition.
     Cancelled,
-    /// Whether each of several writes was made, or its condition did not hold.
+    /// For each of several writes, whether it was applied; false if its condition failed.
     Each(Vec<Result<bool, Failure>>),
-    /// Items in the order of their keys in the request.
+    /// Items in the order of the requested keys.
     Items(Vec<Option<Item>>),
     /// Shards, parents first.
     Shards(Vec<Shard>),
-    /// Records in their order, and where to go on behind the last one, or where `Latest` was.
+    /// Records in order, and the position after the last one, or that of `Latest`.
     Records(Vec<StreamRecord>, Option<Start>),
 }
 
-/// Why there is no answer.
+/// The reason why there is no answer.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Failure {
-    /// It was certainly not carried out.
+    /// The request was certainly not applied.
     #[error("refused: {0}")]
     Refused(String),
-    /// It may have been carried out, or still be.
+    /// The request may have been applied, or may still be.
     #[error("outcome unknown: {0}")]
     Unknown(String),
-    /// The store said something that it must never say.
+    /// The answer is one that the store must never give.
     #[error("defect: {0}")]
     Defect(String),
 }
 
-/// Who answers requests.
+/// An endpoint that answers requests.
 pub trait Endpoint: Clone + Send + Sync + 'static {
-    /// Asks, and waits for the answer or for a time-out.
+    /// Sends a request, and waits for the answer or for a time-out.
     fn call(&self, request: Request) -> impl Future<Output = Result<Answer, Failure>> + Send;
 
-    /// Store time in epoch seconds, as somebody outside knows it.
+    /// Returns store time in epoch seconds, as an outside observer knows it.
     fn now_seconds(&self) -> u64;
 }

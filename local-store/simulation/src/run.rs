@@ -1,4 +1,4 @@
-//! One run: a world from a plan, clients, faults, a quiet end, and the judgement.
+//! One run: a world from a plan, clients, faults, a quiet end, and the checks.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -38,43 +38,44 @@ use crate::world::plan::{Plan, SKEW_MS_MAX};
 use crate::world::replica::Snapshot;
 use crate::world::translation::{create_table, shards};
 
-/// Registers; each client of theirs uses all of them.
+/// Number of registers; each client of this kind uses all of them.
 const REGISTERS: usize = 5;
 
-/// Within this time after the last fault, writes are accepted.
+/// The time after the last fault within which a write must be accepted.
 const HEALED_AFTER: Duration = Duration::from_secs(5);
-/// Within this time after the last write, replicas are equal.
+/// The time after the last write within which replicas must be equal.
 const EQUAL_AFTER: Duration = Duration::from_secs(10);
-/// Store time that passes in the end: more than stream records are kept for, and clocks are off by.
+/// Store time that passes at the end, in milliseconds: more than the retention of stream records
+/// plus the clock skew.
 const DAY_MS: u64 = 25 * 60 * 60 * 1_000;
-/// Looks at whether everything that is due after a day was done, and the time between two.
-const DAY_LOOKS: usize = 20;
-const DAY_LOOK: Duration = Duration::from_millis(500);
-/// A node's clock may be off by this, in whole seconds, rounded up.
+/// Number of checks whether all work that is due after a day is done, and the pause between two.
+const DAY_CHECKS_MAX: usize = 20;
+const DAY_CHECK_PAUSE: Duration = Duration::from_millis(500);
+/// The largest clock skew of a node, in whole seconds, rounded up.
 const SKEW_SECONDS: u64 = SKEW_MS_MAX.unsigned_abs().div_ceil(1_000) + 1;
 
-/// What a run came to.
+/// The outcome of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
     /// The seed.
     pub seed: u64,
-    /// What was broken.
+    /// The violations.
     pub violations: Vec<Violation>,
-    /// What happened how often.
+    /// How often each fault occurred.
     pub coverage: Counts,
-    /// Requests by how they ended: answered, refused, unknown.
+    /// Requests: acknowledged, refused, unknown.
     pub requests: [u64; 3],
-    /// Histories of single items that were checked.
+    /// Number of checked histories of single items.
     pub histories: u64,
-    /// Transactions, and operations on their items, that were checked together.
+    /// Number of transactions and operations on their items that were checked together.
     pub transactions: u64,
-    /// Records in the stream at the end.
+    /// Number of records in the final stream.
     pub stream_records: u64,
     /// The hash over every event and the final state, and the number of events.
     pub trace: (u64, u64),
     /// Simulated time.
     pub simulated: Duration,
-    /// Every event as text, if that was asked for.
+    /// Every event as text, if requested.
     pub log: Vec<String>,
 }
 
@@ -91,7 +92,7 @@ pub fn run(plan: &Plan, explain: bool) -> Outcome {
         .build();
     let (mut outcome, panics) = panics::watch(|| match runtime {
         Ok(runtime) => runtime.block_on(live(plan, explain)),
-        Err(error) => failed(plan, format!("no runtime: {error}")),
+        Err(error) => failed(plan, format!("cannot create a runtime: {error}")),
     });
     let panics = panics.into_iter().map(|what| Violation { checker: "panic", what });
     outcome.violations.extend(panics);
@@ -105,7 +106,7 @@ fn failed(plan: &Plan, what: String) -> Outcome {
     Outcome { seed: plan.seed, violations, ..Outcome::default() }
 }
 
-/// The clients of a run and what they share.
+/// The clients of a run and their shared state.
 struct Crowd {
     history: Arc<History>,
     signals: Arc<Signals>,
@@ -123,7 +124,7 @@ async fn live(plan: &Plan, explain: bool) -> Outcome {
         environment.coverage.hit("several arcs");
     }
     if let Err(what) = begin_groups(&cluster).await {
-        return failed(plan, format!("the group cannot be begun: {what}"));
+        return failed(plan, format!("cannot begin the groups: {what}"));
     }
     let mut crowd = Crowd {
         history: Arc::new(History::default()),
@@ -132,7 +133,7 @@ async fn live(plan: &Plan, explain: bool) -> Outcome {
         tasks: JoinSet::new(),
     };
     if let Err(what) = set_up(&cluster).await {
-        return failed(plan, format!("the table cannot be made: {what}"));
+        return failed(plan, format!("cannot create the table: {what}"));
     }
     bank::open(&mut client(&cluster, &crowd, plan, "opening")).await;
     send_clients(&cluster, &mut crowd, plan);
@@ -152,7 +153,7 @@ async fn live(plan: &Plan, explain: bool) -> Outcome {
     let records = crowd.history.take();
     let end = match collect(&cluster) {
         Ok(end) => end,
-        Err(what) => return failed(plan, format!("the end cannot be read: {what}")),
+        Err(what) => return failed(plan, format!("cannot read the final state: {what}")),
     };
     let blamed = cluster.defects().into_iter();
     violations.extend(blamed.map(|what| Violation { checker: "recovery", what }));
@@ -160,7 +161,7 @@ async fn live(plan: &Plan, explain: bool) -> Outcome {
     if violations.is_empty() {
         violations.extend(pass_a_day(&cluster, &end).await);
     }
-    // What runs refers to the cluster, and the cluster to what runs.
+    // Running nodes and the cluster refer to each other, so end them explicitly.
     for node in cluster.nodes() {
         cluster.crash(node);
     }
@@ -190,19 +191,19 @@ fn hash(dump: &Dump) -> u64 {
     hasher.digest()
 }
 
-/// Makes the group of each arc of nodes that are all new; each node begins to lead one in turn.
+/// Begins the group of each arc with new nodes; the nodes take turns as the first leader.
 async fn begin_groups(cluster: &Cluster) -> Result<(), String> {
     let members: Vec<u64> = cluster.nodes().map(|node| node as u64).collect();
     let nodes = cluster.nodes().count();
     for (place, arc) in cluster.arcs().enumerate() {
         let node = 1 + place % nodes;
-        let first = cluster.replica(node).ok_or_else(|| format!("node {node} does not run"))?;
+        let first = cluster.replica(node).ok_or_else(|| format!("node {node} is not running"))?;
         first.begin(arc, members.clone()).await?;
     }
     Ok(())
 }
 
-/// Makes the table and switches TTL on, through any node that will.
+/// Creates the table and enables TTL, through any node that accepts it.
 async fn set_up(cluster: &Cluster) -> Result<(), String> {
     let mut last = String::new();
     for attempt in 0..200 {
@@ -211,7 +212,7 @@ async fn set_up(cluster: &Cluster) -> Result<(), String> {
         match replica.submit(vec![create_table()]).await {
             Ok(replies) => {
                 let Some(Reply::Table(table)) = replies.into_iter().next() else {
-                    return Err("an unexpected reply".to_owned());
+                    return Err("unexpected reply".to_owned());
                 };
                 let change = TimeToLiveChange::Enable(EXPIRES_AT.to_owned());
                 let command = Command::UpdateTimeToLive { table: table.id, change };
@@ -262,7 +263,7 @@ fn send_clients(cluster: &Cluster, crowd: &mut Crowd, plan: &Plan) {
     }
 }
 
-/// Ends every fault and waits until all nodes run and writes are accepted.
+/// Ends every fault and waits until all nodes run and a write is accepted.
 async fn heal(cluster: &Cluster) -> Vec<Violation> {
     cluster.network.heal();
     for node in cluster.nodes() {
@@ -289,7 +290,8 @@ async fn heal(cluster: &Cluster) -> Vec<Violation> {
     match tokio::time::timeout(HEALED_AFTER, accepted).await {
         Ok(()) => Vec::new(),
         Err(_) => {
-            let what = format!("no write is accepted within {HEALED_AFTER:?} after the last fault");
+            let what =
+                format!("no write was accepted within {HEALED_AFTER:?} after the last fault");
             vec![Violation { checker: "liveness", what }]
         }
     }
@@ -329,8 +331,8 @@ async fn settle(cluster: &Cluster) -> Vec<Violation> {
     }
 }
 
-/// What must not be there when everything is at rest: items that are locked, decisions that were not
-/// carried out, index entries on their way, indexes that are being built.
+/// Returns what must not exist at the end: locked items, unexecuted decisions, undelivered index
+/// entries, indexes that are being built.
 fn leftovers(cluster: &Cluster) -> Vec<String> {
     let mut found = Vec::new();
     for machinery in cluster.nodes().filter_map(|node| cluster.machinery(node)) {
@@ -339,13 +341,13 @@ fn leftovers(cluster: &Cluster) -> Vec<String> {
             let place = format!("node {}, {arc}", machinery.node);
             let counts = [
                 ("prepared transactions", read_prepared(&*view).map(|found| found.len())),
-                ("decisions to carry out", read_unsettled(&*view).map(|found| found.len())),
+                ("unexecuted decisions", read_unsettled(&*view).map(|found| found.len())),
                 (
-                    "outboxes with entries",
+                    "outboxes with undelivered changes",
                     under_way(&*view, machinery.arcs).map(|found| found.len()),
                 ),
                 (
-                    "tables whose index is not built",
+                    "tables with an unfinished index",
                     Machine::open_in(Seat { arc, arcs: machinery.arcs }, &*view).map(|machine| {
                         find_index_work(machine.catalogue().tables().map(AsRef::as_ref)).len()
                     }),
@@ -363,12 +365,12 @@ fn leftovers(cluster: &Cluster) -> Vec<String> {
     found
 }
 
-/// A day passes in which nobody does anything: sees to it that the nodes do what is due then.
+/// Lets a day pass without requests, and checks that the nodes do what is due then.
 async fn pass_a_day(cluster: &Cluster, before: &End) -> Option<Violation> {
     cluster.environment.advance(DAY_MS);
     let mut wrong = None;
-    for _ in 0..DAY_LOOKS {
-        tokio::time::sleep(DAY_LOOK).await;
+    for _ in 0..DAY_CHECKS_MAX {
+        tokio::time::sleep(DAY_CHECK_PAUSE).await;
         let found = match collect(cluster) {
             Ok(after) => {
                 let then = (&before.table, before.shards.as_slice());
@@ -393,7 +395,7 @@ async fn pass_a_day(cluster: &Cluster, before: &End) -> Option<Violation> {
     wrong.map(|what| Violation { checker: "retention", what })
 }
 
-/// Reads everything there is, from the machines themselves.
+/// Reads the final state directly from the machines.
 fn collect(cluster: &Cluster) -> Result<End, String> {
     let mut replicas = Vec::new();
     let arcs = cluster.arcs().count();
@@ -407,7 +409,7 @@ fn collect(cluster: &Cluster) -> Result<End, String> {
             of_arc.push((name, dump(&*machinery.storage(arc).view())?));
         }
         replicas.push(of_arc);
-        // Replicas that are not equal are a violation of their own; what they have is no other one.
+        // Unequal replicas are a violation of their own, so use the replica with the most entries.
         let applied = |node: &usize| {
             let replica = cluster.replica(*node)?;
             replica.applied().get(place).copied()
@@ -424,7 +426,7 @@ fn collect(cluster: &Cluster) -> Result<End, String> {
     let view = Box::new(RingView::of_states(Arc::clone(&catalogue), states));
     let snapshot = Snapshot { catalogue, view };
     let now = cluster.environment.now().seconds();
-    // A node that was started while another was ahead shows at least what that one had written.
+    // A node that started while another one was ahead shows at least the time of that one.
     let skew_seconds = SKEW_SECONDS.max(cluster.environment.ahead_seconds() + 1);
     Ok(End {
         replicas,
@@ -436,7 +438,7 @@ fn collect(cluster: &Cluster) -> Result<End, String> {
     })
 }
 
-/// What a reader visits, decoded.
+/// Collects and decodes the items of a read.
 fn decode_all(
     read: impl FnOnce(&mut dyn FnMut(&[u8]) -> ControlFlow<()>) -> Result<(), ReadError>,
 ) -> Result<Vec<Item>, String> {
@@ -451,7 +453,7 @@ fn decode_all(
 
 fn read_table(snapshot: &Snapshot) -> Result<End, String> {
     let view = &*snapshot.view;
-    let table = snapshot.catalogue.find(TABLE).ok_or("the table is gone")?;
+    let table = snapshot.catalogue.find(TABLE).ok_or("the table is missing")?;
     let all = ItemRange::Tokens(TokenRange::ALL);
     let mut items: BTreeMap<String, Item> = BTreeMap::new();
     for item in decode_all(|visit| read_encoded_items(view, table, &all, None, true, visit))? {
@@ -461,9 +463,9 @@ fn read_table(snapshot: &Snapshot) -> Result<End, String> {
     let read_index = |index: &SecondaryIndex| {
         decode_all(|visit| read_encoded_entries(view, table, index.number, &all, None, true, visit))
     };
-    let index = read_index(table.index(INDEX).ok_or("the index is gone")?)?;
+    let index = read_index(table.index(INDEX).ok_or("the index is missing")?)?;
     let late_index = table.index(LATE_INDEX).map(read_index).transpose()?;
-    let stream = table.streams.first().ok_or("the stream is gone")?;
+    let stream = table.streams.first().ok_or("the stream is missing")?;
     let mut found = Vec::new();
     for (shard, shown) in stream.shards.iter().zip(shards(table)) {
         let mut records = Vec::new();

@@ -1,4 +1,4 @@
-//! What every engine promises, written once and run for each.
+//! The contract of every engine, written once and run for each.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -10,7 +10,7 @@ use super::*;
 
 type Map = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// An engine for a test, with whatever must outlive it.
+/// An engine for a test, with everything that must outlive it.
 struct Opened {
     storage: Box<dyn Storage>,
     _directory: Option<tempfile::TempDir>,
@@ -35,7 +35,8 @@ macro_rules! for_each_engine {
     ($($case:ident)*) => {
         mod memory { $(#[test] fn $case() { super::$case(&*super::open_memory().storage); })* }
         mod lsm { $(#[test] fn $case() {
-            // Each batch a table, small tables, and hardly one that is written.
+            // Each batch seals a table; small tables; and a table that is hardly ever written to
+            // disk.
             for bytes in [0, 1 << 16, 1 << 23] { super::$case(&*super::open_lsm(bytes).storage); }
         })* }
     };
@@ -47,7 +48,7 @@ for_each_engine! {
     a_view_does_not_change
     scans_keep_to_their_bounds_and_order
     a_visitor_may_stop_and_may_use_the_storage
-    what_breaks_the_contract_is_refused_as_a_whole
+    an_invalid_batch_is_refused_as_a_whole
     large_values_and_many_batches_come_back
 }
 
@@ -95,7 +96,7 @@ fn the_last_value_counts(storage: &dyn Storage) {
     assert_eq!(get(&*view, "b").as_deref(), Some("2"));
     assert_eq!(get(&*view, "c").as_deref(), Some(""));
     assert_eq!(scan_text(&*view, "a", "z", false), "b=2 c=");
-    // The order of a batch does not matter, as no key occurs twice.
+    // The order of a batch does not matter, because no key occurs twice.
     apply(storage, &[put("z", "3"), put("a", "3")]);
     assert_eq!(scan_text(&*storage.view(), "a", "zz", false), "a=3 b=2 c= z=3");
 }
@@ -112,7 +113,7 @@ fn a_view_does_not_change(storage: &dyn Storage) {
         assert_eq!(scan_text(&*second, "a", "z", false), "a=2 c=2");
         assert_eq!(get(&*first, "b").as_deref(), Some("1"));
         assert_eq!(get(&*first, "c"), None);
-        // Enough to move everything that the tree holds in memory to disk.
+        // Enough to flush everything that the tree holds in memory to disk.
         for _ in 0..8 {
             apply(storage, &[put("fill", &"x".repeat(20_000))]);
         }
@@ -142,7 +143,7 @@ fn scans_keep_to_their_bounds_and_order(storage: &dyn Storage) {
         reversed.reverse();
         assert_eq!(scan_text(&*view, from, to, true), reversed.join(" "), "{from} {to}");
     }
-    // Bounds are any bytes, also longer ones than a key can have.
+    // Bounds are arbitrary bytes, and may be longer than any key.
     let longest = vec![b'x'; KEY_BYTES_MAX];
     let longer = vec![b'x'; KEY_BYTES_MAX + 1];
     apply(storage, &[Op::Put(longest.clone(), (*b"6").into())]);
@@ -177,7 +178,7 @@ fn a_visitor_may_stop_and_may_use_the_storage(storage: &dyn Storage) {
             assert_eq!(get(&*storage.view(), "k250"), None);
             ControlFlow::Continue(())
         };
-        // The batch names `k250` twice when the scan is there, so that entry is left out.
+        // The batch would change `k250` while the scan is at it, so the scan omits that entry.
         view.scan(b"k000", b"k250", reverse, &mut visit).unwrap();
         view.scan(b"k251", b"l", reverse, &mut visit).unwrap();
         assert_eq!(count, 499);
@@ -186,14 +187,14 @@ fn a_visitor_may_stop_and_may_use_the_storage(storage: &dyn Storage) {
     assert_eq!(scan_text(&*storage.view(), "k249", "k252", false), "k249=changed k251=changed");
 }
 
-fn what_breaks_the_contract_is_refused_as_a_whole(storage: &dyn Storage) {
+fn an_invalid_batch_is_refused_as_a_whole(storage: &dyn Storage) {
     let long = vec![b'k'; KEY_BYTES_MAX];
     let too_long = vec![b'k'; KEY_BYTES_MAX + 1];
     let delete = |key: &[u8]| Op::Delete(key.to_vec());
     for (ops, complaint) in [
         (vec![put("a", "1"), put("", "1")], "a key has 0 bytes; it must have 1 to 65535"),
         (vec![put("a", "1"), delete(&too_long)], "a key has 65536 bytes; it must have 1 to 65535"),
-        (vec![put("a", "1"), delete(&[255])], "a key begins with 255, which none may"),
+        (vec![put("a", "1"), delete(&[255])], "a key begins with the reserved byte 255"),
     ] {
         let error = storage.apply(&Batch { ops }).unwrap_err();
         assert!(!error.is_fatal());
@@ -240,7 +241,7 @@ enum Step {
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
-    // Half of them are of queues.
+    // Half of the keys belong to queues.
     let key = (
         prop::sample::select(vec![0, 1, 2, QUEUE_KEYS, QUEUE_KEYS, QUEUE_KEYS]),
         prop::collection::vec(0_u8..4, 0..3),
@@ -262,7 +263,7 @@ fn entries(map: &Map, from: &[u8], to: &[u8]) -> Vec<Vec<u8>> {
     inside.map(|(key, value)| [key, b"=".as_slice(), value].concat()).collect()
 }
 
-/// Compares every view with the map as it was when the view was taken.
+/// Compares every view with the map at the time when the view was opened.
 fn compare(views: &[(Box<dyn View + Send + Sync>, Map)]) -> Result<(), TestCaseError> {
     for (view, map) in views {
         const Q: u8 = QUEUE_KEYS;
@@ -330,7 +331,7 @@ proptest! {
 }
 
 proptest! {
-    // Each case makes a database on a real disk.
+    // Each case creates a database on a real disk.
     #![proptest_config(ProptestConfig::with_cases(24))]
     #[test]
     fn lsm_is_a_map(steps in steps()) {
@@ -341,7 +342,7 @@ proptest! {
 }
 
 #[test]
-fn a_power_cut_forgets_some_of_the_last_batches_only() {
+fn a_power_cut_loses_only_some_of_the_last_batches() {
     let mut seen = BTreeSet::new();
     for seed in 0..200 {
         let storage = MemoryStorage::new();
@@ -362,14 +363,14 @@ fn a_power_cut_forgets_some_of_the_last_batches_only() {
         let left = scan_text(&*storage.view(), "a", "z", false);
         assert_eq!(left, states[3 - forgotten], "seed {seed}");
         assert_eq!(scan_text(&*view, "a", "z", false), states[0]);
-        assert_eq!(storage.lose_memory(seed), 0, "what survived a cut is durable");
+        assert_eq!(storage.lose_memory(seed), 0, "batches that survived a cut are durable");
     }
     assert_eq!(seen.len(), 4);
 }
 
-/// Method: what engines for real use believe of a batch is looked at in every other test.
+/// Method: every other test runs on this engine too, so it checks what the real engines trust.
 #[test]
-fn the_engine_in_memory_finds_a_key_that_occurs_twice() {
+fn the_memory_engine_rejects_a_key_that_occurs_twice() {
     let storage = MemoryStorage::new();
     for (ops, key) in [
         (vec![put("a", "1"), put("a", "2")], "a"),

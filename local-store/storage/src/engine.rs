@@ -1,4 +1,4 @@
-//! What every engine promises, and what a batch must be for every engine.
+//! The contract of every engine, and the validity of batches.
 //!
 //! The engines are in `lsm` and `memory`.
 
@@ -9,17 +9,17 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
 
-/// The longest key in bytes, inclusive: the tree keeps the length in 16 bits. The longest key that a
-/// table can have, with its partition and sort key, is not a twentieth of it.
+/// The longest key in bytes, inclusive: the tree stores the length in 16 bits. The longest key of a
+/// table, with its partition and sort key, is less than a twentieth of it.
 pub const KEY_BYTES_MAX: usize = 65_535;
 
-/// The longest value in bytes, inclusive: the tree keeps the length in 32 bits.
+/// The longest value in bytes, inclusive: the tree stores the length in 32 bits.
 pub const VALUE_BYTES_MAX: usize = u32::MAX as usize;
 
-/// The first byte of keys that engines have for themselves; a batch has none.
+/// The first byte of keys that are reserved for engines; a batch has none.
 pub(crate) const OWN_KEYS: u8 = u8::MAX;
 
-/// A file of an engine on disk; files are verified in this order.
+/// A file of an engine on disk. Verification goes through files in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum StoredFile {
     /// A table of the tree.
@@ -28,42 +28,43 @@ pub enum StoredFile {
     Rows(u64),
 }
 
-/// Told how many bytes were verified; it waits as long as they should take, or ends the verifying.
+/// A callback that gets the number of verified bytes and waits to limit the rate. It breaks to end
+/// the verification.
 pub type Pace<'a> = dyn FnMut(usize) -> ControlFlow<()> + 'a;
 
 /// An ordered engine.
 pub trait Storage: Send + Sync + 'static {
-    /// Makes all changes of a batch, visible to later views together, and not synced. What a batch
-    /// promises (no key twice, new keys that are new) is believed; the engine in memory, which runs in
-    /// every test, looks.
+    /// Applies a batch: later views see all of its changes or none. The batch is not synced. Real
+    /// engines trust that no key occurs twice and that inserted keys do not exist; the engine in
+    /// memory, which runs in every test, checks it.
     ///
     /// # Errors
     ///
-    /// [`Error::Batch`] changed nothing; any other error is fatal.
+    /// [`Error::Batch`] means that nothing changed; any other error is fatal.
     fn apply(&self, batch: &Batch) -> Result<(), Error>;
 
-    /// Makes every batch applied up to now survive a power loss.
+    /// Makes all earlier batches survive a power loss.
     ///
     /// # Errors
     ///
-    /// Every error is fatal, and must not be answered with another try.
+    /// Every error is fatal, and must not be retried.
     fn persist(&self) -> Result<(), Error>;
 
-    /// The state as of now, whatever is applied later. Views are cheap to take, and short-lived:
-    /// what they see is kept for as long as they exist.
+    /// Returns a snapshot of the current state. Views are cheap to open and must be short-lived:
+    /// the storage keeps what they see for as long as they exist.
     fn view(&self) -> Box<dyn View + Send + Sync>;
 
-    /// A view whose reads wait for as long as the process has no file descriptor left, where those of
-    /// others fail after a while: for what cannot go on without an answer.
+    /// Returns a view whose reads wait without limit while no file descriptor is left; other views
+    /// fail after a while. Use it for work that cannot continue without a result.
     fn patient_view(&self) -> Box<dyn View + Send + Sync> {
         self.view()
     }
 
-    /// Compares a file with its checksums, the first one behind `after`, and gives which one that was;
-    /// `None` behind the last one. An engine without files has none.
+    /// Verifies the checksums of the first file after `after`, and returns which file that was;
+    /// `None` after the last one. An engine without files always returns `None`.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] when it is damaged, which is reported, too.
+    /// [`Error::Corrupt`] if the file is damaged; the damage is reported, too.
     fn verify_next(
         &self,
         _after: Option<StoredFile>,
@@ -72,13 +73,13 @@ pub trait Storage: Send + Sync + 'static {
         Ok(None)
     }
 
-    /// Bytes of the files that are verified.
+    /// Returns the bytes of the files that are verified.
     fn disk_bytes(&self) -> u64 {
         0
     }
 }
 
-/// Refuses what an engine would misread or panic at.
+/// Rejects keys and values that an engine would misread or panic at.
 pub(crate) fn check(batch: &Batch) -> Result<(), Error> {
     for op in &batch.ops {
         let (key, value_bytes) = match op {
@@ -92,7 +93,7 @@ pub(crate) fn check(batch: &Batch) -> Result<(), Error> {
             )));
         }
         if key.first() == Some(&OWN_KEYS) {
-            return Err(Error::Batch(format!("a key begins with {OWN_KEYS}, which none may")));
+            return Err(Error::Batch(format!("a key begins with the reserved byte {OWN_KEYS}")));
         }
         if value_bytes > VALUE_BYTES_MAX {
             return Err(Error::Batch(format!(

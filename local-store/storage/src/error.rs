@@ -1,4 +1,4 @@
-//! What can go wrong with the state, by what the caller has to do about it.
+//! Errors of the state, classified by what the caller has to do.
 
 /// A failed storage operation.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -11,33 +11,33 @@ pub enum Error {
         /// The storage's directory.
         path: String,
     },
-    /// The batch breaks the contract, which is a defect of whoever made it. Nothing was applied.
+    /// The batch violates the contract, which is a defect of its creator. Nothing was applied.
     #[error("the batch cannot be applied: {0}")]
     Batch(String),
-    /// The files contradict themselves. Stop this node and rebuild it from another one or from a
-    /// backup; never guess.
+    /// The files are inconsistent. Stop this node and rebuild it from another one or from a backup;
+    /// never guess.
     #[error("the storage in `{path}` is corrupt: {reason}")]
     Corrupt {
         /// The storage's directory.
         path: String,
-        /// What the engine found.
+        /// The inconsistency that the engine found.
         reason: String,
     },
-    /// The disk failed, or had failed before. End the process and recover: the log holds what is
-    /// missing here.
+    /// The disk failed, now or earlier. End the process and recover: the log has the missing
+    /// batches.
     #[error("cannot {operation} the storage in `{path}`: {reason}; restart to recover")]
     Io {
         /// The storage's directory.
         path: String,
-        /// What was tried: open, write to, persist.
+        /// The operation that failed: open, write to, persist.
         operation: &'static str,
-        /// What the engine said.
+        /// The engine's error.
         reason: String,
     },
 }
 
 impl Error {
-    /// True when the process must end.
+    /// Returns whether the process must end.
     pub fn is_fatal(&self) -> bool {
         match self {
             Error::Batch(_) => false,

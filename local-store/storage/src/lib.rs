@@ -1,13 +1,12 @@
 //! The state: an ordered map of bytes that changes by atomic batches and is read through views.
 //!
-//! It does not know what keys mean, and no acknowledgement waits for it: the log is what makes a
-//! command durable. After a crash an engine holds the effects of some first part of the batches that
-//! it was given, at least of those before the last [`Storage::persist`]. Each batch carries the
-//! applied log index, so the log says what to apply again; that is why the log may be truncated
-//! only up to what was persisted.
+//! It does not interpret keys, and no acknowledgement waits for it: the log makes a command
+//! durable. After a crash an engine holds a prefix of its batches, at least those before the last
+//! [`Storage::persist`]. Each batch carries the applied log index, which says where to resume from
+//! the log. Therefore the log may be truncated only up to what was persisted.
 //!
-//! [`LsmStorage`] is for real use, [`MemoryStorage`] for tests and the simulation; both pass the
-//! same tests.
+//! [`LsmStorage`] is the production engine, [`MemoryStorage`] is for tests and the simulation; both
+//! pass the same tests.
 
 #[cfg(test)]
 mod contract_tests;

@@ -1,5 +1,5 @@
-//! The tree across restarts, crashes and power losses: what was persisted is there, and what else is
-//! there is some first part of what was applied.
+//! The tree across restarts, crashes and power losses: persisted batches exist, and the content is
+//! always a prefix of the applied batches.
 
 use std::fs::{self, OpenOptions};
 use std::ops::ControlFlow;
@@ -13,10 +13,10 @@ use super::*;
 use crate::disk::Damage;
 use partition::Value;
 
-/// What keys of batches begin with: on both sides of the queues, and in them.
+/// First bytes of the keys of batches: below, in and above the range of queues.
 const SIDES: [&[u8]; 3] = [&[1], &[QUEUE_KEYS, 7], b"right"];
 
-/// Batch `n` leaves its number under one key, and three values that belong together.
+/// Returns batch `n`, which stores its number under one key, and three values that belong together.
 fn batch(n: u64, value_bytes: usize) -> Batch {
     let value = Value::from(vec![n.to_be_bytes()[7]; value_bytes]);
     let mut ops = vec![Op::Put(b"applied".to_vec(), n.to_be_bytes().into())];
@@ -24,7 +24,8 @@ fn batch(n: u64, value_bytes: usize) -> Batch {
     Batch { ops }
 }
 
-/// How many batches the storage holds. It must hold all up to there, and nothing of later ones.
+/// Returns how many batches the storage has. It must have all batches up to that number, and
+/// nothing of later ones.
 fn applied(storage: &dyn Storage, batches: u64, value_bytes: usize) -> u64 {
     let view = storage.view();
     let applied = view.get(b"applied").unwrap();
@@ -62,7 +63,7 @@ fn apply_batches(storage: &LsmStorage, from: u64, to: u64, value_bytes: usize) {
 }
 
 #[test]
-fn everything_is_there_after_a_clean_end() {
+fn all_batches_survive_a_clean_end() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("data/state");
     let storage = LsmStorage::open(&path).unwrap();
@@ -72,7 +73,7 @@ fn everything_is_there_after_a_clean_end() {
     let storage = LsmStorage::open(&path).unwrap();
     assert_eq!(applied(&storage, 60, 10), 49);
     apply_batches(&storage, 50, 60, 10);
-    // Not persisted: what a clean end leaves is at least what was.
+    // Not persisted: a clean end keeps at least the persisted batches.
     drop(storage);
     let storage = LsmStorage::open(&path).unwrap();
     assert!(applied(&storage, 60, 10) >= 49);
@@ -97,9 +98,9 @@ fn many_flushes_and_compactions_keep_everything() {
     assert_eq!(applied(&LsmStorage::open(&path).unwrap(), 3_000, 1_000), 3_000);
 }
 
-/// Tables of a small and of a large storage are written in different forms.
+/// A small and a large storage write tables in different formats.
 #[test]
-fn a_storage_that_became_large_or_small_is_read_as_before() {
+fn a_storage_that_became_large_or_small_stays_readable() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("state");
     for (round, pinned_up_to) in (0..).zip([u64::MAX, 0, u64::MAX, 1 << 16, 0, 1 << 30]) {
@@ -130,7 +131,7 @@ fn a_storage_has_one_owner() {
 }
 
 #[test]
-fn a_start_that_was_interrupted_leaves_nothing_in_the_way() {
+fn an_interrupted_start_does_not_block_the_next_one() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("state");
     let half_made = directory.path().join("state.new");
@@ -152,9 +153,9 @@ fn damage_is_an_error_not_an_empty_storage() {
     assert!(matches!(error, Error::Corrupt { .. }), "{error}");
 }
 
-/// A read that finds damage must not be the last thing that is known of it.
+/// Damage that a read finds must be remembered.
 #[test]
-fn damage_that_a_read_finds_keeps_the_storage_from_opening_again() {
+fn damage_found_by_a_read_prevents_reopening() {
     for folder_name in ["tables", "queues"] {
         damage_is_found_by_a_read(folder_name);
     }
@@ -174,11 +175,11 @@ fn damage_is_found_by_a_read(folder_name: &str) {
     .unwrap();
     apply_batches(&storage, 1, 200, 2000);
     storage.persist().unwrap();
-    // Blocks of tables are read, and verified, only when something in them is looked for.
+    // Blocks of tables are read, and verified, only when a key in them is looked up.
     let is_table = |file: &std::path::PathBuf| file.parent().unwrap().ends_with(folder_name);
     let finds_damage = || {
         for table in files_below(&path).into_iter().filter(is_table) {
-            // It may be gone already.
+            // A merge may have removed the table already.
             let Ok(file) = OpenOptions::new().write(true).open(&table) else { continue };
             let length = file.metadata().unwrap().len();
             file.write_all_at(&[0x5a; 64], length / 4).unwrap();
@@ -188,7 +189,7 @@ fn damage_is_found_by_a_read(folder_name: &str) {
             SIDES.iter().any(|side| view.get(&[*side, &n.to_be_bytes()].concat()).is_err())
         })
     };
-    // Tables are written and replaced by threads of the engine, whenever they get to it.
+    // Background threads of the engine write and replace tables at any time.
     let failed = (0..500).any(|_| {
         std::thread::sleep(std::time::Duration::from_millis(10));
         finds_damage()
@@ -230,7 +231,7 @@ const PERSISTED: u64 = 40;
 const APPLIED: u64 = 1_190;
 const VALUE_BYTES: usize = 300;
 
-/// Tables this small are written about every 30 batches.
+/// Tables of this size are flushed about every 30 batches.
 fn small() -> Options {
     Options {
         cache: BlockCache::with_bytes(1 << 20),
@@ -242,29 +243,29 @@ fn small() -> Options {
 }
 
 #[test]
-fn what_was_not_persisted_is_a_first_part_of_the_batches() {
+fn unpersisted_batches_survive_as_a_prefix() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("state");
     let storage = LsmStorage::open_with(&path, &small()).unwrap();
     apply_batches(&storage, 1, PERSISTED + 1, VALUE_BYTES);
     storage.persist().unwrap();
     apply_batches(&storage, PERSISTED + 1, APPLIED + 1, VALUE_BYTES);
-    // What is in memory alone is gone with it, as after a kill.
+    // Dropping the storage loses the batches in memory, as a kill does.
     drop(storage);
     let storage = LsmStorage::open(&path).unwrap();
     let left = applied(&storage, APPLIED, VALUE_BYTES);
     assert!((PERSISTED + 1..APPLIED).contains(&left), "{left}");
-    // It goes on from there, and the next start finds all of it.
+    // It continues from there, and the next start finds all batches.
     apply_batches(&storage, left + 1, APPLIED + 1, VALUE_BYTES);
     storage.persist().unwrap();
     drop(storage);
     assert_eq!(applied(&LsmStorage::open(&path).unwrap(), APPLIED, VALUE_BYTES), APPLIED);
 }
 
-/// A table becomes part of the state when the file that lists the tables is replaced; until then it
-/// may be there in any part.
+/// A table becomes part of the state when the file that lists the tables is replaced; until then
+/// any part of it may exist.
 #[test]
-fn a_power_loss_while_a_table_is_written_leaves_what_was_persisted() {
+fn a_power_loss_during_a_flush_keeps_persisted_batches() {
     let directory = tempfile::tempdir().unwrap();
     let live = directory.path().join("live");
     let storage = LsmStorage::open(&live).unwrap();
@@ -280,7 +281,7 @@ fn a_power_loss_while_a_table_is_written_leaves_what_was_persisted() {
         copy(&live, &image);
         let next = image.join("tables").join((number(&last) + 1).to_string());
         fs::write(next, &bytes[..length]).unwrap();
-        // A file of queues with the next number, and one that has all but a listing.
+        // A part of a queue file under the next number, and a complete one that is not listed.
         let queue = fs::read_dir(image.join("queues")).unwrap().next().unwrap().unwrap().path();
         let bytes = fs::read(queue).unwrap();
         let part = &bytes[..length.min(bytes.len())];
@@ -297,7 +298,7 @@ fn a_power_loss_while_a_table_is_written_leaves_what_was_persisted() {
     }
 }
 
-/// Overwritten values are dropped when tables are written and merged, but not under a view.
+/// Flushes and merges drop overwritten values, but not under an open view.
 #[test]
 fn a_view_keeps_what_it_sees_while_everything_is_rewritten() {
     let directory = tempfile::tempdir().unwrap();
@@ -316,7 +317,7 @@ fn a_view_keeps_what_it_sees_while_everything_is_rewritten() {
         if round % 10 == 3 {
             storage.persist().unwrap();
         }
-        // Some are closed, not in the order in which they were opened.
+        // Some are closed, in another order than they were opened in.
         if views.len() > 4 {
             views.remove(usize::from(round) % views.len());
         }
@@ -336,10 +337,10 @@ fn a_view_keeps_what_it_sees_while_everything_is_rewritten() {
     }
 }
 
-/// A view may be opened at any moment of a batch, of a table that is sealed, and of one that is
-/// written: it sees whole batches, and none less than a view before it.
+/// A view may be opened at any moment of a batch, a seal or a flush: it sees whole batches, and at
+/// least those of an earlier view.
 #[test]
-fn views_that_are_opened_while_batches_are_made_see_whole_batches() {
+fn views_opened_during_batches_see_whole_batches() {
     const KEYS: u64 = 70;
     const ROUNDS: u64 = 1_500;
     let directory = tempfile::tempdir().unwrap();
@@ -357,12 +358,12 @@ fn views_that_are_opened_while_batches_are_made_see_whole_batches() {
     };
     let write = || {
         for round in 1..=ROUNDS {
-            // A third of the keys is deleted in each round, another one each time.
+            // Each round deletes another third of the keys.
             let op = |n: u64| match (n + round) % 3 {
                 0 => Op::Delete(key(n)),
-                // What was deleted in the round before is new.
+                // A key that the previous round deleted is new.
                 1 if round > 1 => Op::Insert(key(n), round.to_be_bytes().repeat(5).into()),
-                // Rows of different sizes, so that tables end everywhere.
+                // Rows of different sizes, so that tables end at different keys.
                 1 => Op::Put(key(n), round.to_be_bytes().repeat(5).into()),
                 _ => Op::Put(key(n), round.to_be_bytes().repeat(10).into()),
             };
@@ -394,14 +395,14 @@ fn views_that_are_opened_while_batches_are_made_see_whole_batches() {
     });
 }
 
-/// Rows whose keys were new take no more memory when they are gone, and nothing on disk.
+/// Deleted rows whose keys were new take no memory and no space on disk.
 #[test]
-fn what_came_and_went_leaves_nothing() {
+fn inserted_and_deleted_rows_leave_nothing() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("state");
     let storage = LsmStorage::open(&path).unwrap();
     let key = |n: u64| [b"key".as_slice(), &n.to_be_bytes()].concat();
-    // Together they are more than a table in memory may take.
+    // Together they exceed the limit of a table in memory.
     for round in 0..60 {
         let keys = || (round * 1_000..(round + 1) * 1_000).map(key);
         let ops = keys().map(|key| Op::Insert(key, [7; 300].into())).collect();
@@ -425,8 +426,8 @@ fn bytes_below(path: &Path) -> u64 {
     entries.map(bytes).sum()
 }
 
-/// Whatever file of a tree is cut to nothing or gone, the tree does not open, and is not taken for one
-/// that is new or for a disk that fails.
+/// A tree with a missing or truncated file does not open, and is not mistaken for a new one or a
+/// failing disk.
 #[test]
 fn files_that_are_missing_or_empty_are_damage() {
     let folder = tempfile::tempdir().unwrap();
@@ -444,7 +445,7 @@ fn files_that_are_missing_or_empty_are_damage() {
         assert!(names.iter().any(|name| name.starts_with(folder)), "{names:?}");
     }
     assert!(names.contains(&"current".into()), "{names:?}");
-    // A version that a later one has replaced may stay for a while, and counts for nothing.
+    // A replaced version file may stay for a while, and is ignored.
     let is_version = |name: &Path| name.to_str().is_some_and(|name| name.starts_with('v'));
     let newest = names.iter().filter(|name| is_version(name)).max();
     let counts = |name: &Path| !is_version(name) || newest.is_some_and(|newest| newest == name);
@@ -473,8 +474,8 @@ fn files_that_are_missing_or_empty_are_damage() {
     }
 }
 
-/// Goal: trees that share a cache of blocks do not read each other's. Method: the same keys in both, in
-/// blocks that have the same places in their files.
+/// Goal: trees with a common block cache do not read each other's blocks. Method: the same keys in
+/// both trees, in blocks at the same offsets of their files.
 #[test]
 fn trees_that_share_a_cache_keep_their_own_values() {
     let directory = tempfile::tempdir().unwrap();

@@ -1,8 +1,8 @@
 //! The engine in memory, whose power can be cut, for tests and the simulation.
 //!
-//! It keeps several versions of a value, so that a view costs one number and not a copy of the map.
-//! The price: a value that was replaced stays until no view can see it, and a scan takes the lock
-//! once for each few entries. Nothing is ever written to a disk.
+//! It keeps several versions of a value, so that opening a view costs one number and not a copy of
+//! the map. In return, a replaced value stays until no view can see it, and a scan takes the lock
+//! once for every few entries. It never writes to a disk.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound;
@@ -17,17 +17,17 @@ use crate::disk::SplitMix64;
 use crate::engine::{Storage, check};
 use crate::error::Error;
 
-/// A scan holds the lock for this many entries: few, so that writers do not wait for its visitor.
+/// The most entries of a scan under the lock: few, so that writers do not wait for the visitor.
 const SCAN_ENTRIES: usize = 64;
 
-/// Batches that a power cut can take back; older ones count as written in the meantime, as an engine
-/// may do at any time. It bounds the memory of a run that never persists.
+/// The most batches that a power cut can undo; older ones count as persisted, as an engine may
+/// persist at any time. This bounds the memory of a run that never persists.
 const UNPERSISTED_MAX: usize = 100_000;
 
-/// Keys that rot together, as those of one block do.
+/// Number of adjacent keys that are damaged together, like those of one block.
 const ROTTEN_KEYS: usize = 8;
 
-/// A value, or `None` where a key was deleted, as of a number of batches.
+/// A value, or `None` if the key was deleted, as of a number of batches.
 #[derive(Debug)]
 struct Version {
     sequence: u64,
@@ -36,13 +36,13 @@ struct Version {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Of each key its versions, oldest first, never none.
+    /// The versions of each key, oldest first, never empty.
     entries: BTreeMap<Vec<u8>, Vec<Version>>,
-    /// How many batches were applied.
+    /// Number of applied batches.
     sequence: u64,
-    /// Keys with a version that was replaced, or with a deletion, by the batch that did so.
+    /// Keys with a replaced or deleted version, and the number of the batch that replaced it.
     replaced: VecDeque<(u64, Vec<u8>)>,
-    /// What takes back each batch since the last persist, oldest first.
+    /// The inverse of each batch since the last persist, oldest first.
     unpersisted: VecDeque<Batch>,
 }
 
@@ -51,7 +51,7 @@ impl State {
         self.entries.get(key)?.last()?.value.as_ref()
     }
 
-    /// Applies a batch; `oldest_view` is the lowest sequence that a view still reads.
+    /// Applies a batch; `oldest_view` is the lowest sequence of an open view.
     fn apply(&mut self, batch: Batch, oldest_view: Option<u64>) {
         self.sequence += 1;
         let sequence = self.sequence;
@@ -74,7 +74,7 @@ impl State {
         }
     }
 
-    /// Drops the versions of a key that nobody reads who reads as of `oldest` or later.
+    /// Drops the versions of a key that no view of `oldest` or later sees.
     fn prune(&mut self, key: &[u8], oldest: u64) {
         let Some(versions) = self.entries.get_mut(key) else { return };
         let seen = versions.partition_point(|version| version.sequence <= oldest);
@@ -85,7 +85,7 @@ impl State {
         }
     }
 
-    /// What undoes a batch.
+    /// Returns the inverse of a batch.
     fn invert(&self, batch: &Batch) -> Batch {
         let undo = |op: &Op| {
             let key = op.key().to_vec();
@@ -98,17 +98,17 @@ impl State {
     }
 }
 
-/// Keys whose values cannot be read any more.
+/// Damaged keys, whose values cannot be read any more.
 #[derive(Debug)]
 struct Rot {
     first: Vec<u8>,
     last: Vec<u8>,
-    /// Whether a read has met them.
+    /// Whether a read has found the damage.
     is_known: bool,
 }
 
 impl Rot {
-    /// Whether a range that begins and ends so, both inclusive, has some of them.
+    /// Returns whether a range, both bounds inclusive, contains some of the keys.
     fn is_in(&self, from: &[u8], to: &[u8]) -> bool {
         *from <= *self.last && *self.first <= *to
     }
@@ -117,10 +117,10 @@ impl Rot {
 #[derive(Debug, Default)]
 struct Shared {
     state: RwLock<State>,
-    /// Whether some of it is rotten: most never are.
+    /// Whether any key is damaged; avoids a lock in the usual case.
     is_rotten: AtomicBool,
     rot: Mutex<Option<Rot>>,
-    /// How many views read as of each sequence. Locked after `state`, never before.
+    /// Number of open views of each sequence. Locked after `state`, never before.
     views: Mutex<BTreeMap<u64, usize>>,
 }
 
@@ -141,7 +141,7 @@ impl Shared {
         self.rot.lock()
     }
 
-    /// Fails when some of a range, both ends inclusive, is rotten.
+    /// Fails if a range, both bounds inclusive, contains damaged keys.
     fn check(&self, from: &[u8], to: &[u8]) -> Result<(), ReadError> {
         if !self.is_rotten.load(Ordering::Acquire) {
             return Ok(());
@@ -160,20 +160,20 @@ impl Shared {
     }
 }
 
-/// An ordered map in memory. Clones are the same map, so it can outlive the node that uses it.
+/// An ordered map in memory. Clones share the same map, so it can outlive the node that uses it.
 #[derive(Debug, Clone, Default)]
 pub struct MemoryStorage {
     shared: Arc<Shared>,
 }
 
 impl MemoryStorage {
-    /// An empty map.
+    /// Creates an empty map.
     pub fn new() -> Self {
         MemoryStorage::default()
     }
 
-    /// Damages some keys behind the engine's back, one after another, as a block that rots does. The
-    /// seed says which. Gives whether there were enough.
+    /// Damages some adjacent keys without a write, like a failing block; the seed chooses them.
+    /// Returns whether there were enough keys.
     pub fn rot(&self, seed: u64) -> bool {
         let mut random = SplitMix64::new(seed);
         let state = self.shared.read();
@@ -186,18 +186,18 @@ impl MemoryStorage {
         true
     }
 
-    /// Whether some keys are rotten, known to be or not.
+    /// Returns whether any key is damaged, detected or not.
     pub fn is_rotten(&self) -> bool {
         self.shared.is_rotten.load(Ordering::Acquire)
     }
 
-    /// Whether a read has met rotten keys, as which the engine for real use notes.
+    /// Returns whether a read has found damage, which the production engine would record.
     pub fn has_known_damage(&self) -> bool {
         self.shared.rot().as_ref().is_some_and(|rot| rot.is_known)
     }
 
-    /// Takes back the newest of the batches since the last persist, as many as the seed says, and
-    /// says how many. Views that exist keep what they see.
+    /// Undoes the newest batches since the last persist, as many as the seed chooses, and returns
+    /// how many. Open views keep what they see.
     pub fn lose_memory(&self, seed: u64) -> usize {
         let state = &mut *self.shared.write();
         let forgotten = SplitMix64::new(seed).up_to(state.unpersisted.len());
@@ -215,7 +215,7 @@ impl Storage for MemoryStorage {
     fn apply(&self, batch: &Batch) -> Result<(), Error> {
         check(batch)?;
         let state = &mut *self.shared.write();
-        // Engines for real use believe these two.
+        // The production engines trust the batch in both respects.
         let mut seen = BTreeSet::new();
         if let Some(key) = batch.ops.iter().map(Op::key).find(|key| !seen.insert(*key)) {
             let shown = key.escape_ascii();
@@ -224,7 +224,9 @@ impl Storage for MemoryStorage {
         let is_wrong = |op: &&Op| matches!(op, Op::Insert(key, _) if state.current(key).is_some());
         if let Some(op) = batch.ops.iter().find(is_wrong) {
             let shown = op.key().escape_ascii();
-            return Err(Error::Batch(format!("the key `{shown}` is said to be new and was there")));
+            return Err(Error::Batch(format!(
+                "the key `{shown}` was inserted, but exists already"
+            )));
         }
         let undo = state.invert(batch);
         if state.unpersisted.len() == UNPERSISTED_MAX {
@@ -264,7 +266,8 @@ impl MemoryView {
         versions.get(seen.checked_sub(1)?)?.value.as_ref()
     }
 
-    /// The first entries of a range, at most [`SCAN_ENTRIES`], and whether there are no more.
+    /// Returns the first entries of a range, at most [`SCAN_ENTRIES`], and whether there are no
+    /// more.
     fn collect(
         &self,
         range: (Bound<&[u8]>, Bound<&[u8]>),

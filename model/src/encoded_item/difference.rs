@@ -1,12 +1,12 @@
-//! An item told by another one that it came from: most changes leave most of an item's bytes alone.
+//! The difference between two items: most changes leave most of an item's bytes unchanged.
 
 use serde::{Deserialize, Serialize, Serializer};
 
 use super::EncodedItem;
 use crate::encoding::{EncodingError, MEMBERS_BEGIN, Reader, begin_item, finish_item};
 
-/// What an item's members have in place of another's: `between`, behind as many bytes as both begin
-/// with, before as many as both end with. The layout is drawn in `docs/formats/items.md`.
+/// The difference of an item's members from another item's: `between` is the part after their
+/// common prefix and before their common suffix. `docs/formats/items.md` draws the layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Difference<'a> {
     /// The item's size in bytes, as DynamoDB counts it.
@@ -21,10 +21,10 @@ fn as_bytes<S: Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Erro
     serializer.serialize_bytes(bytes)
 }
 
-/// Bytes that are compared at once.
+/// Number of bytes that are compared at once.
 const TOGETHER: usize = 16;
 
-/// How many bytes both begin with.
+/// Returns the length of the common prefix.
 fn begins_alike(one: &[u8], other: &[u8]) -> usize {
     let chunks = one.chunks_exact(TOGETHER).zip(other.chunks_exact(TOGETHER));
     let alike = TOGETHER * chunks.take_while(|(one, other)| one == other).count();
@@ -32,7 +32,7 @@ fn begins_alike(one: &[u8], other: &[u8]) -> usize {
     alike + rest.take_while(|(one, other)| one == other).count()
 }
 
-/// How many bytes both end with.
+/// Returns the length of the common suffix.
 fn ends_alike(one: &[u8], other: &[u8]) -> usize {
     let chunks = one.rchunks_exact(TOGETHER).zip(other.rchunks_exact(TOGETHER));
     let alike = TOGETHER * chunks.take_while(|(one, other)| one == other).count();
@@ -41,7 +41,7 @@ fn ends_alike(one: &[u8], other: &[u8]) -> usize {
 }
 
 impl EncodedItem {
-    /// What this item has in place of another's bytes.
+    /// Returns the difference of this item from another.
     ///
     /// # Errors
     /// When the bytes of either are damaged.
@@ -55,10 +55,10 @@ impl EncodedItem {
         Ok(Difference { size, begins_alike, ends_alike, between })
     }
 
-    /// The item that differs so from this one.
+    /// Applies a difference to this item.
     ///
     /// # Errors
-    /// When it cannot be this one that it was told by.
+    /// When the difference cannot be from this item.
     pub fn changed(&self, difference: &Difference<'_>) -> Result<Self, EncodingError> {
         let members = self.members();
         let ends_from = members.len().checked_sub(difference.ends_alike);
@@ -67,7 +67,7 @@ impl EncodedItem {
             .filter(|from| *from >= difference.begins_alike)
             .and_then(|from| members.get(from..));
         let (Some(beginning), Some(end)) = (beginning, end) else {
-            let problem = "what differs is not of this item";
+            let problem = "the difference is not from this item";
             return Err(EncodingError { offset: self.0.len(), problem });
         };
         let length = beginning.len() + difference.between.len() + end.len();
@@ -92,7 +92,7 @@ mod tests {
     use super::*;
     use crate::item::Item;
 
-    /// Few names and values, so that two items are often alike in part; some are long.
+    /// Items with few names and values, so that two of them often share parts; some are long.
     fn any_item() -> impl Strategy<Value = Item> {
         let value = prop_oneof!["[ab]{0,3}", "a{30,50}b{0,2}a{30,50}"];
         prop::collection::btree_map("[a-d]{1,2}", value, 0..6).prop_map(|members| {
@@ -103,9 +103,10 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(2000))]
 
-        /// Goal: the other item and the difference tell the item, through its stored form too.
+        /// Goal: the other item and the difference give the item, also through the stored form of
+        /// the difference.
         #[test]
-        fn an_item_is_told_by_another((one, other) in (any_item(), any_item())) {
+        fn a_difference_gives_the_item((one, other) in (any_item(), any_item())) {
             let (one, other) = (EncodedItem::from(&one), EncodedItem::from(&other));
             let difference = one.difference_from(&other).unwrap();
             prop_assert_eq!(other.changed(&difference).unwrap(), one.clone());
@@ -114,9 +115,9 @@ mod tests {
             }
         }
 
-        /// Goal: what differs from a longer item is refused by one that is too short for it.
+        /// Goal: a difference from a longer item is rejected by one that is too short for it.
         #[test]
-        fn another_item_is_no_base((one, other) in (any_item(), any_item())) {
+        fn a_difference_does_not_apply_to_a_shorter_item((one, other) in (any_item(), any_item())) {
             let (one, other) = (EncodedItem::from(&one), EncodedItem::from(&other));
             let difference = one.difference_from(&one).unwrap();
             let alike = difference.begins_alike + difference.ends_alike;
@@ -138,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_is_noticed() {
+    fn damage_is_detected() {
         let whole = EncodedItem::from(&Item::new().with("a", "b"));
         let damaged = EncodedItem::from_stored(&b"\x09"[..]);
         assert!(whole.difference_from(&damaged).is_err());

@@ -1,4 +1,4 @@
-//! Values that may be of keys, in an item's stored form: they are not decoded, as their stored bytes
+//! Possible key values in an item's stored form. They are not decoded, because their stored bytes
 //! are their ordered bytes.
 
 use std::cmp::Ordering;
@@ -7,47 +7,47 @@ use super::{EncodedItem, skip};
 use crate::encoding::{DEPTH_MAX, EncodingError, Reader, Tag};
 use crate::key::KeyAttributeType;
 
-/// A value of a type that keys may have.
+/// A value of a possible key type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoredKeyValue<'a> {
     /// Its type.
     pub attribute_type: KeyAttributeType,
-    /// Its ordered bytes, as [`crate::KeyValue::encode_ordered`] writes them: at least as many as
-    /// DynamoDB counts.
+    /// Its ordered bytes, as from [`crate::KeyValue::encode_ordered`]: at least as many as DynamoDB
+    /// counts.
     pub ordered: &'a [u8],
 }
 
 impl StoredKeyValue<'_> {
-    /// What stands where no value is.
+    /// A filler for unused positions.
     pub(crate) const NOTHING: Self = Self { attribute_type: KeyAttributeType::S, ordered: &[] };
 
-    /// Whether it is a string or a binary without content, which no key may be.
+    /// Returns whether it is an empty string or binary, which cannot be a key.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.ordered.is_empty()
     }
 }
 
-/// What an item has under a name.
+/// The value of an attribute in an item's stored form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoredValue<'a> {
-    /// Nothing.
+    /// The item has no such attribute.
     Missing,
-    /// A value of a type that keys may have.
+    /// A value of a possible key type.
     Key(StoredKeyValue<'a>),
     /// A value of another type.
     Other,
 }
 
 impl EncodedItem {
-    /// What the item has under a name.
+    /// Returns the value of an attribute.
     ///
     /// # Errors
     /// When the bytes are damaged.
     pub fn stored_value(&self, name: &str) -> Result<StoredValue<'_>, EncodingError> {
         let (mut reader, _) = Reader::of_item(&self.0)?;
         for _ in 0..reader.count()? {
-            // Attributes stand in the order of their names.
+            // Attributes are in the order of their names.
             match reader.slice()?.cmp(name.as_bytes()) {
                 Ordering::Less => skip(&mut reader, DEPTH_MAX)?,
                 Ordering::Equal => return stored_value(&mut reader),

@@ -1,4 +1,4 @@
-//! Attributes of an item replaced in its stored form: what stays is copied as it is.
+//! Replaces attributes of an item in its stored form; the others are copied unchanged.
 
 use std::iter::Peekable;
 
@@ -9,8 +9,9 @@ use crate::encoding::{
 use crate::item::Item;
 
 impl EncodedItem {
-    /// The item with `new` in place of `old`. These are the attributes of some names: all that the item
-    /// has of them, as [`EncodedItem::decode_only`] gives them, and all that it will have.
+    /// Returns the item with `new` in place of `old`. Both are the attributes of the same set of
+    /// names: all that the item has of them, as from [`EncodedItem::decode_only`], and all that it
+    /// shall have.
     ///
     /// # Errors
     /// When the bytes are damaged.
@@ -28,8 +29,9 @@ impl EncodedItem {
             }
         }
         reader.end()?;
-        let rest =
-            size.checked_sub(old.size()).ok_or_else(|| reader.error("smaller than it is"))?;
+        let rest = size
+            .checked_sub(old.size())
+            .ok_or_else(|| reader.error("the item is smaller than its attributes"))?;
         let new_size = rest + new.size();
         let mut out = Vec::with_capacity(self.0.len() + new.size() + 4 * new.len());
         begin_item(&mut out);
@@ -40,7 +42,7 @@ impl EncodedItem {
     }
 }
 
-/// Puts members that are there already, and new ones, in the order of their names.
+/// Merges kept members and new ones in the order of their names.
 fn put_in_order(out: &mut Vec<u8>, kept: &[(&[u8], &[u8])], new: &Item) {
     let mut kept = kept.iter().peekable();
     for (name, value) in new {
@@ -53,7 +55,7 @@ fn put_in_order(out: &mut Vec<u8>, kept: &[(&[u8], &[u8])], new: &Item) {
     kept.for_each(|(_, member)| out.extend_from_slice(member));
 }
 
-/// Whether a name is among others; both come in order.
+/// Returns whether a name is among others; both must be given in ascending order.
 fn is_among<'n>(others: &mut Peekable<impl Iterator<Item = &'n String>>, name: &[u8]) -> bool {
     while others.next_if(|other| other.as_bytes() < name).is_some() {}
     others.peek().is_some_and(|other| other.as_bytes() == name)

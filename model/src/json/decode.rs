@@ -1,6 +1,6 @@
-//! From JSON to items, with DynamoDB's checks, in DynamoDB's words.
+//! Decodes JSON to items, with DynamoDB's checks and texts.
 //!
-//! Knows nothing of key schemas or item sizes: those are checked by who knows the table.
+//! Key schemas and item sizes are checked by the code that knows the table.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,13 +17,14 @@ use crate::item::Item;
 use crate::limits::NESTING_LEVELS_MAX;
 use crate::number::{Number, NumberError};
 
-/// Why JSON is not an attribute value or an item. The two kinds have two error types on the wire.
+/// The reason why JSON is not an attribute value or an item. The two kinds have two error types in
+/// the protocol.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum DecodeError {
     /// The JSON has the wrong shape: `SerializationException`.
     #[error("{0}")]
     Shape(String),
-    /// The shape is right and the value is not: `ValidationException`.
+    /// The shape is right, but the value is not: `ValidationException`.
     #[error("{0}")]
     Value(ValueFault),
 }
@@ -36,52 +37,52 @@ fn value_error(text: &str) -> DecodeError {
     DecodeError::Value(text.into())
 }
 
-/// A value in too many maps and lists, in the service's words.
+/// DynamoDB's text for a value in too many maps and lists.
 const NESTED_TOO_DEEPLY: &str = "Nesting Levels have exceeded supported limits: Attributes in the item have nested levels beyond supported limit";
 
 const NULL_NOT_TRUE: &str = "One or more parameter values were invalid: Null attribute value types must have the value of true";
 
-/// Reads an item: an object of attribute values.
+/// Decodes an item: an object of attribute values.
 ///
 /// # Errors
-/// The first thing that is wrong with it.
+/// The first problem of the item.
 pub fn decode_item(json: &Json<'_>) -> Result<Item, DecodeError> {
     Ok(Item(decode_members(json, 1)?))
 }
 
-/// Reads one attribute value: an object with exactly one type descriptor.
+/// Decodes one attribute value: an object with exactly one type descriptor.
 ///
 /// # Errors
-/// The first thing that is wrong with it.
+/// The first problem of the value.
 pub fn decode_attribute_value(json: &Json<'_>) -> Result<AttributeValue, DecodeError> {
     decode_value(json, 1)
 }
 
-/// Reads the value of a placeholder in the older way: it stands in no item, so it may be one level
-/// deeper than an attribute.
+/// Decodes the value of a placeholder by the older rules: it is not in an item, so it may be one
+/// level deeper than an attribute.
 ///
 /// # Errors
-/// The first thing that is wrong with it.
+/// The first problem of the value.
 pub fn decode_placeholder_value(json: &Json<'_>) -> Result<AttributeValue, DecodeError> {
     decode_value(json, 0)
 }
 
-/// Reads an item from text.
+/// Decodes an item from text.
 ///
 /// # Errors
-/// Text that is not JSON, or JSON that is not an item.
+/// When the text is not JSON, or the JSON is not an item.
 pub fn item_from_str(text: &str) -> Result<Item, DecodeError> {
-    // Most texts are right, and need no tree to be read.
+    // Most texts are valid, and need no tree.
     if let Some(view) = ItemView::from_text(text) {
         return Ok(view.into_item());
     }
     decode_item(&parse(text.as_bytes()).map_err(|error| shape(&error.to_string()))?)
 }
 
-/// Reads an attribute value from text.
+/// Decodes an attribute value from text.
 ///
 /// # Errors
-/// Text that is not JSON, or JSON that is not an attribute value.
+/// When the text is not JSON, or the JSON is not an attribute value.
 pub fn attribute_value_from_str(text: &str) -> Result<AttributeValue, DecodeError> {
     decode_attribute_value(&parse(text.as_bytes()).map_err(|error| shape(&error.to_string()))?)
 }
@@ -103,8 +104,8 @@ fn decode_members(
     Ok(members)
 }
 
-/// `level` is the value's own: 1 for an attribute, one more for each map or list around it; 0 for one
-/// that may be one level deeper.
+/// Decodes a value at `level`: 1 for an attribute, one more for each map or list around it; 0 for a
+/// value that may be one level deeper.
 fn decode_value(json: &Json<'_>, level: usize) -> Result<AttributeValue, DecodeError> {
     if level > NESTING_LEVELS_MAX {
         return Err(value_error(NESTED_TOO_DEEPLY));
@@ -140,7 +141,7 @@ fn decode_value(json: &Json<'_>, level: usize) -> Result<AttributeValue, DecodeE
         AttributeType::Null => match value {
             Json::Bool(true) => Ok(AttributeValue::Null),
             Json::Bool(false) => Err(value_error(NULL_NOT_TRUE)),
-            // A word that the service takes for `false`.
+            // DynamoDB treats this word as `false`.
             Json::String(word) if word == "no" => Err(value_error(NULL_NOT_TRUE)),
             other => Err(not_a(other, "Boolean")),
         },
@@ -165,7 +166,7 @@ fn number(json: &Json<'_>) -> Result<Number, DecodeError> {
     let text = text(json)?;
     text.parse().map_err(|error: NumberError| {
         let older = error.clone().as_before(&text).to_string();
-        // Before, nothing stood behind an empty text, not even the colon.
+        // In the older text, an empty number has nothing after the message, not even the colon.
         let older = if error == NumberError::Empty { older.trim_end_matches(": ") } else { &older };
         DecodeError::Value(ValueFault::new(error.to_string(), older))
     })
@@ -189,7 +190,7 @@ fn set<T: Ord>(
 ) -> Result<BTreeSet<T>, DecodeError> {
     let given = array(json)?;
     if given.is_empty() {
-        // With two spaces, as the service has it.
+        // With two spaces, as in DynamoDB.
         return Err(match kind {
             "binary" => value_error(
                 "One or more parameter values were invalid: Binary sets should not be empty",
@@ -226,8 +227,8 @@ fn set<T: Ord>(
     Ok(members)
 }
 
-/// A set with a member twice. Today's words have the members in order up to the one that comes again,
-/// and in quotes.
+/// Returns the fault of a set with a duplicate member. The current text lists the members in order
+/// up to the duplicate, in quotes.
 fn duplicates(kind: &str, ordered: &[&str], sent: &[&str]) -> ValueFault {
     let quoted = |separator: &str| {
         ordered.iter().map(|text| format!("\"{text}\"")).collect::<Vec<_>>().join(separator)
@@ -239,7 +240,7 @@ fn duplicates(kind: &str, ordered: &[&str], sent: &[&str]) -> ValueFault {
     };
     match kind {
         "number" => ValueFault::new(told(""), "Input collection contains duplicates"),
-        // Without a space, as the service has it.
+        // Without a space, as in DynamoDB.
         "binary" => ValueFault::new(
             told(&format!("[{}]of type BS ", quoted(","))),
             told(&format!("[{}]of type BS ", sent.join(", "))),
@@ -251,12 +252,12 @@ fn duplicates(kind: &str, ordered: &[&str], sent: &[&str]) -> ValueFault {
     }
 }
 
-/// A structure or map where a scalar or a list belongs.
+/// DynamoDB's text for a structure or map where a scalar or a list is expected.
 const STRUCTURE: &str = "Start of structure or map found where not expected";
-/// A null in a list, a set or a map.
+/// DynamoDB's text for a null in a list, a set or a map.
 const NULL: &str = "Unexpected null value";
 
-/// What DynamoDB answers to JSON that stands where a scalar of this Java type belongs.
+/// Returns DynamoDB's error for JSON in place of a scalar of this Java type.
 fn not_a(json: &Json<'_>, expected: &str) -> DecodeError {
     let kind = match json {
         Json::Null => return shape(NULL),
@@ -284,7 +285,7 @@ fn not_a_binary(json: &Json<'_>) -> DecodeError {
     })
 }
 
-/// The last text is the service's own, letter by letter.
+/// Returns DynamoDB's error for an invalid base64 text; the last message is misspelt there, too.
 fn not_base64(text: &str) -> DecodeError {
     let is_of_base64 = |c: &char| c.is_ascii_alphanumeric() || matches!(c, '+' | '/' | '=');
     let characters = text.chars().count();
@@ -307,7 +308,7 @@ fn not_a_list(json: &Json<'_>) -> DecodeError {
     })
 }
 
-/// Of an item, or of the members of an `M`.
+/// Returns the error for an item, or the members of an `M`.
 fn not_a_map(json: &Json<'_>) -> DecodeError {
     shape(match json {
         Json::Null => NULL,
@@ -319,7 +320,7 @@ fn not_a_map(json: &Json<'_>) -> DecodeError {
     })
 }
 
-/// Of an attribute, or of a member of an `M` or an `L`.
+/// Returns the error for an attribute, or a member of an `M` or an `L`.
 fn not_a_value(json: &Json<'_>) -> DecodeError {
     shape(match json {
         Json::Null => NULL,
@@ -384,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_worded_otherwise_before_has_both_wordings() {
+    fn faults_with_two_wordings_have_both() {
         let of_set = |shown: &str| {
             format!(
                 "One or more parameter values were invalid: Input collection {shown}contains duplicates."
@@ -423,7 +424,7 @@ mod tests {
 
     /// Source: dynalite's tests, which were recorded from the service.
     #[test]
-    fn wrong_shapes_name_what_stands_there() {
+    fn wrong_shapes_name_what_was_found() {
         let of_class = |class: &str| format!("Unrecognized collection type class {class}");
         let string = of_class("java.lang.String");
         let boolean = of_class("java.lang.Boolean");

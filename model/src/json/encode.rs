@@ -1,6 +1,6 @@
-//! From items to DynamoDB JSON, written straight into bytes.
+//! Encodes items as DynamoDB JSON, directly into a string.
 //!
-//! The output has no white space; members stand in the order of their names.
+//! The output has no white space; members are in the order of their names.
 
 use std::fmt::Write as _;
 
@@ -16,7 +16,7 @@ pub fn write_item(out: &mut String, item: &Item) {
     write_attributes(out, item.iter());
 }
 
-/// Appends some attributes as an item: all of their names differ.
+/// Appends attributes as an item; their names must differ.
 pub fn write_attributes<'i>(
     out: &mut String,
     attributes: impl Iterator<Item = (&'i String, &'i AttributeValue)>,
@@ -33,7 +33,7 @@ pub fn write_attributes<'i>(
     out.push('}');
 }
 
-/// The JSON of an item.
+/// Encodes an item as JSON text.
 #[must_use]
 pub fn item_to_string(item: &Item) -> String {
     let mut out = String::with_capacity(item.size() * 2);
@@ -65,7 +65,7 @@ pub fn write_attribute_value(out: &mut String, value: &AttributeValue) {
     out.push('}');
 }
 
-/// Appends a number as the JSON string that it is there.
+/// Appends a number as a JSON string, which is DynamoDB's form.
 pub(super) fn write_number(out: &mut String, number: &Number) {
     out.push('"');
     number.write(out);
@@ -93,7 +93,7 @@ pub(super) fn write_binary(out: &mut String, bytes: &[u8]) {
     out.push('"');
 }
 
-/// Appends a list, each member as `write` appends it.
+/// Appends a list, each member by `write`.
 pub fn write_list<T>(out: &mut String, members: &[T], write: impl Fn(&mut String, &T)) {
     out.push('[');
     for (position, member) in members.iter().enumerate() {
@@ -129,8 +129,8 @@ pub fn write_string(out: &mut String, text: &str) {
     out.push('"');
 }
 
-/// Where the first character stands that cannot stand in a JSON string as it is. All of them are
-/// ASCII. Sixteen bytes are looked at together: most texts have none.
+/// Returns the position of the first character that needs an escape in a JSON string; all of these
+/// are ASCII. It checks sixteen bytes at a time, because most texts have none.
 fn special_at(text: &str) -> Option<usize> {
     let is_special = |byte: u8| byte < b' ' || byte == b'"' || byte == b'\\';
     let (chunks, rest) = text.as_bytes().as_chunks::<16>();

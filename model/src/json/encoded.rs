@@ -1,12 +1,12 @@
-//! From an item's stored bytes straight to its JSON, without an item in between: what a read
-//! answers with is mostly what is stored.
+//! Encodes an item's stored bytes as JSON without decoding them to an item, because most reads
+//! return items as they are stored.
 
 use super::encode::{self, write_binary, write_string};
 use crate::attribute_value::AttributeType;
 use crate::encoding::{DEPTH_MAX, EncodingError, Reader, Tag};
 
-/// Appends the JSON of an item that `encoding::encode_item` wrote, and gives the item's size in
-/// bytes. What was appended before an error is no JSON.
+/// Appends the JSON of an item from its stored bytes, and returns the item's size in bytes. After
+/// an error, the appended text is not valid JSON.
 ///
 /// # Errors
 /// When the bytes are damaged.

@@ -1,7 +1,7 @@
-//! What is wrong with a value, in the service's words of today and in those of before.
+//! Faults of values, in DynamoDB's current and older wording.
 //!
-//! Since the middle of 2026 the service words it anew, operation by operation. Which operation has
-//! which words is not known here.
+//! DynamoDB has been changing these texts since mid-2026, one operation after another. The server
+//! knows the wording of each operation.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use std::fmt;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ValueFault {
     current: String,
-    /// Where it is another one.
+    /// The older text, if it differs.
     older: Option<String>,
     /// See [`ValueFault::stands_alone`].
     stands_alone: bool,
@@ -20,46 +20,46 @@ impl ValueFault {
         Self { current: current.into(), older: Some(older.into()), stands_alone: true }
     }
 
-    /// The same, of a fault that is told in one way only and stands alone.
+    /// Creates a fault with a single wording that stands alone.
     pub(super) fn alone(text: impl Into<String>) -> Self {
         Self { current: text.into(), older: None, stands_alone: true }
     }
 
-    /// Whether nothing is told before it of where the value stood: of numbers that are none, and of
-    /// sets that have a member twice or that are of numbers and have none.
+    /// Returns whether DynamoDB does not say where the value was: for invalid numbers, sets with
+    /// duplicates, and empty number sets.
     #[must_use]
     pub fn stands_alone(&self) -> bool {
         self.stands_alone
     }
 
-    /// In today's words.
+    /// Returns the current text.
     #[must_use]
     pub fn current(&self) -> &str {
         &self.current
     }
 
-    /// In the words of before.
+    /// Returns the older text.
     #[must_use]
     pub fn older(&self) -> &str {
         self.older.as_deref().unwrap_or(&self.current)
     }
 }
 
-/// A fault that is told in one way only.
+/// Creates a fault with a single wording.
 impl From<String> for ValueFault {
     fn from(text: String) -> Self {
         Self { current: text, older: None, stands_alone: false }
     }
 }
 
-/// See above.
+/// Creates a fault with a single wording.
 impl From<&str> for ValueFault {
     fn from(text: &str) -> Self {
         Self::from(text.to_owned())
     }
 }
 
-/// Today's words.
+/// Writes the current text.
 impl fmt::Display for ValueFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.current)

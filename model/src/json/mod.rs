@@ -1,11 +1,13 @@
-//! DynamoDB JSON both ways, lossless, and the plain JSON tree that requests are read from.
+//! DynamoDB JSON in both directions, lossless, and the plain JSON tree of requests.
 //!
-//! `tree` reads any JSON without losing what plain parsers lose (duplicate names, number texts);
-//! `decode` turns parts of it into items with DynamoDB's checks and words, of which `fault` has two
-//! kinds; `scan` and `view` read items without a tree, for texts that are right; `stored` makes of
-//! those what is stored, and `request` reads a request, in which they may stand; `encode` writes items,
-//! and `encoded` what is stored of them.
-//! Requests and responses themselves are known only to the server.
+//! - `tree` parses any JSON without the losses of other parsers (duplicate names, number texts).
+//! - `decode` decodes parts of a tree to items with DynamoDB's checks and texts; `fault` has two
+//!   wordings of these.
+//! - `scan` and `view` read valid items without a tree, `stored` encodes them for storage, and
+//!   `request` parses a request with such items.
+//! - `encode` writes items, and `encoded` their stored form.
+//!
+//! Only the server knows requests and responses.
 
 mod decode;
 mod encode;

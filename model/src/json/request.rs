@@ -1,7 +1,7 @@
-//! Requests: read into a tree, in which items that are put are in their stored form already.
+//! Parses requests to a tree in which items to put are already in their stored form.
 //!
-//! Most requests are right and small, and are read in one go over their text. Whatever is not plainly
-//! right, or large, is read by `tree`, which says what is wrong with it.
+//! Most requests are valid and small, and are parsed in one pass over their text. All others are
+//! parsed by `tree`, which reports what is wrong.
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -10,21 +10,22 @@ use super::scan::Scanner;
 use super::stored::{ItemRoom, read_encoded_item};
 use super::tree::{self, Json, JsonError};
 
-/// Longer texts are read by `tree`, which takes less memory for what is nested.
+/// Longer texts are parsed by `tree`, which takes less memory for nested values.
 const BYTES_MAX: usize = 1024 * 1024;
-/// Levels that are followed; requests that put items have six and those of an expression's values.
+/// The deepest nesting; requests that put items have six levels and those of an expression's
+/// values.
 const DEPTH_MAX: usize = 100;
-/// Strings of so many bytes are looked for again: shorter ones take less to read anew.
+/// Strings from this length on are cached: shorter ones are faster to parse again.
 const REPEATED_BYTES_MIN: usize = 64;
 /// In a path: any name.
 pub const ANY_NAME: &str = "*";
 
-/// Reads one JSON value from the whole of `text`, in which items may stand under these names, each
-/// one level below the one before it; none do without a name. Arrays have no names: they are looked
-/// into. An item that is plainly right becomes [`Json::Item`].
+/// Parses one JSON value from the whole of `text`. `path` is the path of names to items, each name
+/// one level below the previous one; an empty path means no items. Arrays have no names; their
+/// members are at the same path. A plainly valid item becomes [`Json::Item`].
 ///
 /// # Errors
-/// As [`tree::parse_request`], which reads what is not plainly right.
+/// Those of [`tree::parse_request`], which parses everything else.
 pub fn parse_with_items<'t>(text: &'t [u8], path: &[&str]) -> Result<Json<'t>, JsonError> {
     let plain = Some(text).filter(|text| text.len() <= BYTES_MAX);
     match plain.and_then(|text| std::str::from_utf8(text).ok()).and_then(|text| read(text, path)) {
@@ -42,17 +43,17 @@ fn read<'t>(text: &'t str, path: &[&str]) -> Option<Json<'t>> {
     scanner.is_at_end().then_some(json)
 }
 
-/// What there is room for.
+/// Limits and buffers of one parse.
 struct Room<'t> {
-    /// How many more values there may be.
+    /// The number of further values that are allowed.
     values: Cell<usize>,
-    /// Where an item is read, and written before it is known how long it gets.
+    /// The buffers for reading an item, and for its encoding of yet unknown length.
     item: Cell<ItemRoom<'t>>,
-    /// The last long string that had escapes, as it stands and what it says.
+    /// The last long string with escapes, raw and unescaped.
     escaped: Cell<Option<(&'t str, String)>>,
 }
 
-/// `path` is what is left of it, if it leads here.
+/// Parses a value; `path` is the remaining path to items, if the value is on it.
 fn value<'t>(
     scanner: &mut Scanner<'t>,
     path: Option<&[&str]>,
@@ -96,8 +97,8 @@ fn value<'t>(
     })
 }
 
-/// A string. Statements of one request are often the same text, and names in it stand between
-/// quotation marks, which are escaped.
+/// Parses a string. Statements of one request often have the same text, whose quoted names contain
+/// escapes, so the last one is cached.
 fn string<'t>(scanner: &mut Scanner<'t>, room: &Room<'t>) -> Option<Cow<'t, str>> {
     let known = room.escaped.take();
     if let Some((written, said)) = &known
@@ -116,7 +117,7 @@ fn string<'t>(scanner: &mut Scanner<'t>, room: &Room<'t>) -> Option<Cow<'t, str>
     Some(said)
 }
 
-/// What is left of a path behind a name.
+/// Returns the rest of a path after a name.
 fn step<'p, 'n>(path: &'p [&'n str], name: &str) -> Option<&'p [&'n str]> {
     let (first, rest) = path.split_first()?;
     (*first == ANY_NAME || *first == name).then_some(rest)
@@ -131,7 +132,7 @@ mod tests {
 
     const PUTS: [&str; 4] = ["RequestItems", ANY_NAME, "PutRequest", "Item"];
 
-    /// The same tree without items in it.
+    /// Returns the same tree with items as objects.
     fn spelled_out(json: Json<'_>) -> Json<'_> {
         match json {
             Json::Array(members) => Json::Array(members.into_iter().map(spelled_out).collect()),
@@ -148,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn items_stand_where_the_path_says() {
+    fn items_are_at_the_path() {
         let item = r#"{"a":{"S":"x"},"n":{"N":"-1.5"}}"#;
         let text = format!(
             r#"{{"RequestItems":{{"Item":[{{"PutRequest":{{"Item":{item}}}}},{{"DeleteRequest":{{"Key":{item}}}}}]}},"Item":{item},"n":1.5,"b":[true,null]}}"#
@@ -166,8 +167,8 @@ mod tests {
     }
 
     proptest! {
-        /// Texts that are JSON, some of them damaged at a place, in which long strings come again, also
-        /// with other ends.
+        /// Texts that are JSON, some of them damaged, with repeated long strings, also with other
+        /// ends.
         #[test]
         fn without_a_path_a_request_is_the_same_tree(
             parts in prop::collection::vec((0_usize..12, any::<bool>()), 1..20),
@@ -212,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_string_that_comes_again_is_the_same() {
+    fn a_repeated_long_string_is_equal() {
         let written = "\\\"name\\\" = ? AND ".repeat(5);
         let said = written.replace('\\', "");
         let text = format!(r#"["{written}","{written}","{written}x","{written}"]"#);
@@ -222,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_plainly_right_is_left_to_the_tree() {
+    fn unusual_requests_are_left_to_the_tree() {
         let long_name = "n".repeat(65_536);
         for item in [
             "{}",

@@ -1,23 +1,23 @@
-//! JSON text read from front to back, without a tree and without copies.
+//! Scans JSON text from front to back, without a tree and without copies.
 //!
-//! For texts that are right, which is what most requests and stream records are: whatever is not plainly
-//! so answers `None`, without a reason, and is to be read by `tree`. Nothing that `tree` refuses is read
-//! here, but for what [`Scanner::unread`] leaves to be read. What a value means is not known here.
+//! It is for valid texts, which most requests and stream records are. On anything unusual it
+//! returns `None` without a reason, and the caller uses `tree`. It accepts nothing that `tree`
+//! rejects, except inside the values that [`Scanner::unread`] skips. It does not interpret values.
 
 use std::borrow::Cow;
 
 use serde::de::IgnoredAny;
 
-/// A place in a JSON text.
+/// A position in a JSON text.
 pub(crate) struct Scanner<'t> {
     text: &'t str,
     at: usize,
-    /// Whether something was found in the value under way that `encode` would not write so.
+    /// Whether the current value contains something that `encode` would write differently.
     is_unusual: bool,
 }
 
 impl<'t> Scanner<'t> {
-    /// The beginning of a text.
+    /// Creates a scanner at the beginning of a text.
     pub(crate) fn new(text: &'t str) -> Self {
         Self { text, at: 0, is_unusual: false }
     }
@@ -26,7 +26,7 @@ impl<'t> Scanner<'t> {
         self.text.as_bytes().get(self.at..).unwrap_or_default()
     }
 
-    /// The next byte that is not white space; it stays the next one.
+    /// Returns the next byte that is not white space, without consuming it.
     pub(crate) fn peek(&mut self) -> Option<u8> {
         loop {
             match *self.text.as_bytes().get(self.at)? {
@@ -39,7 +39,7 @@ impl<'t> Scanner<'t> {
         }
     }
 
-    /// Goes over `byte`, if it is the next one.
+    /// Consumes `byte`, if it is next.
     fn take(&mut self, byte: u8) -> bool {
         let found = self.peek() == Some(byte);
         self.at += usize::from(found);
@@ -50,21 +50,21 @@ impl<'t> Scanner<'t> {
         self.take(byte).then_some(())
     }
 
-    /// Goes over a word such as `true`, if it is the next one.
+    /// Consumes a word such as `true`, if it is next.
     fn word(&mut self, word: &str) -> bool {
         let found = self.peek().is_some() && self.rest().starts_with(word.as_bytes());
         self.at += if found { word.len() } else { 0 };
         found
     }
 
-    /// Notes that the value is not as `encode` would write it: white space and escapes are noted
-    /// here, the rest by who reads values.
+    /// Records that `encode` would write the value differently: the scanner does so for white space
+    /// and escapes, its callers for the rest.
     pub(crate) fn note_unusual(&mut self) {
         self.is_unusual = true;
     }
 
-    /// What `read` goes over, as it stands, if `encode` would write it so. White space before it
-    /// does not count.
+    /// Returns the text that `read` consumes, if `encode` would write it the same. White space
+    /// before it does not count.
     pub(crate) fn as_written<T>(
         &mut self,
         read: impl FnOnce(&mut Self) -> Option<T>,
@@ -78,7 +78,8 @@ impl<'t> Scanner<'t> {
         Some((value, text))
     }
 
-    /// What `read` reads, and what it goes over; it stays the next value if `read` answers `None`.
+    /// Returns the result of `read` and the consumed text; consumes nothing if `read` returns
+    /// `None`.
     pub(crate) fn try_read<T>(
         &mut self,
         read: impl FnOnce(&mut Self) -> Option<T>,
@@ -92,25 +93,24 @@ impl<'t> Scanner<'t> {
         self.text.get(start..self.at).map(|text| (value, text))
     }
 
-    /// Whether nothing but white space is left.
+    /// Returns whether only white space is left.
     pub(crate) fn is_at_end(&mut self) -> bool {
         self.peek().is_none()
     }
 
-    /// Goes over `null`, if it is the next value.
+    /// Consumes `null`, if it is next.
     pub(crate) fn null(&mut self) -> bool {
         self.word("null")
     }
 
-    /// `true` or `false`.
+    /// Reads `true` or `false`.
     pub(crate) fn boolean(&mut self) -> Option<bool> {
         if self.word("true") { Some(true) } else { self.word("false").then_some(false) }
     }
 
-    /// A whole number of a few digits, if that is plainly the next value; other values stay the next
-    /// one.
+    /// Reads an integer of a few digits, if that is plainly next; consumes nothing otherwise.
     pub(crate) fn whole_number(&mut self) -> Option<u64> {
-        /// Any number of so many digits fits.
+        /// Any number of this many digits fits.
         const DIGITS_MAX: usize = 18;
         self.peek()?;
         let digits =
@@ -118,7 +118,7 @@ impl<'t> Scanner<'t> {
         let (count, number) = digits.fold((0, 0), |(count, number), digit| {
             (count + 1, number * 10 + u64::from(digit - b'0'))
         });
-        // Zeros before a number are not JSON's, and what goes on is another number.
+        // JSON has no leading zeros, and a following character continues another number.
         let is_whole = matches!(self.rest().get(count), Some(b',' | b'}' | b']'))
             && (count == 1 || self.rest().first() != Some(&b'0'));
         (is_whole && (1..=DIGITS_MAX).contains(&count)).then(|| {
@@ -127,20 +127,20 @@ impl<'t> Scanner<'t> {
         })
     }
 
-    /// A string.
+    /// Reads a string.
     pub(crate) fn string(&mut self) -> Option<Cow<'t, str>> {
         self.expect(b'"')?;
         self.string_from_here()
     }
 
-    /// Goes over these bytes, if they are the next ones, with no white space before them.
+    /// Consumes these bytes, if they are next without white space before them.
     pub(crate) fn exactly(&mut self, bytes: &[u8]) -> bool {
         let found = self.rest().starts_with(bytes);
         self.at += if found { bytes.len() } else { 0 };
         found
     }
 
-    /// The rest of a string, from behind its first quotation mark.
+    /// Reads the rest of a string, after its opening quotation mark.
     pub(crate) fn string_from_here(&mut self) -> Option<Cow<'t, str>> {
         let start = self.at;
         let length = special_at(self.rest())?;
@@ -152,7 +152,7 @@ impl<'t> Scanner<'t> {
         }
     }
 
-    /// The rest of a string that has an escape before this place.
+    /// Reads the rest of a string that has an escape before this position.
     fn escaped(&mut self, start: usize) -> Option<Cow<'t, str>> {
         self.is_unusual = true;
         let mut is_escape = true;
@@ -166,7 +166,7 @@ impl<'t> Scanner<'t> {
         serde_json::from_str(quoted).ok().map(Cow::Owned)
     }
 
-    /// An object: `member` reads the value of each name.
+    /// Reads an object: `member` reads the value of each name.
     pub(crate) fn object(
         &mut self,
         mut member: impl FnMut(&mut Self, Cow<'t, str>) -> Option<()>,
@@ -177,8 +177,9 @@ impl<'t> Scanner<'t> {
         })
     }
 
-    /// An object whose members mostly come in the order of `names`, some of them left out: `member`
-    /// reads the value of each, and is told what its name stands for, if it is one of them.
+    /// Reads an object whose members are mostly in the order of `names`, with some left out:
+    /// `member` reads the value of each, and gets the value that belongs to its name, if the name
+    /// is known.
     pub(crate) fn usual_object<N: Copy>(
         &mut self,
         names: &[(&str, N)],
@@ -201,8 +202,8 @@ impl<'t> Scanner<'t> {
         })
     }
 
-    /// Goes over a name and its colon if it is one of the next two of `names`, and nothing is
-    /// unusual about it.
+    /// Consumes a name and its colon if it is one of the next two of `names`, without anything
+    /// unusual.
     fn usual_name<N>(&mut self, names: &[(&str, N)], next: usize) -> Option<usize> {
         let rest = self.rest().strip_prefix(b"\"")?;
         let (place, length) = (next..next + 2).find_map(|place| {
@@ -214,18 +215,18 @@ impl<'t> Scanner<'t> {
         Some(place)
     }
 
-    /// The name of an object's member.
+    /// Reads the name of an object's member.
     pub(crate) fn name(&mut self) -> Option<Cow<'t, str>> {
         let name = self.string()?;
         self.expect(b':').map(|()| name)
     }
 
-    /// An array: `member` reads each value.
+    /// Reads an array: `member` reads each value.
     pub(crate) fn array(&mut self, member: impl FnMut(&mut Self) -> Option<()>) -> Option<()> {
         self.members((b'[', b']'), member)
     }
 
-    /// What stands between two brackets, with commas between: `member` reads each.
+    /// Reads comma-separated members between two brackets: `member` reads each.
     pub(crate) fn members(
         &mut self,
         (open, close): (u8, u8),
@@ -244,7 +245,7 @@ impl<'t> Scanner<'t> {
         }
     }
 
-    /// A value of any kind, as it stands.
+    /// Reads a value of any kind as raw text.
     pub(crate) fn raw(&mut self) -> Option<&'t str> {
         self.peek()?;
         let start = self.at;
@@ -259,8 +260,8 @@ impl<'t> Scanner<'t> {
         self.text.get(start..self.at)
     }
 
-    /// An object as it stands, of which nothing but that it is JSON is looked at. Numbers, which no item
-    /// has in it, are not plainly so.
+    /// Reads an object as raw text, checking only that it is JSON. It gives up on numbers, which no
+    /// item contains outside strings.
     pub(crate) fn object_text(&mut self) -> Option<&'t str> {
         let start = self.peek().filter(|byte| *byte == b'{').map(|_| self.at)?;
         self.go_over(LEVELS_MAX)?;
@@ -286,8 +287,8 @@ impl<'t> Scanner<'t> {
         }
     }
 
-    /// A value as it stands, where an object is only looked through for its end: what is in it has
-    /// still to be read.
+    /// Reads a value as raw text. Of an object it only finds the end; the caller has to parse the
+    /// content.
     pub(crate) fn unread(&mut self) -> Option<&'t str> {
         if self.peek()? != b'{' {
             return self.raw();
@@ -303,7 +304,8 @@ impl<'t> Scanner<'t> {
                 }
                 b'{' | b'[' => depth += 1,
                 b'}' | b']' => depth -= 1,
-                // None stands outside strings, and it would hide where the next one begins.
+                // No backslash is valid outside of strings, and it would hide the beginning of a
+                // string.
                 b'\\' => return None,
                 _ => {}
             }
@@ -314,7 +316,7 @@ impl<'t> Scanner<'t> {
         }
     }
 
-    /// Goes over the rest of a string.
+    /// Skips the rest of a string.
     fn skip_string(&mut self) -> Option<()> {
         loop {
             self.at += special_at(self.rest())?;
@@ -333,12 +335,12 @@ impl<'t> Scanner<'t> {
     }
 }
 
-/// Levels of a value that is only gone over: more than any item has, and far less than there is stack for.
+/// The most levels of a skipped value: more than any item has, and far fewer than the stack allows.
 const LEVELS_MAX: usize = 100;
 
-/// Where the first byte is that cannot stand in a string as it is. Most strings of a record are a
-/// few bytes long, for which looking at several bytes together takes longer; of the others the
-/// processor compares sixteen at once.
+/// Returns the position of the first byte that cannot be in a string unescaped. Most strings of a
+/// record have a few bytes, for which a loop is fastest; for the others the CPU compares sixteen
+/// bytes at once.
 fn special_at(bytes: &[u8]) -> Option<usize> {
     #[expect(clippy::indexing_slicing, reason = "a byte is below 256")]
     let is_special = |byte: &u8| IS_SPECIAL[usize::from(*byte)];
@@ -359,12 +361,12 @@ fn special_at(bytes: &[u8]) -> Option<usize> {
     Some(behind + found)
 }
 
-/// What most strings are shorter than.
+/// A length that most strings do not reach.
 const SHORT_BYTES: usize = 16;
-/// Bytes that are looked at together.
+/// Number of bytes that are compared at once.
 const TOGETHER_BYTES: usize = 16;
 
-/// Whether a byte cannot stand in a string as it is.
+/// Whether a byte cannot be in a string unescaped.
 #[expect(clippy::indexing_slicing, reason = "all of them are below 256")]
 const IS_SPECIAL: [bool; 256] = {
     let mut table = [false; 256];
@@ -401,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn strings_end_where_they_end() {
+    fn strings_end_at_their_closing_quote() {
         for (text, expected) in [
             (r#""""#, Some("")),
             (r#" "a é""#, Some("a é")),
@@ -420,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn whole_numbers_are_read_if_they_plainly_are_ones() {
+    fn plain_integers_are_read() {
         for (text, expected) in [
             (" 0,", Some(0)),
             ("7}", Some(7)),
@@ -445,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn values_end_where_they_end() {
+    fn values_end_at_their_last_byte() {
         for text in [
             "7",
             "-1.5e3",
@@ -465,7 +467,7 @@ mod tests {
     }
 
     #[test]
-    fn objects_end_where_they_end() {
+    fn objects_end_at_their_closing_brace() {
         for text in [
             "{}",
             r#"{"a" : {"L":[{"S":"}\"\\\/\b\f\n\r\t\u00e9\ud800é"},{"BOOL":true} , []]},"b":{"NULL":null}}"#,

@@ -1,7 +1,7 @@
-//! From an item's text straight to its stored bytes, without an item in between: what a request puts
-//! is mostly stored as it came.
+//! Encodes an item's text as stored bytes without decoding it to an item, because most puts store
+//! items as they arrive.
 //!
-//! What is not plainly right answers `None`, as in `view`, and is to be read by `decode`.
+//! On anything unusual it returns `None`, like `view`, and the caller uses `decode`.
 
 use std::mem;
 
@@ -13,14 +13,14 @@ use crate::encoding::{Tag, begin_item, finish_item, put_bytes, put_length};
 use crate::limits::ATTRIBUTE_NAME_BYTES_MAX;
 use crate::number::Number;
 
-/// What items were read and written in before.
+/// Buffers that are reused for reading and encoding items.
 #[derive(Default)]
 pub(super) struct ItemRoom<'t> {
     members: MemberRoom<'t>,
     bytes: Vec<u8>,
 }
 
-/// Reads an item from the next value. Names that DynamoDB refuses answer `None`, too.
+/// Encodes the item that is the next value. Also returns `None` for names that DynamoDB rejects.
 pub(super) fn read_encoded_item<'t>(
     scanner: &mut Scanner<'t>,
     room: &mut ItemRoom<'t>,
@@ -35,7 +35,8 @@ pub(super) fn read_encoded_item<'t>(
     Some(EncodedItem::from_stored(bytes.as_slice()))
 }
 
-/// Each member takes `overhead` beside its name and value. Gives the size of all.
+/// Appends members, each of which counts `overhead` in addition to its name and value. Returns
+/// their size.
 fn put_members(out: &mut Vec<u8>, members: &ItemView<'_>, overhead: usize) -> Option<usize> {
     put_length(out, members.len());
     let mut size = 0;
@@ -49,7 +50,7 @@ fn put_members(out: &mut Vec<u8>, members: &ItemView<'_>, overhead: usize) -> Op
     Some(size)
 }
 
-/// Gives the size of the value.
+/// Appends a value, and returns its size.
 fn put_value(out: &mut Vec<u8>, value: &ValueView<'_>) -> Option<usize> {
     Some(match value {
         ValueView::S(text) => {

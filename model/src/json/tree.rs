@@ -1,9 +1,9 @@
 //! A JSON tree that borrows from its text and loses nothing: names keep their order and their
-//! duplicates, so that a caller can refuse them.
+//! duplicates, so that a caller can reject them.
 //!
-//! It gives no meaning to anything. Reading is bounded: serde_json follows at most 128 levels, or what
-//! is deeper is gone over without following it, and a text may have one value for every four of its
-//! bytes, so that memory stays in proportion.
+//! It does not interpret values. Parsing is bounded: serde_json follows at most 128 levels, or
+//! deeper levels are skipped. A text may have at most one value for every four of its bytes, so
+//! that memory stays proportional.
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -32,48 +32,49 @@ pub enum Json<'a> {
     String(Cow<'a, str>),
     /// An array.
     Array(Vec<Json<'a>>),
-    /// An object: names and values as they stand, duplicates included.
+    /// An object: names and values in order, including duplicates.
     Object(Vec<(Cow<'a, str>, Json<'a>)>),
-    /// An object that is an item; [`parse`] gives none, `parse_with_items` does.
+    /// An object that is an item; only `parse_with_items` returns it.
     Item(EncodedItem),
 }
 
-/// Text that is not JSON: where and why.
+/// An error: the text is not JSON.
 #[derive(Debug, Error)]
 #[error("not JSON: {0}")]
 pub struct JsonError(#[from] serde_json::Error);
 
-/// Bytes of text for each value: a set of strings of one letter (`"a",`) has four, and no other
-/// value of a request has fewer.
+/// The least bytes of text per value: in a set of strings of one letter, each member (`"a",`) has
+/// four, and other values have more.
 const BYTES_PER_VALUE: usize = 4;
-/// Values that a text may have beside.
+/// Number of values that a text may have in addition.
 const VALUES_BESIDE: usize = 1000;
 
-/// The most values that a text of so many bytes may have.
+/// Returns the most values that a text of this length may have.
 pub(super) fn values_max(bytes: usize) -> usize {
     bytes / BYTES_PER_VALUE + VALUES_BESIDE
 }
 
-/// Levels of a request that are kept. An attribute value stands at the seventh level at most, and is
-/// refused when it has more than 32 of its own, each of which takes two here. The service reads a
-/// request otherwise where the 62nd of them begins, which is here; more levels `serde_json` has not.
+/// The number of levels of a request that are kept. An attribute value is at the seventh level at
+/// most, and is rejected if it has more than 32 levels, each of which takes two here. DynamoDB
+/// treats a request differently from the beginning of the 62nd of them on, which is this level;
+/// `serde_json` does not follow more.
 const REQUEST_LEVELS_MAX: usize = 127;
 
-/// Reads one JSON value from the whole of `text`.
+/// Parses one JSON value from the whole of `text`.
 ///
 /// # Errors
-/// When the text is not JSON, is nested more than 128 levels deep, goes on after the value, or has
-/// more values than any request of its length.
+/// When the text is not JSON, is nested more than 128 levels deep, continues after the value, or
+/// has more values than any request of its length.
 pub fn parse(text: &[u8]) -> Result<Json<'_>, JsonError> {
-    // Before that many levels serde_json gives up.
+    // serde_json gives up before that many levels.
     parse_levels(text, usize::MAX)
 }
 
-/// Reads one JSON value, which is a request, from the whole of `text`, however deep it is nested. What
-/// is too deep to be a part of any request is gone over, and `null` stands in its place.
+/// Parses one JSON value, which is a request, from the whole of `text`, however deeply it is
+/// nested. Levels that are too deep for any request are skipped and replaced by `null`.
 ///
 /// # Errors
-/// When the text is not JSON, goes on after the value, or has more values than any request of its
+/// When the text is not JSON, continues after the value, or has more values than any request of its
 /// length.
 pub fn parse_request(text: &[u8]) -> Result<Json<'_>, JsonError> {
     parse_levels(text, REQUEST_LEVELS_MAX)
@@ -88,7 +89,7 @@ fn parse_levels(text: &[u8], levels: usize) -> Result<Json<'_>, JsonError> {
 }
 
 impl<'a> Json<'a> {
-    /// The first value under `name` of an object.
+    /// Returns the first value of an object under `name`.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&Json<'a>> {
         match self {
@@ -99,14 +100,15 @@ impl<'a> Json<'a> {
         }
     }
 
-    /// Whether this, as a member of a request, reaches the last level that is kept: then what is deeper
-    /// may be missing.
+    /// Returns whether this member of a request reaches the last level that is kept: then deeper
+    /// levels may be missing.
     #[must_use]
     pub fn reaches_last_level(&self) -> bool {
         self.has_levels(REQUEST_LEVELS_MAX - 1)
     }
 
-    /// Whether arrays and objects stand in each other so often. As many at most as were read.
+    /// Returns whether arrays and objects are nested at least `levels` deep; recursion is bounded
+    /// by parsing.
     fn has_levels(&self, levels: usize) -> bool {
         let below = levels.saturating_sub(1);
         match self {
@@ -120,7 +122,7 @@ impl<'a> Json<'a> {
         }
     }
 
-    /// The text of a string.
+    /// Returns the text of a string.
     #[must_use]
     pub fn as_str(&self) -> Option<&str> {
         match self {
@@ -129,7 +131,7 @@ impl<'a> Json<'a> {
         }
     }
 
-    /// The members of an object.
+    /// Returns the members of an object.
     #[must_use]
     pub fn as_object(&self) -> Option<&[(Cow<'a, str>, Json<'a>)]> {
         match self {
@@ -138,7 +140,7 @@ impl<'a> Json<'a> {
         }
     }
 
-    /// The members of an array.
+    /// Returns the members of an array.
     #[must_use]
     pub fn as_array(&self) -> Option<&[Json<'a>]> {
         match self {
@@ -148,20 +150,20 @@ impl<'a> Json<'a> {
     }
 }
 
-/// Room that is set aside for the members of an object that has more than one.
+/// Capacity for the members of an object that has more than one.
 const MEMBERS_EXPECTED: usize = 8;
 
-/// A value that is to be read.
+/// The limits for a value to parse.
 #[derive(Clone, Copy)]
 struct Value<'l> {
-    /// How many more there may be.
+    /// The number of further values that are allowed.
     left: &'l Cell<usize>,
-    /// How many levels are kept, from this one on.
+    /// The number of levels to keep, including this one.
     levels: usize,
 }
 
 impl Value<'_> {
-    /// A member of this one.
+    /// Returns the limits for a member of this value.
     fn member(self) -> Self {
         Self { levels: self.levels.saturating_sub(1), ..self }
     }
@@ -176,7 +178,7 @@ impl<'de> DeserializeSeed<'de> for Value<'_> {
             None => return Err(D::Error::custom("more values than a request of its length has")),
         }
         if self.levels == 0 {
-            // serde_json goes over it in a loop: it takes no stack.
+            // serde_json skips it in a loop, without recursion.
             return IgnoredAny::deserialize(deserializer).map(|_| Json::Null);
         }
         deserializer.deserialize_any(self)
@@ -229,7 +231,7 @@ impl<'de> Visitor<'de> for Value<'_> {
     fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Json<'de>, A::Error> {
         let mut members: Vec<(Cow<'de, str>, Json<'de>)> = Vec::new();
         while let Some(name) = access.next_key_seed(Name)? {
-            // Most objects are attribute values, of one member.
+            // Most objects are attribute values, with one member.
             match members.len() {
                 0 => members.reserve_exact(1),
                 1 => members.reserve(MEMBERS_EXPECTED),
@@ -241,7 +243,7 @@ impl<'de> Visitor<'de> for Value<'_> {
     }
 }
 
-/// The name of a member.
+/// Deserialises the name of a member.
 struct Name;
 
 impl<'de> DeserializeSeed<'de> for Name {
@@ -285,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_is_read_however_deep_it_is() {
+    fn a_request_of_any_depth_is_parsed() {
         fn levels(json: &Json<'_>) -> usize {
             match json {
                 Json::Array(members) => 1 + members.first().map_or(0, levels),
@@ -302,9 +304,9 @@ mod tests {
     }
 
     #[test]
-    fn values_are_in_proportion_to_the_text() {
+    fn the_number_of_values_is_bounded_by_the_text() {
         let many = |value: &str, count: usize| format!("[{}0]", format!("{value},").repeat(count));
-        // What a request can have: sets of short strings, numbers, empty lists.
+        // Values that a request can have: sets of short strings, numbers, empty lists.
         for value in ["\"a\"", r#"{"N":"1"}"#, r#"{"S":""}"#, r#"{"L":[]}"#, r#"{"BOOL":true}"#] {
             assert!(parse(many(value, 100_000).as_bytes()).is_ok(), "{value}");
         }

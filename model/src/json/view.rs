@@ -1,9 +1,9 @@
-//! Items that borrow from the text they were read from: for who looks at an item once and writes
-//! most of it on, as the archive does.
+//! Items that borrow from their text: for code that reads an item once and writes most of it again,
+//! such as the archive.
 //!
-//! Read from text they are what `decode` reads, and nothing that it refuses; what is not plainly
-//! right answers `None`, and is to be read by `decode`, which says what is wrong in DynamoDB's
-//! words. Members stand in the order of their names, as in an [`Item`].
+//! A view accepts nothing that `decode` rejects. On anything unusual, reading returns `None`, and
+//! the caller uses `decode`, which reports errors in DynamoDB's words. Members are in the order of
+//! their names, as in an [`Item`].
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -18,33 +18,33 @@ use crate::item::Item;
 use crate::limits::NESTING_LEVELS_MAX;
 use crate::number::Number;
 
-/// Attributes that most items have at most. Maps may be many and small.
+/// Capacity for the attributes of an item. Maps may be many and small, and get none.
 const MEMBERS_EXPECTED: usize = 16;
-/// Members whose order is found beside them.
+/// Number of members that are sorted in an array on the stack.
 const SORTED_AT_ONCE: usize = 32;
 
 /// Attributes by name, in the order of their names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ItemView<'t>(Vec<Member<'t>>);
 
-/// Room for the attributes of an item, for who reads many one after the other.
+/// A reusable buffer for attributes, for code that reads many items.
 #[derive(Debug, Default)]
 pub(crate) struct MemberRoom<'t>(Vec<Member<'t>>);
 
 /// An attribute of an item, or a member of a map.
 #[derive(Clone, Debug)]
 struct Member<'t> {
-    /// The beginning of the name, by which most names differ: a comparison of numbers.
+    /// The beginning of the name, by which most names differ, as a number for a fast comparison.
     start: u64,
     name: Cow<'t, str>,
     value: ValueView<'t>,
-    /// Name and value as they stand in the text, if that is how they are written; most are, and
-    /// need not be written piece by piece.
+    /// Name and value as raw text, if `encode` would write them the same; such members can be
+    /// copied as a whole.
     text: Option<&'t str>,
 }
 
 impl Member<'_> {
-    /// By name. Names whose beginnings are alike may still differ, also by zeros at their ends.
+    /// Compares by name. Names with equal beginnings may still differ, also in trailing zeros.
     fn compare(&self, other: &Self) -> Ordering {
         self.start.cmp(&other.start).then_with(|| self.name.cmp(&other.name))
     }
@@ -84,7 +84,7 @@ pub enum ValueView<'t> {
 }
 
 impl<'t> ItemView<'t> {
-    /// The view of an item.
+    /// Creates the view of an item.
     #[must_use]
     pub fn of(item: &'t Item) -> Self {
         Self::of_members(item)
@@ -100,7 +100,7 @@ impl<'t> ItemView<'t> {
         Self(members.iter().map(member).collect())
     }
 
-    /// Reads an item from a text that is nothing else.
+    /// Reads an item from the whole of a text.
     pub(crate) fn from_text(text: &'t str) -> Option<Self> {
         let mut scanner = Scanner::new(text);
         let item = Self::read(&mut scanner)?;
@@ -112,21 +112,21 @@ impl<'t> ItemView<'t> {
         Self::read_into(scanner, MemberRoom::default())
     }
 
-    /// The same in room that an item had before.
+    /// Reads an item into a reused buffer.
     pub(crate) fn read_into(scanner: &mut Scanner<'t>, room: MemberRoom<'t>) -> Option<Self> {
         let MemberRoom(mut members) = room;
         members.reserve(MEMBERS_EXPECTED);
         Self::read_members(scanner, 1, members)
     }
 
-    /// What the item had room in.
+    /// Returns the item's buffer.
     pub(crate) fn into_room(mut self) -> MemberRoom<'t> {
         self.0.clear();
         MemberRoom(self.0)
     }
 
-    /// `level` is that of the members: 1 in an item, one more in each map or list. `members` is empty,
-    /// and may have room.
+    /// Reads members at `level`: 1 in an item, one more in each map or list. `members` is empty,
+    /// and may have capacity.
     fn read_members(
         scanner: &mut Scanner<'t>,
         level: usize,
@@ -143,30 +143,30 @@ impl<'t> ItemView<'t> {
         sort_members(scanner, &mut members).then_some(Self(members))
     }
 
-    /// The attributes, in the order of their names.
+    /// Returns the attributes, in the order of their names.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&str, &ValueView<'t>)> {
         self.0.iter().map(|member| (member.name.as_ref(), &member.value))
     }
 
-    /// Number of attributes.
+    /// Returns the number of attributes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there is no attribute.
+    /// Returns whether there is no attribute.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The value of an attribute.
+    /// Returns the value of an attribute.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&ValueView<'t>> {
         self.find(name).map(|(_, value)| value)
     }
 
-    /// The place of an attribute, from 0, and its value.
+    /// Returns the position of an attribute, from 0, and its value.
     #[must_use]
     pub fn find(&self, name: &str) -> Option<(usize, &ValueView<'t>)> {
         let start = start_of(name);
@@ -177,7 +177,7 @@ impl<'t> ItemView<'t> {
         self.0.get(at).map(|member| (at, &member.value))
     }
 
-    /// As [`ItemView::find`], for who knows where the attribute may be.
+    /// Does the same as [`ItemView::find`], beginning at a probable position.
     #[must_use]
     pub fn find_near(&self, place: usize, name: &str) -> Option<(usize, &ValueView<'t>)> {
         match self.0.get(place) {
@@ -186,25 +186,26 @@ impl<'t> ItemView<'t> {
         }
     }
 
-    /// The item.
+    /// Converts the view to an item.
     #[must_use]
     pub fn into_item(self) -> Item {
         let members = self.0.into_iter();
         members.map(|member| (member.name.into_owned(), member.value.into_value())).collect()
     }
 
-    /// Bytes of the attributes whose text is known.
+    /// Returns the bytes of the attributes whose raw text is known.
     #[must_use]
     pub fn text_len(&self) -> usize {
         self.0.iter().map(|member| member.text.map_or(0, |text| text.len() + ",".len())).sum()
     }
 
-    /// Appends DynamoDB JSON, as `write_item` does.
+    /// Appends DynamoDB JSON, like `write_item`.
     pub fn write(&self, out: &mut String) {
         self.write_and_tell(out, |_, _| {});
     }
 
-    /// The same, and tells between which bytes of `out` each value stands.
+    /// Does the same as [`ItemView::write`], and calls `tell` with the range of each value in
+    /// `out`.
     pub fn write_and_tell(&self, out: &mut String, mut tell: impl FnMut(usize, usize)) {
         out.push('{');
         for (position, Member { name, value, text, .. }) in self.0.iter().enumerate() {
@@ -249,7 +250,7 @@ impl<'t> ValueView<'t> {
     fn into_value(self) -> AttributeValue {
         match self {
             Self::S(text) => AttributeValue::S(text.into_owned()),
-            // The text is a number's own, so it is one.
+            // The text is a number's canonical form, so parsing succeeds.
             Self::N(text) => AttributeValue::N(text.parse().unwrap_or(Number::ZERO)),
             Self::B(bytes) => AttributeValue::B(bytes),
             Self::Bool(flag) => AttributeValue::Bool(flag),
@@ -264,12 +265,12 @@ impl<'t> ValueView<'t> {
         }
     }
 
-    /// `level` is the value's own.
+    /// Reads a value at `level`.
     fn read(scanner: &mut Scanner<'t>, level: usize) -> Option<Self> {
         if level > NESTING_LEVELS_MAX {
             return None;
         }
-        // Most values are written like this.
+        // Most values have this form.
         if scanner.exactly(br#"{"S":""#) {
             let text = scanner.string_from_here()?;
             return scanner.expect(b'}').map(|()| Self::S(text));
@@ -317,7 +318,7 @@ impl<'t> ValueView<'t> {
         })
     }
 
-    /// The type.
+    /// Returns the type.
     #[must_use]
     pub fn attribute_type(&self) -> AttributeType {
         match self {
@@ -334,7 +335,7 @@ impl<'t> ValueView<'t> {
         }
     }
 
-    /// The number, if this is one.
+    /// Returns the number, if this is one.
     #[must_use]
     pub fn as_number(&self) -> Option<Number> {
         match self {
@@ -343,7 +344,7 @@ impl<'t> ValueView<'t> {
         }
     }
 
-    /// The members, if this is a map.
+    /// Returns the members, if this is a map.
     #[must_use]
     pub fn as_map(&self) -> Option<&ItemView<'t>> {
         match self {
@@ -352,7 +353,7 @@ impl<'t> ValueView<'t> {
         }
     }
 
-    /// Appends DynamoDB JSON, as `write_attribute_value` does.
+    /// Appends DynamoDB JSON, like `write_attribute_value`.
     pub fn write(&self, out: &mut String) {
         out.push_str("{\"");
         out.push_str(self.attribute_type().descriptor());
@@ -373,20 +374,20 @@ impl<'t> ValueView<'t> {
     }
 }
 
-/// Appends a text that has nothing to escape.
+/// Appends a text that needs no escapes.
 fn write_plain(out: &mut String, text: &str) {
     out.push('"');
     out.push_str(text);
     out.push('"');
 }
 
-/// The number's own text: most come so, as DynamoDB writes them so.
+/// Reads a number's canonical text, which most numbers have, because DynamoDB writes them so.
 fn number_text<'t>(scanner: &mut Scanner<'t>) -> Option<Cow<'t, str>> {
     let text = scanner.string()?;
     canonical(scanner, text)
 }
 
-/// The text of the same number as [`Number`] writes it.
+/// Returns the canonical text of a number.
 fn canonical<'t>(scanner: &mut Scanner<'t>, text: Cow<'t, str>) -> Option<Cow<'t, str>> {
     if is_canonical(text.as_bytes()) {
         return Some(text);
@@ -395,9 +396,9 @@ fn canonical<'t>(scanner: &mut Scanner<'t>, text: Cow<'t, str>) -> Option<Cow<'t
     text.parse::<Number>().ok().map(|number| Cow::Owned(number.to_string()))
 }
 
-/// Whether this surely is what [`Number`] would write. `false` says nothing.
+/// Returns whether a text is surely canonical; `false` means unknown.
 fn is_canonical(text: &[u8]) -> bool {
-    /// Any number of so many digits fits.
+    /// Any number of this many digits fits.
     const BYTES_MAX: usize = 38;
     let unsigned = text.strip_prefix(b"-").unwrap_or(text);
     let digits = |part: &[u8]| !part.is_empty() && part.iter().all(u8::is_ascii_digit);
@@ -417,7 +418,7 @@ fn binary(scanner: &mut Scanner<'_>) -> Option<Vec<u8>> {
     STANDARD.decode(scanner.string()?.as_ref()).ok()
 }
 
-/// A set that is not empty, in order.
+/// Reads a set, which must not be empty, and sorts it.
 fn set<'t, T: Ord>(
     scanner: &mut Scanner<'t>,
     read: impl Fn(&mut Scanner<'t>) -> Option<T>,
@@ -430,7 +431,7 @@ fn set<'t, T: Ord>(
     (sort_unique(scanner, &mut members, T::cmp) && !members.is_empty()).then_some(members)
 }
 
-/// Sorts; `false` if two are alike.
+/// Sorts members; returns `false` if two are equal.
 fn sort_unique<T>(
     scanner: &mut Scanner<'_>,
     members: &mut [T],
@@ -445,7 +446,7 @@ fn sort_unique<T>(
     is_sorted(members)
 }
 
-/// The same for members, by name: what is sorted is small, and members move once.
+/// Sorts members by name: it sorts small indexes, and moves each member once.
 fn sort_members(scanner: &mut Scanner<'_>, members: &mut [Member<'_>]) -> bool {
     let is_sorted = |members: &[Member<'_>]| members.is_sorted_by(|a, b| a.compare(b).is_lt());
     if is_sorted(members) {
@@ -463,7 +464,7 @@ fn sort_members(scanner: &mut Scanner<'_>, members: &mut [Member<'_>]) -> bool {
     order.sort_unstable_by(|a, b| a.0.cmp(&b.0).then_with(|| name(a.1).cmp(&name(b.1))));
     let from = |position: usize| order.get(position).map_or(position, |(_, from)| *from);
     for position in 0..members.len() {
-        // What was to come here has made room for another one before, if it stood further left.
+        // The member for this position was swapped further right if it was left of it.
         let mut at = from(position);
         while at < position {
             at = from(at);
@@ -473,13 +474,13 @@ fn sort_members(scanner: &mut Scanner<'_>, members: &mut [Member<'_>]) -> bool {
     is_sorted(members)
 }
 
-/// The first eight bytes of a name as a number that orders as they do; zeros where there are none.
+/// Returns the first eight bytes of a name as a number with the same order, padded with zeros.
 fn start_of(name: &str) -> u64 {
     match name.as_bytes().first_chunk() {
         Some(start) => u64::from_be_bytes(*start),
         None => {
             let start = name.bytes().fold(0, |start, byte| (start << 8) | u64::from(byte));
-            // At most seven bytes, so at least one is left; of an empty name all are zeros anyway.
+            // At most seven bytes, so at least one is left; those of an empty name are all zero.
             start << (8 * (8 - name.len().max(1)))
         }
     }

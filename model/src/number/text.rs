@@ -1,6 +1,6 @@
-//! Numbers from texts and as texts: decimal notation, with an exponent or without.
+//! Numbers from text and as text: decimal notation, with or without an exponent.
 //!
-//! What a number may be is decided in `number`; here only what a text may be.
+//! `number` checks the range; this module only the notation.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,9 +8,9 @@ use std::str::FromStr;
 use super::{Number, NumberError, check_exponent};
 use crate::limits::NUMBER_DIGITS_MAX;
 
-/// Texts longer than this are refused before they are read; 0.000…1 with 38 digits needs 170.
+/// Longer texts are rejected without parsing; 0.000…1 with 38 digits needs 170.
 const TEXT_BYTES_MAX: usize = 1024;
-/// Characters of a text that is no number that an error shows.
+/// Characters of an invalid text that an error shows.
 const TEXT_SHOWN_MAX: usize = 64;
 
 impl FromStr for Number {
@@ -36,8 +36,8 @@ impl FromStr for Number {
                 if plain.is_empty() || !plain.bytes().all(|byte| byte.is_ascii_digit()) {
                     return Err(not_numeric());
                 }
-                // What is far beyond the range is beyond it with any mantissa; what no 64 bits hold
-                // is no number to the service.
+                // An exponent far beyond the range is out of range with any mantissa. DynamoDB does
+                // not accept exponents beyond 64 bits as numbers.
                 let value = digits.parse::<i64>().map_err(|_| not_numeric())?;
                 let value = i32::try_from(value.clamp(-1_000_000, 1_000_000)).unwrap_or(0);
                 (unsigned.get(..at).unwrap_or(""), value)
@@ -61,9 +61,9 @@ impl FromStr for Number {
 }
 
 impl NumberError {
-    /// Why a text is no number where the service still reads it as before: with an exponent and a
-    /// number of decimal places of 32 bits, whose difference wraps around. `self` is why it is none
-    /// today.
+    /// Returns the error of DynamoDB's older wording for `text`, where `self` is the current one.
+    /// The older parser has an exponent and a number of decimal places of 32 bits, whose difference
+    /// wraps around.
     #[must_use]
     pub fn as_before(self, text: &str) -> Self {
         if !matches!(self, Self::Overflow | Self::Underflow) {
@@ -89,7 +89,7 @@ impl NumberError {
     }
 }
 
-/// Collects digits; zeros at the end only move the exponent, so they may be any number.
+/// Collects digits; trailing zeros only change the exponent, so there may be any number of them.
 fn parse_digits(
     negative: bool,
     digits: impl Iterator<Item = u8>,
@@ -115,8 +115,8 @@ fn parse_digits(
 }
 
 impl Number {
-    /// Appends the number in plain decimal notation without an exponent, as DynamoDB answers: `1E+3`
-    /// becomes `1000`.
+    /// Appends the number in plain decimal notation without an exponent, as DynamoDB returns it:
+    /// `1E+3` becomes `1000`.
     pub fn write(&self, out: &mut String) {
         if self.negative {
             out.push('-');
@@ -155,10 +155,10 @@ impl Number {
     }
 }
 
-/// Decimal digits that 64 bits have at most.
+/// The most decimal digits of a 64-bit number.
 const DIGITS_OF_64_BITS: usize = 20;
 
-/// The decimal digits of a number. Most numbers of items are short, and are written again and again:
+/// Returns the decimal digits of a number. Most numbers of items are short and written often, and
 /// formatting takes several times as long.
 fn digits_of(mut number: u64, room: &mut [u8; DIGITS_OF_64_BITS]) -> &str {
     let mut count = 0;
@@ -174,7 +174,7 @@ fn digits_of(mut number: u64, room: &mut [u8; DIGITS_OF_64_BITS]) -> &str {
 }
 
 impl fmt::Display for Number {
-    /// As [`Number::write`] writes it.
+    /// Writes the same text as [`Number::write`].
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut text = String::new();
         self.write(&mut text);
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_told_of_a_number_was_told_otherwise_before() {
+    fn number_errors_have_an_older_wording() {
         let not_numeric = |text: &str| NumberError::NotNumeric(text.to_owned());
         for (text, before) in [
             ("1e126", NumberError::Overflow),
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_become_canonical() {
+    fn texts_are_normalised() {
         for (text, canonical) in [
             ("0", "0"),
             ("-0", "0"),
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_that_are_refused() {
+    fn invalid_texts_are_refused() {
         let not = |text: &str| NumberError::NotNumeric(text.to_owned());
         for (text, error) in [
             ("", NumberError::Empty),

@@ -1,8 +1,8 @@
-//! A page of `GetRecords` whose records become Lambda's without being decoded: their items are
-//! copied as they stand.
+//! A page of `GetRecords`, whose records are converted to Lambda's shape without decoding: their
+//! items are copied as raw text.
 //!
-//! What a record says is not looked at; whether it can be read is for those to say who read it. Most
-//! pages are plainly JSON and are read in one go; others are read by serde, which says what is wrong.
+//! The records are not interpreted; the consumer reports invalid ones. Most pages are plainly JSON
+//! and are read in one pass; others are read by serde, which reports what is wrong.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -16,13 +16,13 @@ use super::view::{MEMBERS_OF_CHANGE, MemberOfChange, set};
 use crate::json::scan::Scanner;
 use crate::json::write_string;
 
-/// Bytes that a record of Lambda has beside its items, about.
+/// Bytes of a Lambda record without its items, roughly.
 const FRAME_LENGTH: usize = 500;
 
-/// The answer to a `GetRecords`.
+/// The response to a `GetRecords`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordsPage {
-    /// In the order of the shard.
+    /// The records in the order of the shard.
     pub records: Vec<PageRecord>,
     /// `None` at the end of the shard.
     pub next_shard_iterator: Option<String>,
@@ -31,17 +31,17 @@ pub struct RecordsPage {
 /// One record of a page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PageRecord {
-    /// Its place in the stream.
+    /// Its position in the stream.
     pub sequence_number: SequenceNumber,
-    /// When the change was made, in whole seconds since 1970, if the stream says it.
+    /// When the change was made, in whole seconds since 1970, if the stream has it.
     pub creation_seconds: Option<i64>,
-    /// The item's key in DynamoDB JSON, as it came.
+    /// The item's key in DynamoDB JSON, as raw text.
     pub keys: Option<Box<str>>,
-    /// The record as a Lambda event shows it.
+    /// The record in the shape of a Lambda event.
     pub lambda_json: Box<str>,
 }
 
-/// A body that is no answer to a `GetRecords`.
+/// An error: the body is not a response to a `GetRecords`.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("unreadable page of stream records: {0}")]
 pub struct PageError(String);
@@ -54,7 +54,7 @@ struct PageBody<'b> {
     next_shard_iterator: Option<String>,
 }
 
-/// A record. Of its texts and items there is the JSON, as it stands.
+/// A record, with its texts and items as raw JSON.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct RecordBody<'b> {
@@ -98,13 +98,13 @@ struct IdentityBody<'b> {
     identity_type: Option<&'b str>,
 }
 
-/// A value as it stands; none for `null`.
+/// Reads a value as raw text; `None` for `null`.
 fn raw<'de: 'b, 'b, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'b str>, D::Error> {
     Ok(Option::<&RawValue>::deserialize(deserializer)?.map(RawValue::get))
 }
 
 impl<'b> PageBody<'b> {
-    /// Reads a page that is plainly right.
+    /// Reads a page that is plainly valid.
     fn scan(text: &'b str) -> Option<Self> {
         let mut page = Self::default();
         let mut scanner = Scanner::new(text);
@@ -127,7 +127,7 @@ impl<'b> PageBody<'b> {
     }
 }
 
-/// The members of a record, as the streams of a local store have them in order.
+/// The members of a record, in the order in which the local store writes them.
 #[derive(Clone, Copy)]
 enum RecordMember {
     EventId,
@@ -142,7 +142,7 @@ const RECORD_MEMBERS: [(&str, Option<RecordMember>); 7] = [
     ("eventID", Some(RecordMember::EventId)),
     ("eventName", Some(RecordMember::EventName)),
     ("eventVersion", Some(RecordMember::EventVersion)),
-    // What Lambda says of it is always the same.
+    // These are constants in Lambda's record.
     ("eventSource", None),
     ("awsRegion", Some(RecordMember::AwsRegion)),
     ("dynamodb", Some(RecordMember::Change)),
@@ -150,10 +150,10 @@ const RECORD_MEMBERS: [(&str, Option<RecordMember>); 7] = [
 ];
 
 impl RecordsPage {
-    /// Reads the body of an answer about a stream.
+    /// Reads the body of a response about a stream.
     ///
     /// # Errors
-    /// The body is not JSON, or something in it has not the shape that `GetRecords` gives it.
+    /// When the body is not JSON, or does not have the shape of a `GetRecords` response.
     pub fn read(body: &[u8], stream_arn: &str, region: &str) -> Result<Self, PageError> {
         let text = std::str::from_utf8(body).map_err(|error| PageError(error.to_string()))?;
         let page = match PageBody::scan(text) {
@@ -192,19 +192,19 @@ impl<'b> RecordBody<'b> {
         Some(record)
     }
 
-    /// `arn` and `region` are JSON.
+    /// Converts the record; `arn` and `region` are JSON strings.
     fn into_page_record(self, arn: &str, region: &str) -> Result<PageRecord, PageError> {
         let change = &self.dynamodb;
         let wrong = |what: &str| PageError(format!("record {}: {what}", change.sequence_number));
         let sequence_number = change.sequence_number.parse();
-        let sequence_number = sequence_number.map_err(|_| wrong("no sequence number"))?;
+        let sequence_number = sequence_number.map_err(|_| wrong("invalid sequence number"))?;
         let begins = |raw: Option<&str>, with| raw.is_none_or(|raw| raw.starts_with(with));
         let texts = [self.event_id, self.event_name, self.event_version, self.aws_region];
         if !texts.into_iter().all(|text| begins(text, '"')) {
-            return Err(wrong("a text is something else"));
+            return Err(wrong("a member that must be a string is not"));
         }
         if !change.items().into_iter().all(|(_, item)| begins(item, '{')) {
-            return Err(wrong("an item is something else"));
+            return Err(wrong("an item is not an object"));
         }
         Ok(PageRecord {
             sequence_number,
@@ -237,7 +237,7 @@ impl<'b> RecordBody<'b> {
     }
 }
 
-/// A string, as it stands.
+/// Reads a string as raw text.
 fn text<'b>(scanner: &mut Scanner<'b>) -> Option<&'b str> {
     scanner.try_read(Scanner::string).map(|(_, text)| text)
 }
@@ -311,7 +311,7 @@ impl<'o> Object<'o> {
         Self { out, between: '{' }
     }
 
-    /// Writes the name of a member; its value is to be written next.
+    /// Writes the name of a member; the caller writes its value next.
     fn name(&mut self, name: &str) -> &mut String {
         self.out.push(std::mem::replace(&mut self.between, ','));
         self.out.push('"');
@@ -330,13 +330,13 @@ impl<'o> Object<'o> {
         }
     }
 
-    /// There was at least one member.
+    /// Ends the object, which has at least one member.
     fn end(self) {
         self.out.push('}');
     }
 }
 
-/// Seconds, with a fraction or without one.
+/// Reads seconds, with or without a fraction.
 fn seconds(scanner: &mut Scanner<'_>) -> Option<f64> {
     match scanner.whole_number() {
         Some(whole) => u32::try_from(whole).ok().map(f64::from),
@@ -344,9 +344,9 @@ fn seconds(scanner: &mut Scanner<'_>) -> Option<f64> {
     }
 }
 
-/// The seconds rounded down.
+/// Rounds seconds down.
 fn rounded_down(seconds: f64) -> i64 {
-    #[expect(clippy::cast_possible_truncation, reason = "what no calendar knows is cut")]
+    #[expect(clippy::cast_possible_truncation, reason = "times beyond 64 bits are truncated")]
     let whole = seconds.floor() as i64;
     whole
 }
@@ -369,7 +369,7 @@ mod tests {
         RecordsPage::read(body.as_bytes(), ARN, "eu-west-1")
     }
 
-    /// One record, with `part` written differently.
+    /// Returns one record, with `part` replaced.
     fn body(part: &str, instead: &str) -> String {
         let whole = r#"{"Records":[{"awsRegion":"eu-west-1","dynamodb":{"ApproximateCreationDateTime":1573690399,"Keys":{"pk":{"S":"a"}},"OldImage":{"n":{"N":"00.50"},"m":{"M":{"l":{"L":[{"NULL":true},{"B":"/w=="},{"S":"\u00e9\"}]"}]}}}},"SequenceNumber":"000000000000000000042","SizeBytes":58,"StreamViewType":"OLD_IMAGE"},"eventID":"ab0e","eventName":"REMOVE","eventSource":"aws:dynamodb","eventVersion":"1.1","userIdentity":{"PrincipalId":"dynamodb.amazonaws.com","Type":"Service"}}],"NextShardIterator":"i\"2"}"#;
         assert!(whole.contains(part), "{part}");
@@ -409,12 +409,12 @@ mod tests {
             "eventSourceARN": ARN,
         });
         assert_eq!(parsed(&record.lambda_json), expected);
-        // Numbers are compared by their texts in filters.
+        // Filters compare numbers by their texts.
         assert!(record.lambda_json.contains(":1573690399.0,"), "{}", record.lambda_json);
     }
 
     #[test]
-    fn what_a_record_lacks_stays_absent() {
+    fn missing_members_stay_absent() {
         let page = read(r#"{"Records":[{"dynamodb":{"SequenceNumber":"7"},"more":[1]}]}"#).unwrap();
         let [record] = &page.records[..] else { panic!("{page:?}") };
         let expected = json!({
@@ -441,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_page_is_refused() {
+    fn invalid_pages_are_refused() {
         for (part, instead) in [
             ("\"dynamodb\"", "\"dynamo\""),
             ("\"SequenceNumber\":\"000000000000000000042\",", ""),
@@ -465,9 +465,9 @@ mod tests {
     }
 
     proptest! {
-        /// What is read in one go of a page that is damaged at a place is what serde reads of it.
+        /// What is read in one pass from a damaged page equals what serde reads.
         #[test]
-        fn what_is_no_json_is_not_taken_for_it(
+        fn invalid_json_is_never_accepted(
             records in 1_usize..4,
             (at, take) in (any::<prop::sample::Index>(), 0_usize..2),
             put in prop::option::of(prop::sample::select(&b"\"{}[]\\:,x1\n "[..])),
@@ -488,9 +488,10 @@ mod tests {
         }
     }
 
-    /// What is plainly JSON is read in one go, as serde reads it, and all else by serde.
+    /// Plainly valid JSON is read in one pass, with the same result as serde, and all other text by
+    /// serde.
     #[test]
-    fn pages_that_are_plainly_right_are_read_in_one_go() {
+    fn plain_pages_are_read_in_one_pass() {
         let scanned = |body: &str| {
             PageBody::scan(body).map(|page| RecordsPage::of(page, ARN, "eu-west-1").unwrap())
         };
@@ -529,9 +530,9 @@ mod tests {
         }
     }
 
-    /// Both ways of a record say the same: through the page, and written at once.
+    /// Converting a page and encoding a record directly give the same Lambda record.
     #[test]
-    fn what_the_stream_shows_is_what_lambda_reads() {
+    fn page_records_equal_lambda_records() {
         let item = |text: &str| item_from_str(text).unwrap();
         let record = StreamRecord {
             event_id: "00000000000000000000000000000001".to_owned(),

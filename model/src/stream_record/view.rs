@@ -1,5 +1,5 @@
-//! A record of a Lambda event that borrows from its text. What cannot be read so is read through the
-//! tree, which says what is wrong with it.
+//! A record of a Lambda event that borrows from its text. Unusual records are read through the
+//! tree, which reports what is wrong.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -14,35 +14,35 @@ use crate::json;
 use crate::json::ItemView;
 use crate::json::scan::Scanner;
 
-/// A [`LambdaRecord`] that borrows.
+/// A [`LambdaRecord`] that borrows from its text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordView<'t> {
     /// As in [`StreamRecord`].
     pub event_id: Cow<'t, str>,
-    /// What the change did.
+    /// The kind of the change.
     pub event_name: EventName,
-    /// Type and principal of who made it, when it was not a user.
+    /// The type and the principal of the author of the change, if it was not a user.
     pub user_identity: Option<(Cow<'t, str>, Cow<'t, str>)>,
     /// As in [`StreamRecord`].
     pub approximate_creation_seconds: Option<u64>,
     /// The item's key.
     pub keys: ItemView<'t>,
-    /// The item as it was, if the view type has it and it was there.
+    /// The item before the change, if the view type has it and the item existed.
     pub old_image: Option<ItemView<'t>>,
-    /// The item as it is, if the view type has it and it is there.
+    /// The item after the change, if the view type has it and the item exists.
     pub new_image: Option<ItemView<'t>>,
     /// The digits of a [`SequenceNumber`].
     pub sequence_number: Cow<'t, str>,
-    /// Size in bytes of what the record carries.
+    /// Size of the keys and images in bytes.
     pub size_bytes: u64,
     /// The view type of the stream.
     pub view_type: StreamViewType,
-    /// The stream that it is from.
+    /// The ARN of its stream.
     pub event_source_arn: Cow<'t, str>,
 }
 
 impl<'t> RecordView<'t> {
-    /// The view of a record.
+    /// Creates the view of a record.
     #[must_use]
     pub fn of(record: &'t LambdaRecord) -> Self {
         let LambdaRecord { record, event_source_arn } = record;
@@ -65,8 +65,8 @@ impl<'t> RecordView<'t> {
         }
     }
 
-    /// Reads one record of a Lambda event, if nothing about it is unusual. What is not read may
-    /// still be a record, for [`lambda_record_from_str`].
+    /// Reads one record of a Lambda event, if nothing about it is unusual. Otherwise it may still
+    /// be a record, for [`lambda_record_from_str`].
     #[must_use]
     pub fn read(text: &'t str) -> Option<Self> {
         let mut scanner = Scanner::new(text);
@@ -92,7 +92,7 @@ impl<'t> RecordView<'t> {
         })
     }
 
-    /// As [`StreamRecord::is_time_to_live`].
+    /// Does the same as [`StreamRecord::is_time_to_live`].
     #[must_use]
     pub fn is_time_to_live(&self) -> bool {
         let identity = UserIdentity::TIME_TO_LIVE;
@@ -102,13 +102,13 @@ impl<'t> RecordView<'t> {
             })
     }
 
-    /// As [`SequenceNumber::padded`].
+    /// Does the same as [`SequenceNumber::padded`].
     #[must_use]
     pub fn padded_sequence_number(&self) -> String {
         super::padded(&self.sequence_number)
     }
 
-    /// The record.
+    /// Converts the view to a record.
     #[must_use]
     pub fn into_record(self) -> LambdaRecord {
         let user_identity = self.user_identity.map(|(identity_type, principal_id)| UserIdentity {
@@ -134,7 +134,8 @@ impl<'t> RecordView<'t> {
 /// Reads one record of a Lambda event.
 ///
 /// # Errors
-/// What is missing or wrong, with the sequence number if that can be read; or text that is not JSON.
+/// When the text is not JSON, or a member is missing or wrong; the error has the sequence number,
+/// if that can be read.
 pub fn lambda_record_from_str(text: &str) -> Result<LambdaRecord, RecordError> {
     if let Some(view) = RecordView::read(text) {
         return Ok(view.into_record());
@@ -145,8 +146,8 @@ pub fn lambda_record_from_str(text: &str) -> Result<LambdaRecord, RecordError> {
     }
 }
 
-/// The records of a Lambda event, each as it stands, if nothing about the event is unusual. They are
-/// looked through for their ends only; what is in them has still to be read.
+/// Returns the records of a Lambda event as raw text, if nothing about the event is unusual. It
+/// only finds the ends of records; the caller has to parse them.
 #[must_use]
 pub fn split_lambda_event(text: &str) -> Option<Vec<&str>> {
     let mut found = Vec::new();
@@ -157,8 +158,8 @@ pub fn split_lambda_event(text: &str) -> Option<Vec<&str>> {
     Some(found)
 }
 
-/// Hands on each record of a Lambda event as it stands, with what it says if nothing about it is
-/// unusual. `None` if something about the event is; what was handed on until then does not count.
+/// Passes on each record of a Lambda event as raw text, with its view if nothing about it is
+/// unusual. Returns `None` if the event is unusual; records passed on until then must be ignored.
 pub fn read_lambda_event<'t>(
     text: &'t str,
     mut record: impl FnMut(&'t str, Option<RecordView<'t>>),
@@ -172,7 +173,7 @@ pub fn read_lambda_event<'t>(
     })
 }
 
-/// `None` if something about the event is unusual.
+/// Visits each record; `None` if something about the event is unusual.
 fn each_record<'t>(
     text: &'t str,
     mut record: impl FnMut(&mut Scanner<'t>) -> Option<()>,
@@ -190,7 +191,7 @@ fn each_record<'t>(
     (has_records && scanner.is_at_end()).then_some(())
 }
 
-/// What of a record was there. An inner `None` is a `null`.
+/// The members of a record that were found. An inner `None` is a `null`.
 #[derive(Default)]
 struct Wire<'t> {
     event_id: Option<Cow<'t, str>>,
@@ -206,7 +207,7 @@ struct Wire<'t> {
     event_source_arn: Option<Cow<'t, str>>,
 }
 
-/// A member of a record that is read.
+/// A member of a record.
 #[derive(Clone, Copy)]
 enum Member {
     EventId,
@@ -214,7 +215,7 @@ enum Member {
     Change,
     UserIdentity,
     EventSourceArn,
-    /// One that says nothing here.
+    /// A member that is ignored.
     Other,
 }
 
@@ -230,7 +231,7 @@ pub(super) enum MemberOfChange {
     StreamViewType,
 }
 
-/// Their names, as Lambda orders them.
+/// The member names, in Lambda's order.
 const MEMBERS: [(&str, Member); 8] = [
     ("eventID", Member::EventId),
     ("eventName", Member::EventName),
@@ -241,7 +242,7 @@ const MEMBERS: [(&str, Member); 8] = [
     ("userIdentity", Member::UserIdentity),
     ("eventSourceARN", Member::EventSourceArn),
 ];
-/// Their names, as DynamoDB orders them.
+/// The member names, in DynamoDB's order.
 pub(super) const MEMBERS_OF_CHANGE: [(&str, MemberOfChange); 7] = [
     ("ApproximateCreationDateTime", MemberOfChange::ApproximateCreationDateTime),
     ("Keys", MemberOfChange::Keys),
@@ -312,7 +313,7 @@ impl<'t> Wire<'t> {
     }
 }
 
-/// What stands in a record twice is unusual.
+/// Sets a member; `None` if it occurs twice, which is unusual.
 pub(super) fn set<T>(place: &mut Option<T>, value: T) -> Option<()> {
     place.replace(value).is_none().then_some(())
 }
@@ -324,7 +325,7 @@ fn nullable<'t, T>(
     if scanner.null() { Some(None) } else { read(scanner).map(Some) }
 }
 
-/// Type and principal.
+/// Reads the type and the principal.
 fn identity<'t>(scanner: &mut Scanner<'t>) -> Option<(Cow<'t, str>, Cow<'t, str>)> {
     let (mut identity_type, mut principal_id) = (None, None);
     scanner.object(|scanner, name| match name.as_ref() {
@@ -335,7 +336,7 @@ fn identity<'t>(scanner: &mut Scanner<'t>) -> Option<(Cow<'t, str>, Cow<'t, str>
     Some((identity_type?, principal_id?))
 }
 
-/// Seconds since 1970, rounded down; Lambda writes them as a whole or as a decimal number.
+/// Seconds since 1970, rounded down; Lambda writes them as an integer or as a decimal number.
 struct Seconds(Option<u64>);
 
 impl<'de> Deserialize<'de> for Seconds {
@@ -366,7 +367,7 @@ impl Visitor<'_> for SecondsVisitor {
 mod tests {
     use super::*;
 
-    /// A record with one part written differently.
+    /// Returns a record with `part` replaced.
     fn text(part: &str, instead: &str) -> String {
         let whole = r#"{"eventID":"e1","eventName":"REMOVE","eventVersion":"1.1","dynamodb":{"ApproximateCreationDateTime":1795000000,"Keys":{"pk":{"S":"a"}},"OldImage":{"pk":{"S":"a"},"n":{"N":"1.50"}},"SequenceNumber":"100000000000000000001","SizeBytes":9,"StreamViewType":"NEW_AND_OLD_IMAGES"},"userIdentity":{"principalId":"dynamodb.amazonaws.com","type":"Service"},"eventSourceARN":"arn:x"}"#;
         assert!(whole.contains(part), "{part}");
@@ -402,7 +403,7 @@ mod tests {
             (identity, "\"userIdentity\":null,"),
             ("\"eventVersion\":\"1.1\",", "\"more\":{\"a\":[1,null]},"),
             ("arn:x", "arn:\\u0078"),
-            // Names in another order, with more behind them, or with white space around.
+            // Names in another order, unknown names after them, or white space around.
             (r#""eventID":"e1","eventName":"REMOVE""#, r#""eventName":"REMOVE","eventID":"e1""#),
             (r#""Keys":{"pk":{"S":"a"}},"#, r#""SizeBytes2":{},"Keys":{"pk":{"S":"a"}},"#),
             (r#""eventVersion":"1.1","#, r#""eventVersion2":"1.1","eventSource" : "x","#),
@@ -417,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn events_are_split_as_they_stand() {
+    fn events_are_split_into_raw_records() {
         for (event, records) in [
             (r#"{"Records":[]}"#, Some(&[][..])),
             (r#" {"a":1,"Records":[ {"b":"]}"} , 7 ],"c":[]} "#, Some(&[r#"{"b":"]}"}"#, "7"][..])),
@@ -441,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn records_of_an_event_are_read_where_they_stand() {
+    fn records_of_an_event_are_read_in_place() {
         let usual = text("", "");
         let spaced = text("\"SizeBytes\":9", "\"SizeBytes\" : 9");
         let unusual = text("REMOVE", "remove");
@@ -456,7 +457,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_unusual_is_read_or_refused_by_the_tree() {
+    fn unusual_records_are_read_or_refused_by_the_tree() {
         for (part, instead) in [
             ("1795000000", "-5"),
             ("1795000000", "\"now\""),

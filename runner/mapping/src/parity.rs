@@ -157,7 +157,10 @@ const RULES: &[Rule] = &[
         number: "12",
         text: "A write that changes nothing leaves no record; each changed item of a transaction leaves one",
         cases: &[],
-        tests: &[("local-store/partition/src/machine/tests.rs", "fn histories_keep_every_promise")],
+        tests: &[(
+            "local-store/partition/src/machine/tests.rs",
+            "fn histories_keep_every_invariant",
+        )],
         others: "DynamoDB Local 3.3.0 writes TTL deletions as `UNKNOWN_TO_SDK_VERSION` without `userIdentity`",
     },
     Rule {

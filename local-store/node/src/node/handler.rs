@@ -1,4 +1,4 @@
-//! Answers the messages of other nodes.
+//! Handles the messages of other nodes.
 
 use std::sync::atomic::Ordering;
 
@@ -19,7 +19,7 @@ impl Node {
         }
     }
 
-    /// Answers a message of another node.
+    /// Handles a message of another node, and returns the response.
     pub async fn handle(&self, message: Envelope) -> Response {
         if (message.to, message.arc) != (self.inner.id, self.inner.arc) {
             let (to, arc) = (message.to, message.arc);
@@ -39,8 +39,8 @@ impl Node {
                 }
             }
             Request::Vote(mut request) => {
-                // The library honours the leader that its disk tells of for a while. Since the
-                // start nothing was heard of one, so there is none to be disturbed.
+                // The library protects the leader that its disk names for a while. Until this node
+                // has heard from a leader since its start, there is none to protect.
                 request.leadership_transfer |= !self.inner.heard_of_leader.load(Ordering::Relaxed);
                 match raft.vote(request).await {
                     Ok(response) => Response::Vote(response),
@@ -58,10 +58,10 @@ impl Node {
                     if submission.is_too_old(now) {
                         return Response::TooOld { now };
                     }
-                    // Who asked waits no longer than that, and what waits is in memory.
+                    // The sender waits no longer than that, and waiting submissions take memory.
                     let answer = self.answer_submit(submission);
                     let answer = tokio::time::timeout(FORWARD_TIMEOUT, answer).await;
-                    let late = || Response::Unknown("it was not done in time".to_owned());
+                    let late = || Response::Unknown("not applied in time".to_owned());
                     answer.unwrap_or_else(|_| late())
                 }
                 Err(reason) => Response::Refused(reason),
@@ -72,7 +72,7 @@ impl Node {
             },
             Request::Status => Response::Status(Box::new(self.status())),
             Request::TransferLeader(request) => match raft.handle_transfer_leader(request).await {
-                // One that cannot lead says so by not standing for election.
+                // A node that cannot lead does not stand for election.
                 Ok(_) => Response::LeaderTransferred,
                 Err(error) => stopped(&error),
             },

@@ -1,4 +1,5 @@
-//! Decides without a message whether a node leads; why that is sound is in [`crate::leadership`].
+//! Decides without a message whether a node leads; [`crate::leadership`] explains why that is
+//! sound.
 
 use std::sync::atomic::Ordering;
 
@@ -9,8 +10,8 @@ use crate::leadership::Ballot;
 use crate::types::NodeId;
 
 impl Node {
-    /// Returns true if views taken from now on are linearizable: they show everything that any node
-    /// acknowledged, or showed in a strong read, before the call. `false` means unknown; then
+    /// Returns whether views opened from now on are linearizable: they show everything that any
+    /// node acknowledged, or showed in a strong read, before the call. `false` means unknown; then
     /// [`Node::read_index`] decides.
     #[must_use]
     pub fn shows_all(&self) -> bool {
@@ -31,7 +32,7 @@ impl Node {
         leads.then(|| self.inner.told.load(Ordering::SeqCst))
     }
 
-    /// Returns whether this is the last vote of a majority of the voters.
+    /// Returns whether a majority of the voters last voted for this node's ballot.
     fn is_majority(&self, own: Ballot, voters: &[NodeId]) -> bool {
         if mutation::is_active(Mutation::TrustOwnVote) {
             return true;
@@ -44,7 +45,7 @@ impl Node {
         voters.iter().copied().filter(has_voted).take(majority).count() == majority
     }
 
-    /// Returns the last vote in this node's log. A node logs its vote before it gives it.
+    /// Returns the last vote in this node's log. A node logs its vote before it sends it.
     #[must_use]
     pub fn ballot(&self) -> Option<Ballot> {
         self.inner.log.ballot(self.inner.arc)

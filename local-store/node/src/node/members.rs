@@ -43,7 +43,8 @@ impl Node {
         if self.leader() != Some(self.id()) {
             return Err(not_done(format!("node {} does not lead", slot_of(self.id()))));
         }
-        // Whoever leads has every incarnation in its membership; one that led may lack some.
+        // A leader with a quorum has every incarnation in its membership; a deposed one may lack
+        // some.
         self.read_index().await?;
         let status = self.status();
         let known = status.voters.iter().chain(&status.learners);
@@ -54,11 +55,11 @@ impl Node {
         added.map(|_| node).map_err(|error| not_done(error.to_string()))
     }
 
-    /// Stands for election at once: for nodes that have all just started, so that there is no leader to
-    /// wait for. Harmless if there is one.
+    /// Starts an election at once: for nodes that have all just started, so that there is no leader
+    /// to wait for. Harmless if there is one.
     pub async fn stand(&self) {
         if let Err(error) = self.inner.raft.trigger().elect(false).await {
-            tracing::debug!(%error, "a node ended before it could stand for election");
+            tracing::debug!(%error, "a node stopped before it could start an election");
         }
     }
 

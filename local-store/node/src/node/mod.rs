@@ -1,6 +1,6 @@
-//! A running node: starts it, submits commands to the leader, and gives views of its state.
+//! A running node: starts it, submits commands to the leader, and opens views of its state.
 //!
-//! The modules beside this folder are its parts; they do not depend on it.
+//! The other modules of the crate are its parts; they do not depend on it.
 
 mod handler;
 mod leadership;
@@ -38,15 +38,15 @@ use crate::{maintenance, network, receiver, replica, scrub};
 
 pub use self::settings::{Parts, Settings};
 
-/// Time between two tries when there is no leader, or it cannot be reached.
+/// Pause between two attempts if there is no leader, or it cannot be reached.
 const RETRY: Duration = Duration::from_millis(20);
-/// Time for the leader to answer what was forwarded to it: some slow syncs of a majority.
+/// Time for the leader to respond to a forwarded request: some slow syncs of a majority.
 const FORWARD_TIMEOUT: Duration = Duration::from_secs(3);
-/// Time to wait until a forwarded write is also applied here, so that this node shows it to whoever
-/// asked for it. It is made, whatever comes of the wait.
+/// Time to wait until a forwarded write is also applied here, so that its client can read it from
+/// this node. The write succeeds even if this wait times out.
 const OWN_WRITE_WAIT: Duration = Duration::from_secs(1);
 
-/// What the handles on a node share.
+/// The state that the handles on a node share.
 struct Inner {
     id: NodeId,
     arc: ArcId,
@@ -59,11 +59,12 @@ struct Inner {
     transport: Arc<dyn Transport>,
     clock: Arc<Clock>,
     settings: Settings,
-    /// The last term of an earlier life: its leader may lack now what it had applied then.
+    /// The last term before this start: if this node led it, it may have lost entries that it had
+    /// applied.
     earlier_term: u64,
     /// See [`network::Network::told`].
     told: Arc<AtomicU64>,
-    /// Whether a leader was heard of since the start.
+    /// Whether the node has heard from a leader since its start.
     heard_of_leader: AtomicBool,
     damage: Damage,
     scrub: scrub::Scrub,
@@ -82,7 +83,7 @@ pub struct WeakNode {
 }
 
 impl WeakNode {
-    /// The node, if somebody still keeps it.
+    /// Returns the node, unless all its handles are dropped.
     #[must_use]
     pub fn upgrade(&self) -> Option<Node> {
         Some(Node { inner: self.inner.upgrade()? })
@@ -90,10 +91,10 @@ impl WeakNode {
 }
 
 impl Node {
-    /// Starts a node from what its disk holds. Its peers may not be there yet.
+    /// Starts a node from its disk. Its peers may start later.
     ///
     /// # Errors
-    /// When its log or state cannot be read, or they contradict each other.
+    /// When its log or state cannot be read, or they are inconsistent.
     pub async fn start(parts: Parts) -> Result<Self, String> {
         let Parts { id, arc, log, home, worker, transport, clock, settings, .. } = parts;
         let (seed, damage) = (parts.seed, parts.damage);
@@ -126,7 +127,7 @@ impl Node {
         let raft = Runtime::scope(seed, Raft::new(id, config, network, group, replica))
             .await
             .map_err(|error| error.to_string())?;
-        // Who answers a question has said before how it does: until then nobody would vote.
+        // Until the consensus has published its state, this node would get no votes.
         raft.is_initialized().await.map_err(|error| error.to_string())?;
         let upkeep = maintenance::Maintenance {
             raft: raft.clone(),
@@ -159,42 +160,43 @@ impl Node {
         Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// Who it is.
+    /// Returns the identity of the node.
     #[must_use]
     pub fn id(&self) -> NodeId {
         self.inner.id
     }
 
-    /// The arc that its group holds.
+    /// Returns the arc of its group.
     #[must_use]
     pub fn arc(&self) -> ArcId {
         self.inner.arc
     }
 
-    /// Whether it believes that it leads its group.
+    /// Returns whether it believes that it leads its group.
     #[must_use]
     pub fn leads(&self) -> bool {
         self.leader() == Some(self.inner.id)
     }
 
-    /// Returns when an entry was applied that was not when it was last called on this receiver.
+    /// Returns a receiver of the index of the last applied entry.
     pub fn applied_entries(&self) -> tokio::sync::watch::Receiver<Option<u64>> {
         self.inner.replica.applied()
     }
 
-    /// Changes when records of a table's stream may have come by an entry that this node proposed.
+    /// Returns a receiver that is notified when an entry that this node proposed may have added
+    /// records to a table's stream.
     pub fn arrivals(&self, table: TableId) -> tokio::sync::watch::Receiver<()> {
         self.inner.replica.arrivals(table)
     }
 
-    /// A handle that does not keep the node alive.
+    /// Returns a handle that does not keep the node alive.
     #[must_use]
     pub fn downgrade(&self) -> WeakNode {
         WeakNode { inner: Arc::downgrade(&self.inner) }
     }
 
-    /// Begins a group with these members, of which this node is one. Only for a group none of whose
-    /// members ever held anything; done a second time it changes nothing.
+    /// Begins a group with these members, including this node. Only for a group whose members have
+    /// no data. Idempotent.
     ///
     /// # Errors
     /// When the node has stopped.
@@ -206,11 +208,11 @@ impl Node {
         self.inner.raft.initialize(members).await.map_err(|error| error.to_string())
     }
 
-    /// Carries out commands, in order, in one log entry, wherever the leader is. Returns when they
-    /// are committed, applied there, and usually here too; with one reply for each.
+    /// Applies commands, in order, in one log entry, whichever node leads. Returns one reply for
+    /// each when they are committed, applied by the leader, and usually here too.
     ///
     /// # Errors
-    /// See [`SubmitError`]; no answer in time is [`SubmitError::Unknown`].
+    /// See [`SubmitError`]; a time-out is [`SubmitError::Unknown`].
     pub async fn submit(&self, commands: Vec<Command>) -> Result<Vec<Reply>, SubmitError> {
         let timeout = self.inner.settings.request;
         let slow = |_| SubmitError::Unknown(format!("no answer within {timeout:?}"));
@@ -218,7 +220,7 @@ impl Node {
         tokio::time::timeout(timeout, self.submit_inner(submission)).await.map_err(slow)?
     }
 
-    /// Asks whoever leads, this node or another, until one of them has carried out the commands.
+    /// Submits the commands to the leader, this node or another, until one has applied them.
     async fn submit_inner(&self, mut submission: Submission) -> Result<Vec<Reply>, SubmitError> {
         let mut leader = self.leader();
         loop {
@@ -239,15 +241,16 @@ impl Node {
             }
             tokio::time::sleep(RETRY).await;
             if self.inner.damage.is_stopped() {
-                return Err(SubmitError::NotDone("the node has ended".to_owned()));
+                return Err(SubmitError::NotDone("the node has stopped".to_owned()));
             }
             leader = self.leader();
-            // Whoever asked still waits.
+            // The client still waits.
             submission.asked_at = self.inner.clock.now();
         }
     }
 
-    /// Asks another node, which leads or did. `None` if it has not done it, and never will.
+    /// Submits the commands to another node that may lead. Returns `None` if it has not applied
+    /// them, and never will.
     async fn submit_to(
         &self,
         leader: NodeId,
@@ -255,13 +258,13 @@ impl Node {
     ) -> Result<Option<Vec<Reply>>, SubmitError> {
         let encoded = encode_submission(submission).map_err(SubmitError::NotDone)?;
         if encoded.bytes().len() > PROPOSAL_BYTES_MAX {
-            // The leader would say the same.
+            // The leader would reject it as well.
             return Ok(Some(refuse_as_too_large(&submission.commands)));
         }
         match self.call_leader(leader, Request::Submit(encoded)).await {
             Ok(Response::Submitted { index, replies }) => {
                 let replies = decode_replies(&replies).map_err(SubmitError::Unknown)?;
-                // Made, whatever comes of the wait.
+                // The write has succeeded, even if this wait times out.
                 let _ = tokio::time::timeout(OWN_WRITE_WAIT, self.applied(index)).await;
                 Ok(Some(replies))
             }
@@ -272,7 +275,7 @@ impl Node {
             }
             Ok(Response::Refused(reason)) => Err(SubmitError::NotDone(reason)),
             Ok(Response::Unknown(reason)) => Err(SubmitError::Unknown(reason)),
-            Ok(other) => Err(SubmitError::Unknown(format!("a strange answer: {other:?}"))),
+            Ok(other) => Err(SubmitError::Unknown(format!("unexpected response: {other:?}"))),
             Err(CallError::Lost(reason)) if mutation::is_active(Mutation::FalseFailure) => {
                 Err(SubmitError::NotDone(reason))
             }
@@ -281,11 +284,10 @@ impl Node {
         }
     }
 
-    /// Returns when this node's views show everything that was acknowledged, by any node, before
-    /// the call.
+    /// Waits until this node's views show everything that any node acknowledged before the call.
     ///
     /// # Errors
-    /// When no leader is found in time, or it finds no majority.
+    /// When no leader is found in time, or the leader has no majority.
     pub async fn read_index(&self) -> Result<(), SubmitError> {
         if mutation::is_active(Mutation::ReadWithoutIndex) {
             return Ok(());
@@ -318,42 +320,43 @@ impl Node {
             }
             tokio::time::sleep(RETRY).await;
         }
-        Err(SubmitError::NotDone("the node has ended".to_owned()))
+        Err(SubmitError::NotDone("the node has stopped".to_owned()))
     }
 
-    /// Returns when the entry is applied here.
+    /// Waits until the entry is applied here.
     ///
     /// # Errors
-    /// When the node ends before.
+    /// When the node stops before.
     async fn applied(&self, index: u64) -> Result<(), SubmitError> {
         let mut applied = self.inner.replica.applied();
         let is_stopped = || self.inner.damage.is_stopped();
         let reached = applied.wait_for(|applied| *applied >= Some(index) || is_stopped()).await;
         match reached {
             Ok(applied) if *applied >= Some(index) => Ok(()),
-            _ => Err(SubmitError::NotDone("the node has ended".to_owned())),
+            _ => Err(SubmitError::NotDone("the node has stopped".to_owned())),
         }
     }
 
-    /// The state as of the last entry that was applied here: eventually consistent.
+    /// Returns a view of the state as of the last entry that was applied here: eventually
+    /// consistent.
     #[must_use]
     pub fn view(&self) -> Box<dyn View + Send + Sync> {
         self.inner.replica.view()
     }
 
-    /// The tables as of the last entry that was applied here.
+    /// Returns the tables as of the last entry that was applied here.
     #[must_use]
     pub fn catalogue(&self) -> Arc<Catalogue> {
         self.inner.replica.catalogue()
     }
 
-    /// The leader that this node knows of.
+    /// Returns the leader that this node knows.
     #[must_use]
     pub fn leader(&self) -> Option<NodeId> {
         self.inner.raft.server_metrics().borrow_watched().current_leader
     }
 
-    /// How it does.
+    /// Returns the status of the replica.
     #[must_use]
     pub fn status(&self) -> Status {
         let metrics = self.inner.raft.metrics().borrow_watched().clone();
@@ -363,50 +366,50 @@ impl Node {
         Status { is_damaged, scrub: self.inner.scrub.progress(), ..status }
     }
 
-    /// How far the verifying of its files is.
+    /// Returns the progress of the verification of its files.
     pub fn scrub(&self) -> &scrub::Scrub {
         &self.inner.scrub
     }
 
-    /// What is known of damage of the node's disk.
+    /// Returns the damage of the node's disk.
     #[must_use]
     pub fn damage(&self) -> &Damage {
         &self.inner.damage
     }
 
-    /// The storage of the state, to be verified.
+    /// Returns the storage of the state, for verification.
     pub fn storage(&self) -> Arc<dyn Storage> {
         self.inner.replica.storage()
     }
 
-    /// The node's log, to be verified.
+    /// Returns the node's log, for verification.
     pub fn log(&self) -> &NodeLog {
         &self.inner.log
     }
 
-    /// Ends the node in good order, and with it those of the other arcs that share its disk. What
-    /// waits for it learns that the outcome is unknown.
+    /// Stops the node cleanly, and with it the replicas of other arcs on the same disk. Waiting
+    /// requests get an unknown outcome.
     pub async fn shutdown(&self) {
         self.inner.damage.stop();
         self.inner.replica.wake_waiting();
         if let Err(error) = self.inner.raft.shutdown().await {
-            tracing::debug!(%error, "a node ended badly");
+            tracing::debug!(%error, "a node did not stop cleanly");
         }
     }
 
-    /// Asks the leader, for as long as it is the leader that this node knows of.
+    /// Sends a request to the leader, and stops waiting when this node learns of another leader.
     async fn call_leader(&self, leader: NodeId, request: Request) -> Result<Response, CallError> {
         let message = Envelope { from: self.inner.id, to: leader, arc: self.inner.arc, request };
         tokio::select! {
             biased;
             answer = self.inner.transport.call(message, FORWARD_TIMEOUT) => answer,
             () = self.leader_changes(leader) => {
-                Err(CallError::Lost(format!("node {leader} leads no more")))
+                Err(CallError::Lost(format!("node {leader} no longer leads")))
             }
         }
     }
 
-    /// Returns when this node learns that another leads, or none.
+    /// Waits until this node learns that another node leads, or none.
     async fn leader_changes(&self, leader: NodeId) {
         let mut metrics = self.inner.raft.server_metrics();
         while metrics.borrow_watched().current_leader == Some(leader) {

@@ -32,12 +32,12 @@ pub struct Settings {
     /// Time-out for a part of a snapshot, and for the installation after the last part. When a peer
     /// times out, the leader sends the snapshot from its beginning, and nothing else meanwhile.
     pub snapshot_part: Duration,
-    /// Time-out of a request, elections and forwarding included; then its outcome is unknown.
+    /// Time-out of a request, including elections and forwarding; after it, the outcome is unknown.
     pub request: Duration,
     /// The number of arcs of the ring.
     pub arcs: u32,
-    /// Whether this process has other replicas of the group: the first one to apply an entry keeps the
-    /// result for them for a while.
+    /// Whether this process has other replicas of the group: the first one to apply an entry keeps
+    /// the result for them for a while.
     pub has_neighbours: bool,
 }
 
@@ -66,10 +66,10 @@ impl Settings {
             election_timeout_max: millis(self.election.1),
             snapshot_policy: SnapshotPolicy::LogsSinceLast(self.snapshot_entries),
             max_in_snapshot_log_to_keep: self.entries_kept,
-            // A peer that is behind is sent entries for as long as the log has them.
+            // A peer that is behind gets entries for as long as the log has them.
             replication_lag_threshold: u64::MAX / 2,
-            // Leadership of an earlier life proves nothing: the state of a node that starts may lack
-            // what it had applied, and no longer knows what is committed.
+            // Leadership before the restart proves nothing: the state of a restarted node may lack
+            // entries that it had applied, and it no longer knows what is committed.
             enable_leader_restore: Some(mutation::is_active(Mutation::LeaderRestore)),
             ..Config::default()
         };
@@ -85,11 +85,11 @@ pub struct Parts {
     pub arc: ArcId,
     /// The log of the node.
     pub log: NodeLog,
-    /// The place of the state.
+    /// The location of the state.
     pub home: Arc<dyn StorageHome>,
     /// The worker for blocking work on the state; not the log's worker.
     pub worker: Arc<dyn Worker>,
-    /// Carries messages to the peers.
+    /// The transport of messages to the peers.
     pub transport: Arc<dyn Transport>,
     /// The clock whose time proposed entries carry.
     pub clock: Arc<Clock>,
@@ -97,7 +97,7 @@ pub struct Parts {
     pub settings: Settings,
     /// The seed of the random election timeouts.
     pub seed: u64,
-    /// Where damage of the log and of the state is reported.
+    /// The receiver of damage of the log and of the state.
     pub damage: Damage,
     /// Called when the node has failed.
     pub on_fatal: OnFatal,

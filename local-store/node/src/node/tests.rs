@@ -1,5 +1,5 @@
-//! Three nodes in one process, on disks and in time that are simulated: elections, crashes,
-//! forwarding, snapshots.
+//! Three nodes in one process, with simulated disks and time: elections, crashes, forwarding,
+//! snapshots.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -33,7 +33,7 @@ use storage::Storage;
 use storage::disk::{Disk, SimulatedDisk};
 use storage::log::{Log, Options};
 
-/// A worker that is a task: it waits before each job, as a disk does.
+/// A worker that is a task: it waits before each job, like a disk.
 pub(crate) struct TaskWorker {
     jobs: mpsc::UnboundedSender<(Duration, Job)>,
 }
@@ -61,7 +61,7 @@ impl Worker for TaskWorker {
     }
 }
 
-/// Function calls between the nodes, of which some are cut off.
+/// A local transport that can cut off nodes.
 #[derive(Clone, Default)]
 struct Wires {
     inner: LocalTransport,
@@ -99,9 +99,9 @@ struct Cluster {
     nodes: BTreeMap<NodeId, Node>,
     wires: Wires,
     settings: Settings,
-    /// What the clock of each node shows.
+    /// The time of each node's clock.
     clocks: BTreeMap<NodeId, Arc<AtomicU64>>,
-    /// Why nodes died.
+    /// The reasons why nodes failed.
     deaths: Arc<Mutex<Vec<String>>>,
 }
 
@@ -137,7 +137,7 @@ impl Cluster {
         let log = Log::open(disk, options).unwrap();
         let deaths = Arc::clone(&self.deaths);
         let on_fatal: OnFatal = Arc::new(move |reason| {
-            tracing::debug!(reason, "a node died");
+            tracing::debug!(reason, "a node failed");
             deaths.lock().push(reason.to_owned());
         });
         let worker = || Arc::new(TaskWorker::start(Duration::from_micros(300)));
@@ -164,7 +164,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Cuts the power of a node: what it had not synced is gone.
+    /// Cuts the power of a node, which loses its unsynced writes.
     async fn crash(&mut self, id: NodeId, seed: u64) {
         self.wires.inner.remove(id);
         self.disks[&id].power_cut(seed);
@@ -227,7 +227,7 @@ async fn every_node_takes_writes_and_strong_reads() {
     for (id, node) in &cluster.nodes {
         let replies = node.submit(vec![put(&format!("k{id}"))]).await.unwrap();
         assert!(matches!(replies[..], [Reply::Written(_)]), "{replies:?}");
-        assert!(has(node, &format!("k{id}")), "a node shows what it was asked to write");
+        assert!(has(node, &format!("k{id}")), "a node shows the writes that it received");
     }
     for node in cluster.nodes.values() {
         node.read_index().await.unwrap();
@@ -235,10 +235,9 @@ async fn every_node_takes_writes_and_strong_reads() {
     }
 }
 
-/// Goal: although the nodes of a process share what they work out, a damaged state does not stay
-/// hidden.
+/// Goal: a damaged state is detected, although the nodes of a process share results.
 #[tokio::test(start_paused = true)]
-async fn a_node_whose_state_has_come_to_differ_stops() {
+async fn a_node_with_a_diverged_state_stops() {
     let cluster = Cluster::start(Settings::default()).await;
     let leader = &cluster.nodes[&cluster.leader()];
     leader.submit(vec![create()]).await.unwrap();
@@ -254,21 +253,21 @@ async fn a_node_whose_state_has_come_to_differ_stops() {
     storage.view().scan(&[3], &[4], false, &mut visit).unwrap();
     storage.apply(&Batch { ops: vec![Op::Delete(item.unwrap())] }).unwrap();
 
-    // Only a node that lacks the item has something to write then.
+    // Only a node that lacks the item then has something to write.
     for _ in 0..COMPARED_EVERY {
         leader.submit(vec![put("k")]).await.unwrap();
     }
     tokio::time::sleep(Duration::from_secs(2)).await;
     let deaths = cluster.deaths.lock().clone();
-    let differs = |reason: &String| reason.contains("changes the state of this node otherwise");
+    let differs = |reason: &String| reason.contains("changes the state of this node differently");
     assert!(!deaths.is_empty() && deaths.iter().all(differs), "{deaths:?}");
-    leader.submit(vec![put("others go on")]).await.unwrap();
+    leader.submit(vec![put("others continue")]).await.unwrap();
 }
 
-/// Goal: the nodes of a process take an entry as its proposer meant it, but bytes that do not say so
-/// do not stay hidden, either.
+/// Goal: the nodes of a process apply an entry as its proposer decoded it, but different bytes are
+/// detected, too.
 #[tokio::test(start_paused = true)]
-async fn bytes_that_say_something_else_than_was_proposed_are_noticed() {
+async fn bytes_that_differ_from_the_proposal_are_detected() {
     let cluster = Cluster::start(Settings::default()).await;
     let leader = &cluster.nodes[&cluster.leader()];
     leader.submit(vec![create()]).await.unwrap();
@@ -280,7 +279,7 @@ async fn bytes_that_say_something_else_than_was_proposed_are_noticed() {
     }
     tokio::time::sleep(Duration::from_secs(2)).await;
     let deaths = cluster.deaths.lock().clone();
-    let differs = |reason: &String| reason.contains("changes the state of this node otherwise");
+    let differs = |reason: &String| reason.contains("changes the state of this node differently");
     assert!(!deaths.is_empty() && deaths.iter().all(differs), "{deaths:?}");
 }
 
@@ -319,14 +318,14 @@ async fn another_node_leads_within_two_seconds_and_the_old_leader_serves_nothing
     cluster.wires.cut_off.lock().insert(old);
     let other = *cluster.nodes.keys().find(|id| **id != old).unwrap();
     let started = tokio::time::Instant::now();
-    // What is asked of a leader that does not answer has an unknown outcome; then another leads.
+    // A request to a leader that does not respond has an unknown outcome; then another node leads.
     let mut outcome = cluster.nodes[&other].submit(vec![put("new")]).await;
     while let Err(SubmitError::Unknown(_)) = outcome {
         outcome = cluster.nodes[&other].submit(vec![put("new")]).await;
     }
     outcome.unwrap();
     assert!(started.elapsed() < Duration::from_secs(2), "{:?}", started.elapsed());
-    // The old leader still holds itself for one, perhaps, but it finds no majority.
+    // The old leader may still believe that it leads, but it has no majority.
     assert!(matches!(cluster.nodes[&old].read_index().await, Err(SubmitError::NotDone(_))));
     assert!(matches!(
         cluster.nodes[&old].submit(vec![put("lost")]).await,
@@ -337,9 +336,10 @@ async fn another_node_leads_within_two_seconds_and_the_old_leader_serves_nothing
     assert!(has(&cluster.nodes[&old], "new"));
 }
 
-/// Goal: votes that can be seen spare a strong read its messages for exactly as long as they say enough.
+/// Goal: votes in the same process replace the messages of a strong read exactly while they prove
+/// leadership.
 #[tokio::test(start_paused = true)]
-async fn a_leader_that_sees_the_votes_of_others_asks_nobody() {
+async fn a_leader_that_sees_the_votes_of_others_sends_no_message() {
     let mut cluster = Cluster::start(Settings::default()).await;
     cluster.nodes[&1].submit(vec![create(), put("old")]).await.unwrap();
     let old = cluster.leader();
@@ -351,16 +351,16 @@ async fn a_leader_that_sees_the_votes_of_others_asks_nobody() {
     assert!(shows_all(&cluster).is_empty());
     cluster.wires.hides_votes.store(false, Ordering::SeqCst);
 
-    // Nobody else leads yet, whether messages arrive or not.
+    // No other node leads yet, whether messages arrive or not.
     cluster.wires.cut_off.lock().insert(old);
     assert_eq!(shows_all(&cluster), [old]);
     let others: Vec<NodeId> = cluster.nodes.keys().copied().filter(|id| *id != old).collect();
     while cluster.nodes[&others[0]].submit(vec![put("new")]).await.is_err() {}
-    assert!(cluster.nodes[&old].leads(), "it has not heard of another");
+    assert!(cluster.nodes[&old].leads(), "it does not know of another leader");
     assert!(!shows_all(&cluster).contains(&old));
     assert_eq!(shows_all(&cluster), [cluster.leader()]);
 
-    // One vote besides its own is a majority; its own alone is none.
+    // One vote and its own are a majority; its own alone is not.
     let leader = cluster.leader();
     cluster.crash(old, 1).await;
     assert_eq!(shows_all(&cluster), [leader]);
@@ -369,10 +369,10 @@ async fn a_leader_that_sees_the_votes_of_others_asks_nobody() {
     assert!(shows_all(&cluster).is_empty());
 }
 
-/// Goal: what another node has shown, the leader shows too. Method: the others are told of an entry that
-/// the leader has not applied.
+/// Goal: the leader shows everything that another node has shown. Method: the followers learn of a
+/// committed entry that the leader has not applied.
 #[tokio::test(start_paused = true)]
-async fn a_leader_waits_for_what_it_told_others() {
+async fn a_leader_waits_for_entries_that_it_announced() {
     let cluster = Cluster::start(Settings::default()).await;
     cluster.nodes[&1].submit(vec![create()]).await.unwrap();
     let leader = &cluster.nodes[&cluster.leader()];
@@ -391,10 +391,10 @@ async fn a_leader_waits_for_what_it_told_others() {
     assert!(read);
 }
 
-/// Goal: a node that led before it ended, and whose peers have voted for nobody since, may lack what it
-/// had applied.
+/// Goal: a leader that restarts must be elected again, even if its peers have not voted since: it
+/// may lack entries that it had applied.
 #[tokio::test(start_paused = true)]
-async fn a_leader_of_an_earlier_life_has_to_be_elected_anew() {
+async fn a_restarted_leader_must_be_elected_again() {
     let mut cluster = Cluster::start(Settings::default()).await;
     cluster.nodes[&1].submit(vec![create(), put("k")]).await.unwrap();
     let leader = cluster.leader();
@@ -402,7 +402,7 @@ async fn a_leader_of_an_earlier_life_has_to_be_elected_anew() {
     cluster.crash(leader, 3).await;
     cluster.start_node(leader).await;
     let of_all = cluster.nodes.values().map(|node| node.ballot().unwrap());
-    assert!(of_all.into_iter().all(|ballot| ballot == before), "nobody has voted since");
+    assert!(of_all.into_iter().all(|ballot| ballot == before), "no node has voted since");
     assert!(!cluster.nodes[&leader].shows_all());
     cluster.nodes[&leader].read_index().await.unwrap();
     let [leader] = cluster.nodes.values().filter(|node| node.shows_all()).collect::<Vec<_>>()[..]
@@ -414,7 +414,7 @@ async fn a_leader_of_an_earlier_life_has_to_be_elected_anew() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_nobody_waits_for_any_more_is_not_proposed_late() {
+async fn abandoned_submissions_are_not_proposed_late() {
     let cluster = Cluster::start(Settings::default()).await;
     cluster.nodes[&1].submit(vec![create()]).await.unwrap();
     let leader = &cluster.nodes[&cluster.leader()];
@@ -427,7 +427,7 @@ async fn what_nobody_waits_for_any_more_is_not_proposed_late() {
         assert!(matches!(leader.handle(message).await, Response::Submitted { .. }), "{name}");
         assert!(has(leader, name));
     }
-    // All clocks but that of a follower are moved ahead.
+    // All clocks but that of a follower are advanced.
     for (_, clock) in cluster.clocks.iter().filter(|(id, _)| **id != from) {
         clock.fetch_add(6 * 60_000, Ordering::SeqCst);
     }
@@ -437,7 +437,7 @@ async fn what_nobody_waits_for_any_more_is_not_proposed_late() {
     let answer = leader.handle(message).await;
     assert!(matches!(answer, Response::TooOld { now: EpochMillis(361_000) }), "{answer:?}");
     assert!(!has(leader, "late"));
-    // Who asks now is answered by whichever node, also by the one whose clock has to follow.
+    // Every node accepts new requests, including the one whose clock has to catch up.
     for (id, node) in &cluster.nodes {
         node.submit(vec![put(&format!("k{id}"))]).await.unwrap();
     }
@@ -454,7 +454,7 @@ async fn a_node_that_is_far_behind_gets_a_snapshot() {
         let leader = cluster.leader();
         cluster.nodes[&leader].submit(vec![put(&format!("k{number}"))]).await.unwrap();
     }
-    // The leader tries a peer that is gone for a while before it lets go of the log.
+    // The leader retries an absent peer for a while before it truncates the log.
     tokio::time::sleep(Duration::from_secs(5)).await;
     for number in 100..130 {
         let leader = cluster.leader();
@@ -466,7 +466,7 @@ async fn a_node_that_is_far_behind_gets_a_snapshot() {
     let node = &cluster.nodes[&behind];
     node.read_index().await.unwrap();
     assert!((0..130).all(|number| has(node, &format!("k{number}"))));
-    // And it goes on from there, also after it lost everything that it had not made durable.
+    // It continues from there, even after it has lost its unsynced writes.
     cluster.crash(behind, 2).await;
     cluster.start_node(behind).await;
     let node = &cluster.nodes[&behind];
@@ -475,7 +475,8 @@ async fn a_node_that_is_far_behind_gets_a_snapshot() {
     assert!((0..130).all(|number| has(node, &format!("k{number}"))) && has(node, "last"));
 }
 
-/// Sends a part of a snapshot to a follower, not the last one, and gives whether it was taken.
+/// Sends a part of a snapshot, but not the last one, to a follower, and returns whether it was
+/// accepted.
 async fn is_part_taken(cluster: &Cluster, term: u64, sequence: u64) -> bool {
     let (from, to) = (cluster.leader(), cluster.follower());
     let part = SnapshotPart {
@@ -491,9 +492,10 @@ async fn is_part_taken(cluster: &Cluster, term: u64, sequence: u64) -> bool {
     matches!(cluster.nodes[&to].handle(message).await, Response::PartTaken)
 }
 
-/// Goal: a part that was delayed until its sender was restarted, and counts anew, is in no snapshot.
+/// Goal: a part that was delayed until its sender restarted, and reused the transfer number, is in
+/// no snapshot.
 #[tokio::test(start_paused = true)]
-async fn a_part_of_an_earlier_life_is_of_another_transfer() {
+async fn a_part_from_before_a_restart_belongs_to_another_transfer() {
     let cluster = Cluster::start(Settings::default()).await;
     let is_taken = async |term, sequence| is_part_taken(&cluster, term, sequence).await;
     assert!(is_taken(5, 0).await && is_taken(5, 1).await);
@@ -501,9 +503,9 @@ async fn a_part_of_an_earlier_life_is_of_another_transfer() {
     assert!(is_taken(5, 2).await && is_taken(5, 2).await);
 }
 
-/// Goal: what a sender that died has sent does not stay open for ever.
+/// Goal: the transfer of a sender that died does not stay open forever.
 #[tokio::test(start_paused = true)]
-async fn a_snapshot_that_is_no_longer_sent_is_given_up() {
+async fn an_abandoned_snapshot_transfer_times_out() {
     let settings = Settings::default();
     let part = settings.snapshot_part;
     let cluster = Cluster::start(settings).await;
@@ -511,7 +513,7 @@ async fn a_snapshot_that_is_no_longer_sent_is_given_up() {
         assert!(is_part_taken(&cluster, 5, sequence).await, "{sequence}");
         tokio::time::sleep(part).await;
     }
-    // An earlier one, whose place this one takes, is no reason to give this one up.
+    // The time-out of an earlier transfer, which this one replaces, does not end this one.
     assert!(is_part_taken(&cluster, 6, 0).await);
     tokio::time::sleep(part * 2 - Duration::from_secs(1)).await;
     assert!(is_part_taken(&cluster, 6, 1).await);
@@ -521,7 +523,7 @@ async fn a_snapshot_that_is_no_longer_sent_is_given_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_peer_that_is_silent_does_not_keep_the_log_from_being_shortened() {
+async fn a_silent_peer_does_not_prevent_truncation_of_the_log() {
     let settings = Settings { snapshot_entries: 20, entries_kept: 0, ..Settings::default() };
     let cluster = Cluster::start(settings).await;
     cluster.nodes[&1].submit(vec![create()]).await.unwrap();
@@ -541,7 +543,7 @@ async fn a_peer_that_is_silent_does_not_keep_the_log_from_being_shortened() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_whose_state_lacks_what_its_log_let_go_of_does_not_start() {
+async fn a_node_whose_state_lacks_truncated_entries_does_not_start() {
     let settings = Settings { snapshot_entries: 20, entries_kept: 0, ..Settings::default() };
     let mut cluster = Cluster::start(settings).await;
     cluster.nodes[&1].submit(vec![create()]).await.unwrap();
@@ -554,14 +556,15 @@ async fn a_node_whose_state_lacks_what_its_log_let_go_of_does_not_start() {
     let state = cluster.homes.insert(follower, MemoryHome::default()).unwrap();
     let refused = cluster.try_to_start(follower).await.unwrap_err();
     assert!(refused.contains("lacks the entries 0 to"), "{refused}");
-    // With its own state it does.
+    // With its own state it starts.
     cluster.homes.insert(follower, state);
     cluster.start_node(follower).await;
     cluster.nodes[&follower].read_index().await.unwrap();
     assert!(has(&cluster.nodes[&follower], "k59"));
 }
 
-/// Goal: what no entry has room for is refused, by whichever node is asked, and nobody dies of it.
+/// Goal: any node rejects commands that do not fit into an entry, and no node fails because of
+/// them.
 #[tokio::test(start_paused = true)]
 async fn a_submission_that_is_too_large_is_refused() {
     let cluster = Cluster::start(Settings::default()).await;

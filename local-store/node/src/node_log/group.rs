@@ -1,6 +1,6 @@
-//! Where the entries of one group stand in the node's log, and the newest of them in memory.
+//! The positions of one group's entries in the node's log, and its newest entries in memory.
 //!
-//! It reads and writes no files: it is told of every record, at start-up and afterwards.
+//! It does no I/O: the caller passes every record to it, at start-up and afterwards.
 
 use std::collections::VecDeque;
 
@@ -10,25 +10,25 @@ use super::record::Record;
 use crate::log_id::{LogId, log_id};
 use crate::types::{Entry, Payload, Vote};
 
-/// The newest entries, and what they count, whose commands are kept decoded with what came of them, so that
-/// all nodes of a process apply what one of them has worked out. They are a few entries apart, of up
-/// to some hundred kilobytes where many write at once; what is kept longer only takes memory, for
-/// small entries several times what their bytes do. What comes of an entry is kept only in proportion to
-/// that (see `payload`), so that all of it takes about 50 MB at most for each arc.
+/// The most entries, and the most bytes that they count, whose decoded commands and results are
+/// kept, so that all nodes of a process can use the result of one. The nodes are a few entries
+/// apart, of up to some hundred kilobytes under load. Keeping more only takes memory: for small
+/// entries several times their bytes. The result of an entry is kept only in proportion to its size
+/// (see `payload`), so that all of them take at most about 50 MB per arc.
 const DECODED_ENTRIES_MAX: usize = 64;
 const DECODED_COUNT_MAX: usize = 4 * 1024 * 1024;
 
-/// An entry's place.
+/// The position of an entry, and the entry while it is recent.
 #[derive(Debug, Clone)]
 pub(super) struct Slot {
-    /// Its place in the node's log.
+    /// Its position in the node's log.
     pub(super) position: u64,
     term: u64,
-    /// The entry itself, while it is recent.
+    /// The entry, while it is recent.
     entry: Option<Entry>,
 }
 
-/// One group.
+/// The state of one group in the log.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Group {
     pub(super) vote: Option<Vote>,
@@ -36,26 +36,26 @@ pub(super) struct Group {
     /// The index of the first slot.
     first: u64,
     slots: VecDeque<Slot>,
-    /// Slots from the front that have no entry any more.
+    /// Number of slots from the front whose entries are no longer in memory.
     forgotten: usize,
-    /// What the kept entries take in memory.
+    /// Bytes of the entries in memory.
     pub(super) kept_bytes: usize,
-    /// The newest entries, the oldest first, and what they count.
+    /// The payloads of the newest entries, oldest first, and the bytes that they count.
     new: VecDeque<Payload>,
     new_count: usize,
 }
 
-/// An entry, or where it has to be read.
+/// An entry, or its position in the log.
 pub(super) enum Found {
     Here(Entry),
     At(u64),
 }
 
 impl Group {
-    /// Takes a record in that stands at this position. The entry is kept in memory if `keep`.
+    /// Adds the record at this position. Keeps its entry in memory if `keep`.
     ///
     /// # Errors
-    /// When the record does not continue those before it.
+    /// When the record does not continue the previous ones.
     pub(super) fn take(&mut self, position: u64, record: Record, keep: bool) -> Result<(), String> {
         match record {
             Record::Vote(vote) => self.vote = Some(vote),
@@ -64,12 +64,12 @@ impl Group {
             Record::Entry(entry) => {
                 let at = entry.log_id;
                 if self.slots.is_empty() {
-                    // At start-up the first entries that are still there begin anywhere; the
-                    // record of the purge that let go of those before follows later.
+                    // At start-up the first existing entry can have any index; the record of the
+                    // purge that removed the entries before it follows later.
                     self.first = at.index;
                 } else if at.index != self.next() {
                     let next = self.next();
-                    return Err(format!("entry {} stands where entry {next} must", at.index));
+                    return Err(format!("found entry {} instead of entry {next}", at.index));
                 }
                 if keep {
                     self.kept_bytes += bytes_of(&entry);
@@ -85,7 +85,7 @@ impl Group {
         Ok(())
     }
 
-    /// Lets go of what the commands of older entries say.
+    /// Drops the decoded commands and results of older entries.
     fn note_new(&mut self, entry: &Entry) {
         let EntryPayload::Normal(payload) = &entry.payload else { return };
         self.new_count += payload.counts();
@@ -98,7 +98,7 @@ impl Group {
         }
     }
 
-    /// The index after that of the last entry.
+    /// Returns the index after that of the last entry.
     pub(super) fn next(&self) -> u64 {
         if self.slots.is_empty() {
             return self.purged.map_or(0, |at| at.index + 1);
@@ -111,27 +111,30 @@ impl Group {
         last.or(self.purged)
     }
 
-    /// The term of an entry that is there.
+    /// Returns the term of an existing entry.
     pub(super) fn term_of(&self, index: u64) -> Option<u64> {
         let slot = usize::try_from(index.checked_sub(self.first)?).ok()?;
         self.slots.get(slot).map(|slot| slot.term)
     }
 
-    /// The place of the oldest entry that is needed.
+    /// Returns the position of the oldest entry that is needed.
     pub(super) fn oldest_position(&self) -> Option<u64> {
         self.slots.front().map(|slot| slot.position)
     }
 
-    /// Checks that nothing is missing between what was let go and the first entry.
+    /// Checks that no entry is missing between the last purged one and the first.
     pub(super) fn check(&self) -> Result<(), String> {
         let expected = self.purged.map_or(0, |at| at.index + 1);
         if !self.slots.is_empty() && self.first != expected {
-            return Err(format!("it begins with entry {}, not {expected}", self.first));
+            return Err(format!(
+                "the log begins with entry {} instead of entry {expected}",
+                self.first
+            ));
         }
         Ok(())
     }
 
-    /// The entries from `from` (inclusive) to `to` (exclusive) that are there.
+    /// Returns the existing entries from `from` (inclusive) to `to` (exclusive).
     pub(super) fn find(&self, from: u64, to: u64) -> Vec<Found> {
         let skip = usize::try_from(from.saturating_sub(self.first)).unwrap_or(usize::MAX);
         let from = from.max(self.first);
@@ -143,8 +146,8 @@ impl Group {
         self.slots.iter().skip(skip).take(count).map(found).collect()
     }
 
-    /// Lets go of the oldest entries in memory that stand before `written` in the log, until at
-    /// most `bytes_max` are kept.
+    /// Drops the oldest entries from memory that are before `written` in the log, until at most
+    /// `bytes_max` bytes are kept.
     pub(super) fn shrink(&mut self, written: u64, bytes_max: usize) {
         while self.kept_bytes > bytes_max
             && let Some(slot) = self.slots.get_mut(self.forgotten)
@@ -187,7 +190,7 @@ impl Group {
     }
 }
 
-/// What an entry takes in memory, about.
+/// Returns roughly the bytes of an entry in memory.
 pub(crate) fn bytes_of(entry: &Entry) -> usize {
     let body = match &entry.payload {
         EntryPayload::Normal(payload) => payload.bytes().len(),
@@ -232,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_decoded_is_kept_for_the_newest_entries() {
+    fn decoded_commands_are_kept_for_the_newest_entries() {
         let newest = |entries: u64, bytes: usize| {
             let mut group = Group::default();
             for index in 0..entries {
@@ -249,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn cuts_and_purges_leave_what_is_between() {
+    fn cuts_and_purges_keep_the_entries_between() {
         let mut group = Group::default();
         for index in 0..10 {
             group.take(index, entry(index), true).unwrap();
@@ -261,7 +264,7 @@ mod tests {
         assert_eq!(group.oldest_position(), Some(5));
         group.take(12, entry(7), true).unwrap();
         assert!(group.take(13, entry(9), true).is_err());
-        // A snapshot takes the place of entries that never came.
+        // A snapshot replaces entries that never arrived.
         group.take(14, Record::Purged(log_id(2, 40)), true).unwrap();
         assert_eq!((group.next(), group.last_log_id()), (41, Some(log_id(2, 40))));
         assert_eq!(group.kept_bytes, 0);
@@ -269,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_whose_beginning_was_let_go_must_say_so() {
+    fn a_log_without_its_beginning_must_have_a_purge() {
         let mut group = Group::default();
         group.take(50, entry(20), false).unwrap();
         group.take(51, entry(21), false).unwrap();

@@ -1,13 +1,14 @@
 //! The log of a node: one ordered stream of records for all its groups, synced by group commit.
 //!
-//! Entries, votes, truncations and purges are queued in the order in which they happen. A job on the
-//! worker appends everything that is queued, a second one syncs it once and reports what is durable,
-//! in that order; what is queued meanwhile makes the next group. So a vote and an entry of any group
-//! share their sync, and no record can become durable before one that was queued earlier.
+//! Entries, votes, truncations and purges are queued in order. A job on the worker appends all
+//! queued records; a second one syncs them together and reports them as durable, in that order.
+//! Records that are queued meanwhile form the next group. So a vote and an entry of any group share
+//! their sync, and no record can become durable before one that was queued earlier.
 //!
-//! The last vote and the last purge of every group survive when the log is shortened: they are
-//! written again before. The committed index is not kept: a node that starts applies what its state
-//! lacks when a leader says what is committed. A failed sync is never retried: the node is dead.
+//! The last vote and the last purge of every group survive a truncation of the log: they are
+//! written again before it. The committed index is not stored: a node that starts applies the
+//! entries that its state lacks when a leader announces what is committed. A failed sync is never
+//! retried: the node has failed.
 
 mod group;
 #[cfg(test)]
@@ -40,26 +41,28 @@ use storage::log::{self, Log};
 
 pub use self::raft_storage::GroupLog;
 
-/// Entries that are kept in memory for replication and applying. What one node of a process keeps
-/// is shared with the others, as they share the bytes.
+/// Bytes of entries that are kept in memory for replication and applying. The nodes of a process
+/// share the bytes of entries.
 const KEPT_BYTES_MAX: usize = 8 * 1024 * 1024;
-/// Bytes of records that may wait for the disk: beyond that, whoever appends waits, too. A healthy disk
-/// has less than three of the largest entries before it. One that stands still does not hold up a leader
-/// whose entries a majority of others has synced: without a bound it would gather them all.
+/// Bytes of records that may wait for the disk; beyond that, appending waits. A healthy disk has
+/// less than three of the largest entries waiting. A blocked disk does not slow down a leader whose
+/// entries a majority of other nodes has synced; without this bound the leader would keep them all
+/// in memory.
 const WAITING_BYTES_MAX: usize = 64 * 1024 * 1024;
-/// After a full disk refused an append, time until the next try: nothing was written, so it may be
-/// tried again, and requests meanwhile time out.
+/// Pause until an append is retried after a full disk rejected it. Nothing was written, so a retry
+/// is safe; requests time out meanwhile.
 const FULL_DISK_RETRY: Duration = Duration::from_millis(500);
 
-/// What waits for the disk.
+/// A queued item for the disk.
 enum Item {
     Record(log::Entry),
     Done(Completion),
-    /// Everything before is durable elsewhere: let go of the log up to this position, inclusive.
+    /// All earlier entries are durable in the state: truncate the log up to this position,
+    /// inclusive.
     Shorten(u64),
 }
 
-/// Who wants to know that everything before is durable.
+/// A receiver of the notification that all earlier records are durable.
 enum Completion {
     Flushed(IOFlushed<TypeConfig>),
     Signal(oneshot::Sender<()>),
@@ -68,15 +71,15 @@ enum Completion {
 struct State {
     groups: BTreeMap<ArcId, Group>,
     queue: Vec<Item>,
-    /// What the log takes as one record.
+    /// The largest record that the log accepts, in bytes.
     record_bytes_max: usize,
-    /// The bytes of the records in it, and of those that a job has taken and not yet synced.
+    /// Bytes of the queued records, and of those that a job has taken but not synced yet.
     queued_bytes: usize,
     taken_bytes: usize,
-    /// Whether a job is under way; it takes what is queued meanwhile.
+    /// Whether a job is running; it schedules another one for records that are queued meanwhile.
     running: bool,
     next_position: u64,
-    /// Set by the first failure, for good.
+    /// Set permanently by the first failure.
     failed: Option<String>,
     syncs: u64,
     log_bytes: u64,
@@ -84,7 +87,7 @@ struct State {
 
 struct Shared {
     worker: Arc<dyn Worker>,
-    /// Used by jobs only, one at a time.
+    /// Used only by jobs, one at a time.
     log: Mutex<Log>,
     state: Mutex<State>,
     on_failure: FailureHandler,
@@ -100,7 +103,7 @@ impl NodeLog {
     /// Finds the groups in a log that was just opened.
     ///
     /// # Errors
-    /// When its records contradict each other: the node has to be rebuilt.
+    /// When its records are inconsistent: the node has to be rebuilt.
     pub fn open(
         log: Log,
         worker: Arc<dyn Worker>,
@@ -136,20 +139,20 @@ impl NodeLog {
         Ok(Self { shared: Arc::new(shared) })
     }
 
-    /// The log of one group.
+    /// Returns the log of one group.
     #[must_use]
     pub fn group(&self, arc: ArcId) -> GroupLog {
         GroupLog::new(self.clone(), arc)
     }
 
-    /// Whether nothing was ever written here.
+    /// Returns whether the log was never written to.
     #[must_use]
     pub fn is_fresh(&self) -> bool {
         self.shared.lock().groups.is_empty()
     }
 
-    /// How far a group is: the term of its vote, and the index of its last entry, also if that was
-    /// let go of; 0 and none before the first ones.
+    /// Returns the progress of a group: the term of its vote, and the index of its last entry, even
+    /// if it was purged; 0 and `None` before the first ones.
     pub fn position(&self, arc: ArcId) -> (u64, Option<u64>) {
         let state = self.shared.lock();
         let group = state.groups.get(&arc);
@@ -157,25 +160,25 @@ impl NodeLog {
         (term, group.and_then(Group::last_log_id).map(|at| at.index))
     }
 
-    /// The last vote of a group that is queued here or durable: what is given is durable before.
+    /// Returns the last vote of a group, queued or durable. A vote is durable before it is sent.
     pub(super) fn ballot(&self, arc: ArcId) -> Option<Ballot> {
         let vote = self.shared.lock().groups.get(&arc)?.vote?;
         Some(Ballot { term: vote.leader_id.term, node: vote.leader_id.voted_for })
     }
 
-    /// The index of the last entry of a group that was let go of.
+    /// Returns the index of the last purged entry of a group.
     pub(super) fn purged(&self, arc: ArcId) -> Option<u64> {
         Some(self.shared.lock().groups.get(&arc)?.purged?.index)
     }
 
-    /// Syncs since the start, and the bytes that the files take.
+    /// Returns the number of syncs since the start, and the bytes of the files.
     #[must_use]
     pub fn usage(&self) -> (u64, u64) {
         let state = self.shared.lock();
         (state.syncs, state.log_bytes)
     }
 
-    /// Whether it is this group's oldest entry that the files cannot be shortened beyond.
+    /// Returns whether this group's oldest entry prevents the truncation of the files.
     #[must_use]
     pub fn is_held_by(&self, arc: ArcId) -> bool {
         let state = self.shared.lock();
@@ -184,10 +187,10 @@ impl NodeLog {
         first.is_some() && state.groups.get(&arc).and_then(oldest) == first
     }
 
-    /// Before a group starts: lets go of the entry at the place of the state's last one, and of those
-    /// behind it, if it is of another term. A later leader has replaced them; the state had that on
-    /// disk, and the log had not, when the power went: an entry that others have synced is applied
-    /// without waiting for the sync here.
+    /// Removes, before a group starts, the entry at the index of the state's last one and all later
+    /// ones, if it has another term. A later leader has replaced them. At a power loss, the state
+    /// can have the replacement on disk before the log has it: an entry that a majority of other
+    /// nodes has synced is applied without waiting for the local sync.
     pub(super) fn cut_replaced(&self, arc: ArcId, applied: crate::log_id::LogId) -> io::Result<()> {
         let there = self.shared.lock().groups.get(&arc).and_then(|g| g.term_of(applied.index));
         match there {
@@ -198,8 +201,8 @@ impl NodeLog {
         }
     }
 
-    /// Queues records of a group, and what to do when they are durable. Gives the bytes that wait for
-    /// the disk.
+    /// Queues records of a group, and an action for when they are durable. Returns the bytes that
+    /// wait for the disk.
     fn write(
         &self,
         arc: ArcId,
@@ -216,7 +219,7 @@ impl NodeLog {
         Ok(state.queued_bytes + state.taken_bytes)
     }
 
-    /// As [`NodeLog::write`], and returns when all of it is durable.
+    /// Queues records like [`NodeLog::write`], and waits until all of them are durable.
     async fn write_durably(
         &self,
         arc: ArcId,
@@ -227,12 +230,12 @@ impl NodeLog {
         durable.await.map_err(|_| io::Error::other("the log has stopped"))
     }
 
-    /// Lets go of a group's entries, and of as much of the files as no group needs.
+    /// Purges a group's entries, and truncates the files as far as no group needs them.
     fn purge(&self, arc: ArcId, upto: crate::log_id::LogId) -> io::Result<()> {
         let mut state = self.shared.lock();
         state.check()?;
         state.push(arc, Record::Purged(upto))?;
-        // What else must survive is written again, so that it stands behind what goes.
+        // Other records that must survive are appended again, after the part that is truncated.
         let last: Vec<(ArcId, Record)> = state
             .groups
             .iter()
@@ -256,26 +259,26 @@ impl NodeLog {
         Ok(())
     }
 
-    /// Reads the records behind a position anew, about `bytes_max` of them and at least one, and
-    /// compares them with their checksums. Gives the position of the last one and the bytes that were
-    /// read; `None` behind the last record. Damage is reported. Blocks the thread.
+    /// Reads the records after a position from disk, about `bytes_max` bytes and at least one, and
+    /// verifies their checksums. Returns the position of the last one and the bytes read; `None`
+    /// after the last record. Reports damage. Blocks the thread.
     ///
     /// # Errors
-    /// When the log is damaged, or the node has ended.
+    /// When the log is damaged, or the node has stopped.
     pub fn verify(&self, after: Option<u64>, bytes_max: usize) -> io::Result<Option<(u64, usize)>> {
         let shared = Arc::clone(&self.shared);
         let (sender, verified) = mpsc::channel();
-        // The worker appends in between: what is verified at a time holds it up for as long as it takes
-        // to read that.
+        // The worker must append in between, and one verification blocks it for as long as the read
+        // takes.
         self.shared.worker.run(Box::new(move || {
-            // Whoever asked may have ended.
+            // The caller may be gone.
             let _ = sender.send(shared.verify(after, bytes_max));
         }));
         verified.recv().unwrap_or_else(|_| Err(io::Error::other("the log's worker has ended")))
     }
 
-    /// Reads entries of a group from `from` (inclusive) to `to` (exclusive), as many as are there
-    /// and about `bytes_max`, at least one.
+    /// Reads entries of a group from `from` (inclusive) to `to` (exclusive), as far as they exist,
+    /// about `bytes_max` bytes and at least one entry.
     async fn read(
         &self,
         arc: ArcId,
@@ -295,8 +298,9 @@ impl NodeLog {
                 });
                 return Ok(take_bytes(here, bytes_max));
             }
-            // Queued under the lock, as every append and sync is: the job that shortens the files for
-            // a purge that comes after this comes after the read, whose places stay until then.
+            // The read is queued under the lock, like every append and sync. So a job that
+            // truncates the files for a later purge runs after this read, and the positions stay
+            // valid until then.
             let shared = Arc::clone(&self.shared);
             run_on(&*self.shared.worker, move || shared.read_found(found, bytes_max))
         };
@@ -310,10 +314,10 @@ impl NodeLog {
     }
 }
 
-/// The code of an error of the disk itself, as Linux and macOS number it: `EIO`.
+/// The code of an error of the disk itself, `EIO`, which is the same on Linux and macOS.
 const DISK_ERROR: i32 = 5;
 
-/// Whether it is the disk that made a read fail: wrong bytes, or none.
+/// Returns whether the disk made a read fail: wrong bytes, or none.
 fn is_damage(error: &io::Error) -> bool {
     match error.get_ref().and_then(|source| source.downcast_ref::<log::Error>()) {
         Some(log::Error::Disk(disk)) => disk.source.raw_os_error() == Some(DISK_ERROR),
@@ -360,8 +364,10 @@ impl State {
         let (term, payload) = record::encode(arc, &record).map_err(io::Error::other)?;
         let (bytes, bytes_max) = (payload.len(), self.record_bytes_max);
         if bytes > bytes_max {
-            // Queued, it would be the end of the log for everybody.
-            return Err(io::Error::other(format!("a record of {bytes} bytes, beyond {bytes_max}")));
+            // In the queue, the record would stop the log for all groups.
+            return Err(io::Error::other(format!(
+                "the record has {bytes} bytes; the log accepts at most {bytes_max}"
+            )));
         }
         let position = self.next_position;
         let group = self.groups.entry(arc).or_default();
@@ -382,7 +388,7 @@ impl Shared {
         self.log.lock()
     }
 
-    /// Sees to it that a job takes what is queued.
+    /// Ensures that a job handles the queue.
     fn schedule(self: &Arc<Self>, state: &mut State) {
         if !state.running && !state.queue.is_empty() {
             state.running = true;
@@ -391,7 +397,8 @@ impl Shared {
         }
     }
 
-    /// The first job: appends what a full disk refused before, and everything queued.
+    /// Runs the first job: appends the items that a full disk rejected before, and everything
+    /// queued.
     fn append(self: Arc<Self>, refused: Vec<Item>) {
         let mut items = refused;
         {
@@ -410,7 +417,7 @@ impl Shared {
         match appended {
             Ok(()) => worker.run(Box::new(move || self.sync(items))),
             Err(error) if matches!(error, log::Error::OutOfSpace(_)) => {
-                tracing::error!(%error, "writes wait until there is space");
+                tracing::error!(%error, "the disk is full; writes wait until there is space");
                 let mut entries = entries.into_iter();
                 for item in &mut items {
                     if let Item::Record(entry) = item {
@@ -423,7 +430,7 @@ impl Shared {
         }
     }
 
-    /// The second job: syncs what the first one appended, and reports it, in order.
+    /// Runs the second job: syncs the items of the first one, and reports them, in order.
     fn sync(self: Arc<Self>, items: Vec<Item>) {
         let synced = self.sync_log(&items);
         let (written, log_bytes) = match synced {
@@ -433,7 +440,7 @@ impl Shared {
         for item in items {
             match item {
                 Item::Done(Completion::Flushed(flushed)) => flushed.io_completed(Ok(())),
-                // Whoever asked may have gone away.
+                // The receiver may be gone.
                 Item::Done(Completion::Signal(signal)) => drop(signal.send(())),
                 Item::Record(_) | Item::Shorten(_) => {}
             }
@@ -477,7 +484,7 @@ impl Shared {
                 }
                 Err(error) => {
                     let error = io::Error::other(error);
-                    // The node still votes, and appends behind the damage, until it is set aside.
+                    // The node still votes, and appends after the damage, until it is set aside.
                     if is_damage(&error) {
                         self.on_failure.damage().report(&cannot_be_read(&error));
                     }
@@ -495,13 +502,13 @@ impl Shared {
         let log = self.lock_log();
         let read = |position: u64| -> io::Result<Entry> {
             let mut entries = log.read(position, position + 1).map_err(io::Error::other)?;
-            let missing = || io::Error::other(format!("record {position} is not there"));
+            let missing = || io::Error::other(format!("record {position} is missing"));
             let entry = entries.next().ok_or_else(missing)?.map_err(io::Error::other)?;
             match record::decode(entry.term, entry.payload.into_bytes())
                 .map_err(io::Error::other)?
             {
                 (_, Record::Entry(entry)) => Ok(entry),
-                _ => Err(io::Error::other(format!("record {position} is no entry"))),
+                _ => Err(io::Error::other(format!("record {position} is not an entry"))),
             }
         };
         let mut entries = Vec::new();
@@ -520,7 +527,7 @@ impl Shared {
         Ok(entries)
     }
 
-    /// What was written cannot be read, mostly because the node's disk is damaged.
+    /// Handles a record that cannot be read, mostly because the node's disk is damaged.
     fn fail_to_read(&self, error: &io::Error) {
         let reason = cannot_be_read(error);
         if self.on_failure.damage().has_peers() && is_damage(error) {
@@ -529,7 +536,7 @@ impl Shared {
         self.fail(&reason);
     }
 
-    /// The node is dead: nothing that was not reported ever will be.
+    /// Fails the node: no further record is reported as durable.
     fn fail(&self, reason: &str) {
         let first = {
             let mut state = self.lock();

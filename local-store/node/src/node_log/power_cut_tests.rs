@@ -1,6 +1,6 @@
 //! Random histories of a node's log with two groups, under power cuts at any disk operation, also
-//! in a recovery. The log is one ordered stream, so what is found afterwards has to be what some
-//! beginning of the history makes, and no shorter one than what was reported durable.
+//! during a recovery. The log is one ordered stream, so recovery must find the result of a prefix
+//! of the history, which includes everything reported as durable.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,12 +22,13 @@ use storage::log::Options;
 
 const ARCS: [ArcId; 2] = [ArcId(0), ArcId(7)];
 const SEEDS: u64 = 150;
-/// Power cuts of one history.
+/// Number of power cuts in one history.
 const CUTS: usize = 12;
-/// Disk operations between two cuts at most.
+/// The most disk operations between two cuts.
 const OPERATIONS_MAX: usize = 60;
 
-/// What one group's log says: its vote, what it let go of, and of each entry index, term and body.
+/// The content of one group's log: its vote, its last purge, and the index, term and body of each
+/// entry.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Said {
     vote: Option<Vote>,
@@ -62,11 +63,11 @@ async fn read(log: &NodeLog) -> [Said; 2] {
     all
 }
 
-/// A history and every state that it passed through since the last recovery.
+/// A history and every state since the last recovery.
 struct History {
     random: SplitMix64,
     states: Vec<[Said; 2]>,
-    /// The states before this one are no result of a recovery any more.
+    /// States before this one are not valid results of a recovery any more.
     durable: usize,
     term: u64,
 }
@@ -82,7 +83,7 @@ impl History {
         self.states.push(next);
     }
 
-    /// One step. Gives whether the log still works.
+    /// Runs one step. Returns whether the log still works.
     async fn step(&mut self, log: &NodeLog) -> bool {
         let place = self.random.up_to(1);
         let mut group = log.group(ARCS[place]);
@@ -168,7 +169,7 @@ fn open(disk: &SimulatedDisk) -> Result<NodeLog, log::Error> {
 /// Cuts the power until the log opens again.
 async fn recover(disk: &SimulatedDisk, random: &mut SplitMix64) -> NodeLog {
     loop {
-        // What an earlier process still had in hand fails, as its disk is off.
+        // Pending operations of the earlier process fail, because its disk is off.
         disk.power_off();
         tokio::time::sleep(Duration::from_secs(5)).await;
         disk.power_cut(random.next_u64());
@@ -183,7 +184,7 @@ async fn recover(disk: &SimulatedDisk, random: &mut SplitMix64) -> NodeLog {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_found_is_what_a_beginning_of_the_history_makes() {
+async fn recovery_finds_the_result_of_a_prefix_of_the_history() {
     let mut cut_short = 0;
     for seed in 0..SEEDS {
         let disk = SimulatedDisk::new();
@@ -213,9 +214,9 @@ async fn what_is_found_is_what_a_beginning_of_the_history_makes() {
                 possible.last()
             );
             cut_short += u64::from(found != *history.now());
-            // What was found is durable.
+            // Recovered entries are durable.
             (history.states, history.durable) = (vec![found], 0);
         }
     }
-    assert!(cut_short > SEEDS, "only {cut_short} cuts lost something");
+    assert!(cut_short > SEEDS, "only {cut_short} cuts lost records");
 }

@@ -1,4 +1,4 @@
-//! One group of a node's log, as the consensus library wants to see it.
+//! One group of a node's log, in the interface of the consensus library.
 
 use std::fmt::Debug;
 use std::io;
@@ -14,9 +14,9 @@ use crate::log_id::LogId;
 use crate::ring::ArcId;
 use crate::types::{Entry, TypeConfig, Vote};
 
-/// What replication and applying read at a time: a few entries of the largest common size.
+/// Bytes that replication and applying read at a time: a few entries of the largest common size.
 const READ_BYTES_MAX: usize = 4 * 1024 * 1024;
-/// How many entries applying reads at a time at most, as each one has to be looked up first.
+/// The most entries that applying reads at a time, because each one has to be looked up first.
 const READ_ENTRIES_MAX: u64 = 1024;
 
 /// The log of one group, and its reader.
@@ -32,7 +32,7 @@ impl GroupLog {
     }
 }
 
-/// The first index of a range, and the first one behind it.
+/// Returns the first index of a range, and its end (exclusive).
 fn bounds(range: &impl RangeBounds<u64>) -> (u64, u64) {
     let from = match range.start_bound() {
         Bound::Included(index) => *index,
@@ -48,8 +48,8 @@ fn bounds(range: &impl RangeBounds<u64>) -> (u64, u64) {
 }
 
 impl RaftLogReader<TypeConfig> for GroupLog {
-    /// A node that starts applies what its state lacks, which may be most of the log: it must not be
-    /// in memory at once.
+    /// Reads in parts: a node that starts applies the entries that its state lacks, which may be
+    /// most of the log and must not be in memory at once.
     async fn entries_stream<R>(
         &mut self,
         range: R,

@@ -1,8 +1,8 @@
-//! What a node writes into its log, as bytes: one stream of records for all its groups.
+//! The encoding of a node's log records: one stream of records for all its groups.
 //!
 //! Entries, votes and truncations share the stream, so that one sync makes all of them durable and
-//! their order on disk is the order in which they happened. The layout is drawn in
-//! `docs/formats/log.md`. It reads and writes no files.
+//! their order on disk is the order of events. `docs/formats/log.md` draws the layout. This module
+//! does no I/O.
 
 use bytes::Bytes;
 use openraft::EntryPayload;
@@ -29,20 +29,20 @@ const PURGED: u8 = 6;
 pub(super) enum Record {
     /// An entry of the group.
     Entry(Entry),
-    /// The node voted, or learned who leads.
+    /// The node's vote, or the leader that it has learned.
     Vote(Vote),
-    /// The entries from this index on, inclusive, are taken back.
+    /// Removes the entries from this index on, inclusive.
     Cut(u64),
-    /// The entries up to this one, inclusive, are part of the durable state and are let go.
+    /// The entries up to this one, inclusive, are durable in the state and are removed.
     Purged(LogId),
 }
 
-/// A record that cannot be read: damage, or another version.
+/// An error of a record that cannot be decoded: damage, or another version.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("log record: {0}")]
 pub(super) struct RecordError(String);
 
-/// The term under which the record is kept, and its payload.
+/// Returns the term of the record's log entry, and its payload.
 pub(super) fn encode(arc: ArcId, record: &Record) -> Result<(u64, log::Payload), RecordError> {
     let fail = |error: postcard::Error| RecordError(error.to_string());
     Ok(match record {
@@ -78,7 +78,7 @@ fn head(kind: u8, arc: ArcId, index: u64, body_bytes: usize) -> Vec<u8> {
     payload
 }
 
-/// Reads what [`encode`] wrote, in one part.
+/// Decodes a payload of [`encode`] from contiguous bytes.
 pub(super) fn decode(term: u64, payload: Vec<u8>) -> Result<(ArcId, Record), RecordError> {
     let short = || RecordError(format!("it has only {} bytes", payload.len()));
     let (kind, rest) = payload.split_first().ok_or_else(short)?;
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_record_is_refused() {
+    fn invalid_records_are_refused() {
         for payload in [vec![], vec![2, 0, 0], vec![9; 20], vec![VOTE; 13]] {
             assert!(decode(1, payload.clone()).is_err(), "{payload:?}");
         }

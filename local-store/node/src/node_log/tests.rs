@@ -1,4 +1,4 @@
-//! The log of a node against the consensus library's own suite, power cuts, and shortening.
+//! Tests of a node's log: the consensus library's own suite, power cuts, and truncation.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -81,7 +81,7 @@ async fn indexes(log: &mut GroupLog) -> Vec<u64> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_reported_survives_a_power_cut() {
+async fn reported_records_survive_a_power_cut() {
     for seed in 0..40 {
         let disk = SimulatedDisk::new();
         let mut log = open(&disk, 64 * 1024).group(ARC);
@@ -103,9 +103,9 @@ async fn what_was_reported_survives_a_power_cut() {
     }
 }
 
-/// The state was durable with the entry of a later leader, the log only with the one that it replaced.
+/// The state has the entry of a later leader on disk, the log only the entry that it replaced.
 #[tokio::test(start_paused = true)]
-async fn entries_that_were_replaced_go_when_the_state_says_so() {
+async fn replaced_entries_are_removed_when_the_state_is_ahead() {
     for (applied, last, left) in [
         (log_id(2, 7), log_id(1, 6), 7),
         (log_id(2, 0), log_id(0, 0), 0),
@@ -120,7 +120,7 @@ async fn entries_that_were_replaced_go_when_the_state_says_so() {
         let last = (left > 0).then_some(last);
         assert_eq!(log.get_log_state().await.unwrap().last_log_id, last, "{applied}");
         assert_eq!(indexes(&mut log).await, Vec::from_iter(0..left), "{applied}");
-        // What the consensus library does with a state that is ahead.
+        // What the consensus library does if a state is ahead.
         if last < Some(applied) {
             log.purge(applied).await.unwrap();
             append(&mut log, vec![entry(applied.index + 1, 10)]).await;
@@ -133,9 +133,9 @@ async fn entries_that_were_replaced_go_when_the_state_says_so() {
     }
 }
 
-/// Whatever goes with the oldest files, the vote and the purge itself do not.
+/// The vote and the purge survive the truncation of the oldest files.
 #[tokio::test(start_paused = true)]
-async fn the_vote_survives_the_shortening_of_the_log() {
+async fn the_vote_survives_a_truncation_of_the_log() {
     let disk = SimulatedDisk::new();
     let node = open(&disk, 16 * 1024);
     let (mut log, mut other) = (node.group(ARC), node.group(ArcId(7)));
@@ -162,8 +162,8 @@ async fn the_vote_survives_the_shortening_of_the_log() {
     assert_eq!(last, Some(log_id(1, 60)));
 }
 
-/// Goal: who applies what a long log holds does not have all of it in memory: what is taken back while
-/// the first entries are applied was not read.
+/// Goal: applying a long log does not keep all of it in memory: entries that are removed while the
+/// first ones are applied were not read.
 #[tokio::test(start_paused = true)]
 async fn entries_to_apply_are_read_in_parts() {
     for (count, bytes, kept) in [(3_000, 100, 2_000), (12, 1024 * 1024, 8)] {
@@ -187,7 +187,7 @@ async fn entries_to_apply_are_read_in_parts() {
     }
 }
 
-/// A worker that notes whether its log was locked when it was given its last job.
+/// A worker that records whether its log was locked when it got its last job.
 struct Noting {
     inner: TaskWorker,
     log: OnceLock<Weak<Shared>>,
@@ -207,10 +207,10 @@ impl Worker for Noting {
     }
 }
 
-/// Goal: where a read finds its entries they still are when its job comes: no purge has its place
-/// between the two. It would end the process.
+/// Goal: the entries of a queued read still exist when its job runs: no purge comes in between,
+/// which would end the process.
 #[tokio::test(start_paused = true)]
-async fn a_read_is_queued_before_anything_can_be_purged() {
+async fn a_read_is_queued_before_a_purge() {
     let disk = SimulatedDisk::new();
     let mut log = open(&disk, 64 * 1024).group(ARC);
     append(&mut log, (0..5).map(|index| entry(index, 100)).collect()).await;
@@ -228,7 +228,7 @@ async fn a_read_is_queued_before_anything_can_be_purged() {
     assert!(worker.is_locked.load(Ordering::Relaxed));
 }
 
-/// Goal: no record that the log cannot take gets so far that it ends the log for everybody.
+/// Goal: a record that the log cannot accept is rejected before it can stop the log for all groups.
 #[tokio::test(start_paused = true)]
 async fn a_record_that_is_too_large_is_refused_alone() {
     let node = open(&SimulatedDisk::new(), 64 * 1024);
@@ -239,9 +239,9 @@ async fn a_record_that_is_too_large_is_refused_alone() {
     assert_eq!(indexes(&mut log).await, [0, 1]);
 }
 
-/// Goal: a log is shortened when it is long, also when it has one group only.
+/// Goal: a long log is truncated, even if it has only one group.
 #[tokio::test(start_paused = true)]
-async fn the_oldest_entry_holds_the_log() {
+async fn the_oldest_entry_prevents_truncation() {
     let node = open(&SimulatedDisk::new(), 64 * 1024);
     assert!(!node.is_held_by(ARC));
     append(&mut node.group(ARC), vec![entry(0, 100)]).await;
@@ -255,7 +255,7 @@ async fn the_oldest_entry_holds_the_log() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_queued_together_shares_a_sync() {
+async fn records_queued_together_share_a_sync() {
     let node = open(&SimulatedDisk::new(), 64 * 1024);
     let mut log = node.group(ARC);
     for index in 0..50 {
@@ -265,9 +265,9 @@ async fn what_is_queued_together_shares_a_sync() {
     assert!(node.usage().0 <= 2, "{} syncs", node.usage().0);
 }
 
-/// Goal: what waits for a disk that stands still does not grow without bound.
+/// Goal: the queue for a blocked disk is bounded.
 #[tokio::test(start_paused = true)]
-async fn who_appends_waits_for_a_slow_disk() {
+async fn appending_waits_for_a_slow_disk() {
     let disk: Arc<dyn Disk> = Arc::new(SimulatedDisk::new());
     let options = Options { segment_bytes: 24 * 1024 * 1024, ..Options::default() };
     let (pause, worker) = (Duration::from_secs(5), TaskWorker::start(Duration::from_secs(5)));
@@ -283,7 +283,7 @@ async fn who_appends_waits_for_a_slow_disk() {
     assert!(begun.elapsed() > pause, "{:?}", begun.elapsed());
     let begun = tokio::time::Instant::now();
     log.append([entry(5, bytes)], IOFlushed::noop()).await.unwrap();
-    assert_eq!(begun.elapsed(), Duration::ZERO, "everything before is on disk");
+    assert_eq!(begun.elapsed(), Duration::ZERO, "all earlier records are on disk");
 }
 
 #[tokio::test(start_paused = true)]
@@ -299,7 +299,7 @@ async fn a_full_disk_delays_and_loses_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failed_sync_is_the_end() {
+async fn a_failed_sync_is_final() {
     let disk = SimulatedDisk::new();
     let log: Arc<dyn Disk> = Arc::new(disk.clone());
     let log = Log::open(log, Options { segment_bytes: 64 * 1024, ..Options::default() }).unwrap();
@@ -311,13 +311,13 @@ async fn a_failed_sync_is_the_end() {
     disk.fail_at(disk.operations() + 1, storage::disk::Fault::Io);
     assert!(log.save_vote(&vote(1)).await.is_err());
     assert!(died.recv().unwrap().contains("cannot be synced"));
-    assert!(log.save_vote(&vote(1)).await.is_err(), "it is never tried again");
+    assert!(log.save_vote(&vote(1)).await.is_err(), "it is never retried");
     assert!(died.try_recv().is_err(), "it is reported once");
 }
 
-/// Goal: damage of a record that nobody reads is found, and the node that has peers still votes.
+/// Goal: verification finds damage that no read has met, and a node with peers still votes.
 #[tokio::test(start_paused = true)]
-async fn verifying_finds_damage_and_ends_nothing() {
+async fn verification_finds_damage_and_stops_nothing() {
     let disk = SimulatedDisk::new();
     let log: Arc<dyn Disk> = Arc::new(disk.clone());
     let log = Log::open(log, Options { segment_bytes: 64 * 1024, ..Options::default() }).unwrap();

@@ -1,57 +1,57 @@
-//! How many writes an entry takes on, by what writes made of late.
+//! The number of writes per entry, adapted to the size of recent writes.
 //!
-//! An update says a few bytes and may make an item of 400 KB. An entry is applied in one piece, during
-//! which nothing else is answered, and what it makes is in memory until then. How large the items are
-//! is known when an entry was applied: so the next one may have about twice as many writes, if what they
-//! make stays small.
+//! An update has a few bytes, but may write an item of 400 KB. A node applies an entry as a whole,
+//! during which it serves nothing else, and keeps its changes in memory until then. The size of the
+//! items is known after an entry was applied. So the next entry may have about twice as many
+//! writes, as long as they stay small.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use model::limits::ITEM_BYTES_MAX;
 use partition::{CancellationReason, Command, Reply, Written};
 
-/// Writes of commands after which an entry takes no further proposal: what a few thousand
-/// connections have ready at once. The sequence number has room for 99,999 positions.
+/// Number of writes at which an entry accepts no further proposal: what a few thousand connections
+/// have ready at once. The sequence number allows 99,999 positions.
 const WRITES_MAX: usize = 4096;
-/// Bytes that the writes of an entry make about at most, with the items that they replace: what is
-/// applied in some tenths of a second.
-const MADE_BYTES_MAX: usize = 64 * 1024 * 1024;
-/// Writes that an entry has room for, however large items were: so many make these bytes when each
-/// replaces an item of the largest size by another.
-const WRITES_MIN: usize = MADE_BYTES_MAX / (2 * ITEM_BYTES_MAX);
+/// Roughly the most bytes that the writes of an entry produce, including the items that they
+/// replace: what is applied in some tenths of a second.
+const REPLY_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// Number of writes that an entry accepts however large items are: as many as produce these bytes
+/// if each replaces an item of the largest size by another.
+const WRITES_MIN: usize = REPLY_BYTES_MAX / (2 * ITEM_BYTES_MAX);
 
-/// What is known of the entries before.
+/// The limit of writes per entry, from the sizes in earlier entries.
 pub(super) struct Budget {
     writes_max: AtomicUsize,
-    /// Bytes that a write made: of the last entry, or of one before that made more, less an eighth for
-    /// each entry since.
+    /// Bytes per write: those of the last entry, or of an earlier one that had more, less an eighth
+    /// for each entry since.
     bytes_each: AtomicUsize,
 }
 
 impl Budget {
-    /// Nothing is known.
+    /// Creates a budget without measurements.
     pub(super) fn new() -> Self {
         Self { writes_max: AtomicUsize::new(WRITES_MIN), bytes_each: AtomicUsize::new(0) }
     }
 
-    /// Writes after which the next entry takes no further proposal.
+    /// Returns the number of writes at which the next entry accepts no further proposal.
     pub(super) fn writes_max(&self) -> usize {
         self.writes_max.load(Ordering::Relaxed)
     }
 
-    /// Learns from an entry of so many writes, which was applied. One entry is under way, so nobody
-    /// else learns at the same time.
+    /// Adapts the limits to an applied entry of `writes` writes. Only one entry is in flight, so no
+    /// other thread calls this at the same time.
     pub(super) fn learn(&self, writes: usize, replies: &[Reply]) {
-        let made: usize = replies.iter().map(made_by).sum();
+        let made: usize = replies.iter().map(reply_bytes).sum();
         let before = self.bytes_each.load(Ordering::Relaxed);
         let each = (made / writes.max(1)).max(before - before.div_ceil(8));
         self.bytes_each.store(each, Ordering::Relaxed);
-        let next = (MADE_BYTES_MAX / each.max(1)).min(writes.saturating_mul(2));
+        let next = (REPLY_BYTES_MAX / each.max(1)).min(writes.saturating_mul(2));
         self.writes_max.store(next.clamp(WRITES_MIN, WRITES_MAX), Ordering::Relaxed);
     }
 }
 
-/// How many items a command may make.
+/// Returns how many items a command may write.
 pub(super) fn writes_of(command: &Command) -> usize {
     match command {
         Command::Prepare(prepare) => prepare.operations.len().max(1),
@@ -59,9 +59,9 @@ pub(super) fn writes_of(command: &Command) -> usize {
     }
 }
 
-/// Bytes of the items and entries that a command made, and of those that it replaced: a stream may
-/// have them too. And of those that a refusal tells of.
-fn made_by(reply: &Reply) -> usize {
+/// Returns the bytes of the items and entries that a command wrote, and of those that it replaced,
+/// because a stream may have both; and of the items in an error reply.
+fn reply_bytes(reply: &Reply) -> usize {
     let of_write = |written: &Written| {
         let entries = written.index_writes.iter().map(|write| write.new_bytes).sum::<usize>();
         written.old_bytes + written.new_bytes + entries
@@ -71,15 +71,15 @@ fn made_by(reply: &Reply) -> usize {
         Reply::Transacted { writes, repeated: false } | Reply::Prepared { writes } => {
             writes.iter().map(of_write).sum()
         }
-        // These have made nothing, and have read what they say.
+        // These commands changed nothing, but have read the items in their replies.
         Reply::ConditionFailed { bytes, .. } => *bytes,
-        Reply::TransactionCancelled(reasons) => reasons.iter().map(told_by).sum(),
+        Reply::TransactionCancelled(reasons) => reasons.iter().map(reason_bytes).sum(),
         _ => 0,
     }
 }
 
-/// Bytes of the item that a reason tells of.
-fn told_by(reason: &CancellationReason) -> usize {
+/// Returns the bytes of the item in a reason.
+fn reason_bytes(reason: &CancellationReason) -> usize {
     match reason {
         CancellationReason::ConditionFailed { item: Some(item) } => item.size(),
         _ => 0,
@@ -98,9 +98,10 @@ mod tests {
         ]
     }
 
-    /// Goal: entries of small writes grow to what is ready, and one of large ones ends that.
+    /// Goal: entries of small writes grow to all ready writes, and one entry of large writes
+    /// shrinks the limit.
     #[test]
-    fn an_entry_has_as_many_writes_as_make_some_megabytes() {
+    fn the_limit_of_writes_follows_their_size() {
         let budget = Budget::new();
         let mut allowed = vec![budget.writes_max()];
         for _ in 0..7 {
@@ -109,12 +110,12 @@ mod tests {
             allowed.push(budget.writes_max());
         }
         assert_eq!(allowed, [81, 162, 324, 648, 1296, 2592, 4096, 4096]);
-        // A few connections do not ask for more.
+        // A few connections do not need more.
         budget.learn(200, &replies(200, 1_000));
         assert_eq!(budget.writes_max(), 400);
         budget.learn(400, &replies(400, 390_000));
         assert_eq!(budget.writes_max(), 86);
-        // What was learned fades.
+        // Measurements decay.
         let entries = (1..100).find(|_| {
             budget.learn(4096, &replies(4096, 100));
             budget.writes_max() == 4096
@@ -122,9 +123,9 @@ mod tests {
         assert!(entries.is_some_and(|entries| (20..40).contains(&entries)), "{entries:?}");
     }
 
-    /// Goal: nothing that says no size brings the limit below what every entry may have.
+    /// Goal: replies without sizes do not reduce the limit below its minimum.
     #[test]
-    fn replies_without_sizes_make_nothing() {
+    fn replies_without_sizes_count_nothing() {
         let budget = Budget::new();
         budget.learn(0, &[]);
         budget.learn(1, &[Reply::Done { more: true }, Reply::Conflict]);

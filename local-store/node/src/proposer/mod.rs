@@ -1,7 +1,8 @@
-//! The proposer: everything that is ready becomes one log entry, and one entry is under way.
+//! The proposer: all ready commands become one log entry, and one entry is in flight.
 //!
-//! While an entry is under way, further proposals gather; so the busier a node is, the more commands
-//! share an entry, its messages and its syncs. It runs on every node and has work on the leader only.
+//! While an entry is in flight, further proposals queue; so the busier a node is, the more commands
+//! share an entry, its messages and its syncs. It runs on every node, and has work only on the
+//! leader.
 
 mod budget;
 
@@ -26,40 +27,42 @@ use crate::proposer::budget::{Budget, writes_of};
 use crate::raft::Raft;
 use crate::types::{CallBack, NodeId, Payload, TypeConfig};
 
-/// Proposals in one entry at most: as many as there are connections.
+/// The most proposals in one entry: as many as there are connections.
 const PROPOSALS_PER_ENTRY: usize = 1024;
-/// Bytes after which an entry takes no further proposal: some of the largest items.
+/// Bytes after which an entry accepts no further proposal: some of the largest items.
 const BYTES_PER_ENTRY: usize = 4 * 1024 * 1024;
-/// Bytes of one proposal at most. A request of 16 MB fits unless it says its values, or long names,
-/// in several expressions or steps of paths: each of them has its own copy.
+/// The most bytes of one proposal. A request of 16 MB fits, unless it uses its values or long names
+/// in several expressions or path steps: each use is stored separately.
 pub(super) const PROPOSAL_BYTES_MAX: usize = REQUEST_BYTES_MAX;
-/// Bytes of an entry at most: the last proposal may come when there is just room for one.
+/// The most bytes of an entry: the last proposal may be added when just enough space for one is
+/// left.
 pub(super) const ENTRY_BYTES_MAX: usize =
     ENTRY_HEAD_BYTES_MAX + BYTES_PER_ENTRY + PROPOSAL_BYTES_MAX;
-/// Entries under way at most: while one is synced and applied, the next one gathers. Two would make
-/// smaller entries: on two cores a put took a seventh more processor time, and fewer were made.
+/// The most entries in flight: while one is synced and applied, the next one gathers commands. Two
+/// would make entries smaller: on two cores a put took a seventh more CPU time, and throughput was
+/// lower.
 const ENTRIES_UNDER_WAY: usize = 1;
-/// Proposals that wait at most; beyond that, requests wait in their connections.
+/// The most proposals that wait; beyond that, requests wait in their connections.
 const PROPOSALS_MAX: usize = 4096;
 
-/// What became of a proposal: the log index of its entry, and a reply for each command. The index is
-/// that of the first entry of all when nothing was proposed.
+/// The outcome of a proposal: the log index of its entry, and a reply for each command. If nothing
+/// was proposed, the index is that of the first entry.
 pub(super) type Outcome = Result<(u64, Vec<Reply>), Unproposed>;
 
-/// Why a proposal has no replies.
+/// The reason why a proposal has no replies.
 pub(super) enum Unproposed {
-    /// It was not proposed, as this node does not lead, or as it was too old: here is what was to be
-    /// proposed.
+    /// It was not proposed, because this node does not lead or because it was too old. Contains the
+    /// leader, if known, and the commands.
     NotLeader(Option<NodeId>, Submission),
-    /// See there.
+    /// It failed after it was accepted, or could not be accepted.
     Failed(SubmitError),
 }
 
-/// Why a question to the leader has no answer.
+/// The reason why the leader did not answer a question.
 pub(super) enum Rejection {
-    /// It was not asked, as this node does not lead.
+    /// This node does not lead.
     NotLeader,
-    /// See there.
+    /// The question failed.
     Failed(SubmitError),
 }
 
@@ -72,14 +75,14 @@ impl From<Unproposed> for Rejection {
     }
 }
 
-/// Commands of one request, and where their replies go.
+/// The commands of one request, and the channel for their replies.
 pub(super) struct Proposal {
     submission: Held,
     outcome: oneshot::Sender<Outcome>,
 }
 
-/// The commands of a request, until they are gathered or nobody waits for them any more: without a
-/// majority, or on a full disk, what clients gave up must not stay in memory.
+/// The commands of a request, until they are added to an entry or their client has gone: without a
+/// majority, or on a full disk, abandoned commands must not stay in memory.
 #[derive(Clone)]
 struct Held(Arc<Mutex<Option<Submission>>>);
 
@@ -93,7 +96,7 @@ impl Held {
     }
 }
 
-/// Takes the commands back when it is dropped.
+/// A guard that takes the commands back when it is dropped.
 struct Waiting(Held);
 
 impl Drop for Waiting {
@@ -102,14 +105,14 @@ impl Drop for Waiting {
     }
 }
 
-/// Where to propose.
+/// A handle on the proposer.
 #[derive(Clone)]
 pub(super) struct Proposer {
     proposals: mpsc::Sender<Proposal>,
 }
 
 impl Proposer {
-    /// Starts the proposer's task. It ends when no handle is left.
+    /// Starts the proposer's task, which ends when the last handle is dropped.
     pub(super) fn start(raft: Raft, clock: Arc<Clock>) -> Self {
         let (proposals, waiting) = mpsc::channel(PROPOSALS_MAX);
         tokio::spawn(run(raft, clock, waiting));
@@ -129,21 +132,21 @@ impl Proposer {
     }
 }
 
-/// Who waits for the replies of an entry.
+/// A request that waits for the replies of an entry.
 struct Waiter {
-    /// How many of the entry's commands are its own.
+    /// The number of its commands in the entry.
     commands: usize,
-    /// When they were asked for.
+    /// The time of the submission.
     asked_at: EpochMillis,
     outcome: oneshot::Sender<Outcome>,
 }
 
-/// What was gathered: an entry, its bytes, and who waits for it, in the order of their commands.
+/// An entry, its bytes, and the requests that wait for it, in the order of their commands.
 struct Gathered {
     entry: Arc<Entry>,
     bytes: Bytes,
     waiters: Vec<Waiter>,
-    /// How many items its commands may make.
+    /// The most items that its commands may write.
     writes: usize,
 }
 
@@ -153,14 +156,14 @@ async fn run(raft: Raft, clock: Arc<Clock>, mut waiting: mpsc::Receiver<Proposal
     let mut bytes_before = 0;
     while let Some(first) = waiting.recv().await {
         let Ok(permit) = Arc::clone(&under_way).acquire_owned().await else { return };
-        // The last entry says how much room this one is likely to need.
+        // The size of the last entry is the best estimate for this one.
         let encoder = EntryEncoder::with_room(bytes_before);
         let gathered = gather(encoder, first, &mut waiting, &clock, budget.writes_max());
         let Gathered { entry, bytes, waiters, writes } = match gathered {
             Ok(gathered) => gathered,
             Err(error) => {
-                // A defect of ours: nothing was proposed, and the waiters learn it by the drop.
-                tracing::error!(%error, "commands cannot be encoded");
+                // A defect: nothing was proposed, and dropping the waiters reports that.
+                tracing::error!(%error, "cannot encode commands, which is a defect of this program");
                 continue;
             }
         };
@@ -177,15 +180,15 @@ async fn run(raft: Raft, clock: Arc<Clock>, mut waiting: mpsc::Receiver<Proposal
             drop(permit);
             distribute(result, &entry, waiters);
         });
-        // If it fails, the node has stopped, and dropping the waiters tells them.
+        // If this fails, the node has stopped, and dropping the waiters reports that.
         if raft.client_write_ff(payload, Some(answer)).await.is_err() {
-            tracing::debug!("a proposal came after the end");
+            tracing::debug!("a proposal came after the node had stopped");
         }
     }
 }
 
-/// Takes proposals into an entry until none is ready or it is large enough: the last one brings it to
-/// `writes_max`, or to its bytes.
+/// Adds proposals to an entry until none is ready or it is large enough: the last one may reach
+/// `writes_max` or the limit of bytes.
 fn gather(
     mut encoder: EntryEncoder,
     first: Proposal,
@@ -198,7 +201,7 @@ fn gather(
     let mut next = Some(first);
     while let Some(Proposal { submission, outcome }) = next {
         let Some(submission) = submission.take().filter(|_| !outcome.is_closed()) else {
-            // Nobody waits for it any more, and nobody was told that it was made.
+            // Its client has gone, and no client was told that it was applied.
             next = waiting.try_recv().ok();
             continue;
         };
@@ -224,7 +227,7 @@ fn gather(
     let now = clock.now();
     let EncodedEntry { mut bytes, begins_at } = encoder.finish(now)?;
     if bytes.capacity() / 2 > bytes.len() {
-        // The bytes are kept for a while: not with the room that this entry did not need.
+        // The bytes are kept for a while, so unused capacity is freed.
         bytes.shrink_to_fit();
     }
     let bytes = Bytes::from(bytes).slice(begins_at..);
@@ -232,7 +235,7 @@ fn gather(
     Ok(Gathered { entry, bytes, waiters, writes })
 }
 
-/// What commands are answered with that no entry has room for.
+/// Returns the replies to commands that do not fit into any entry.
 pub(super) fn refuse_as_too_large(commands: &[Command]) -> Vec<Reply> {
     let refuse = |command: &Command| match command {
         Command::Transaction(_) | Command::Prepare(_) => TRANSACTION_TOO_LARGE.to_owned(),
@@ -251,7 +254,7 @@ fn distribute(result: ClientWriteResult<TypeConfig>, entry: &Entry, waiters: Vec
             let mut replies = response.data.0.into_iter();
             for Waiter { commands, outcome, .. } in waiters {
                 let own = replies.by_ref().take(commands).collect();
-                // A requester that has gone away needs no reply.
+                // A client that has gone needs no reply.
                 let _ = outcome.send(Ok((index, own)));
             }
         }
@@ -262,7 +265,7 @@ fn distribute(result: ClientWriteResult<TypeConfig>, entry: &Entry, waiters: Vec
                 commands = others;
                 let unproposed = match &error {
                     ClientWriteError::ForwardToLeader(forward) => {
-                        // It is proposed elsewhere.
+                        // It can be proposed on another node.
                         let submission = Submission { asked_at, commands: own.to_vec() };
                         Unproposed::NotLeader(forward.leader_id, submission)
                     }
@@ -296,7 +299,7 @@ mod tests {
         Command::Transaction(Box::new(Transaction { token: None, operations }))
     }
 
-    /// Goal: updates that say little, and may make much, do not all come into one entry.
+    /// Goal: small updates that may write large items do not all go into one entry.
     #[test]
     fn an_entry_is_full_when_it_has_its_writes() {
         let (proposals, mut waiting) = mpsc::channel(PROPOSALS_MAX);
@@ -319,9 +322,9 @@ mod tests {
         }
     }
 
-    /// Goal: what nobody waits for any more takes no memory, however long the queue stands still.
+    /// Goal: abandoned commands take no memory, however long the queue is blocked.
     #[tokio::test]
-    async fn commands_are_taken_back_when_nobody_waits() {
+    async fn abandoned_commands_are_taken_back() {
         let (proposals, mut waiting) = mpsc::channel(PROPOSALS_MAX);
         let proposer = Proposer { proposals };
         let commands = vec![transaction(100)];

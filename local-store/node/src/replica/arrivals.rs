@@ -1,8 +1,9 @@
-//! Tells who waits for the records of a table's stream that some have come, so that nobody in this
-//! process has to ask again and again.
+//! Notifies tasks in this process that a table's stream may have new records, so that they need not
+//! poll.
 //!
-//! It says neither which nor how many: who hears it reads. It may say it in vain; and it may say
-//! nothing, as a leader does that died before it could. So who waits also looks by himself now and then.
+//! A notification does not say which records or how many: the receiver reads the stream. It may be
+//! spurious, and it may be missing, for example if the leader died before it could notify. So
+//! receivers also poll at a low rate.
 
 use std::collections::BTreeMap;
 
@@ -11,30 +12,31 @@ use locks::RwLock;
 use partition::{Batch, Op, TableId, table_of_record};
 use tokio::sync::watch;
 
-/// Who waits at one replica, by the table.
+/// The waiting tasks at one replica, by table.
 #[derive(Default)]
 pub(crate) struct Arrivals(RwLock<BTreeMap<TableId, watch::Sender<()>>>);
 
 impl Arrivals {
-    /// Changes whenever records of a table may have come since it was last looked at.
+    /// Returns a receiver that is notified when a table may have new records since the last
+    /// notification.
     pub(crate) fn of_table(&self, table: TableId) -> watch::Receiver<()> {
         let mut waiting = self.0.write();
-        // Tables come and go, and so does who waits for them.
+        // Tables and waiting tasks come and go.
         waiting.retain(|_, sender| sender.receiver_count() > 0);
         waiting.entry(table).or_insert_with(|| watch::Sender::new(())).subscribe()
     }
 
-    /// Tells what a batch has brought. It is a part of the state by now.
+    /// Notifies the tasks of the tables in a batch, which must be part of the state already.
     pub(crate) fn tell(&self, batch: &Batch) {
         let waiting = self.0.read();
         if waiting.is_empty() {
             return;
         }
-        // Most batches have many records of few tables, one behind the other.
+        // Most batches have many records of few tables, one after another.
         let mut last = None;
         let came = |op: &Op| match op {
             Op::Put(key, _) | Op::Insert(key, _) => table_of_record(key),
-            // Records go, too.
+            // Trimmed records are no news.
             Op::Delete(_) => None,
         };
         for table in batch.ops.iter().filter_map(came) {

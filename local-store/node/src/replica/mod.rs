@@ -1,9 +1,9 @@
-//! The state of one group on one node: the partition machine on a storage, as the consensus library
-//! wants to see it.
+//! The state of one group on one node: the partition machine on a storage, in the interface of the
+//! consensus library.
 //!
-//! Each committed entry becomes one atomic batch with the place of the entry in it, so the state
-//! always says exactly what it contains, and an entry that is applied again after a crash changes
-//! nothing. It decides nothing, and knows no clock: the time is in the entry.
+//! Each committed entry becomes one atomic batch that contains the position of the entry. So the
+//! state always says exactly what it contains, and applying an entry again after a crash has no
+//! effect. This module makes no decisions and has no clock: the time is in the entry.
 
 mod arrivals;
 pub(crate) mod recent_entries;
@@ -34,29 +34,29 @@ use crate::types::{Entry, Replies, SnapshotMeta, StoredMembership, TypeConfig};
 use crate::worker::{Worker, run_on};
 use storage::Storage;
 
-/// Where the replica itself keeps something in the storage: behind every key of the machine.
+/// Keys of the replica itself, after every key of the machine.
 const APPLIED_KEY: [u8; 2] = [0xf0, 1];
 const MEMBERSHIP_KEY: [u8; 2] = [0xf0, 2];
-/// Behind every key.
+/// A bound after every key.
 const END: [u8; 1] = [0xff];
-/// What is copied at a time when a snapshot is installed, and what one message carries.
+/// Bytes that are copied at a time when a snapshot is installed, and that one message carries.
 pub(super) const PART_BYTES: usize = 512 * 1024;
-/// Bytes of entries after which the state is made durable, so that the log does not grow without bound:
-/// somewhat less than two of its segments, which it then uses again.
+/// Bytes of entries after which the state is persisted, which bounds the log: somewhat less than
+/// two of its segments, which are then reused.
 const PERSIST_BYTES: usize = 40 * 1024 * 1024;
-/// What the entries of an arc changed counts by this part: a node that starts makes it again, which takes
-/// a second or two for 160 MB. Items with some indexes and a stream change about so many times their own
-/// bytes.
+/// Divisor of the changed bytes when they are compared with the log's. A restarted node has to
+/// apply unpersisted changes again, which takes a second or two for 160 MB. Items with some indexes
+/// and a stream change about this many times their own bytes.
 const CHANGED_PART: usize = 4;
 
 /// Keys and values.
 pub(super) type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// Each node of a process works out every so many entries for itself, and compares: states that have
-/// come to differ are noticed soon, for a sixteenth of the time that it takes to work out all.
+/// Interval of entries that each node of a process applies itself and compares with the shared
+/// result: diverged states are detected soon, for a sixteenth of the cost of applying all.
 pub(super) const COMPARED_EVERY: u64 = 16;
 
-/// What readers see: always the state as of some entry.
+/// The state that readers see, always as of some entry.
 pub(super) struct Shared {
     storage: RwLock<Arc<dyn Storage>>,
     catalogue: RwLock<Arc<Catalogue>>,
@@ -64,7 +64,7 @@ pub(super) struct Shared {
     arrivals: Arrivals,
     /// Never newer than the storage.
     electorate: RwLock<Electorate>,
-    /// The latest time that an applied entry carried.
+    /// The latest time of an applied entry.
     now: AtomicU64,
 }
 
@@ -81,17 +81,18 @@ impl Shared {
         Arc::clone(&self.catalogue.read())
     }
 
-    /// The index of the last applied entry, now and later.
+    /// Returns a receiver of the index of the last applied entry.
     pub(super) fn applied(&self) -> watch::Receiver<Option<u64>> {
         self.applied.subscribe()
     }
 
-    /// Changes when records of a table's stream have come by an entry that was proposed here.
+    /// Returns a receiver that is notified when an entry that was proposed here has added records
+    /// to a table's stream.
     pub(super) fn arrivals(&self, table: TableId) -> watch::Receiver<()> {
         self.arrivals.of_table(table)
     }
 
-    /// Whether this entry is applied.
+    /// Returns whether this entry is applied.
     pub(super) fn has_applied(&self, index: u64) -> bool {
         *self.applied.borrow() >= Some(index)
     }
@@ -100,7 +101,7 @@ impl Shared {
         ask(&self.electorate.read())
     }
 
-    /// Has whoever waits for an entry look whether the node has ended.
+    /// Wakes tasks that wait for an entry, so that they check whether the node has stopped.
     pub(super) fn wake_waiting(&self) {
         self.applied.send_modify(|_| {});
     }
@@ -116,11 +117,11 @@ impl Shared {
     }
 }
 
-/// What a snapshot is made of.
+/// The content of a snapshot.
 pub enum SnapshotData {
-    /// A point in time of a state, to be sent.
+    /// A snapshot view of a state, to be sent.
     View(Arc<dyn View + Send + Sync>),
-    /// A storage that was filled, to be installed.
+    /// A received storage, to be installed.
     Received(StagedStorage),
 }
 
@@ -138,14 +139,14 @@ pub struct Replica {
     unpersisted_bytes: usize,
     persist_due: Arc<Notify>,
     recent: RecentEntries,
-    /// Whether what it works out is kept for other replicas.
+    /// Whether its results are kept for other replicas.
     has_neighbours: bool,
     on_failure: FailureHandler,
 }
 
 impl Replica {
-    /// Opens the state that is at home, and makes it durable as it is. With neighbours, what it
-    /// works out is kept for them: see [`crate::Settings::has_neighbours`].
+    /// Opens the state in `home`, and persists it. With neighbours, its results are kept for them:
+    /// see [`crate::Settings::has_neighbours`].
     ///
     /// # Errors
     /// When it cannot be read, or is damaged.
@@ -171,7 +172,7 @@ impl Replica {
             catalogue: RwLock::new(Arc::clone(machine.catalogue())),
             applied: watch::Sender::new(applied.map(|at| at.index)),
             arrivals: Arrivals::default(),
-            // Leadership of an earlier life proves nothing.
+            // Leadership before the restart proves nothing.
             electorate: RwLock::default(),
             now: AtomicU64::new(machine.now().0),
         });
@@ -192,17 +193,17 @@ impl Replica {
         })
     }
 
-    /// The last entry that the state contains.
+    /// Returns the last entry that the state contains.
     pub(super) fn applied(&self) -> Option<LogId> {
         self.applied
     }
 
-    /// The last entry that is not recent.
+    /// Returns the last entry that is not recent.
     pub(super) fn before_recent(&self) -> RecentBoundary {
         self.recent.before()
     }
 
-    /// Notified when much of the state is not durable by itself.
+    /// Returns the notification that much of the state is not persisted.
     pub(super) fn persist_due(&self) -> Arc<Notify> {
         Arc::clone(&self.persist_due)
     }
@@ -211,12 +212,12 @@ impl Replica {
         Arc::clone(&self.shared)
     }
 
-    /// The latest time that an applied entry carried.
+    /// Returns the latest time of an applied entry.
     pub(super) fn now(&self) -> model::EpochMillis {
         self.machine.now()
     }
 
-    /// Applies an entry. The replies to its commands come only if they are asked for.
+    /// Applies an entry. Returns the replies to its commands only if `is_asked`.
     fn apply_entry(&mut self, entry: Entry, is_asked: bool) -> Result<Replies, io::Error> {
         let at = entry.log_id;
         let log_bytes = bytes_of(&entry);
@@ -233,7 +234,7 @@ impl Replica {
             }
             EntryPayload::Blank => (Arc::new(Batch { ops: vec![applied] }), Vec::new()),
         };
-        // Writes whose conditions fail change nothing, and take as much of the log as the others.
+        // Writes whose conditions fail change nothing, but take space in the log.
         self.unpersisted_bytes += log_bytes.max(batch.size() / CHANGED_PART);
         if self.unpersisted_bytes > PERSIST_BYTES {
             self.unpersisted_bytes = 0;
@@ -247,15 +248,15 @@ impl Replica {
         }
         self.shared.set_catalogue(self.machine.catalogue());
         self.shared.now.store(self.machine.now().0, Ordering::Relaxed);
-        // One replica tells it: where it was proposed. Whoever hears it sees all of what the entry did.
+        // Only the proposing replica notifies. The entry is visible to every task that it wakes.
         if is_asked {
             self.shared.arrivals.tell(&batch);
         }
         Ok(Replies(replies))
     }
 
-    /// What an entry changes, and what its commands are answered with. Another node of this process
-    /// may have worked that out already, in the same state.
+    /// Returns the changes of an entry and the replies to its commands. Another node of this
+    /// process may already have computed them from the same state.
     fn outcome_of(
         &mut self,
         at: LogId,
@@ -266,7 +267,7 @@ impl Replica {
         let place = (self.seat.arc, at);
         let known = payload.outcome(place);
         let is_compared = at.index.is_multiple_of(COMPARED_EVERY);
-        // Who compares does not rely on what the entry's proposer meant the bytes to say.
+        // A comparison must decode the bytes itself instead of using the proposer's commands.
         let own_reading = is_compared && known.is_some();
         let commands = if own_reading { payload.decode_anew() } else { payload.decode() };
         let commands = commands.map_err(io::Error::other)?;
@@ -300,7 +301,7 @@ impl Replica {
         Ok((batch, given))
     }
 
-    /// Tells who could lead, as of the last entry.
+    /// Publishes the electorate as of the last entry.
     fn set_standing(&self) {
         let term = self.applied.map_or(0, |at| at.leader_id.term);
         let electorate = Electorate::new(term, self.membership.membership());
@@ -339,7 +340,7 @@ impl Replica {
                 Machine::open_in(seat, &*storage.patient_view()).map_err(io::Error::other)?;
             Ok((storage, machine, meta))
         });
-        let lost = || Err(io::Error::other("the worker has ended"));
+        let lost = || Err(io::Error::other("the worker has stopped"));
         let (storage, machine, meta) = installed.await.unwrap_or_else(lost)?;
         self.machine = machine;
         self.applied = meta.last_log_id;
@@ -369,7 +370,7 @@ impl RaftStateMachine<TypeConfig> for Replica {
             let (entry, responder) = next?;
             let replies = match self.apply_entry(entry, responder.is_some()) {
                 Ok(replies) => replies,
-                Err(error) => return self.fail("an entry cannot be applied", error).await,
+                Err(error) => return self.fail("cannot apply an entry", error).await,
             };
             self.shared.applied.send_replace(self.applied.map(|at| at.index));
             if let Some(responder) = responder {
@@ -396,7 +397,7 @@ impl RaftStateMachine<TypeConfig> for Replica {
     ) -> Result<(), io::Error> {
         match self.install(meta, data).await {
             Ok(()) => Ok(()),
-            Err(error) => self.fail("a snapshot cannot be installed", error).await,
+            Err(error) => self.fail("cannot install a snapshot", error).await,
         }
     }
 
@@ -409,8 +410,8 @@ impl RaftStateMachine<TypeConfig> for Replica {
     }
 }
 
-/// Makes the state durable as it was when this was made. The state is its own snapshot: nothing is
-/// copied, and the log may be shortened up to there.
+/// Persists the state as of its creation. The state is its own snapshot: nothing is copied, and the
+/// log may be truncated up to there.
 pub struct Builder {
     storage: Arc<dyn Storage>,
     view: Arc<dyn View + Send + Sync>,
@@ -425,11 +426,9 @@ impl RaftSnapshotBuilder<TypeConfig> for Builder {
     async fn build_snapshot(&mut self) -> Result<Snapshot, io::Error> {
         let storage = Arc::clone(&self.storage);
         let persisted = run_on(&*self.worker, move || storage.persist().map_err(io::Error::other));
-        let lost = || Err(io::Error::other("the worker has ended"));
+        let lost = || Err(io::Error::other("the worker has stopped"));
         if let Err(error) = persisted.await.unwrap_or_else(lost) {
-            self.on_failure
-                .report_and_wait(&format!("the state cannot be made durable: {error}"))
-                .await;
+            self.on_failure.report_and_wait(&format!("cannot persist the state: {error}")).await;
             return Err(error);
         }
         let snapshot = SnapshotData::View(Arc::clone(&self.view));
@@ -439,7 +438,7 @@ impl RaftSnapshotBuilder<TypeConfig> for Builder {
 
 fn differs(at: LogId) -> io::Error {
     io::Error::other(format!(
-        "entry {at} changes the state of this node otherwise than that of another node of this \
+        "entry {at} changes the state of this node differently from that of another node of this \
          process: one of them is damaged"
     ))
 }
@@ -448,7 +447,7 @@ fn encode<T: serde::Serialize>(value: &T) -> Result<Vec<u8>, io::Error> {
     postcard::to_stdvec(value).map_err(io::Error::other)
 }
 
-/// The place up to which a state contains the log, and who voted there.
+/// Returns the last log position in a state, and the membership as of it.
 fn read_place(view: &dyn View) -> Result<(Option<LogId>, StoredMembership), io::Error> {
     let read = |key: &[u8]| view.get(key).map_err(io::Error::other);
     let applied = match read(&APPLIED_KEY)? {
@@ -462,13 +461,13 @@ fn read_place(view: &dyn View) -> Result<(Option<LogId>, StoredMembership), io::
     Ok((applied, membership))
 }
 
-/// Refuses a state that lacks entries which the log has let go of: nothing here can fill it. It can
-/// be ahead of the log, though: a crash may come between a snapshot that became the state and the
-/// log that lets go of what it contains, or between an entry that a majority of others had synced
-/// and its sync here.
+/// Rejects a state that lacks entries which the log has purged: this node cannot restore them. A
+/// state may be ahead of the log, though. A crash can come between a snapshot that became the state
+/// and the purge of its entries in the log. It can also come after an entry was applied that a
+/// majority of other nodes, but not this one, had synced.
 ///
 /// # Errors
-/// Which entries are missing, or that the state cannot be read.
+/// The missing entries, or that the state cannot be read.
 pub fn check_continuity(log: &NodeLog, arc: ArcId, view: &dyn View) -> Result<(), String> {
     let Some(purged) = log.purged(arc) else { return Ok(()) };
     let (applied, _) = read_place(view).map_err(|error| error.to_string())?;
@@ -481,8 +480,8 @@ pub fn check_continuity(log: &NodeLog, arc: ArcId, view: &dyn View) -> Result<()
     ))
 }
 
-/// The next pairs of a state from a key on, about [`PART_BYTES`] of them and at least one, and the
-/// key to go on with; `None` at the end.
+/// Returns the next pairs of a state from a key on, about [`PART_BYTES`] and at least one, and the
+/// key to continue from; `None` at the end.
 pub(super) fn read_part(
     view: &dyn View,
     from: &[u8],
@@ -502,10 +501,10 @@ pub(super) fn read_part(
     Ok((pairs, next))
 }
 
-/// Puts pairs into a storage as one batch.
+/// Writes pairs into a storage as one batch.
 pub(super) fn write_part(storage: &dyn Storage, pairs: Pairs) -> Result<(), io::Error> {
     if !pairs.is_sorted_by(|(before, _), (key, _)| before < key) {
-        return Err(io::Error::other("the keys of the part are not in order"));
+        return Err(io::Error::other("the keys of the snapshot part are not in order"));
     }
     let ops = pairs.into_iter().map(|(key, value)| Op::Put(key, value.into())).collect();
     storage.apply(&Batch { ops }).map_err(io::Error::other)
@@ -537,7 +536,7 @@ mod tests {
     use crate::{MemoryHome, OnFatal};
 
     #[tokio::test(start_paused = true)]
-    async fn what_an_entry_changes_is_kept_for_neighbours_alone() {
+    async fn results_are_kept_only_for_neighbours() {
         let nothing = partition::Entry { now: EpochMillis(7), commands: Vec::new() };
         for has_neighbours in [true, false] {
             let home = Arc::new(MemoryHome::default());
@@ -554,9 +553,9 @@ mod tests {
         }
     }
 
-    /// Goal: entries that change nothing have the log shortened by their own bytes.
+    /// Goal: entries without changes trigger a truncation of the log by their own bytes.
     #[tokio::test(start_paused = true)]
-    async fn entries_that_change_nothing_count() {
+    async fn entries_without_changes_count() {
         let worker = Arc::new(TaskWorker::start(Duration::ZERO));
         let die: OnFatal = Arc::new(|reason| panic!("{reason}"));
         let home = Arc::new(MemoryHome::default());
@@ -565,7 +564,7 @@ mod tests {
         let is_due = || due.notified().now_or_never().is_some();
         let key = PrimaryKey { partition: KeyValue::S("k".to_owned()), sort: None };
         let item = Item::new().with("p", "k").with("v", "x".repeat(1024 * 1024));
-        // There is no such table.
+        // This table does not exist.
         let write = Command::Write(Box::new(Write {
             table: TableId(1),
             key,

@@ -1,32 +1,31 @@
-//! Which entries of a group are recent: the newest ones, of so many bytes together, which its log keeps
-//! for peers that are a little behind.
+//! The recent entries of a group: the newest ones up to a number of bytes, which its log keeps for
+//! peers that are slightly behind.
 //!
-//! The consensus library counts entries alone, and one may have some hundred bytes or 16 MB. What is
-//! purged when is decided in `maintenance`.
+//! The consensus library only counts entries, whose size is between some hundred bytes and 16 MB.
+//! `maintenance` decides when to purge.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Bytes of the entries that are recent, at least: as many as are applied between two moments at which
-/// the state is made durable.
+/// The least bytes of recent entries: as many as are applied between two persists of the state.
 const RECENT_BYTES: usize = 40 * 1024 * 1024;
-/// Bytes between two places that are remembered.
+/// Bytes between two remembered indexes.
 const STEP_BYTES: usize = 8 * 1024 * 1024;
-/// Places that have all recent entries between the first and the last.
+/// Number of remembered indexes, so that all recent entries are between the first and the last.
 const PLACES: usize = RECENT_BYTES / STEP_BYTES + 1;
 
-/// See the module. As of a start, all entries are recent.
+/// The boundary of a group's recent entries. After a start, all entries are recent.
 #[derive(Default)]
 pub(crate) struct RecentEntries {
-    /// Places in the log, `STEP_BYTES` or more apart, the oldest first.
+    /// Log indexes, `STEP_BYTES` or more apart, oldest first.
     places: VecDeque<u64>,
-    /// Bytes since the last one.
+    /// Bytes since the last of them.
     bytes: usize,
     before: RecentBoundary,
 }
 
-/// The last entry that is not recent, for those who look from elsewhere; 0 if all are.
+/// A shared handle on the index of the last entry that is not recent; 0 if all are.
 #[derive(Clone, Default)]
 pub(crate) struct RecentBoundary(Arc<AtomicU64>);
 
@@ -37,7 +36,7 @@ impl RecentBoundary {
 }
 
 impl RecentEntries {
-    /// Notes that an entry was applied.
+    /// Records an applied entry.
     pub(crate) fn note(&mut self, index: u64, bytes: usize) {
         self.bytes += bytes;
         if self.bytes < STEP_BYTES {
@@ -64,10 +63,10 @@ impl RecentEntries {
 mod tests {
     use super::*;
 
-    /// Goal: what is behind the last entry that is not recent has the bytes that are kept, and not many
-    /// more; small entries are many.
+    /// Goal: the entries after the boundary have at least the bytes to keep, and not many more,
+    /// even if there are many small ones.
     #[test]
-    fn recent_entries_have_so_many_bytes() {
+    fn recent_entries_have_the_bytes_to_keep() {
         for bytes in [400, 190_000, 9_000_000, 16_000_000] {
             let mut recent = RecentEntries::default();
             let before = recent.before();

@@ -1,9 +1,9 @@
-//! Adoption of a table's definition by the arcs behind the first one.
+//! Adoption of a table's definition by the arcs other than the first.
 //!
 //! The first arc creates and changes tables. Each change gives the definition a higher version, and
-//! every other arc adopts it. A definition with an older version changes nothing, however late it
+//! every other arc adopts it. A definition with an older version has no effect, however late it
 //! arrives. A definition with the arc's own version has an effect only while TTL moves from one
-//! attribute to another. Work that takes many steps (TTL, indexes) each arc does for its own items.
+//! attribute to another. Each arc performs work of many steps (TTL, indexes) for its own items.
 
 use model::EpochMillis;
 
@@ -32,7 +32,7 @@ pub(crate) fn found(definition: &Table, arc: ArcId, sequence: Sequence, now: Epo
         .indexes
         .iter()
         .filter(|index| index.status != IndexStatus::Deleting)
-        // There is nothing to build it from.
+        // The new table has no items to index.
         .map(|index| SecondaryIndex { status: IndexStatus::Active, ..index.clone() })
         .collect();
     if let Some(attribute) = definition.time_to_live.indexed_attribute() {
@@ -42,8 +42,8 @@ pub(crate) fn found(definition: &Table, arc: ArcId, sequence: Sequence, now: Epo
     table
 }
 
-/// Returns whether an arc's table equals a definition or is newer, so that nothing of the definition
-/// is left to adopt.
+/// Returns whether an arc's table equals a definition or is newer, so that nothing of the
+/// definition is left to adopt.
 #[must_use]
 pub(crate) fn has_followed(own: &Table, definition: &Table) -> bool {
     let (own_version, version) = (own.placement.version, definition.placement.version);
@@ -52,8 +52,8 @@ pub(crate) fn has_followed(own: &Table, definition: &Table) -> bool {
     own_version > version || (own_version == version && is_indexed_alike)
 }
 
-/// Returns whether a definition would change an arc's table now. A table whose TTL is still being
-/// removed from an attribute has to finish that first.
+/// Returns whether adopting a definition would change an arc's table now. A table that is still
+/// removing its TTL attribute has to finish that first.
 #[must_use]
 pub fn can_follow(own: &Table, definition: &Table) -> bool {
     let is_giving_up = own.placement.version == definition.placement.version
@@ -61,8 +61,8 @@ pub fn can_follow(own: &Table, definition: &Table) -> bool {
     !has_followed(own, definition) && !is_giving_up
 }
 
-/// Changes a table to its definition. Everything changes at once except TTL, which may first have to
-/// leave one attribute; it takes the other one when the same definition arrives again, see
+/// Changes a table to its definition. Everything changes at once except TTL: the table first has to
+/// disable its old attribute. It enables the new one when the same definition arrives again, see
 /// [`has_followed`].
 pub(crate) fn follow(
     own: &Table,
@@ -82,7 +82,7 @@ pub(crate) fn follow(
         follow_indexes(&mut table, definition);
         table.placement.version = definition.placement.version;
     }
-    // All definitions of one version expire by the same attribute.
+    // All definitions of one version have the same TTL attribute.
     table.time_to_live = next_time_to_live(&own.time_to_live, &definition.time_to_live);
     table
 }
@@ -98,7 +98,7 @@ fn follow_stream(table: &mut Table, definition: &Table, sequence: Sequence, now:
     }
     if let Some(wanted) = definition.enabled_stream() {
         stream::enable(table, wanted.label.clone(), wanted.view_type, sequence, now);
-        // It is one stream, whatever arc a part of it is in.
+        // All arcs share one stream, so its creation time is the definition's.
         if let Some(own) = table.streams.last_mut() {
             own.created_at = wanted.created_at;
         }
@@ -126,7 +126,8 @@ fn follow_indexes(table: &mut Table, definition: &Table) {
 }
 
 /// Returns the next step towards a TTL setting. Between two attributes TTL is disabled, so that the
-/// expiry entries of the first are removed; the arc may have missed the definition that said so.
+/// expiry entries of the first are removed. The arc may have missed the definition that disabled
+/// it.
 fn next_time_to_live(own: &TimeToLive, definition: &TimeToLive) -> TimeToLive {
     match (own, definition.indexed_attribute()) {
         (_, Some(wanted)) if own.indexed_attribute() == Some(wanted) => own.clone(),

@@ -1,6 +1,6 @@
 //! Changes of index entries that one arc sends to another.
 //!
-//! Sending and receiving them is in `outbox`.
+//! `outbox` sends and receives them.
 
 use serde::{Deserialize, Serialize};
 
@@ -25,7 +25,7 @@ pub struct Delivery {
 pub struct DeliveryBatch {
     /// The arc that sends them.
     pub from: ArcId,
-    /// The number of the first of them; the others follow it without gaps.
+    /// The number of the first change; the others follow without gaps.
     pub first: u64,
     /// The changes, in order.
     pub deliveries: Vec<Delivery>,

@@ -1,7 +1,7 @@
-//! Several arcs: which arc a key or a command belongs to, and what goes from one arc to another.
+//! Several arcs: the arc of a key or a command, and the messages between arcs.
 //!
-//! Transactions over several arcs are in `transaction::two_phase_commit`; where the arcs are placed
-//! is in `table::placement`.
+//! Transactions over several arcs are in `transaction::two_phase_commit`; the placement of arcs is
+//! in `table::placement`.
 
 pub(crate) mod adoption;
 pub(crate) mod delivery;

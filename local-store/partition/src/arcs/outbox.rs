@@ -1,9 +1,9 @@
-//! Transactional outbox: brings changes of index entries to the arc that holds the entries.
+//! Transactional outbox: carries changes of index entries to the arc that holds the entries.
 //!
-//! The batch of a write contains its changes of entries in other arcs, numbered without gaps for each
-//! arc. The server's relay sends them in order and trims those that were acknowledged. The receiving
-//! machine accepts number *n + 1* after *n* and nothing else. So a delivery that is repeated, late or
-//! out of order changes nothing and loses nothing.
+//! The batch of a write contains its changes of entries in other arcs, numbered without gaps for
+//! each destination. The server's relay sends them in order and trims those that were acknowledged.
+//! The receiving machine accepts number *n + 1* only after *n*. So a delivery that is duplicated,
+//! late or out of order changes nothing and loses nothing.
 
 use crate::arcs::delivery::{Delivery, DeliveryBatch};
 use crate::catalogue::Catalogue;
@@ -19,7 +19,7 @@ use crate::table::Table;
 use crate::table::index::{IndexKind, IndexStatus, SecondaryIndex};
 use crate::table::placement::{ARCS_MAX, ArcId};
 
-/// The most changes in one delivery, and about its most bytes.
+/// The most changes in one delivery, and roughly the most bytes.
 const DELIVERIES_MAX: usize = 500;
 const DELIVERY_BYTES_MAX: usize = 1024 * 1024;
 
@@ -97,7 +97,8 @@ pub fn is_outbox_full(
     arcs: u32,
     waiting_max: u64,
 ) -> Result<bool, ReadError> {
-    // The entries of local indexes lie where their items do, and one that is being removed gets none.
+    // Entries of local indexes are in the arc of their items, and an index that is being removed
+    // gets none.
     if !table.indexes_of(IndexKind::Global).any(SecondaryIndex::is_maintained) {
         return Ok(false);
     }
@@ -136,7 +137,7 @@ enum Verdict {
 }
 
 fn judge(catalogue: &Catalogue, delivery: &Delivery) -> Verdict {
-    // An item exists only after every arc had its table, so a table that is not here was deleted.
+    // Items are written only after every arc has the table, so a missing table was deleted.
     let Some(table) = catalogue.get(delivery.table) else { return Verdict::Drop };
     match table.indexes.iter().find(|index| index.number == delivery.index) {
         Some(index) if index.status != IndexStatus::Deleting => Verdict::Take,

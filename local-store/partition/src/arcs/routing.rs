@@ -54,12 +54,11 @@ pub fn destination(catalogue: &Catalogue, command: &Command) -> Destination {
             let arc = ArcId::of_number(partition.0);
             let has_part = |table: &Table| table.placement.arcs().contains(&arc);
             let is_there = catalogue.get(*table).is_some_and(|table| has_part(table));
-            // A number that no arc of the table gave anybody can say: the first one answers that
-            // there is no such partition.
+            // Any client can name a partition that does not exist: the first arc replies to it.
             Destination::To(if is_there { arc } else { ArcId::FIRST })
         }
         Command::Transaction(_) => Destination::Items,
-        // Each by its name: what is meant for one arc must not be carried out by all of them.
+        // Listed one by one: a command for one arc must not run in all of them.
         Command::StepTimeToLive { .. }
         | Command::StepIndexes { .. }
         | Command::StepSplits { .. }
@@ -81,7 +80,7 @@ pub fn destination(catalogue: &Catalogue, command: &Command) -> Destination {
 }
 
 impl Table {
-    /// The arc of an item.
+    /// Returns the arc of an item.
     #[must_use]
     pub fn arc_of(&self, key: &PrimaryKey) -> ArcId {
         self.placement.arc_of(key.token())
@@ -115,9 +114,9 @@ fn token(bytes: &[u8]) -> Option<Token> {
 /// # Errors
 /// When keys of this family are not read across arcs.
 pub fn locate(catalogue: &Catalogue, key: &[u8]) -> Result<Location, ReadError> {
-    let unknown = || ReadError(format!("a key that is not read across arcs: {key:02x?}"));
+    let unknown = || ReadError(format!("no arc can be found for the key: {key:02x?}"));
     let (family, table, rest) = split_key(key).ok_or_else(unknown)?;
-    // Of a table that was deleted meanwhile there is nothing anywhere.
+    // A table that was deleted meanwhile has no data in any arc.
     let of_token = |token: Token| {
         catalogue.get(table).map_or(ArcId::FIRST, |table| table.placement.arc_of(token))
     };
@@ -152,7 +151,7 @@ pub fn sum_values(values: &[Value]) -> Result<Option<Value>, ReadError> {
     encode_value(&total).map(|value| Some(value.into()))
 }
 
-/// A part of a range of keys that lies in one arc.
+/// A part of a key range that is in one arc.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Piece {
     /// The arc.
@@ -163,12 +162,12 @@ pub struct Piece {
     pub to: Vec<u8>,
 }
 
-/// Splits a range of keys of one table into the parts of each arc, in the order of the keys.
+/// Splits a key range of one table into its parts in each arc, in key order.
 ///
 /// # Errors
 /// When ranges of this family are not read across arcs.
 pub fn cut(catalogue: &Catalogue, from: &[u8], to: &[u8]) -> Result<Vec<Piece>, ReadError> {
-    let unknown = || ReadError(format!("a range that is not read across arcs: {from:02x?}"));
+    let unknown = || ReadError(format!("no arcs can be found for the range from: {from:02x?}"));
     let (family, table, rest) = split_key(from).ok_or_else(unknown)?;
     let whole = |arc| vec![Piece { arc, from: from.to_vec(), to: to.to_vec() }];
     let prefix_bytes = if family == Family::Item as u8 {
@@ -198,7 +197,7 @@ fn pieces(placement: &Placement, prefix: &[u8], from: &[u8], to: &[u8]) -> Vec<P
         .zip(ends)
         .enumerate()
         .map(|(place, (stretch, end))| {
-            // The first one begins at the prefix itself, which stands before every token.
+            // The first part begins at the prefix itself, which sorts before every token.
             let start = if place == 0 { prefix.to_vec() } else { at(stretch.first) };
             Piece { arc: stretch.arc, from: start.max(from.to_vec()), to: end.min(to.to_vec()) }
         })
@@ -248,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_whole_table_is_cut_where_its_stretches_are() {
+    fn the_range_of_a_table_splits_at_its_stretches() {
         let prefix = Family::Item.of_table(TableId(7));
         let pieces = pieces(&placement(), &prefix, &prefix, &end_of_prefix(&prefix));
         let arcs: Vec<u32> = pieces.iter().map(|piece| piece.arc.0).collect();

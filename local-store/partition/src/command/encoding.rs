@@ -1,8 +1,8 @@
 //! Delta encoding of a log entry's commands.
 //!
-//! A request that writes many items mostly does the same to each of them. A write that repeats the one
-//! before it for another item is stored as the differences alone. The bytes are postcard's; what
-//! commands do is in the machine.
+//! A request that writes many items mostly applies the same operation to each. A write that differs
+//! from the previous one only in its item and its values is stored as that difference. The bytes
+//! are postcard's; `machine` applies the commands.
 
 use std::borrow::Cow;
 
@@ -18,7 +18,7 @@ use crate::mutation::{self, Mutation};
 pub(crate) enum CommandEncoding<'c> {
     /// The command itself.
     Whole(Cow<'c, Command>),
-    /// The last write that is stored whole, for another item and with other values in its condition.
+    /// The last write that is stored whole, with another item and other values in its condition.
     Delta {
         /// The key of the item.
         key: Cow<'c, PrimaryKey>,
@@ -28,8 +28,8 @@ pub(crate) enum CommandEncoding<'c> {
 }
 
 impl<'c> CommandEncoding<'c> {
-    /// Encodes a command as a delta to the last write that is stored whole, or whole if it differs in
-    /// more than a delta can hold.
+    /// Encodes a command as a delta to the last write that is stored whole, or whole if it differs
+    /// in more than a delta can express.
     pub(crate) fn relative_to(command: &'c Command, model: Option<&Write>) -> Self {
         let delta = match (command, model) {
             (Command::Write(write), Some(model)) => delta(write, model),
@@ -39,8 +39,8 @@ impl<'c> CommandEncoding<'c> {
     }
 }
 
-/// Returns a write as a delta to another one; `None` if it does something else to its item. Items that
-/// are put mostly differ, so puts are never deltas.
+/// Returns a write as a delta to another one; `None` if its operation differs. The items of puts
+/// mostly differ, so puts are never deltas.
 fn delta<'c>(write: &'c Write, model: &Write) -> Option<CommandEncoding<'c>> {
     let is_same_action = match (&write.action, &model.action) {
         (WriteAction::Update(update), WriteAction::Update(other)) => update.is_same(other),
@@ -83,8 +83,8 @@ pub(crate) fn decode_commands(encodings: Vec<CommandEncoding<'_>>) -> Option<Vec
     Some(commands)
 }
 
-/// Returns about how many bytes a delta would take as a whole command. The write that it refers to
-/// counts `of_model` bytes, and the delta takes `bytes`.
+/// Estimates the bytes that a delta would take as a whole command. `of_model` is the size of the
+/// write that it refers to, and `bytes` that of the delta.
 pub(crate) fn count_delta(
     model: &Write,
     of_model: usize,

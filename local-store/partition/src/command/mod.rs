@@ -1,8 +1,8 @@
 //! The commands of a machine.
 //!
-//! A command is complete: it carries names and labels, and its log entry carries the time, so applying
-//! it needs nothing but the state. Requests are validated before. What only the state can decide (a
-//! condition, the type of an operand) comes back as a reply.
+//! A command is complete: it carries names and labels, and its log entry carries the time, so
+//! applying it needs only the state. The server validates requests before. What only the state can
+//! decide (a condition, the type of an operand) is in the reply.
 
 pub(crate) mod encoding;
 pub(crate) mod reply;
@@ -24,125 +24,125 @@ use crate::table::partition::SplitPoint;
 use crate::table::placement::{ArcId, Placement};
 use crate::transaction::state::TransactionId;
 
-/// One thing to do.
+/// One operation of the machine.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Command {
-    /// Make a table.
+    /// Creates a table.
     CreateTable(Box<CreateTable>),
-    /// Change a table's settings.
+    /// Changes a table's settings.
     UpdateTable(Box<UpdateTable>),
-    /// Remove a table and, step by step, everything in it.
+    /// Deletes a table and, step by step, everything in it.
     DeleteTable {
-        /// Which.
+        /// The table.
         table: TableId,
     },
-    /// Change the TTL setting.
+    /// Changes the TTL setting.
     UpdateTimeToLive {
-        /// Of which table.
+        /// The table.
         table: TableId,
-        /// To what.
+        /// The new setting.
         change: TimeToLiveChange,
     },
-    /// Change one item.
+    /// Changes one item.
     Write(Box<Write>),
-    /// Delete an item, if it still expires at this time and that time has come.
+    /// Deletes an item if its expiry time is still this one and has passed.
     Expire {
         /// The table.
         table: TableId,
         /// The item.
         key: Box<PrimaryKey>,
-        /// The time, in epoch seconds, under which it was found.
+        /// The expiry time, in epoch seconds, that was found in the index of expiry times.
         expires_at: u64,
     },
-    /// Index or un-index the next items for TTL.
+    /// Adds or removes the expiry entries of the next items.
     StepTimeToLive {
-        /// Which table.
+        /// The table.
         table: TableId,
     },
-    /// Build or remove the next entries of an index.
+    /// Builds or removes the next entries of an index.
     StepIndexes {
-        /// Of which table.
+        /// The table.
         table: TableId,
     },
-    /// Close the stream shards that are old enough and open their children.
+    /// Closes the stream shards that are old enough and opens their children.
     RotateShards {
-        /// Of which table.
+        /// The table.
         table: TableId,
     },
-    /// Remove stream records older than 24 hours.
+    /// Removes stream records older than 24 hours.
     TrimStreams {
-        /// Of which table.
+        /// The table.
         table: TableId,
     },
-    /// Remove the next entries of a deleted table.
+    /// Removes the next entries of a deleted table.
     PurgeTable {
-        /// Which.
+        /// The table.
         table: TableId,
     },
-    /// Change several items, or none.
+    /// Changes several items atomically.
     Transaction(Box<Transaction>),
-    /// Forget the next client request tokens whose time has come.
+    /// Forgets the next expired client request tokens.
     ForgetTokens,
-    /// Begin to split a partition in two.
+    /// Begins to split a partition in two.
     SplitPartition {
-        /// Of which table.
+        /// The table.
         table: TableId,
-        /// Which.
+        /// The partition.
         partition: PartitionNumber,
-        /// Where.
+        /// The token at which it splits.
         at: SplitPoint,
     },
-    /// Go on with the splits of a table that have begun.
+    /// Continues the splits of a table that have begun.
     StepSplits {
-        /// Which table.
+        /// The table.
         table: TableId,
     },
-    /// Know a table as the first arc of the ring has it.
+    /// Adopts the definition of a table from the first arc of the ring.
     AdoptTable {
-        /// The table, as it is there.
+        /// The table's definition in the first arc.
         table: Box<Table>,
-        /// Where its parts are, and the version of all that.
+        /// The placement of its parts, and the version of the definition.
         placement: Placement,
     },
-    /// Remove a table that the first arc has deleted.
+    /// Removes a table that the first arc has deleted.
     DropTable {
-        /// Which.
+        /// The table.
         table: TableId,
     },
-    /// Take in changes of index entries from another arc.
+    /// Receives changes of index entries from another arc.
     Receive(Box<DeliveryBatch>),
-    /// Forget changes that another arc has acknowledged.
+    /// Removes changes that another arc has acknowledged.
     TrimOutbox {
-        /// Which arc.
+        /// The other arc.
         to: ArcId,
-        /// The number of the last of them.
+        /// The number of the last acknowledged change.
         upto: u64,
     },
-    /// Lock the items of a transaction over several arcs and see whether it can be made.
+    /// Locks the items of a transaction over several arcs and checks whether it can be applied.
     Prepare(Box<Prepare>),
-    /// Decide about a transaction over several arcs.
+    /// Decides a transaction over several arcs.
     Decide(Box<Decide>),
-    /// Carry out what was decided.
+    /// Applies the decision in this arc and releases its locks.
     Finish(Finish),
-    /// Every arc has carried out what was decided about a transaction.
+    /// Records that every arc has applied the decision about a transaction.
     Settle {
-        /// Which.
+        /// The transaction.
         id: TransactionId,
         /// When it began.
         began: EpochMillis,
     },
-    /// Forget the next transactions that are over and old.
+    /// Forgets the next transactions that have ended and are old.
     ForgetTransactions,
-    /// Change how many bytes an item collection may have.
+    /// Changes the size limit of item collections.
     LimitItemCollections {
-        /// Inclusive.
+        /// The limit in bytes, inclusive.
         bytes_max: u64,
     },
 }
 
 impl Command {
-    /// How many positions the command takes in its entry: one for each change that a stream may
-    /// have to tell about.
+    /// Returns how many positions the command takes in its entry: one for each change that may
+    /// become a stream record.
     #[must_use]
     pub fn positions(&self) -> usize {
         match self {
@@ -152,47 +152,49 @@ impl Command {
         }
     }
 
-    /// Whether it writes or deletes an item, and does and reads nothing else. Behind those, rows of
-    /// stream records stay open for the next ones, so the answers are what they are for ever.
+    /// Returns whether the command only writes or deletes an item. After such commands, rows of
+    /// stream records stay open for further records. The result for a command must therefore never
+    /// change.
     #[must_use]
     pub fn only_writes(&self) -> bool {
         matches!(self, Self::Write(_) | Self::Expire { .. })
     }
 }
 
-/// Several operations on different items, all made or none.
+/// Several operations on different items, applied atomically.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Transaction {
-    /// Within ten minutes of success, another transaction with this token is not made again.
+    /// Client request token. Within ten minutes of success, another transaction with it is not
+    /// applied again.
     pub token: Option<String>,
-    /// The operations; the requester has made sure that no two are on one item. What they return
-    /// of items when they succeed is not asked for.
+    /// The operations; the server ensures that no two are on one item. Their replies carry no items
+    /// when they succeed.
     pub operations: Vec<Write>,
 }
 
 /// The operations of a transaction in one arc.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Prepare {
-    /// Of which transaction.
+    /// The transaction.
     pub id: TransactionId,
     /// The arc that decides.
     pub home: ArcId,
     /// When the transaction began, by its coordinator's clock.
     pub began: EpochMillis,
-    /// What is to be done in this arc.
+    /// The operations for this arc.
     pub operations: Vec<Write>,
-    /// Whether the reply carries the items as they are.
+    /// Whether the reply carries the current items.
     pub return_items: bool,
 }
 
-/// What is to be decided.
+/// A decision to record.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Decide {
-    /// About which transaction.
+    /// The transaction.
     pub id: TransactionId,
     /// When it began.
     pub began: EpochMillis,
-    /// To make it, or not to.
+    /// Whether to commit the transaction.
     pub commit: bool,
     /// The client's token and the fingerprint of all operations, if it sent one.
     pub token: Option<(String, u128)>,
@@ -205,20 +207,20 @@ pub struct Decide {
 /// The end of a transaction in one arc.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Finish {
-    /// Of which transaction.
+    /// The transaction.
     pub id: TransactionId,
     /// When it began.
     pub began: EpochMillis,
-    /// Whether it is made.
+    /// Whether it was committed.
     pub commit: bool,
-    /// How many operations it has in this arc.
+    /// The number of its operations in this arc.
     pub operations: u32,
 }
 
-/// Make a table.
+/// A table to create.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct CreateTable {
-    /// Its name, checked.
+    /// Its name, validated.
     pub name: TableName,
     /// Its key.
     pub key_schema: KeySchema,
@@ -226,18 +228,18 @@ pub struct CreateTable {
     pub billing: Billing,
     /// Whether it is protected from deletion.
     pub deletion_protection: bool,
-    /// Its stream, if it begins with one.
+    /// The view type and label of its stream, if it has one.
     pub stream: Option<(StreamViewType, String)>,
-    /// Its indexes, with names that differ.
+    /// Its indexes; their names are unique.
     pub indexes: Vec<IndexDefinition>,
-    /// Its options, in this order.
+    /// Its options, in order of application.
     pub options: Vec<OptionChange>,
 }
 
-/// Change a table's settings; what is `None` stays.
+/// A change of a table's settings; `None` keeps a setting.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct UpdateTable {
-    /// Which table.
+    /// The table.
     pub table: TableId,
     /// Its billing mode.
     pub billing: Option<Billing>,
@@ -245,14 +247,14 @@ pub struct UpdateTable {
     pub deletion_protection: Option<bool>,
     /// Its stream: `Some(Some(..))` enables one with this view type and label, `Some(None)` disables it.
     pub stream: Option<Option<(StreamViewType, String)>>,
-    /// Its indexes, in this order.
+    /// Changes of its indexes, in order of application.
     pub indexes: Vec<IndexChange>,
-    /// Its options, in this order.
+    /// Changes of its options, in order of application.
     pub options: Vec<OptionChange>,
 }
 
 impl UpdateTable {
-    /// An update that changes nothing but options.
+    /// Creates an update that changes only options.
     #[must_use]
     pub fn of_options(table: TableId, options: Vec<OptionChange>) -> Self {
         Self {
@@ -269,46 +271,46 @@ impl UpdateTable {
 /// A new TTL setting.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum TimeToLiveChange {
-    /// Expire by this attribute.
+    /// Expire items by this attribute.
     Enable(String),
-    /// Do not expire by this attribute any more.
+    /// Stop expiring items by this attribute.
     Disable(String),
 }
 
-/// Change one item.
+/// A change of one item.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Write {
-    /// Of which table.
+    /// The table.
     pub table: TableId,
-    /// Which item.
+    /// The key of the item.
     pub key: PrimaryKey,
-    /// How.
+    /// The change.
     pub action: WriteAction,
-    /// Only if this holds for the item as it is.
+    /// The condition that the item must meet before the change.
     pub condition: Option<Box<Condition>>,
-    /// Whether the reply carries the item as it was.
+    /// Whether the reply carries the item before the write.
     pub return_old: bool,
-    /// Whether the reply carries the item as it is.
+    /// Whether the reply carries the item after the write.
     pub return_new: bool,
-    /// Whether a failed condition's reply carries the item.
+    /// Whether the reply to a failed condition carries the item.
     pub return_on_failure: bool,
 }
 
 /// How an item changes.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum WriteAction {
-    /// It is replaced by this item, whose size and key were checked.
+    /// Replace the item by this one, whose size and key were validated.
     Put(EncodedItem),
-    /// It is removed.
+    /// Delete the item.
     Delete,
-    /// These updates are made; an item that is not there begins with its key alone.
+    /// Apply these updates; an item that does not exist begins with its key alone.
     Update(Update),
-    /// It stays as it is; only the condition matters.
+    /// Change nothing; only the condition matters.
     Check,
 }
 
 impl WriteAction {
-    /// Replaces what is there by an item.
+    /// Creates an action that replaces the item.
     #[must_use]
     pub fn put(item: &Item) -> Self {
         Self::Put(item.into())

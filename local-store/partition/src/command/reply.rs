@@ -13,16 +13,14 @@ pub enum Reply {
     Written(Written),
     /// The condition does not hold; nothing changed.
     ConditionFailed {
-        /// The item, if it was asked for and is there.
+        /// The item, if it was requested and exists.
         item: Option<Item>,
-        /// Size of the item that is there or of the one that was to be put, the larger of both, in
-        /// bytes.
+        /// Size of the current item or of the item to put, the larger of both, in bytes.
         bytes: usize,
     },
-    /// The write cannot be made on this item or table; nothing changed. DynamoDB's own words.
+    /// The write is invalid for this item or table; nothing changed. DynamoDB's own text.
     Invalid(String),
-    /// The write would give the key of an index an empty value; nothing changed. DynamoDB's own
-    /// words.
+    /// The write would give an index key an empty value; nothing changed. DynamoDB's own text.
     EmptyIndexKey(String),
     /// The item collection would become too large; nothing changed.
     ItemCollectionTooLarge,
@@ -36,14 +34,14 @@ pub enum Reply {
     Transacted {
         /// What each operation changed, in order.
         writes: Vec<Written>,
-        /// Whether an earlier command applied it: this one changed nothing (idempotency).
+        /// Whether an earlier command applied it, so that this one changed nothing (idempotency).
         repeated: bool,
     },
     /// The transaction changed nothing, for these reasons, one for each operation.
     TransactionCancelled(Vec<CancellationReason>),
     /// The token belongs to another transaction; nothing changed.
     TokenMismatch,
-    /// The command was applied; `more` asks for the same command again.
+    /// The command was applied; while `more` is true, the caller sends the same command again.
     Done {
         /// Whether there is more to do.
         more: bool,
@@ -55,9 +53,9 @@ pub enum Reply {
         /// What each operation will change, in order.
         writes: Vec<Written>,
     },
-    /// An earlier attempt at the transaction with this token is under way; nothing changed.
+    /// An earlier attempt at the transaction with this token has not finished; nothing changed.
     TransactionInProgress,
-    /// The transaction has ended here, or is too old to begin: no item changed.
+    /// The transaction has ended in this arc, or began too long ago; no item changed.
     TransactionOver,
     /// The decision about the transaction.
     Decided {
@@ -74,14 +72,14 @@ pub enum Reply {
 /// Why a transaction was cancelled, for one of its operations.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum CancellationReason {
-    /// This operation was not a reason.
+    /// The operation did not cause the cancellation.
     None,
     /// Its condition does not hold.
     ConditionFailed {
-        /// The item, if it was asked for and is there.
+        /// The item, if it was requested and exists.
         item: Option<Item>,
     },
-    /// The operation is invalid for this item. DynamoDB's own words.
+    /// The operation is invalid for this item. DynamoDB's own text.
     Invalid(String),
     /// Another transaction has locked its item.
     Conflict,
@@ -101,9 +99,9 @@ pub struct ItemCollection {
 /// What a write changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Written {
-    /// The item before the write, if it was asked for and existed.
+    /// The item before the write, if it was requested and existed.
     pub old: Option<Item>,
-    /// The item after the write, if it was asked for and exists.
+    /// The item after the write, if it was requested and exists.
     pub new: Option<Item>,
     /// Size of the item before the write in bytes; 0 if it did not exist.
     pub old_bytes: usize,
@@ -111,6 +109,6 @@ pub struct Written {
     pub new_bytes: usize,
     /// The item collection after the write, in a table with local indexes.
     pub collection: Option<Box<ItemCollection>>,
-    /// The entries of secondary indexes that it changed.
+    /// The entries of secondary indexes that the write changed.
     pub index_writes: Vec<IndexWrite>,
 }

@@ -1,4 +1,4 @@
-//! One command of each kind: its number in the log stays, and it is carried out.
+//! One command of each kind: its number in the log is stable, and the machine applies it.
 
 use std::collections::BTreeSet;
 
@@ -10,8 +10,9 @@ use crate::*;
 
 const TABLE: TableId = TableId(1);
 
-/// The number of a command's kind in the log. What is in a log has it for ever, so a new kind goes to
-/// the end; and it belongs into [`one_of_each`], so that it is applied here before it is in a log.
+/// Returns the number of a command's kind in the log. Numbers in a log are permanent, so a new kind
+/// goes to the end. It also goes into [`one_of_each`], so that a test applies it before a log
+/// contains it.
 fn number(command: &Command) -> u8 {
     match command {
         Command::CreateTable(_) => 0,
@@ -95,7 +96,7 @@ fn one_of_each(definition: &Table) -> Vec<Command> {
     ]
 }
 
-/// A machine in which the table `t` is.
+/// Returns a machine that has the table `t`.
 fn replica() -> Replica {
     let mut replica = Replica::new();
     replica.apply(1, &entry(0, vec![create()]));
@@ -103,7 +104,7 @@ fn replica() -> Replica {
 }
 
 #[test]
-fn a_command_of_each_kind_is_carried_out() {
+fn a_command_of_each_kind_is_applied() {
     let definition = replica().table().definition();
     for command in one_of_each(&definition) {
         let mut replica = replica();
@@ -114,15 +115,16 @@ fn a_command_of_each_kind_is_carried_out() {
     }
 }
 
-/// Goal: what an entry does never changes. A state is durable up to some entry, another one up to
-/// an earlier one, and a newer program applies the rest: replicas of which one was ahead would differ
-/// from then on. What is to work otherwise is another command, or gets a field that old entries lack.
+/// Goal: the effect of an entry never changes. One replica's state may be durable up to some entry
+/// and another's up to an earlier one, and a newer program applies the rest. If the effect of an
+/// entry changed, such replicas would diverge. For new behaviour, add a command, or a field that
+/// old entries lack.
 ///
-/// Method: each kind of command behind each other one, a day later, in a table with items that expire
-/// and with an index, and whose stream has rows of several records; all batches together have the hash that they had when this was written. Steps are
-/// smaller in tests than in programs, and otherwise the same.
+/// Method: applies each kind of command after each other kind, a day later, in a table with
+/// expiring items and an index, whose stream has rows of several records. The hash of all batches
+/// must equal the recorded one. Only the size of steps differs between tests and programs.
 #[test]
-fn entries_do_what_they_always_did() {
+fn the_effect_of_an_entry_never_changes() {
     let mut batches = xxhash_rust::xxh3::Xxh3::new();
     let mut written = BTreeSet::new();
     let commands = history_commands();
@@ -144,20 +146,20 @@ fn entries_do_what_they_always_did() {
             }
         }
     }
-    // Of the kinds of keys: changes for other arcs come of several arcs only, item collections of local
-    // indexes.
+    // A single arc has no changes for other arcs, and the table has no local index and therefore no
+    // item collections.
     let without = [12, 13, 20];
     let all = (1..=22).filter(|family| !without.contains(family));
     assert_eq!(written.into_iter().collect::<Vec<_>>(), all.collect::<Vec<u8>>());
     assert_eq!(format!("{:032x}", batches.digest128()), "f038cf02c0ae47d3c177b21703474a72");
 }
 
-/// Commands whose stream records have several rows: full ones, those of transactions, and one that goes
-/// on behind a transaction over several arcs.
+/// Returns commands whose stream records have several rows: full rows, rows of transactions, and
+/// one that continues after a transaction over several arcs.
 fn commands_of_rows() -> Vec<Command> {
     let (id, began, home) = (TransactionId(8), EpochMillis(START), ArcId::FIRST);
     let Command::Transaction(all) = together(vec![large(1, 1), large(2, 2)]) else {
-        panic!("it is a transaction");
+        panic!("not a transaction");
     };
     let operations = all.operations.clone();
     let prepare = Prepare { id, home, began, operations, return_items: false };
@@ -173,18 +175,18 @@ fn commands_of_rows() -> Vec<Command> {
     commands
 }
 
-/// When an item of the history expires, in epoch seconds.
+/// Returns when an item of the history expires, in epoch seconds.
 fn expiry(number: u8) -> u64 {
     START / 1000 + u64::from(number)
 }
 
-/// A command of each kind that has something to do, and some that make something to do for others.
+/// Returns a command of each kind that has work to do, and some that create work for others.
 fn history_commands() -> Vec<Command> {
     let began = EpochMillis(START + 1_000_000_000);
     let (id, home) = (TransactionId(7), ArcId::FIRST);
     let write = |command| match command {
         Command::Write(write) => *write,
-        other => panic!("{other:?} is no write"),
+        other => panic!("{other:?} is not a write"),
     };
     let operations = || {
         vec![write(put(1, 9, None)), Write { action: WriteAction::Check, ..write(put(2, 0, None)) }]
@@ -263,9 +265,9 @@ fn a_kind_of_command_keeps_its_number_in_the_log() {
     }
 }
 
-/// Goal: nothing is carried out by every arc but what each of them has a part of.
+/// Goal: a command runs in every arc only if each arc has a part of its work.
 #[test]
-fn a_kind_of_command_goes_where_it_belongs() {
+fn a_kind_of_command_has_its_destination() {
     let replica = replica();
     let commands = one_of_each(&replica.table().definition());
     for (number, command) in (0u8..).zip(&commands) {
@@ -280,7 +282,7 @@ fn a_kind_of_command_goes_where_it_belongs() {
     }
 }
 
-/// Goal: nodes of a process work out once what changes items alone, and nothing else.
+/// Goal: commands of which the nodes of a process share one result change items and nothing else.
 #[test]
 fn writes_and_expired_items_change_items_alone() {
     for command in one_of_each(&replica().table().definition()) {
@@ -291,10 +293,10 @@ fn writes_and_expired_items_change_items_alone() {
     }
 }
 
-/// Goal: what writes in an entry have put into a stream is there for the commands behind them, also
-/// while more would find room in its row.
+/// Goal: later commands of an entry see the stream records of its earlier writes, even while a row
+/// has room for more.
 #[test]
-fn a_table_that_is_purged_in_the_entry_of_its_last_write_leaves_no_records() {
+fn a_purge_in_the_entry_of_the_last_write_leaves_no_records() {
     let mut replica = replica();
     let ends = [Command::DeleteTable { table: TABLE }, Command::PurgeTable { table: TABLE }];
     let commands = [put(1, 1, None), put(2, 2, None)].into_iter().chain(ends).collect();

@@ -1,6 +1,6 @@
-//! An entry of the log, and its form there.
+//! A log entry and its encoding.
 //!
-//! What an entry does is in the machine.
+//! `machine` applies entries.
 
 pub(crate) mod sequence;
 #[cfg(test)]
@@ -16,15 +16,16 @@ use crate::command::{Command, Write};
 /// One entry of the log: commands that were ready at the same time.
 #[derive(Clone, Debug)]
 pub struct Entry {
-    /// The proposer's time. The machine's time never goes back, even when this does.
+    /// The proposer's time. The machine's time never goes back, even if this does.
     pub now: EpochMillis,
-    /// What to do, in this order; each has its own reply. At most 99,999 positions altogether.
+    /// The commands, in order of application; each has its own reply. Together they take at most
+    /// 99,999 positions.
     pub commands: Vec<Command>,
 }
 
 impl Entry {
-    /// Whether every command writes or deletes an item, and changes nothing else: what the machine
-    /// knows of tables and locks is the same behind it.
+    /// Returns whether every command only writes or deletes an item: then the machine's tables and
+    /// locks are unchanged after the entry.
     #[must_use]
     pub fn only_writes(&self) -> bool {
         self.commands.iter().all(Command::only_writes)
@@ -46,10 +47,10 @@ impl EntryError {
 /// First byte of an entry's payload.
 const ENTRY_VERSION: u8 = 2;
 
-/// The payload of an entry as the log stores it.
+/// Encodes an entry as the log's payload.
 ///
 /// # Errors
-/// Only for a defect of a command's encoding.
+/// Only if a command cannot be encoded, which is a defect.
 pub fn encode_entry(entry: &Entry) -> Result<Vec<u8>, EntryError> {
     let mut encoder = EntryEncoder::with_room(0);
     encoder.push(&entry.commands, usize::MAX)?;
@@ -58,33 +59,35 @@ pub fn encode_entry(entry: &Entry) -> Result<Vec<u8>, EntryError> {
     Ok(bytes)
 }
 
-/// What a payload has before its commands at most: the version, and three numbers of at most ten bytes.
+/// The most bytes before the commands of a payload: the version, and three numbers of at most ten
+/// bytes.
 pub const ENTRY_HEAD_BYTES_MAX: usize = 1 + 10 + 10 + 10;
 
-/// Builds a payload command by command, so that its size is known while commands are gathered.
+/// Builds a payload command by command, so that the caller knows its size while it gathers
+/// commands.
 ///
-/// A delta counts as many bytes as the whole command would take, so the bound also holds for what the
-/// commands of an entry take in memory.
+/// A delta counts as many bytes as the whole command would take, so the bound also holds for the
+/// memory that the decoded commands take.
 #[derive(Debug)]
 pub struct EntryEncoder {
-    /// Room for the head, and the commands.
+    /// Space for the head, then the commands.
     bytes: Vec<u8>,
     count: u64,
-    /// What the commands count.
+    /// The bytes that the commands count so far.
     counted: usize,
 }
 
-/// A payload that was built.
+/// A finished payload.
 #[derive(Debug)]
 pub struct EncodedEntry {
-    /// The payload, behind some bytes that do not belong to it.
+    /// The payload, after some unused bytes.
     pub bytes: Vec<u8>,
-    /// Where it begins.
+    /// The offset of the payload in `bytes`.
     pub begins_at: usize,
 }
 
 impl EntryEncoder {
-    /// For commands of about so many bytes; more find room, too.
+    /// Creates an encoder with capacity for about `bytes` bytes of commands; it grows if needed.
     #[must_use]
     pub fn with_room(bytes: usize) -> Self {
         let mut room = Vec::with_capacity(ENTRY_HEAD_BYTES_MAX + bytes);
@@ -92,12 +95,12 @@ impl EntryEncoder {
         Self { bytes: room, count: 0, counted: 0 }
     }
 
-    /// Adds the commands of a request and gives what all commands so far count, in bytes. `None` if these
-    /// count more than `bytes_max` together: then none of them is added, and the rest of them is
-    /// not encoded.
+    /// Adds the commands of a request and returns the bytes that all commands count so far. Returns
+    /// `None` if the request's commands count more than `bytes_max` together; it then adds none of
+    /// them.
     ///
     /// # Errors
-    /// Only for a defect of a command's encoding; the encoder is then of no more use.
+    /// Only if a command cannot be encoded, which is a defect; the encoder is then unusable.
     pub fn push(
         &mut self,
         commands: &[Command],
@@ -137,11 +140,11 @@ impl EntryEncoder {
         Ok(Some(self.counted))
     }
 
-    /// The payload: the version, what the commands count, the time, the number of commands, the
-    /// commands.
+    /// Returns the payload: the version, the bytes that the commands count, the time, the number of
+    /// commands, and the commands.
     ///
     /// # Errors
-    /// Only for a defect of the encoding.
+    /// Only if the head cannot be encoded, which is a defect.
     pub fn finish(self, now: EpochMillis) -> Result<EncodedEntry, EntryError> {
         let Self { mut bytes, count, counted: counts } = self;
         let head = postcard::to_extend(&(counts, now, count), vec![ENTRY_VERSION])
@@ -154,7 +157,7 @@ impl EntryEncoder {
     }
 }
 
-/// Bytes that become more up to an end.
+/// A buffer that may grow up to `end` bytes.
 struct Room<'b> {
     bytes: &'b mut Vec<u8>,
     end: usize,
@@ -184,15 +187,15 @@ impl Flavor for Room<'_> {
     }
 }
 
-/// What the commands of an entry count, see [`EntryEncoder`]. `None` if the payload is damaged or of an
-/// unknown version.
+/// Returns the bytes that the commands of an entry count, see [`EntryEncoder`]; `None` if the
+/// payload is damaged or of an unknown version.
 #[must_use]
 pub fn entry_counts(payload: &[u8]) -> Option<usize> {
     let (_, rest) = payload.split_first().filter(|(version, _)| **version == ENTRY_VERSION)?;
     postcard::take_from_bytes(rest).ok().map(|(counts, _)| counts)
 }
 
-/// Reads what [`encode_entry`] wrote.
+/// Decodes a payload of [`encode_entry`].
 ///
 /// # Errors
 /// When the payload is damaged or of an unknown version.
@@ -201,7 +204,7 @@ pub fn decode_entry(payload: &[u8]) -> Result<Entry, EntryError> {
         Some((&ENTRY_VERSION, rest)) => {
             let (_, now, encodings): (usize, _, _) =
                 postcard::from_bytes(rest).map_err(EntryError::encoding)?;
-            let nothing = || EntryError("a command is like a write that is not there".to_owned());
+            let nothing = || EntryError("a delta has no write before it".to_owned());
             Ok(Entry { now, commands: decode_commands(encodings).ok_or_else(nothing)? })
         }
         first => Err(EntryError(format!("unknown version: {:?}", first.map(|(byte, _)| byte)))),

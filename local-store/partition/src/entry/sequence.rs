@@ -1,11 +1,11 @@
-//! The place of a command in the log, which is the sequence number of its stream record.
+//! The position of a command in the log, which is the sequence number of its stream record.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// The place of a command in the log: the index of its entry and its position within the entry.
+/// The position of a command in the log: the index of its entry and the position within the entry.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
@@ -23,7 +23,7 @@ const INDEX_DIGITS: usize = 16;
 const POSITION_DIGITS: usize = 5;
 
 impl fmt::Display for Sequence {
-    /// A sequence number as the API shows it: 1, the log index (16 digits), the position (5).
+    /// Writes a sequence number in the API's form: 1, the log index (16 digits), the position (5).
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut digits = [b'1'; 1 + INDEX_DIGITS + POSITION_DIGITS];
         let (start, position) = digits.split_at_mut(1 + INDEX_DIGITS);
@@ -31,14 +31,15 @@ impl fmt::Display for Sequence {
             && put_digits(position.iter_mut(), u64::from(self.position));
         match std::str::from_utf8(&digits) {
             Ok(text) if fits => f.write_str(text),
-            // Nobody lives to see such an index, but it would be written out.
+            // No real log index has more digits, but the number would still be complete.
             _ => write!(f, "1{:0INDEX_DIGITS$}{:0POSITION_DIGITS$}", self.index, self.position),
         }
     }
 }
 
-/// Writes the last digits of a number, with zeros before them; whether those are all it has. A page of
-/// a thousand records has as many sequence numbers, and what formats takes several times as long.
+/// Writes the last digits of a number with leading zeros, and returns whether those are all its
+/// digits. A page of a thousand records has a thousand sequence numbers, and formatting them takes
+/// several times as long.
 fn put_digits<'d>(digits: impl DoubleEndedIterator<Item = &'d mut u8>, mut number: u64) -> bool {
     for digit in digits.rev() {
         *digit = u8::try_from(number % 10).map_or(b'0', |rest| b'0' + rest);

@@ -1,4 +1,4 @@
-//! What an entry says, and what a write does with the part of an item that it looks at.
+//! The encoding of entries, and updates that decode only a part of an item.
 
 use std::collections::BTreeMap;
 
@@ -42,7 +42,7 @@ fn write(number: u8, action: WriteAction, condition: Option<Condition>) -> Write
     }
 }
 
-/// Writes of which some do the same as others.
+/// Returns writes, some of which repeat the operation of others.
 fn any_write() -> impl Strategy<Value = Command> {
     let action = prop_oneof![
         3 => Just(WriteAction::Update(add("1"))),
@@ -113,12 +113,12 @@ proptest! {
         for commands in &requests {
             let before = counted;
             counted = encoder.push(commands, usize::MAX).unwrap().unwrap();
-            // What has no room leaves nothing behind.
+            // A rejected request adds no bytes.
             let least = (counted - before).checked_sub(1);
             if let Some(least) = least {
                 prop_assert_eq!(encoder.push(commands, least), Ok(None));
             }
-            // The length and the number of differing values are stored as well.
+            // The encoding also contains the length and the number of the differing values.
             let whole: usize = commands.iter().map(alone).sum();
             let more = counted - before - whole;
             prop_assert!(more <= 24 * commands.len(), "{more}");
@@ -133,14 +133,14 @@ proptest! {
     }
 }
 
-/// What a command takes by itself.
+/// Returns the bytes that one command takes by itself.
 fn alone(command: &Command) -> usize {
     EntryEncoder::with_room(0).push(std::slice::from_ref(command), usize::MAX).unwrap().unwrap()
 }
 
-/// Goal: a job that writes many copies logs of each little more than its key.
+/// Goal: of each of many copies, a job logs little more than its key.
 #[test]
-fn what_writes_of_a_request_have_in_common_is_said_once() {
+fn the_common_part_of_the_writes_of_a_request_is_stored_once() {
     let long = AttributeValue::S("long".repeat(100));
     let update = update("SET a = :v", &long).unwrap();
     let condition = condition("a <> :v", &long).unwrap();
@@ -160,9 +160,9 @@ fn what_writes_of_a_request_have_in_common_is_said_once() {
     assert!(bytes < whole + 25 * 24, "{bytes}");
 }
 
-/// Goal: a request is not refused because its first write is much larger than the others.
+/// Goal: a request is not rejected because its first write is much larger than the others.
 #[test]
-fn a_write_counts_what_it_would_take() {
+fn a_delta_counts_the_bytes_of_its_whole_write() {
     let value = |length| AttributeValue::S("v".repeat(length));
     let delete = |number: u8, length| {
         let condition = condition("v <> :v", &value(length)).unwrap();
@@ -176,19 +176,19 @@ fn a_write_counts_what_it_would_take() {
 }
 
 #[test]
-fn an_entry_whose_first_write_is_like_another_one_is_damaged() {
+fn an_entry_that_begins_with_a_delta_is_damaged() {
     let commands = || vec![Command::Write(Box::new(write(1, WriteAction::Delete, None))); 2];
     let (one, two) = (entry(0, vec![commands().remove(0)]), entry(0, commands()));
     let (one, two) = (encode_entry(&one).unwrap(), encode_entry(&two).unwrap());
     let first = one.len() - alone(&commands()[0]);
-    // The count of commands stands right before them.
+    // The number of commands is right before them.
     let alike = [&one[..first - 1], &[1], &two[one.len()..]].concat();
     assert!(decode_entry(&[&alike[..first - 1], &[0]].concat()).is_ok());
     let error = decode_entry(&alike).unwrap_err().to_string();
-    assert!(error.ends_with("a command is like a write that is not there"), "{error}");
+    assert!(error.ends_with("a delta has no write before it"), "{error}");
 }
 
-/// Attributes of some names, of several types.
+/// Items with a few attribute names and several types.
 fn any_attributes() -> impl Strategy<Value = Item> {
     let leaf = prop_oneof![
         (0u8..4).prop_map(|number| AttributeValue::N(Number::from(u64::from(number)))),
@@ -225,9 +225,9 @@ fn indexes() -> Vec<IndexDefinition> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(4_096))]
 
-    /// Goal: that a write decodes no more of an item than it looks at changes nothing.
+    /// Goal: a write that decodes only a part of an item has the same result.
     #[test]
-    fn a_write_does_what_it_would_do_to_the_whole_item(
+    fn a_write_to_a_part_of_an_item_equals_a_write_to_the_whole(
         attributes in any_attributes(),
         update_text in prop::sample::select(vec![
             "SET a = :v", "SET a = b", "SET a.a = :v", "SET a = a, b = :v", "SET n = n + :v",
@@ -248,7 +248,7 @@ proptest! {
         ],
         has_indexes in any::<bool>(),
     ) {
-        // Not every value can stand in every text.
+        // Some values do not fit some texts.
         let condition = Some(condition_text).filter(|text| !text.is_empty());
         let (Ok(update), Ok(condition)) = (
             update(update_text, &value),
@@ -262,7 +262,7 @@ proptest! {
         replica.apply(1, &entry(0, vec![Command::CreateTable(table)]));
         let mut old = key(1).to_item(&schema());
         old.extend(attributes);
-        // Puts would be refused for what indexes do not take: it is there from before.
+        // A put of values that indexes do not accept is rejected, so the item is stored first.
         let stored = write(1, WriteAction::put(&old), None);
         let mut plain = Replica::new();
         plain.apply(1, &entry(0, vec![create()]));
@@ -286,7 +286,7 @@ proptest! {
         let found = match &replies[0] {
             Reply::ConditionFailed { .. } => None,
             Reply::Invalid(text) | Reply::EmptyIndexKey(text) => Some(Err(text.clone())),
-            // What changes nothing is not told as new.
+            // An update that changes nothing returns no new item.
             Reply::Written(written) => Some(Ok(written.new.clone().unwrap_or(old.clone()))),
             other => panic!("{other:?}"),
         };
@@ -299,10 +299,10 @@ proptest! {
     }
 }
 
-/// Goal: an item is counted together with all of its entries in local indexes, whatever of it the update
-/// looks at.
+/// Goal: the size of an item includes all of its entries in local indexes, whichever attributes the
+/// update uses.
 #[test]
-fn an_update_is_refused_for_the_size_of_local_entries_that_it_does_not_look_at() {
+fn an_update_is_refused_for_the_size_of_local_entries_that_it_does_not_use() {
     let key_schema = IndexKeySchema {
         partition: vec![schema().partition],
         sort: vec![KeyAttribute { name: "n".to_owned(), attribute_type: KeyAttributeType::N }],
@@ -314,7 +314,7 @@ fn an_update_is_refused_for_the_size_of_local_entries_that_it_does_not_look_at()
         projection: IndexProjection::All,
         throughput: None,
     };
-    let Command::CreateTable(mut table) = create() else { panic!("it creates a table") };
+    let Command::CreateTable(mut table) = create() else { panic!("not a CreateTable") };
     table.indexes = vec![index];
     let mut replica = Replica::new();
     replica.apply(1, &entry(0, vec![Command::CreateTable(table)]));
@@ -341,9 +341,9 @@ fn an_update_is_refused_for_the_size_of_local_entries_that_it_does_not_look_at()
     assert_eq!(outcomes, [true, false, true, true, true]);
 }
 
-/// Puts of one request are stored whole, none of them as a delta.
+/// Puts of one request are all stored whole, never as deltas.
 #[test]
-fn puts_stay_what_they_are() {
+fn puts_are_never_deltas() {
     let commands = vec![put(1, 1, None), put(1, 1, None), put(2, 1, None)];
     let decoded = decode_entry(&encode_entry(&entry(0, commands.clone())).unwrap()).unwrap();
     assert_eq!(format!("{:?}", decoded.commands), format!("{commands:?}"));

@@ -1,8 +1,8 @@
-//! Building an index of a table that has items already, and removing a deleted one, a bounded
-//! piece at a time.
+//! Building an index of a table that already has items, and removing a deleted one, in bounded
+//! steps.
 //!
-//! Writes keep an index in step from the moment at which it is created (see `index::upkeep`), so building
-//! only has to add what was there before, and what it adds is read from the table itself.
+//! From its creation on, writes maintain an index (see `index::upkeep`). Building therefore only
+//! adds the entries of older items, which it reads from the table itself.
 
 use model::EncodedItem;
 
@@ -17,9 +17,9 @@ use crate::table::identifiers::{IndexNumber, TableId};
 use crate::table::index::{IndexStatus, SecondaryIndex};
 use crate::table::placement::{ArcId, Seat};
 
-/// Items that one step examines at most. Few in tests, so that histories have much between steps.
+/// The most items that one step reads; few in tests, so that much happens between two steps.
 const STEP_ITEMS_MAX: usize = if cfg!(test) { 2 } else { 1000 };
-/// Entries that one step removes at most; few in tests as well, and fewer when they are large.
+/// The most entries that one step removes; few in tests as well, and fewer if they are large.
 const STEP_ENTRIES_MAX: usize = if cfg!(test) { 2 } else { 2000 };
 
 /// Returns the tables with an index that is being built or removed.
@@ -29,7 +29,7 @@ pub fn find_index_work<'a>(tables: impl Iterator<Item = &'a Table>) -> Vec<Table
     tables.filter(working).map(|table| table.id).collect()
 }
 
-/// Returns whether the next step for a table's indexes adds entries, which is so while the first
+/// Returns whether the next step for a table's indexes adds entries: that is, whether the first
 /// unfinished index is being built.
 #[must_use]
 pub fn adds_entries(table: &Table) -> bool {
@@ -37,7 +37,7 @@ pub fn adds_entries(table: &Table) -> bool {
     first.is_some_and(|index| matches!(index.status, IndexStatus::Creating { .. }))
 }
 
-/// Carries out one step for the first unfinished index. Returns whether more steps are needed.
+/// Runs one step for the first unfinished index. Returns whether more steps are needed.
 pub(crate) fn step(
     overlay: &mut Overlay<'_>,
     table: &mut Table,
@@ -60,7 +60,7 @@ pub(crate) fn step(
         }
         IndexStatus::Delivering { until } => {
             if !outbox::has_arrived(overlay, &until)? {
-                // The next tick looks again.
+                // The next tick checks again.
                 return Ok(false);
             }
             index.status = IndexStatus::Active;
@@ -79,7 +79,7 @@ pub(crate) fn step(
 }
 
 /// Adds the entries of the next items. Returns the key to continue after, or `None` at the end of
-/// the table. An item whose values cannot be the index's key is left out, as the service does.
+/// the table. An item whose values cannot be the index's key is left out, as in DynamoDB.
 fn add_entries(
     overlay: &mut Overlay<'_>,
     table: &Table,
@@ -97,8 +97,8 @@ fn add_entries(
         Ok(left.take(&[], value))
     })?;
     for entry in entries {
-        // What was written since the index was created is there already, and is newer than nothing.
-        // Elsewhere the same entry may arrive once more: it is the item as it is now.
+        // Writes since the creation of the index have already added this entry or a newer one. To
+        // another arc the same entry may be sent again: it is that of the current item.
         if entry.arc != here || overlay.get(&entry.key)?.is_none() {
             replace_entry(overlay, table, index, here, None, Some(entry))?;
         }

@@ -1,4 +1,4 @@
-//! Changes of a table's set of indexes, and where an item stands on their rings.
+//! Changes of a table's set of indexes, and the tokens of an item in its global indexes.
 
 use model::{Item, Token};
 
@@ -6,7 +6,7 @@ use crate::table::Table;
 use crate::table::identifiers::IndexNumber;
 use crate::table::index::{IndexChange, IndexKind, IndexStatus, SecondaryIndex};
 
-/// Where an item stands on the rings of the table's global indexes that it is in.
+/// Returns the tokens of an item in the global indexes that contain it.
 #[must_use]
 pub fn global_index_tokens(table: &Table, item: &Item) -> Vec<(IndexNumber, Token)> {
     let global = table.indexes_of(IndexKind::Global).filter(|index| index.is_maintained());
@@ -15,7 +15,7 @@ pub fn global_index_tokens(table: &Table, item: &Item) -> Vec<(IndexNumber, Toke
     global.filter_map(token).collect()
 }
 
-/// Makes the changes that an `UpdateTable` asks for, or refuses.
+/// Applies the index changes of an `UpdateTable`, or returns DynamoDB's error text.
 pub(crate) fn change_indexes(table: &mut Table, changes: &[IndexChange]) -> Result<(), String> {
     for change in changes {
         match change {

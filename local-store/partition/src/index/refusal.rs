@@ -1,6 +1,6 @@
-//! Which items a table with indexes refuses, in DynamoDB's words.
+//! The items that a table with indexes rejects, in DynamoDB's words.
 //!
-//! What an index holds of the items that are there is in `index::upkeep`.
+//! `index::upkeep` maintains the entries of accepted items.
 
 use expression::{Path, Update};
 use model::encoding::EncodingError;
@@ -10,20 +10,20 @@ use model::{AttributeValue, EncodedItem, IndexKeySchema, Item, KeyAttribute};
 use crate::table::Table;
 use crate::table::index::{IndexDefinition, IndexKind, SecondaryIndex};
 
-/// Why an item cannot be written to a table with these indexes.
+/// The reason why an item cannot be written to a table with these indexes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ItemRefusal {
     /// The text of a `ValidationException`.
     pub text: String,
-    /// Whether the value of an index's key is empty: a transaction is then refused as a whole,
-    /// where any other reason cancels it.
+    /// Whether the value of an index's key is empty: a transaction is then rejected as a whole,
+    /// while any other reason cancels it.
     pub is_empty_key: bool,
 }
 
-/// An item that is too large together with its local entries, in DynamoDB's words.
+/// DynamoDB's text for an item that is too large together with its local entries.
 const ITEM_TOO_LARGE: &str = "Item size has exceeded the maximum allowed size";
 
-/// Why an item's value cannot be the key of an index.
+/// The reason why an item's value cannot be the key of an index.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum IndexKeyProblem {
     Type { expected: &'static str, actual: &'static str },
@@ -32,15 +32,16 @@ enum IndexKeyProblem {
 }
 
 impl IndexDefinition {
-    /// Why an item cannot be written because of its values for this index's key; `None` when it
-    /// can, also when it has no such value and therefore no entry.
+    /// Returns why an item's values cannot be this index's key. Returns `None` if they can, or if
+    /// the item lacks a key attribute and therefore has no entry.
     fn problem<'a>(&'a self, item: &Item) -> Option<(&'a str, IndexKeyProblem)> {
         let IndexKeySchema { partition, sort } = &self.key_schema;
         side_problem(partition, item, true).or_else(|| side_problem(sort, item, false))
     }
 }
 
-/// The first problem of the partition key or of the sort key: of one value, or of all together.
+/// Returns the first problem of the partition key or of the sort key: of one value, or of all
+/// values together.
 fn side_problem<'a>(
     attributes: &'a [KeyAttribute],
     item: &Item,
@@ -75,11 +76,10 @@ fn key_problem(attribute: &KeyAttribute, value: &AttributeValue) -> Option<Index
     }
 }
 
-/// Refuses an item that is to be put, in DynamoDB's words, when one of its values cannot be the
-/// key of an index.
+/// Checks whether the values of an item to put can be the keys of the table's indexes.
 ///
 /// # Errors
-/// Why, and whether a transaction is refused as a whole because of it.
+/// DynamoDB's text, and whether a transaction is rejected as a whole.
 pub fn check_put(table: &Table, item: &Item) -> Result<(), ItemRefusal> {
     match first_problem(table, item) {
         Some(problem) => Err(refusal_of(problem)),
@@ -87,7 +87,7 @@ pub fn check_put(table: &Table, item: &Item) -> Result<(), ItemRefusal> {
     }
 }
 
-/// The same of an item in its stored form, of which little is decoded.
+/// Does the same as [`check_put`] for an item in its stored form, of which it decodes little.
 ///
 /// # Errors
 /// When the bytes are damaged.
@@ -98,8 +98,8 @@ pub fn check_put_encoded(
     check_put_beside(table, item, |_| false)
 }
 
-/// The same where for some indexes the item's entry has been made, which only values give that the key
-/// may have.
+/// Does the same as [`check_put_encoded`], but skips the indexes for which `gets_entry` is true: an
+/// item that has an entry has valid key values.
 ///
 /// # Errors
 /// When the bytes are damaged.
@@ -118,7 +118,7 @@ pub(crate) fn check_put_beside(
     check_size(table, item)
 }
 
-/// The same of its size alone.
+/// Checks only the size of an item together with its local entries.
 ///
 /// # Errors
 /// When the bytes are damaged.
@@ -132,7 +132,7 @@ pub(crate) fn check_size(
     Ok(check_size_with_local_entries(table, &item.decode()?))
 }
 
-/// A problem in DynamoDB's words, from the name of the index and of the attribute.
+/// Returns DynamoDB's text for a problem of an index and its attribute.
 fn refusal_of((index, name, problem): (&str, &str, IndexKeyProblem)) -> ItemRefusal {
     let is_empty_key = matches!(problem, IndexKeyProblem::Empty(_));
     let text = match problem {
@@ -156,8 +156,8 @@ fn type_mismatch(index: &str, name: &str, expected: &str, actual: &str) -> Strin
     )
 }
 
-/// The limit of an item's size holds for the item together with its entries in the local indexes
-/// (AWS, "Quotas: local secondary indexes").
+/// Checks the size limit of an item, which holds for the item together with its entries in the
+/// local indexes (AWS, "Quotas: local secondary indexes").
 fn check_size_with_local_entries(table: &Table, item: &Item) -> Result<(), ItemRefusal> {
     let size = item.size();
     if is_small_with_local_entries(table, size) {
@@ -172,13 +172,14 @@ fn check_size_with_local_entries(table: &Table, item: &Item) -> Result<(), ItemR
     Err(ItemRefusal { text: ITEM_TOO_LARGE.to_owned(), is_empty_key: false })
 }
 
-/// No entry is larger than its item, so most items need no further look.
+/// Returns whether an item is surely small enough. No entry is larger than its item, so this
+/// suffices for most items.
 fn is_small_with_local_entries(table: &Table, size: usize) -> bool {
     size.saturating_mul(1 + table.indexes_of(IndexKind::Local).count()) <= ITEM_BYTES_MAX
 }
 
-/// The attributes that [`check_updated`] looks at: the keys of the indexes of which the update changes
-/// some part.
+/// Returns the attributes that [`check_updated`] reads: the keys of the indexes of which the update
+/// changes some part.
 pub(crate) fn names_looked_at<'t>(
     table: &'t Table,
     update: &Update,
@@ -193,9 +194,9 @@ pub(crate) fn names_looked_at<'t>(
     maintained.filter(move |index| names(index).any(&is_changed)).flat_map(names)
 }
 
-/// Refuses what an update made of an item because of its values for the keys of indexes; see
-/// [`check_put`]. A value that the update left as it was is no reason: the index was created behind it
-/// and does without the item. Of both images the attributes of [`names_looked_at`] are asked for.
+/// Checks whether the values that an update computed can be the keys of indexes, as [`check_put`]
+/// does. A value that the update left unchanged is accepted: the index was created later and has no
+/// entry for the item. Both images need only the attributes of [`names_looked_at`].
 pub(crate) fn check_updated(
     table: &Table,
     update: &Update,
@@ -238,6 +239,6 @@ fn first_problem<'a>(table: &'a Table, item: &Item) -> Option<(&'a str, &'a str,
         let (name, problem) = index.definition.problem(item)?;
         Some((index.definition.name.as_str(), name, problem))
     });
-    // The service names the index that comes first by its name.
+    // DynamoDB names the index whose name sorts first.
     problems.min_by_key(|(index, ..)| *index)
 }

@@ -1,7 +1,7 @@
-//! Indexes against the table: after any history, with restarts, replays and indexes that are built
-//! and removed in its middle, each index holds what the table says that it must.
+//! Indexes against the table: after any history, with restarts, replays, and indexes that are built
+//! and removed in between, each index equals the projection of the table.
 //!
-//! What an index must hold is computed here from the rules in words, not by the code under test.
+//! The tests compute the expected entries from the documented rules, not with the code under test.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -94,7 +94,7 @@ fn any_step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// A text, an empty text, or a number, none of the latter two of which can be a key of an index.
+/// Returns a text, an empty text, or a number; only the first can be a key of the index.
 fn text(number: u8) -> AttributeValue {
     match number {
         0 => AttributeValue::N(Number::ZERO),
@@ -220,10 +220,11 @@ impl Replica {
     }
 }
 
-/// Which attributes an index holds, and of which items.
+/// The attributes that an index projects, and the condition for an item to have an entry.
 type Rules<'r> = (&'r [&'r str], &'r dyn Fn(&Item) -> bool);
 
-/// What the rules say that an index holds: what has its keys, in the right type and not empty.
+/// Returns the entries that an index must hold: those of items with its keys, in the right type and
+/// not empty.
 fn expected(definition: &IndexDefinition, items: &[Item]) -> Vec<Item> {
     let is_text =
         |item: &Item| matches!(item.get("g"), Some(AttributeValue::S(t)) if !t.is_empty());
@@ -258,7 +259,7 @@ fn check(replica: &Replica) {
         let must = sorted(expected(&index.definition, &items));
         match index.status {
             IndexStatus::Active => assert_eq!(sorted(entries.clone()), must, "{index:?}"),
-            // What is there so far is right, too.
+            // The entries that exist already are right, too.
             IndexStatus::Creating { .. } | IndexStatus::Delivering { .. } => {
                 assert!(
                     sorted(entries.clone()).iter().all(|entry| must.contains(entry)),
@@ -276,7 +277,7 @@ fn check(replica: &Replica) {
     check_collections(replica, &items);
 }
 
-/// Each item collection is as large as its items and their entries in local indexes.
+/// Checks that each item collection is as large as its items and their entries in local indexes.
 fn check_collections(replica: &Replica, items: &[Item]) {
     let mut collections: BTreeMap<KeyValue, u64> = BTreeMap::new();
     let mut add = |item: &Item| {

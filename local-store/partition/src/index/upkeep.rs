@@ -1,8 +1,8 @@
-//! Keeping the entries of indexes in step with the items.
+//! Maintenance of index entries when items change.
 //!
-//! Entries that lie in the arc of their item are changed in the batch of its write (see
-//! `docs/decisions/0004-global-indexes-follow-in-the-same-batch.md`), others go through the outbox.
-//! Building an index of a table that has items already is in `index::build`.
+//! Entries in the arc of their item change in the batch of its write (see
+//! `docs/decisions/0004-global-indexes-follow-in-the-same-batch.md`); others go through the outbox.
+//! Building an index of a table that already has items is in `index::build`.
 
 use std::borrow::Cow;
 
@@ -21,19 +21,19 @@ use crate::table::Table;
 use crate::table::index::{IndexProjection, IndexStatus, IndexWrite, SecondaryIndex};
 use crate::table::placement::ArcId;
 
-/// An entry: where it is and what it holds, which mostly is what its item does.
+/// An index entry: its key and its value, which mostly borrows from the item.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct IndexEntry<'i> {
     pub(crate) key: Vec<u8>,
     pub(crate) item: Cow<'i, EncodedItem>,
-    /// Size of what it holds in bytes, as DynamoDB counts it.
+    /// Size of the projected item in bytes, as DynamoDB counts it.
     pub(crate) size: usize,
-    /// The arc that it lies in: that of the table's items with the token of its partition key.
+    /// The arc that holds the entry: that of the table's items with the token of its partition key.
     pub(crate) arc: ArcId,
 }
 
 impl IndexEntry<'_> {
-    /// Copies what it borrows of its item.
+    /// Copies the parts that it borrows from its item.
     pub(crate) fn into_owned(self) -> IndexEntry<'static> {
         IndexEntry { item: Cow::Owned(self.item.into_owned()), ..self }
     }
@@ -68,8 +68,9 @@ impl SecondaryIndex {
 }
 
 impl SecondaryIndex {
-    /// Whether two images of one item surely have the same entry here, or both none: what an entry is
-    /// made of is the same in both. Most changes are not of an index's attributes.
+    /// Returns whether two images of one item surely have the same entry here, or both none,
+    /// because the attributes of the entry are equal. Most changes do not touch an index's
+    /// attributes.
     fn has_same_entry(&self, old: &EncodedItem, new: &EncodedItem) -> Result<bool, ReadError> {
         let definition = &self.definition;
         let included = match &definition.projection {
@@ -132,7 +133,7 @@ pub(crate) fn entry_changes<'t, 'i>(
     Ok(changes)
 }
 
-/// Changes the entries of an item. Returns what changed.
+/// Changes the entries of an item, and returns the changes.
 pub(crate) fn update_entries(
     overlay: &mut Overlay<'_>,
     table: &Table,
@@ -143,8 +144,8 @@ pub(crate) fn update_entries(
     // An item and its entries in local indexes are always in one arc.
     let here = table.placement.arc_of(primary.token());
     for EntryChange { index, mut before, after } in changes {
-        // An index that is being built does not have the entries of all items yet. What it has of
-        // this one elsewhere is not known here; there, removing what is not there changes nothing.
+        // An index that is being built does not have the entries of all items yet. Whether another
+        // arc has this entry is unknown here; deleting a missing entry there changes nothing.
         if matches!(index.status, IndexStatus::Creating { .. })
             && let Some(entry) = before.as_ref().filter(|entry| entry.arc == here)
             && overlay.get(&entry.key)?.is_none()
@@ -157,8 +158,8 @@ pub(crate) fn update_entries(
     Ok(writes)
 }
 
-/// Puts `after` where `before` is, and counts both: at once what lies in this arc, and through the
-/// outbox what lies elsewhere.
+/// Replaces `before` by `after` and updates the statistics: at once for an entry in this arc,
+/// through the outbox for an entry in another.
 pub(crate) fn replace_entry<'i>(
     overlay: &mut Overlay<'_>,
     table: &Table,
@@ -187,7 +188,7 @@ pub(crate) fn replace_entry<'i>(
     Ok(())
 }
 
-/// Notes the entries that a change puts, replaces or removes.
+/// Appends the entries that a change puts, replaces or removes.
 fn describe_change(
     writes: &mut Vec<IndexWrite>,
     index: &SecondaryIndex,
@@ -228,7 +229,7 @@ fn replace_here(
         let statistics = statistics.with_replaced(old, new);
         index_statistics::write(overlay, table.id, index.number, &statistics)?;
     }
-    // An item has one entry in an index that has all of them: where it was before.
+    // In a complete index, an item has at most one entry: the one before the change.
     let is_new = index.status == IndexStatus::Active
         && before.as_ref().map(|entry| &entry.key) != after.as_ref().map(|entry| &entry.key);
     if let Some(before) = before {

@@ -1,5 +1,5 @@
-//! Key: `[5] table-id:u64 expires-at-seconds:u64 token:u64 length:u16 partition-key sort-key`,
-//! with an empty value: which items expire when.
+//! Expiry entries. Key: `[5] table-id:u64 expires-at-seconds:u64 token:u64 length:u16 partition-key
+//! sort-key`. Value: empty.
 
 use model::{KeySchema, PrimaryKey};
 
@@ -7,7 +7,7 @@ use super::{Family, item, take};
 use crate::storage::ReadError;
 use crate::table::identifiers::TableId;
 
-/// Where the items of a table that expire at or after a second begin.
+/// Returns the key before which no item of a table expires at or after a second.
 pub(crate) fn time_prefix(table: TableId, expires_at: u64) -> Vec<u8> {
     let mut key = Family::Expiry.of_table(table);
     key.extend_from_slice(&expires_at.to_be_bytes());

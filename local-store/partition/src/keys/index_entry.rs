@@ -1,15 +1,16 @@
 //! Key: `[8] table-id:u64 index:u32 token:u64 index-partition index-sort item-token:u64 partition sort`.
 //! Value: the projected item.
 //!
-//! A part that is a string or binary is escaped, so that it tells its own end and keeps its order:
-//! a zero byte is written as `00 ff`, and the part ends with `00 01`. A part that is a number tells
-//! its end by itself. `index-partition` and `index-sort` are one part for each attribute of the
-//! index's key. The token is that of the index's partition key, so a Query of an index reads one
-//! range, and a segment of a parallel scan is one range too. The item's token is that of its own
-//! partition key: entries with one key of the index, whose order DynamoDB leaves open, are in the order
-//! of their items, so who reads some of them and then their items reads what stands side by side.
+//! A string or binary part is escaped, so that it is self-delimiting and keeps its order: a zero
+//! byte is written as `00 ff`, and the part ends with `00 01`. A number part is self-delimiting
+//! already. `index-partition` and `index-sort` are one part for each attribute of the index's key.
 //!
-//! An entry holds its keys in its value, so nothing here reads a key back.
+//! The token is that of the index's partition key, so a Query of an index reads one range, and a
+//! segment of a parallel scan is one range too. The item's token is that of its own partition key.
+//! DynamoDB leaves the order of entries with equal index keys open; here it is the order of their
+//! items, so that a read of entries and then of their items is sequential.
+//!
+//! An entry's value contains its keys, so no function decodes a key.
 
 use model::encoded_item::StoredKeyValue;
 use model::{KeyAttributeType, KeyValue, PrimaryKey, StoredIndexKey, Token};
@@ -18,21 +19,21 @@ use super::{Family, take};
 use crate::table::identifiers::{IndexNumber, TableId};
 use crate::table::index::IndexKey;
 
-/// What all entries of an index begin with.
+/// Returns the prefix of all entries of an index.
 pub(crate) fn index_prefix(table: TableId, index: IndexNumber) -> Vec<u8> {
     let mut key = Family::IndexEntry.of_table(table);
     key.extend_from_slice(&index.0.to_be_bytes());
     key
 }
 
-/// What all entries at or after a token begin at.
+/// Returns the first possible key of entries at or after a token.
 pub(crate) fn token_prefix(table: TableId, index: IndexNumber, token: Token) -> Vec<u8> {
     let mut key = Vec::with_capacity(64);
     append_token_prefix(&mut key, table, index, token);
     key
 }
 
-/// Bytes of [`token_prefix`]: a family, a table, an index and a token.
+/// Length of [`token_prefix`]: a family, a table, an index and a token.
 const PREFIX_BYTES: usize = 1 + 8 + 4 + TOKEN_BYTES;
 const TOKEN_BYTES: usize = size_of::<Token>();
 
@@ -42,7 +43,7 @@ fn append_token_prefix(key: &mut Vec<u8>, table: TableId, index: IndexNumber, to
     key.extend_from_slice(&token.0.to_be_bytes());
 }
 
-/// What all entries with one partition key of the index begin with.
+/// Returns the prefix of all entries with one partition key of the index.
 pub(crate) fn prefix(table: TableId, index: IndexNumber, partition: &[KeyValue]) -> Vec<u8> {
     let mut key = token_prefix(table, index, Token::of_parts(partition));
     partition.iter().for_each(|part| append(&mut key, part));
@@ -57,7 +58,7 @@ pub(crate) fn encode(table: TableId, index: IndexNumber, place: &IndexKey) -> Ve
     key
 }
 
-/// The key of the entry of an item in its stored form, and where it stands.
+/// Returns the key of the entry of an item in its stored form, and its token.
 pub(crate) fn encode_stored(
     table: TableId,
     index: IndexNumber,
@@ -85,13 +86,13 @@ fn append_primary(key: &mut Vec<u8>, PrimaryKey { partition, sort }: &PrimaryKey
     sort.iter().for_each(|part| append(key, part));
 }
 
-/// The token in the key of an entry, which was made here.
+/// Returns the token in the key of an entry that [`encode_stored`] made.
 pub(crate) fn token_of(key: &[u8]) -> Token {
     let token = key.get(13..).and_then(take::<8>).map(|(token, _)| u64::from_be_bytes(token));
     Token(token.unwrap_or(0))
 }
 
-/// Appends a part with its end.
+/// Appends a part and its terminator.
 pub(crate) fn append(key: &mut Vec<u8>, part: &KeyValue) {
     append_open(key, part);
     if !matches!(part, KeyValue::N(_)) {
@@ -99,10 +100,10 @@ pub(crate) fn append(key: &mut Vec<u8>, part: &KeyValue) {
     }
 }
 
-/// What a part ends with that is a string or binary.
+/// The terminator of a string or binary part.
 const END: [u8; 2] = [0, 1];
 
-/// Appends a part without its end: what the parts that begin with it begin with.
+/// Appends a part without its terminator: the prefix of the parts that begin with this value.
 pub(crate) fn append_open(key: &mut Vec<u8>, part: &KeyValue) {
     match part {
         KeyValue::S(text) => append_escaped(key, text.as_bytes()),
@@ -111,7 +112,7 @@ pub(crate) fn append_open(key: &mut Vec<u8>, part: &KeyValue) {
     }
 }
 
-/// The same with its end, of an item in its stored form.
+/// Appends a part of an item in its stored form, and its terminator.
 fn append_stored(key: &mut Vec<u8>, part: &StoredKeyValue<'_>) {
     match part.attribute_type {
         KeyAttributeType::N => key.extend_from_slice(part.ordered),
@@ -170,8 +171,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(2000))]
 
-        /// Goal: the order of the bytes is the order of the index's key, and then that of the items, so
-        /// different keys never meet.
+        /// Goal: the byte order is the order of the index's key, and then that of the items, so
+        /// different keys never collide.
         #[test]
         fn bytes_are_in_the_order_of_the_parts((a, b) in two_places()) {
             let key = |place| encode(TableId(1), IndexNumber(2), place);
@@ -183,7 +184,7 @@ mod tests {
             prop_assert!(key(&a).starts_with(&prefix(TableId(1), IndexNumber(2), &a.index.partition)));
         }
 
-        /// Goal: an item's stored form gives the key that its values give.
+        /// Goal: an item's stored form gives the same key as its values.
         #[test]
         fn stored_items_have_the_same_key(place in (0u8..3, 0u8..3, 0u8..3).prop_flat_map(any_place)) {
             let mut item = Item::new();
@@ -205,9 +206,9 @@ mod tests {
             prop_assert_eq!(token, token_of(&key));
         }
 
-        /// Goal: a part's bytes with its end begin no other part's bytes.
+        /// Goal: the encoding is prefix-free.
         #[test]
-        fn no_part_begins_another((a, b) in (0u8..3).prop_flat_map(|k| (any_value(k), any_value(k)))) {
+        fn no_part_is_a_prefix_of_another((a, b) in (0u8..3).prop_flat_map(|k| (any_value(k), any_value(k)))) {
             let bytes = |value: &KeyValue| {
                 let mut bytes = Vec::new();
                 append(&mut bytes, value);

@@ -1,4 +1,4 @@
-//! Key: `[9] table-id:u64 index:u32`. Value: how many entries the index has, and their bytes.
+//! Key: `[9] table-id:u64 index:u32`. Value: the number of the index's entries, and their bytes.
 
 use super::statistics::Statistics;
 use super::{Family, decode_value, encode_value};

@@ -1,7 +1,7 @@
 //! Key: `[3] table-id:u64 token:u64 length:u16 partition-key sort-key`. Value: the item.
 //!
-//! The order is the order of a Scan (by token) and, within one partition key, of a Query (by sort
-//! key). The length in front of the partition key tells where the sort key begins.
+//! The order is that of a Scan (by token) and, within one partition key, that of a Query (by sort
+//! key). The length before the partition key locates the sort key.
 
 use model::encoding;
 use model::{Item, KeySchema, KeyValue, PrimaryKey, Token};
@@ -10,13 +10,13 @@ use super::{Family, take};
 use crate::storage::ReadError;
 use crate::table::identifiers::TableId;
 
-/// What all items with one partition key begin with.
+/// Returns the prefix of all items with one partition key.
 pub(crate) fn prefix(table: TableId, partition: &KeyValue) -> Vec<u8> {
     let mut key = Family::Item.of_table(table);
     let token_at = key.len();
     key.extend_from_slice(&[0; 10]);
     partition.encode_ordered(&mut key);
-    // The token is made of the bytes that stand here already.
+    // The token is the hash of the key bytes just written.
     let ordered = key.get(token_at + 10..).unwrap_or_default();
     let token = Token::of_ordered(ordered);
     // A partition key has at most 2,048 bytes, so its length always fits.
@@ -30,7 +30,7 @@ pub(crate) fn prefix(table: TableId, partition: &KeyValue) -> Vec<u8> {
     key
 }
 
-/// What all items at or after a token begin at.
+/// Returns the first possible key of items at or after a token.
 pub(crate) fn token_prefix(table: TableId, token: Token) -> Vec<u8> {
     let mut key = Family::Item.of_table(table);
     key.extend_from_slice(&token.0.to_be_bytes());
@@ -45,7 +45,7 @@ pub(crate) fn encode(table: TableId, primary: &PrimaryKey) -> Vec<u8> {
     key
 }
 
-/// The token in a key.
+/// Returns the token in a key.
 pub(crate) fn decode_token(key: &[u8]) -> Result<Token, ReadError> {
     key.get(9..)
         .and_then(take::<8>)
@@ -58,7 +58,8 @@ pub(crate) fn decode(schema: &KeySchema, key: &[u8]) -> Result<PrimaryKey, ReadE
     decode_suffix(schema, rest).ok_or_else(|| ReadError(format!("damaged item key: {key:02x?}")))
 }
 
-/// Reads the item's key in what follows the table id: token, length, partition key, sort key.
+/// Decodes the item's key from the bytes after the table id: token, length, partition key, sort
+/// key.
 pub(crate) fn decode_suffix(schema: &KeySchema, suffix: &[u8]) -> Option<PrimaryKey> {
     let (_, rest) = take::<8>(suffix)?;
     let (length, rest) = take::<2>(rest)?;

@@ -1,6 +1,7 @@
 //! Key: `[20] table-id:u64 token:u64 length:u16 partition-key`. Value: the bytes of the items with
-//! that partition key and of their entries in local indexes, for tables that have such indexes.
-//! And `[21]`: how many bytes that may be.
+//! that partition key and of their entries in local indexes, for tables with such indexes.
+//!
+//! Key: `[21]`. Value: the limit of these bytes.
 
 use model::KeyValue;
 use model::limits::ITEM_COLLECTION_BYTES_MAX;
@@ -24,7 +25,7 @@ pub(crate) fn read(
     view.get(&key(table, partition))?.map_or(Ok(0), |value| decode_value(&value))
 }
 
-/// Keeps the size of a collection; nothing is kept of an empty one.
+/// Stores the size of a collection, or deletes it if the collection is empty.
 pub(crate) fn write(
     overlay: &mut Overlay<'_>,
     table: TableId,

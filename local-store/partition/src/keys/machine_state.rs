@@ -1,6 +1,6 @@
-//! Key: `[1]`. Value: what the machine must find again after a restart beside the tables.
+//! Key: `[1]`. Value: the machine's state that must survive a restart, in addition to the tables.
 //!
-//! It is part of every batch, so it always tells exactly which log entries the storage contains.
+//! It is part of every batch, so it always says exactly which log entries the storage contains.
 
 use model::EpochMillis;
 use serde::{Deserialize, Serialize};
@@ -9,14 +9,14 @@ use super::{Family, decode_value, encode_value};
 use crate::storage::overlay::Overlay;
 use crate::storage::{ReadError, View};
 
-/// Where a replica stands.
+/// The progress of a replica.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct MachineState {
     /// The last applied log index; 0 before the first.
     pub(crate) applied_index: u64,
-    /// The latest time that an entry carried: time never goes back.
+    /// The latest time of an entry: time never goes back.
     pub(crate) now: EpochMillis,
-    /// The id that the next table gets.
+    /// The id of the next table.
     pub(crate) next_table: u64,
 }
 

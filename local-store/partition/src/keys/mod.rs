@@ -1,7 +1,7 @@
 //! The keys of everything that a replica stores, one file for each kind.
 //!
-//! This enum is the layout of the storage on one screen; `docs/formats/keys.md` draws it. Values
-//! begin with a version byte.
+//! The enum [`Family`] is the layout of the storage; `docs/formats/keys.md` draws it. Values begin
+//! with a version byte.
 
 pub(crate) mod expiry;
 pub(crate) mod index_entry;
@@ -37,49 +37,49 @@ pub(crate) enum Family {
     Expiry = 5,
     /// Item count and bytes by table and partition. See [`statistics`].
     Statistics = 6,
-    /// Ids of deleted tables whose entries are being removed, and how far that is. See [`table`].
+    /// Deleted tables whose entries are being removed, and the progress. See [`table`].
     DeletedTable = 7,
     /// Entries of secondary indexes by table, index, token and keys. See [`index_entry`].
     IndexEntry = 8,
     /// Entry count and bytes by table and index. See [`index_statistics`].
     IndexStatistics = 9,
-    /// What the transaction with a client request token did. See [`request_token`].
+    /// The result of the transaction with a client request token. See [`request_token`].
     RequestToken = 10,
-    /// Client request tokens by the time at which they are forgotten. See [`request_token`].
+    /// Client request tokens by expiry time. See [`request_token`].
     RequestTokenExpiry = 11,
-    /// Changes of index entries that wait for their way to another arc. See [`outbox`].
+    /// Changes of index entries that wait for delivery to another arc. See [`outbox`].
     Outbox = 12,
-    /// How far the changes for each other arc have come. See [`outbox`].
+    /// Progress of the deliveries to each other arc. See [`outbox`].
     OutboxProgress = 13,
-    /// How far the changes from each other arc have come. See [`outbox`].
+    /// Progress of the deliveries from each other arc. See [`outbox`].
     Inbox = 14,
-    /// What transactions over several arcs have prepared. See [`two_phase_commit`].
+    /// Operations that transactions over several arcs have prepared. See [`two_phase_commit`].
     Prepared = 15,
-    /// Transactions that are over in this arc. See [`two_phase_commit`].
+    /// Transactions that have ended in this arc. See [`two_phase_commit`].
     FinishedTransaction = 16,
-    /// Decisions that are not yet carried out everywhere. See [`two_phase_commit`].
+    /// Decisions that some arc has not applied yet. See [`two_phase_commit`].
     Decision = 17,
-    /// Decisions that are carried out everywhere. See [`two_phase_commit`].
+    /// Decisions that every arc has applied. See [`two_phase_commit`].
     SettledDecision = 18,
-    /// Counts the steps of transactions over several arcs. See [`two_phase_commit`].
+    /// Number of steps of transactions over several arcs. See [`two_phase_commit`].
     TransactionSteps = 19,
     /// Bytes of item collections of tables with local indexes. See [`item_collection`].
     ItemCollection = 20,
-    /// How large an item collection may be. See [`item_collection`].
+    /// Size limit of item collections. See [`item_collection`].
     ItemCollectionLimit = 21,
-    /// How far the removal of entries of tables has come that stay. See [`removal`].
+    /// Progress of step-by-step removals in existing tables. See [`removal`].
     Removal = 22,
 }
 
-/// The first byte of keys that are only ever added behind others and taken away in front of them: the
-/// records of each shard. An engine may keep them apart from the rest.
+/// First byte of queue keys: the records of a shard are only appended and trimmed from the front.
+/// An engine may store them apart from other keys.
 pub const QUEUE_KEYS: u8 = Family::StreamRecord as u8;
 
-/// So many bytes the keys of one queue have alike: family, table and shard.
+/// Length in bytes of the common prefix of one queue's keys: family, table and shard.
 pub const QUEUE_PREFIX_BYTES: usize = 13;
 
 impl Family {
-    /// A key that begins with this family and a table's id.
+    /// Returns a key that begins with this family and a table's id.
     pub(crate) fn of_table(self, table: TableId) -> Vec<u8> {
         let mut key = Vec::with_capacity(64);
         self.append_of_table(&mut key, table);
@@ -93,17 +93,17 @@ impl Family {
     }
 }
 
-/// The version byte of stored values of the present layout.
+/// The version byte of stored values in the current layout.
 pub(crate) const VALUE_VERSION: u8 = 1;
 /// The version byte of a stored table that is spread over arcs: see [`table`].
 pub(crate) const PLACED_TABLE_VERSION: u8 = 2;
 
-/// A stored value: the version byte and the value in postcard's encoding.
+/// Encodes a value for the storage: the version byte, then postcard's encoding.
 pub(crate) fn encode_value<T: serde::Serialize>(value: &T) -> Result<Vec<u8>, ReadError> {
     encode_value_into(Vec::new(), value)
 }
 
-/// The same into an empty vector, which may have room already.
+/// Does the same as [`encode_value`] into an empty vector, which may have capacity already.
 pub(crate) fn encode_value_into<T: serde::Serialize>(
     mut out: Vec<u8>,
     value: &T,
@@ -113,7 +113,7 @@ pub(crate) fn encode_value_into<T: serde::Serialize>(
         .map_err(|error| ReadError(format!("cannot encode a value: {error}")))
 }
 
-/// Reads what [`encode_value`] wrote.
+/// Decodes a value of [`encode_value`].
 pub(crate) fn decode_value<T: serde::de::DeserializeOwned>(bytes: &[u8]) -> Result<T, ReadError> {
     match bytes.split_first() {
         Some((&VALUE_VERSION, rest)) => postcard::from_bytes(rest)
@@ -122,7 +122,7 @@ pub(crate) fn decode_value<T: serde::de::DeserializeOwned>(bytes: &[u8]) -> Resu
     }
 }
 
-/// Takes `N` bytes off the front of a key.
+/// Splits the first `N` bytes off a key.
 pub(crate) fn take<const N: usize>(bytes: &[u8]) -> Option<([u8; N], &[u8])> {
     bytes.split_first_chunk::<N>().map(|(head, rest)| (*head, rest))
 }

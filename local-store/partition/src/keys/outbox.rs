@@ -1,8 +1,10 @@
-//! Keys: `[12] arc:u32 number:u64`, whose value is a change that waits for its way to that arc;
-//! `[13] arc:u32`, whose value says how far this arc's changes for that one have come; and
-//! `[14] arc:u32`, whose value is the number of the last change that came from that arc.
+//! Keys of deliveries between arcs:
 //!
-//! What the changes are stands in the module `arcs::outbox`.
+//! - `[12] arc:u32 number:u64`: a change that waits for delivery to that arc.
+//! - `[13] arc:u32`: the progress of the deliveries to that arc.
+//! - `[14] arc:u32`: the number of the last change received from that arc.
+//!
+//! The module `arcs::outbox` sends and receives the changes.
 
 use std::ops::ControlFlow;
 
@@ -14,12 +16,12 @@ use crate::storage::overlay::Overlay;
 use crate::storage::{ReadError, View, end_of_prefix};
 use crate::table::placement::ArcId;
 
-/// How far the changes for one arc have come.
+/// The progress of the deliveries to one arc.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Progress {
-    /// The number of the last change that was put in; 0 before the first.
+    /// The number of the last change that was added; 0 before the first.
     pub(crate) last: u64,
-    /// Up to this number, inclusive, they have been acknowledged.
+    /// The number up to which changes have been acknowledged, inclusive.
     pub(crate) acknowledged: u64,
 }
 
@@ -63,9 +65,9 @@ pub(crate) fn delete(overlay: &mut Overlay<'_>, to: ArcId, number: u64) {
     overlay.delete(entry_key(to, number));
 }
 
-/// The changes for an arc behind a number (exclusive), in their order: at most `limit` of them and
-/// about `bytes_max`, at least one if there is one. They end before one that is missing: what stands
-/// behind it would be taken for it.
+/// Returns the changes for an arc after a number (exclusive), in order: at most `limit` of them and
+/// about `bytes_max` bytes, at least one if there is one. The result ends before a missing number,
+/// because the receiver counts changes by position.
 pub(crate) fn read_behind(
     view: &dyn View,
     to: ArcId,
@@ -96,12 +98,12 @@ pub(crate) fn read_behind(
     found
 }
 
-/// The damage of an outbox in which a change is missing that is to be brought.
+/// Returns the error for an outbox that lacks a change it still has to deliver.
 pub(crate) fn missing(to: ArcId, number: u64) -> ReadError {
     ReadError(format!("change {number} of index entries for arc {} is missing", to.0))
 }
 
-/// The number of the last change that came from an arc.
+/// Returns the number of the last change received from an arc.
 pub(crate) fn read_received(view: &dyn View, from: ArcId) -> Result<u64, ReadError> {
     let found = view.get(&of_arc(Family::Inbox, from))?;
     found.map_or(Ok(0), |value| decode_value(&value))
@@ -124,7 +126,7 @@ mod tests {
     use crate::table::identifiers::{IndexNumber, TableId};
 
     #[test]
-    fn what_stands_behind_a_gap_is_not_taken_for_what_is_missing() {
+    fn a_batch_ends_before_a_gap() {
         let base = MapStorage::default();
         let mut overlay = Overlay::new(&base);
         let delivery = |key: u8| Delivery {

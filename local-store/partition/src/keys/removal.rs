@@ -1,14 +1,14 @@
-//! Key: `[22] table-id:u64 family:u8 rest`. Value: the last key that was removed of those that begin
-//! with a prefix, while they are being removed step by step; the prefix is `family table-id rest`.
+//! Progress of a removal in steps. Key: `[22] table-id:u64 family:u8 rest`. Value: the last removed
+//! key among those with the prefix `family table-id rest`.
 //!
-//! The place of a deleted table, `[7] table-id`, has such a value too: see [`super::table`].
+//! The key of a deleted table, `[7] table-id`, has such a value too: see [`super::table`].
 
 use super::{Family, decode_value, encode_value};
 use crate::storage::overlay::Overlay;
 use crate::storage::{ReadError, View};
 use crate::table::identifiers::TableId;
 
-/// The place of what is removed of a table under a prefix.
+/// Returns the key that stores the progress of a removal in a table under a prefix.
 pub(crate) fn place(table: TableId, prefix: &[u8]) -> Vec<u8> {
     let of_table = Family::Removal.of_table(table);
     let (family, behind) = prefix.split_at_checked(1).unwrap_or_default();
@@ -16,7 +16,8 @@ pub(crate) fn place(table: TableId, prefix: &[u8]) -> Vec<u8> {
     [&of_table, family, rest].concat()
 }
 
-/// The last key that was removed; `None` when none was, or by a version that did not note it.
+/// Returns the last removed key; `None` if there is none, or if an older version removed it without
+/// recording it.
 pub(crate) fn read(view: &dyn View, place: &[u8]) -> Result<Option<Vec<u8>>, ReadError> {
     let value = view.get(place)?.filter(|value| !value.is_empty());
     value.map(|value| decode_value(&value)).transpose()

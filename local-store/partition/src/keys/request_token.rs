@@ -1,7 +1,7 @@
-//! Keys: `[10] token`, whose value is what the transaction with this token did, and
-//! `[11] expires-at-ms:u64 token` with an empty value: which tokens may be forgotten when.
+//! Keys: `[10] token`, whose value is the result of the transaction with this token, and `[11]
+//! expires-at-ms:u64 token` with an empty value, the expiry of tokens.
 //!
-//! What a token is for stands in the module `transaction`.
+//! The module `transaction` explains tokens.
 
 use std::ops::ControlFlow;
 
@@ -12,12 +12,12 @@ use super::{Family, decode_value, encode_value, take};
 use crate::storage::overlay::Overlay;
 use crate::storage::{ReadError, View};
 
-/// A transaction that was carried out.
+/// A transaction that was committed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Remembered {
-    /// Tells whether a request with the same token asks for the same.
+    /// Fingerprint by which to check that a request with the same token is the same request.
     pub(crate) fingerprint: u128,
-    /// From this time on it is forgotten.
+    /// The time at which it is forgotten.
     pub(crate) expires_at: EpochMillis,
     /// For each operation: bytes of the item before and after.
     pub(crate) sizes: Vec<(usize, usize)>,
@@ -46,13 +46,13 @@ pub(crate) fn write(
     Ok(())
 }
 
-/// Forgets a token. What was not remembered is forgotten already.
+/// Forgets a token, if it is remembered.
 pub(crate) fn delete(overlay: &mut Overlay<'_>, token: &str, expires_at: EpochMillis) {
     overlay.delete(key(token));
     overlay.delete(expiry_key(expires_at, token));
 }
 
-/// At most `limit` tokens that may be forgotten by now, and since when, the oldest first.
+/// Returns at most `limit` expired tokens and their expiry times, the oldest first.
 pub(crate) fn find_expired(
     view: &dyn View,
     now: EpochMillis,

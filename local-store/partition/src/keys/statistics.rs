@@ -1,4 +1,4 @@
-//! Key: `[6] table-id:u64 partition:u32`. Value: how much the partition holds.
+//! Key: `[6] table-id:u64 partition:u32`. Value: the partition's statistics.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,7 +7,7 @@ use crate::storage::overlay::Overlay;
 use crate::storage::{ReadError, View};
 use crate::table::identifiers::{PartitionNumber, TableId};
 
-/// What a partition holds. Exact, unlike the service's, which is some hours old.
+/// The size of a partition, an index or a table. Exact, unlike DynamoDB's, which is some hours old.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Statistics {
     /// Number of items.
@@ -17,12 +17,12 @@ pub struct Statistics {
 }
 
 impl Statistics {
-    /// What one item of so many bytes is; nothing when it is not there.
+    /// Returns the statistics of one item of `bytes` bytes; zero if it does not exist.
     pub(crate) fn of_one(bytes: Option<u64>) -> Self {
         Self { items: u64::from(bytes.is_some()), bytes: bytes.unwrap_or(0) }
     }
 
-    /// The same after `new` came into the place of `old`, which was counted.
+    /// Returns the statistics after `new` replaced `old`, which was counted.
     pub(crate) fn with_replaced(self, old: Self, new: Self) -> Self {
         Self {
             items: (self.items + new.items).saturating_sub(old.items),
@@ -65,7 +65,7 @@ mod tests {
     use crate::storage::testing::MapStorage;
 
     #[test]
-    fn what_is_replaced_is_counted_no_more() {
+    fn a_replaced_item_is_no_longer_counted() {
         let (none, one) = (Statistics::of_one(None), Statistics::of_one(Some(7)));
         assert_eq!((none, one), (Statistics::default(), Statistics { items: 1, bytes: 7 }));
         let some = Statistics { items: 3, bytes: 99 };

@@ -1,7 +1,6 @@
-//! A record within a row of records of a stream: what is stored of a change, how it is written and
-//! read back.
+//! A record within a row of stream records: its stored form, encoding and decoding.
 //!
-//! The key of a row, and rows that still take records, are in [`stream_row`](super::stream_row).
+//! The key of a row, and rows that still accept records, are in [`stream_row`](super::stream_row).
 
 use std::ops::ControlFlow;
 
@@ -17,10 +16,10 @@ use crate::storage::ReadError;
 use crate::storage::overlay::Overlay;
 use crate::table::identifiers::{ShardNumber, TableId};
 
-/// What stands in front of each record: its position in the entry and its length.
+/// Bytes before each record: its position in the entry and its length.
 const RECORD_HEAD_BYTES: usize = 4 + 4;
 
-/// A stream record without what the table and the stream already tell.
+/// A stream record without what follows from the table and the stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct StoredRecord {
     pub(crate) event_name: EventName,
@@ -31,7 +30,7 @@ pub(crate) struct StoredRecord {
     pub(crate) new_image: Option<EncodedItem>,
 }
 
-/// The same, before it is written: the images are the bytes that the item has or had.
+/// A stream record to write: its images are the stored bytes of the item.
 #[derive(Debug)]
 pub(crate) struct NewRecord<'a> {
     pub(crate) event_name: EventName,
@@ -41,7 +40,7 @@ pub(crate) struct NewRecord<'a> {
     pub(crate) new_image: Option<&'a EncodedItem>,
 }
 
-/// What is written of a record.
+/// The encoded form of a record.
 #[derive(Debug, Serialize, Deserialize)]
 struct TerseRecord<'a> {
     event_name: EventName,
@@ -50,17 +49,17 @@ struct TerseRecord<'a> {
     content: Content<'a>,
 }
 
-/// What a record holds of the item. Its keys are in each of its images.
+/// The images of a record. Keys are stored only if there is no image.
 #[derive(Debug, Serialize, Deserialize)]
 enum Content<'a> {
     Keys(Item),
     Old(EncodedItem),
     New(EncodedItem),
-    /// The new image is told by the old one.
+    /// Both images: the old one, and the difference of the new one from it.
     Both(EncodedItem, #[serde(borrow)] Difference<'a>),
 }
 
-/// Writes a record behind those of its shard; `keys` are asked for when no image tells them.
+/// Appends a record to those of its shard; calls `keys` only if the record has no image.
 pub(crate) fn write(
     overlay: &mut Overlay<'_>,
     (table, shard, sequence): (TableId, ShardNumber, Sequence),
@@ -86,8 +85,7 @@ pub(crate) fn write(
     Ok(())
 }
 
-/// Visits the records of a row of a table with this key schema that are not before a place, until the
-/// visitor breaks.
+/// Visits the records of a row that are at or after a position, until the visitor breaks.
 pub(crate) fn visit_row(
     (key, row): (&[u8], &[u8]),
     key_schema: &KeySchema,
@@ -110,17 +108,18 @@ pub(crate) fn visit_row(
         match (rest.is_empty(), sequence == last) {
             (true, true) => return Ok(ControlFlow::Continue(())),
             (false, false) => {}
-            _ => return Err(unreadable("its row ends with another record than its key says")),
+            _ => return Err(unreadable("the last record of its row is not the one in the key")),
         }
     }
 }
 
-/// When the records of a row were made, in seconds since 1970; nothing else of it is decoded.
+/// Returns when the records of a row were made, in seconds since 1970, without decoding the
+/// records.
 pub(crate) fn decode_created_seconds(row: &[u8]) -> Result<u64, ReadError> {
     split_row(row).map(|(created_seconds, _)| created_seconds)
 }
 
-/// When the records of a row were made, and the records.
+/// Splits a row into the time of its records and the records.
 fn split_row(row: &[u8]) -> Result<(u64, &[u8]), ReadError> {
     match row.split_first() {
         Some((&ROW_VERSION, rest)) => take::<8>(rest)
@@ -133,7 +132,7 @@ fn split_row(row: &[u8]) -> Result<(u64, &[u8]), ReadError> {
     }
 }
 
-/// The position of the first record, its bytes, and what is behind it.
+/// Returns the position of the first record, its bytes, and the remaining bytes.
 fn split_record(records: &[u8]) -> Result<(u32, &[u8], &[u8]), ReadError> {
     let head = records.split_at_checked(RECORD_HEAD_BYTES).and_then(|(head, rest)| {
         let (position, length) = take::<4>(head)?;
@@ -211,7 +210,7 @@ mod tests {
 
     type Images<'a> = (Option<&'a Item>, Option<&'a Item>);
 
-    /// The rows of an entry's records with these images, at these positions.
+    /// Returns the rows of an entry's records with these images, at these positions.
     fn written(records: &[(u32, Images<'_>)]) -> Vec<(Vec<u8>, Vec<u8>)> {
         let nothing = MapStorage::default();
         let mut overlay = Overlay::new(&nothing);
@@ -258,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn records_are_read_as_they_were() {
+    fn records_round_trip() {
         let old = Item::new().with("a", "b").with("c", "d").with("e", "x".repeat(200).as_str());
         let new = old.clone().with("c", "another text");
         let images = [
@@ -268,10 +267,10 @@ mod tests {
             (Some(&old), Some(&new)),
             (Some(&new), Some(&old)),
         ];
-        // Not every command has a record.
+        // Not every command has a record, so positions have gaps.
         let records: Vec<_> = (0..).step_by(3).zip(images).collect();
         let rows = written(&records);
-        assert_eq!(rows.len(), 1, "they have a row together");
+        assert_eq!(rows.len(), 1, "they share a row");
         assert_eq!(decode_sequence(&rows[0].0), Ok(sequence(7, 12)));
         assert_eq!(decode_created_seconds(&rows[0].1), Ok(5));
         let all: Vec<_> = records.iter().map(|(p, i)| (sequence(7, *p), expected(*i))).collect();
@@ -280,7 +279,7 @@ mod tests {
                 all.iter().filter(|(s, _)| *s >= sequence(7, from)).cloned().collect();
             assert_eq!(read(&rows, sequence(7, from)), Ok(rest), "from {from}");
         }
-        // What both images have alike is there once.
+        // A value that both images share is stored once.
         let length = |images| written(&[(0, images)])[0].1.len();
         assert!(length((Some(&old), Some(&new))) < length((Some(&old), None)) + 30);
     }

@@ -1,7 +1,8 @@
-//! Key: `[2] table-id:u64`. Value: the table; under version 2 with its placement, which a table that
-//! lies wholly in the only arc does not have. And `[7] table-id:u64`, for a deleted table whose other
-//! entries are still being removed: its value is empty, or the last key that was removed, as [`removal`]
-//! has it.
+//! Tables. Key: `[2] table-id:u64`. Value: the table; under version 2 with its placement, which a
+//! table of a ring with one arc does not need.
+//!
+//! Key `[7] table-id:u64`: a deleted table whose entries are still being removed. Its value is
+//! empty, or the last removed key, as in [`removal`].
 //!
 //! [`removal`]: super::removal
 
@@ -41,12 +42,12 @@ pub(crate) fn delete(overlay: &mut Overlay<'_>, table: TableId) {
     overlay.put(deleted_place(table), Vec::new());
 }
 
-/// Where a deleted table stands while its entries are being removed.
+/// Returns the key of a deleted table whose entries are being removed.
 pub(crate) fn deleted_place(table: TableId) -> Vec<u8> {
     Family::DeletedTable.of_table(table)
 }
 
-/// Every table, by id.
+/// Returns every table, by id.
 pub(crate) fn read_all(view: &dyn View) -> Result<Vec<Table>, ReadError> {
     let mut tables = Ok(Vec::new());
     let (from, to) = ([Family::Table as u8], [Family::Table as u8 + 1]);
@@ -63,7 +64,7 @@ pub(crate) fn read_all(view: &dyn View) -> Result<Vec<Table>, ReadError> {
     tables
 }
 
-/// Deleted tables that still have entries.
+/// Returns the deleted tables that still have entries.
 pub(crate) fn read_deleted(view: &dyn View) -> Result<Vec<TableId>, ReadError> {
     let mut tables = Vec::new();
     let (from, to) = ([Family::DeletedTable as u8], [Family::DeletedTable as u8 + 1]);

@@ -1,10 +1,12 @@
-//! Keys: `[15] id:u128`, whose value is what a transaction has prepared in this arc;
-//! `[16] began-ms:u64 id:u128`, with an empty value, for one that is over in this arc;
-//! `[17] began-ms:u64 id:u128`, whose value is what this arc decided about a transaction, and
-//! `[18] began-ms:u64 id:u128` in its place when every arc has finished it; and `[19]`, whose value
-//! counts the steps of transactions over several arcs in this one.
+//! Keys of transactions over several arcs:
 //!
-//! What the steps are stands in the module `transaction::two_phase_commit`.
+//! - `[15] id:u128`: the operations that a transaction has prepared in this arc.
+//! - `[16] began-ms:u64 id:u128`, with an empty value: a transaction that has ended in this arc.
+//! - `[17] began-ms:u64 id:u128`: this arc's decision about a transaction.
+//! - `[18] began-ms:u64 id:u128`: the same decision, once every arc has applied it.
+//! - `[19]`: the number of steps of such transactions in this arc.
+//!
+//! The module `transaction::two_phase_commit` explains the steps.
 
 use std::ops::ControlFlow;
 
@@ -28,7 +30,7 @@ fn read<T: DeserializeOwned>(view: &dyn View, key: &[u8]) -> Result<Option<T>, R
     view.get(key)?.map(|value| decode_value(&value)).transpose()
 }
 
-/// Everything of a family whose keys end with an id.
+/// Returns all values of a family whose keys end with a transaction id.
 fn read_all<T: DeserializeOwned>(
     view: &dyn View,
     family: Family,
@@ -60,7 +62,7 @@ pub(crate) fn read_all_prepared(
     read_all(view, Family::Prepared)
 }
 
-/// Reads of each value no more than it begins with.
+/// Decodes only the head of each value.
 pub(crate) fn read_prepared_heads(
     view: &dyn View,
 ) -> Result<Vec<(TransactionId, PreparedHead)>, ReadError> {
@@ -76,7 +78,8 @@ pub(crate) fn write_prepared(
     Ok(())
 }
 
-/// The transaction is over here: what it prepared is gone, and what comes late is known to be late.
+/// Records that a transaction has ended here: deletes its prepared operations, so that late
+/// messages are recognised.
 pub(crate) fn finish(overlay: &mut Overlay<'_>, id: TransactionId, began: EpochMillis) {
     overlay.delete(key(id));
     overlay.insert(timed(Family::FinishedTransaction, began, id), Vec::new());
@@ -105,7 +108,7 @@ pub(crate) fn read_unsettled(view: &dyn View) -> Result<Vec<(TransactionId, Deci
     read_all(view, Family::Decision)
 }
 
-/// Keeps a decision: among those that are finished everywhere, or among those that are not.
+/// Stores a decision, as settled or as unsettled.
 pub(crate) fn write_decision(
     overlay: &mut Overlay<'_>,
     id: TransactionId,
@@ -123,7 +126,7 @@ pub(crate) fn write_decision(
     Ok(())
 }
 
-/// The keys of the next transactions that are over and began before a time, oldest first.
+/// Returns the keys of the next ended transactions that began before a time, oldest first.
 pub(crate) fn find_old(
     view: &dyn View,
     before: EpochMillis,
@@ -143,7 +146,7 @@ pub(crate) fn find_old(
     Ok(found)
 }
 
-/// How many steps of transactions over several arcs there were in this one.
+/// Returns the number of steps of transactions over several arcs in this arc.
 pub(crate) fn read_steps(view: &dyn View) -> Result<u64, ReadError> {
     Ok(read(view, &[Family::TransactionSteps as u8])?.unwrap_or(0))
 }

@@ -1,4 +1,4 @@
-//! Removing what a deleted table leaves behind, a bounded piece at a time.
+//! Removal of the data of a deleted table, in bounded steps.
 
 use crate::keys::{Family, table};
 use crate::machine::step::{Allowance, remove_under};
@@ -6,11 +6,10 @@ use crate::storage::overlay::Overlay;
 use crate::storage::{ReadError, View};
 use crate::table::identifiers::TableId;
 
-/// Entries that one command removes at most; large ones are fewer.
+/// The most entries that one command removes; fewer if they are large.
 const PURGE_ENTRIES_MAX: usize = 2000;
 
-/// The kinds of entry that a table leaves behind, in the order of their keys: where one step ended
-/// is where the next one begins.
+/// The families of a table's keys, in key order: a step continues where the previous one ended.
 const FAMILIES: [Family; 8] = [
     Family::Item,
     Family::StreamRecord,
@@ -22,7 +21,7 @@ const FAMILIES: [Family; 8] = [
     Family::Removal,
 ];
 
-/// Removes the next entries of a deleted table. Gives whether there are more.
+/// Removes the next entries of a deleted table. Returns whether there are more.
 pub(crate) fn purge(overlay: &mut Overlay<'_>, id: TableId) -> Result<bool, ReadError> {
     let mut left = Allowance::of_entries(PURGE_ENTRIES_MAX);
     let place = table::deleted_place(id);
@@ -39,7 +38,7 @@ pub(crate) fn purge(overlay: &mut Overlay<'_>, id: TableId) -> Result<bool, Read
     Ok(more)
 }
 
-/// A deleted table that still has entries, if there is one.
+/// Returns a deleted table that still has entries, if there is one.
 ///
 /// # Errors
 /// When the storage cannot be read.

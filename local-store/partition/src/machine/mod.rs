@@ -1,7 +1,7 @@
 //! The machine of one arc: its tables, and `apply`, which turns a log entry into one batch.
 //!
-//! `apply` is total: a request can never make it fail. Only damaged storage can, and then the
-//! replica has to stop. The same entries in the same order give the same batches everywhere.
+//! `apply` is total: no request can make it fail. Only damaged storage can, and then the replica
+//! has to stop. The same entries in the same order give the same batches on every replica.
 
 pub(crate) mod deletion;
 pub(crate) mod step;
@@ -47,28 +47,28 @@ use crate::write;
 /// A table that must not be deleted, in DynamoDB's words.
 const DELETION_PROTECTED: &str = "Resource cannot be deleted as it is currently protected against deletion. Disable deletion protection first.";
 
-/// Commands whose items are fetched together: so many that the processor's memory is busy, and so few
-/// that the first of them are still at hand when they are needed.
+/// Number of commands whose items are prefetched together: enough to keep the memory bus busy, few
+/// enough that the first items are still in the cache when they are needed.
 const COMMANDS_TOGETHER: usize = 32;
 
-/// Changes for which there is room before they are made, for each command.
+/// The most changes per command for which the overlay reserves capacity.
 const CHANGES_EXPECTED_MAX: usize = 8;
 
-/// One replica's state beside its storage.
+/// The state of one replica, apart from its storage.
 #[derive(Debug)]
 pub struct Machine {
     seat: Seat,
     state: MachineState,
     catalogue: Arc<Catalogue>,
-    /// What the state says about it, in a form that is quick to ask.
+    /// The locks of prepared transactions, in a form for fast lookup.
     locks: Locks,
-    /// How many changes an entry that was worked out here had for each command, rounded up, at most
-    /// [`CHANGES_EXPECTED_MAX`]: for room alone, no result depends on it.
+    /// Changes per command of the last entry that was applied here, rounded up, at most
+    /// [`CHANGES_EXPECTED_MAX`]. It only sets a capacity; no result depends on it.
     changes_of_a_command: usize,
 }
 
 impl Machine {
-    /// Finds the state again that the storage was left in, of the only arc of its ring.
+    /// Restores the machine of a ring with one arc from its storage.
     ///
     /// # Errors
     /// When the storage cannot be read.
@@ -76,7 +76,7 @@ impl Machine {
         Self::open_in(Seat::default(), view)
     }
 
-    /// Finds the state again that the storage of an arc was left in. An arc keeps its seat for ever.
+    /// Restores the machine of an arc from its storage. An arc keeps its seat permanently.
     ///
     /// # Errors
     /// When the storage cannot be read.
@@ -91,27 +91,27 @@ impl Machine {
         Ok(Self { seat, state, catalogue: Arc::new(catalogue), locks, changes_of_a_command: 1 })
     }
 
-    /// The last log index whose entry the storage contains; 0 before the first.
+    /// Returns the last log index whose entry the storage contains; 0 before the first.
     #[must_use]
     pub fn applied_index(&self) -> u64 {
         self.state.applied_index
     }
 
-    /// The latest time that an entry carried.
+    /// Returns the latest time of an applied entry.
     #[must_use]
     pub fn now(&self) -> EpochMillis {
         self.state.now
     }
 
-    /// The tables as of the last applied entry.
+    /// Returns the tables as of the last applied entry.
     #[must_use]
     pub fn catalogue(&self) -> &Arc<Catalogue> {
         &self.catalogue
     }
 
-    /// Applies the entry at `index` to the state that `view` shows. The caller makes the batch
-    /// part of the storage before it applies the next entry or sends a reply. There is one reply
-    /// for each command, in their order. An entry that was applied before gives an empty batch.
+    /// Applies the entry at `index` to the state in `view`. Returns the batch and one reply for
+    /// each command, in order. The caller adds the batch to the storage before it applies the next
+    /// entry or sends a reply. An entry that was applied before returns an empty batch.
     ///
     /// # Errors
     /// When the storage cannot be read: the replica must stop.
@@ -124,7 +124,7 @@ impl Machine {
         if index <= self.state.applied_index {
             return Ok((Batch::default(), Vec::new()));
         }
-        // As many for each command as in the last entry: most entries are like the one before.
+        // Most entries are like the previous one, so this reserves as many changes per command.
         let changes = self.changes_of_a_command * entry.commands.len();
         let mut overlay = Overlay::with_room(view, changes);
         self.state.applied_index = index;
@@ -133,7 +133,7 @@ impl Machine {
         let mut position = 0u32;
         for commands in entry.commands.chunks(COMMANDS_TOGETHER) {
             let stored: Vec<_> = commands.iter().map(written_item).collect();
-            // One key alone is found as quickly when it is needed.
+            // Prefetching pays off only for several keys.
             if stored.len() > 1 {
                 view.fetch(&mut stored.iter().map(Vec::as_slice).filter(|key| !key.is_empty()));
             }
@@ -141,8 +141,8 @@ impl Machine {
                 let sequence = Sequence { index, position };
                 let positions = u32::try_from(command.positions()).unwrap_or(u32::MAX);
                 position = position.saturating_add(positions);
-                // The others may read a range, or put rows of records themselves. Where rows end is
-                // a part of what an entry does.
+                // Other commands may read a range, or write rows of records themselves. The end of
+                // a row is a part of an entry's effect.
                 if !command.only_writes() {
                     overlay.close_rows();
                 }
@@ -156,10 +156,10 @@ impl Machine {
         Ok((batch, replies))
     }
 
-    /// Moves on past the entry at `index`, whose batch another machine has worked out that was in
-    /// the same state and has the same seat. The caller makes that batch part of the storage. Gives
-    /// false, and does nothing, if the entry was applied before, or does more than write items:
-    /// then there is more to change than the storage.
+    /// Advances past the entry at `index`, whose batch another machine with the same state and seat
+    /// has computed. The caller adds that batch to the storage. Returns false and does nothing if
+    /// the entry was applied before, or if it does more than write items: then more than the
+    /// storage would change.
     pub fn take_over(&mut self, index: u64, entry: &Entry) -> bool {
         if index <= self.state.applied_index || !entry.only_writes() {
             return false;
@@ -169,7 +169,7 @@ impl Machine {
         true
     }
 
-    /// `stored` is what [`written_item`] gives.
+    /// Applies one command; `stored` is the result of [`written_item`].
     fn apply_command(
         &mut self,
         overlay: &mut Overlay<'_>,
@@ -248,7 +248,7 @@ impl Machine {
         }
     }
 
-    /// Changes nothing of the machine, like [`Machine::write`]: see [`Entry::only_writes`].
+    /// Leaves the machine unchanged, like [`Machine::write`]: see [`Entry::only_writes`].
     fn expire(
         &self,
         overlay: &mut Overlay<'_>,
@@ -259,7 +259,7 @@ impl Machine {
         stored: Vec<u8>,
     ) -> Result<Reply, ReadError> {
         match self.catalogue.get(table) {
-            // It is found again when the transaction is over.
+            // A later check finds the item again, after the transaction.
             Some(_) if self.locks.contains(&stored) => Ok(more(false)),
             Some(table) => {
                 let now = self.state.now;
@@ -346,7 +346,7 @@ impl Machine {
             .map(|(number, definition)| SecondaryIndex {
                 number: IndexNumber(number),
                 definition,
-                // There is nothing to build it from.
+                // The new table has no items to index.
                 status: IndexStatus::Active,
             })
             .collect();
@@ -458,7 +458,7 @@ impl Machine {
         Ok(Reply::Table(Box::new(Arc::unwrap_or_clone(table))))
     }
 
-    /// Changes a table's settings and gives the answer, or refuses in DynamoDB's words.
+    /// Changes a table's settings and returns the reply, or DynamoDB's error text.
     fn change_table(
         &mut self,
         overlay: &mut Overlay<'_>,
@@ -478,7 +478,7 @@ impl Machine {
         }
     }
 
-    /// Does a piece of a table's housekeeping.
+    /// Runs one background step for a table.
     fn step_table(
         &mut self,
         overlay: &mut Overlay<'_>,
@@ -497,8 +497,7 @@ impl Machine {
     }
 }
 
-/// The key under which the item stands that a command writes or deletes by itself; empty for other
-/// commands.
+/// Returns the storage key of the item that a command writes or deletes; empty for other commands.
 fn written_item(command: &Command) -> Vec<u8> {
     match command {
         Command::Write(write) => item::encode(write.table, &write.key),
@@ -511,14 +510,14 @@ fn more(more: bool) -> Reply {
     Reply::Done { more }
 }
 
-/// The other arcs of the ring have to adopt the change.
+/// Increments the table's version, so that the other arcs of the ring adopt the change.
 fn count_version(table: &mut Table, arcs: u32) {
     if arcs > 1 {
         table.placement.version += 1;
     }
 }
 
-/// Of an empty table there is nothing to index, so enabling is complete at once.
+/// Changes the TTL setting. An empty table has nothing to index, so enabling is complete at once.
 fn change_time_to_live(
     table: &mut Table,
     change: &TimeToLiveChange,
@@ -527,7 +526,7 @@ fn change_time_to_live(
     let given = match change {
         TimeToLiveChange::Enable(given) | TimeToLiveChange::Disable(given) => given,
     };
-    // What is asked for is looked at before what goes on.
+    // DynamoDB validates the request before it checks for a change in progress.
     let current = &table.time_to_live;
     let refusal = match (current.indexed_attribute(), change) {
         (Some(attribute), _) if attribute != given => Some(format!(

@@ -1,5 +1,5 @@
-//! How much one step of work in the background takes on, so that no entry takes long to apply and no
-//! batch becomes too large.
+//! The work limit of one background step, so that no entry takes long to apply and no batch becomes
+//! too large.
 
 use std::ops::ControlFlow;
 
@@ -8,11 +8,11 @@ use crate::storage::overlay::Overlay;
 use crate::storage::{ReadError, View, behind, end_of_prefix};
 use crate::table::identifiers::TableId;
 
-/// Bytes that a step reads at most, and some more for the last thing that it reads: about ten items of
-/// the largest size.
+/// The most bytes that a step reads, exceeded by its last value at most: about ten items of the
+/// largest size.
 pub(crate) const STEP_BYTES_MAX: usize = 4 * 1024 * 1024;
 
-/// What a step may still take on.
+/// The remaining work of a step.
 #[derive(Debug)]
 pub(crate) struct Allowance {
     entries: usize,
@@ -20,29 +20,29 @@ pub(crate) struct Allowance {
 }
 
 impl Allowance {
-    /// So many entries, and [`STEP_BYTES_MAX`] of them.
+    /// Allows `entries` entries and [`STEP_BYTES_MAX`] bytes.
     pub(crate) fn of_entries(entries: usize) -> Self {
         Self { entries, bytes: STEP_BYTES_MAX }
     }
 
-    /// Takes an entry on. Breaks behind the last one that there is room for.
+    /// Counts an entry. Breaks after the last one that is allowed.
     pub(crate) fn take(&mut self, key: &[u8], value: &[u8]) -> ControlFlow<()> {
         self.entries = self.entries.saturating_sub(1);
         self.bytes = self.bytes.saturating_sub(key.len() + value.len());
         if self.is_used_up() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
 
-    /// Whether the step is to end, and another one to go on.
+    /// Returns whether the step must end and leave the rest to the next one.
     pub(crate) fn is_used_up(&self) -> bool {
         self.entries == 0 || self.bytes == 0
     }
 }
 
-/// Takes a key and its value; breaks where a step is to end.
+/// A visitor of a key and its value; breaks where the step must end.
 type StepVisit<'v> = dyn FnMut(&[u8], &[u8]) -> Result<ControlFlow<()>, ReadError> + 'v;
 
-/// Visits the next items of a table, from behind a key on, until `visit` breaks. Gives the key of the
-/// item where it did, behind which the next step goes on; `None` at the end of the table.
+/// Visits the next items of a table, after a key, until `visit` breaks. Returns the key at which it
+/// broke, after which the next step continues; `None` at the end of the table.
 pub(crate) fn visit_items(
     view: &dyn View,
     table: TableId,
@@ -64,10 +64,10 @@ pub(crate) fn visit_items(
     stopped_at
 }
 
-/// Removes the next entries whose keys begin with a prefix, as many as there is room for. The last of
-/// them stays noted at a place, which the caller forgets when there are no more: the next step goes on
-/// behind it. What was removed leaves marks in the storage, and to pass over all of them again in each
-/// step takes longer each time. So nothing may be put under the prefix any more.
+/// Removes the next keys with a prefix, as many as the allowance permits, and stores the last
+/// removed key under `place`. The next step continues after it: removed keys leave tombstones in
+/// the storage, and each step would take longer if it passed over all of them. So no key may be
+/// written under the prefix any more. The caller deletes `place` when no keys are left.
 pub(crate) fn remove_under(
     overlay: &mut Overlay<'_>,
     place: &[u8],
@@ -102,7 +102,7 @@ mod tests {
     use crate::storage::testing::MapStorage;
     use crate::storage::{Value, Visit};
 
-    /// A storage that notes where it is scanned from.
+    /// A storage that records where each scan begins.
     #[derive(Default)]
     struct Watched(MapStorage, RefCell<Vec<Vec<u8>>>);
 
@@ -123,9 +123,9 @@ mod tests {
         }
     }
 
-    /// Goal: no step looks at what the steps before it removed.
+    /// Goal: no step reads the keys that earlier steps removed.
     #[test]
-    fn a_removal_goes_on_where_it_ended() {
+    fn a_removal_continues_where_it_ended() {
         let table = TableId(7);
         let prefix = Family::IndexEntry.of_table(table);
         let place = removal::place(table, &[prefix.as_slice(), b"xyz"].concat());
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_ends_behind_so_many_entries_or_bytes() {
+    fn a_step_ends_at_its_limit_of_entries_or_bytes() {
         let mut few = Allowance::of_entries(2);
         assert!(few.take(b"k", b"").is_continue() && !few.is_used_up());
         assert!(few.take(b"k", b"").is_break() && few.is_used_up());

@@ -1,4 +1,4 @@
-//! Steps over large items: each one reads a few megabytes, and all of them come to an end.
+//! Steps over large items: each reads a few megabytes, and all of them terminate.
 
 use model::limits::STREAM_RETENTION_MS;
 use model::{EpochMillis, Item, KeyValue, Number, PrimaryKey};
@@ -10,7 +10,7 @@ use crate::*;
 const TABLE: TableId = TableId(1);
 const ITEMS: u8 = 30;
 const ITEM_BYTES: usize = 300_000;
-/// Each step takes one item more than there is room for.
+/// The number of steps for all items; each reads one item more than its bytes allow.
 const STEPS: usize = (ITEMS as usize).div_ceil(STEP_BYTES_MAX / ITEM_BYTES + 1);
 
 fn put(number: u8, time: &str) -> Command {
@@ -19,7 +19,7 @@ fn put(number: u8, time: &str) -> Command {
     write(number, WriteAction::put(&item.with("v", "x".repeat(ITEM_BYTES))))
 }
 
-/// A table with a stream and large items, all of which have expired.
+/// Returns a replica whose table has a stream and large items, all expired.
 fn replica() -> Replica {
     let mut replica = Replica::new();
     replica.apply(1, &entry(0, vec![create()]));
@@ -28,7 +28,7 @@ fn replica() -> Replica {
     replica
 }
 
-/// How many commands it takes until one says that there is no more to do.
+/// Returns how many commands it takes until the reply says that no work is left.
 fn count_steps(replica: &mut Replica, first: u64, at: u64, command: &Command) -> usize {
     for (count, index) in (1..100).zip(first..) {
         let replies = replica.apply(index, &entry(at, vec![command.clone()]));
@@ -37,7 +37,7 @@ fn count_steps(replica: &mut Replica, first: u64, at: u64, command: &Command) ->
         }
         assert_eq!(replies, [Reply::Done { more: true }]);
     }
-    panic!("it never ends")
+    panic!("the steps never end")
 }
 
 fn enable() -> Command {
@@ -56,7 +56,8 @@ fn enabling_time_to_live_reads_a_few_large_items_at_a_time() {
     assert_eq!(entries, usize::from(ITEMS));
 }
 
-/// Goal: an entry that deletes expired items is bounded by what it deletes, not by its own bytes.
+/// Goal: the bound of an entry that deletes expired items is the size of the items, not of the
+/// entry.
 #[test]
 fn large_items_expire_in_several_entries() {
     let mut replica = replica();
@@ -78,7 +79,7 @@ fn large_items_expire_in_several_entries() {
 }
 
 #[test]
-fn so_many_items_expire_in_an_entry_and_at_least_one() {
+fn an_entry_expires_a_bounded_number_of_items_and_at_least_one() {
     let replica = expiring(10);
     let far = EpochMillis(START + 3_600_000);
     for (limit, count, more) in [(0, 0, false), (1, 1, true), (10, 10, true), (11, 10, false)] {
@@ -88,9 +89,9 @@ fn so_many_items_expire_in_an_entry_and_at_least_one() {
     }
 }
 
-/// Goal: items whose delete does nothing yet, as a transaction keeps them, hold up no others.
+/// Goal: items that cannot be deleted yet, because a transaction locks them, do not block others.
 #[test]
-fn a_look_goes_on_behind_what_was_found() {
+fn a_search_continues_after_the_previous_one() {
     let replica = expiring(10);
     let far = EpochMillis(START + 3_600_000);
     let (mut behind, mut found) = (None, Vec::new());
@@ -105,7 +106,7 @@ fn a_look_goes_on_behind_what_was_found() {
     assert_eq!(format!("{found:?}"), format!("{:?}", all.commands));
 }
 
-/// A table with so many items that expire, each under a key of its own.
+/// Returns a replica with `items` expiring items, each under its own key.
 fn expiring(items: u64) -> Replica {
     let put = |number: u64| {
         let sort = Some(KeyValue::N(Number::from(number)));
@@ -146,9 +147,9 @@ fn disabling_time_to_live_removes_a_thousand_entries_at_a_time() {
     }
 }
 
-/// Goal: items that were there are indexed as those that are written later.
+/// Goal: existing items are indexed like those that are written later.
 #[test]
-fn what_was_there_expires_as_what_is_written_later() {
+fn existing_items_expire_like_later_ones() {
     let times = [
         r#"{"ttl":{"N":"1799999000"}}"#,
         r#"{"ttl":{"N":"1799999000.9"}}"#,
@@ -170,25 +171,25 @@ fn what_was_there_expires_as_what_is_written_later() {
         replica.storage.0.into_keys().filter(|key| key[0] == 5).collect::<Vec<_>>()
     });
     let [before, after] = &mut replicas;
-    assert_eq!(before.len(), 2, "of whole seconds that have a place");
+    assert_eq!(before.len(), 2, "only valid times are indexed");
     assert_eq!(before, after);
 }
 
 #[test]
-fn a_deleted_table_goes_in_steps() {
+fn a_deleted_table_is_purged_in_steps() {
     let mut replica = replica();
     replica.apply(3, &entry(0, vec![Command::DeleteTable { table: TABLE }]));
-    // As a version before left it that noted nothing.
+    // An older version stored no progress here.
     assert_eq!(replica.storage.0.get(&[&[7][..], &1u64.to_be_bytes()].concat()).unwrap().len(), 0);
     let steps = count_steps(&mut replica, 4, 0, &Command::PurgeTable { table: TABLE });
-    // A record of its stream tells of each item.
+    // Each item has a stream record.
     assert!((2 * STEPS - 1..=2 * STEPS).contains(&steps), "{steps}");
     let of_table = |key: &&Vec<u8>| key.len() > 8 && key[1..9] == 1u64.to_be_bytes();
     assert_eq!(replica.storage.0.keys().filter(of_table).count(), 0);
 }
 
 #[test]
-fn large_records_of_a_stream_go_in_steps() {
+fn large_stream_records_are_trimmed_in_steps() {
     let mut replica = replica();
     let records = |replica: &Replica| replica.records().iter().map(|(_, r)| r.len()).sum::<usize>();
     assert_eq!(records(&replica), usize::from(ITEMS));

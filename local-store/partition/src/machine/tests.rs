@@ -1,6 +1,6 @@
-//! The machine against a plain map: random histories, and what must hold after each of them.
+//! The machine against a plain map: random histories, and the invariants after each of them.
 //!
-//! Expressions have their own tests in their own crate; here an update is always `ADD n :v`.
+//! Expressions have tests in their own crate; here an update is always `ADD n :v`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -52,7 +52,7 @@ impl Replica {
         items
     }
 
-    /// All records of the table's streams, by shard, in order.
+    /// Returns all records of the table's streams, by shard, in order.
     pub(crate) fn records(&self) -> Vec<(String, Vec<StreamRecord>)> {
         let table = self.table();
         let mut all = Vec::new();
@@ -136,12 +136,12 @@ enum Step {
     Put(u8, u8, Option<u8>),
     Add(u8, u8),
     Delete(u8),
-    /// Adds to items and deletes others, unless the last one is not there.
+    /// Adds to items and deletes others, if the last one exists.
     Transact(Vec<(u8, u8)>, u8),
     Wait(u16),
     Sweep,
     Rotate,
-    /// Begins to split one of the partitions, at a place in it or where its half is.
+    /// Begins to split one of the partitions, at a token or at half of its bytes.
     Split(u8, Option<u8>),
     GoOn,
     Restart,
@@ -165,7 +165,7 @@ fn any_step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Adds to some items (0 deletes), if another one is there.
+/// Returns a transaction that adds to some items (0 deletes), if another item exists.
 fn transact(operations: &[(u8, u8)], checked: u8) -> Command {
     let mut placeholders = Placeholders::new(None, None).unwrap();
     let exists =
@@ -184,16 +184,16 @@ fn transact(operations: &[(u8, u8)], checked: u8) -> Command {
         .into_iter()
         .map(|command| match command {
             Command::Write(write) => *write,
-            other => panic!("{other:?} is no write"),
+            other => panic!("{other:?} is not a write"),
         })
         .collect();
     operations.last_mut().unwrap().condition = Some(Box::new(exists.unwrap()));
-    // Histories with the same token again and again: only the first of ten minutes counts.
+    // Histories repeat the same token: only the first transaction within ten minutes counts.
     let token = (checked == 0).then(|| "token".to_owned());
     Command::Transaction(Box::new(Transaction { token, operations }))
 }
 
-/// Begins to split a partition: at a fraction of its tokens, or where its half is.
+/// Returns a split of a partition: at a fraction of its tokens, or at half of its bytes.
 fn split(table: &Table, place: u8, at: Option<u8>) -> Command {
     let place = usize::from(place) % table.partitions.len();
     let range = table.token_range(place).unwrap();
@@ -204,7 +204,7 @@ fn split(table: &Table, place: u8, at: Option<u8>) -> Command {
     Command::SplitPartition { table: TableId(1), partition: table.partitions[place].number, at }
 }
 
-/// Runs a history and gives the replica and its log.
+/// Runs a history and returns the replica and its log.
 fn run(steps: &[Vec<Step>]) -> (Replica, Vec<Entry>) {
     let mut replica = Replica::new();
     let enable = Command::UpdateTimeToLive {
@@ -253,7 +253,7 @@ fn run(steps: &[Vec<Step>]) -> (Replica, Vec<Entry>) {
     (replica, log)
 }
 
-/// The table that the stream's records add up to, checking each against the one before.
+/// Replays the stream's records into a table, and checks each record against the previous image.
 fn replay_stream(replica: &Replica) -> BTreeMap<PrimaryKey, Item> {
     let mut table = BTreeMap::new();
     let mut all: Vec<_> = replica.records().into_iter().flat_map(|(_, records)| records).collect();
@@ -262,7 +262,7 @@ fn replay_stream(replica: &Replica) -> BTreeMap<PrimaryKey, Item> {
         let key = schema().key_of_parameter(&record.keys).unwrap();
         let before = table.remove(&key);
         assert_eq!(before, record.old_image, "the old image is the item before");
-        assert_ne!(record.old_image, record.new_image, "a change changes something");
+        assert_ne!(record.old_image, record.new_image, "a record has a change");
         let expected = match (&record.old_image, &record.new_image) {
             (None, Some(_)) => EventName::Insert,
             (Some(_), Some(_)) => EventName::Modify,
@@ -277,7 +277,7 @@ fn replay_stream(replica: &Replica) -> BTreeMap<PrimaryKey, Item> {
     table
 }
 
-/// The ranges cover the ring once, and each partition knows exactly what it holds.
+/// Checks that the ranges cover the ring once, and that each partition's statistics are exact.
 fn check_partitions(replica: &Replica, items: &BTreeMap<PrimaryKey, Item>) {
     let table = replica.table();
     let mut next = Some(0);
@@ -295,8 +295,8 @@ fn check_partitions(replica: &Replica, items: &BTreeMap<PrimaryKey, Item>) {
     assert_eq!(next, None, "the last range ends the ring");
 }
 
-/// Whoever reads every shard after its parent sees the records of each item in order; each open
-/// shard belongs to one partition; a shard's records lie within its range of sequence numbers.
+/// Checks that reading shards after their parents gives the records of each item in order, that an
+/// open shard belongs to one partition, and that records are within their shard's range.
 fn check_lineage(replica: &Replica) {
     let table = replica.table();
     let shards: Vec<Shard> = table.shards().cloned().collect();
@@ -312,7 +312,7 @@ fn check_lineage(replica: &Replica) {
     for (shard, (id, records)) in shards.iter().zip(replica.records()) {
         assert_eq!(shard.id, id);
         if let Some(parent) = &shard.parent {
-            assert!(read.contains(parent), "parents stand before their children");
+            assert!(read.contains(parent), "parents precede their children");
             let parent = shards.iter().find(|shard| shard.id == *parent).unwrap();
             assert_eq!(parent.last, Some(shard.first));
         }
@@ -332,7 +332,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
     #[test]
-    fn histories_keep_every_promise(steps in prop::collection::vec(prop::collection::vec(any_step(), 1..6), 1..20)) {
+    fn histories_keep_every_invariant(steps in prop::collection::vec(prop::collection::vec(any_step(), 1..6), 1..20)) {
         let (replica, log) = run(&steps);
         let items: BTreeMap<_, _> = replica
             .items()
@@ -358,7 +358,7 @@ proptest! {
         let found = find_expired(&replica.storage, replica.table(), far, 1000, None).unwrap();
         prop_assert_eq!((found.commands.len(), found.behind), (expiring, None));
 
-        // The log alone makes the same bytes again, entry by entry or decoded from its payloads,
+        // The log alone gives the same bytes again, entry by entry or decoded from its payloads,
         // and applying an entry twice changes nothing.
         let mut twin = Replica::new();
         for (index, entry) in (1u64..).zip(&log) {
@@ -368,7 +368,7 @@ proptest! {
         }
         prop_assert_eq!(&twin.storage.0, &replica.storage.0);
 
-        // So does a machine that takes over what another one has worked out, wherever it can.
+        // So does a machine that takes over the batches of another one wherever it can.
         let (mut first, mut other) = (Replica::new(), Replica::new());
         for (index, entry) in (1u64..).zip(&log) {
             let (batch, _) = first.machine.apply(&first.storage, index, entry).unwrap();
@@ -386,7 +386,7 @@ proptest! {
 }
 
 #[test]
-fn time_to_live_spares_what_was_extended_and_says_who_it_was() {
+fn time_to_live_spares_extended_items_and_marks_its_deletes() {
     let (mut replica, log) = run(&[vec![Step::Put(1, 1, Some(0)), Step::Put(2, 1, Some(0))]]);
     let now = EpochMillis(START);
     let expired = find_expired(&replica.storage, replica.table(), now, 10, None).unwrap().commands;
@@ -400,13 +400,13 @@ fn time_to_live_spares_what_was_extended_and_says_who_it_was() {
     assert_eq!(replica.items().len(), 1);
     let records: Vec<_> = replica.records().into_iter().flat_map(|(_, r)| r).collect();
     let removed: Vec<_> = records.iter().filter(|r| r.event_name == EventName::Remove).collect();
-    assert_eq!(removed.len(), 1, "one record although the delete was asked for twice");
+    assert_eq!(removed.len(), 1, "one record although the delete was sent twice");
     assert!(removed[0].is_time_to_live());
     assert_eq!(schema().key_of_parameter(&removed[0].keys), Ok(key(2)));
 }
 
 #[test]
-fn enabling_time_to_live_finds_the_items_that_were_there() {
+fn enabling_time_to_live_indexes_existing_items() {
     let mut replica = Replica::new();
     replica.apply(1, &entry(0, vec![create()]));
     let expired = START / 1000 - 5;
@@ -545,13 +545,13 @@ fn a_deleted_table_leaves_nothing() {
     assert_eq!(replica.storage.0.keys().filter(of_old).count(), 0);
 }
 
-/// Goal: no throughput that was ever let into a log keeps a replica from applying it, whatever arc
-/// it is; and all arcs have the same partitions.
+/// Goal: no throughput setting in a log keeps a replica from applying it, whichever arc it is; and
+/// all arcs have the same partitions.
 #[test]
 fn a_table_with_any_throughput_can_be_created_and_adopted() {
     let units = 1_000_000_000_000;
     let billing = Billing::Provisioned { read_units: units, write_units: units };
-    let Command::CreateTable(create) = create() else { panic!("it creates a table") };
+    let Command::CreateTable(create) = create() else { panic!("not a CreateTable") };
     let create = CreateTable { billing, ..*create };
     let bytes = encode_entry(&entry(0, vec![Command::CreateTable(Box::new(create))])).unwrap();
     for arcs in [1, 3] {
@@ -570,7 +570,7 @@ fn a_table_with_any_throughput_can_be_created_and_adopted() {
                 }
             };
             let bytes = encode_entry(&entry).unwrap().len();
-            assert!(bytes < 16 * 1024, "{bytes}: it tells the stretches, and no arc's own shards");
+            assert!(bytes < 16 * 1024, "{bytes}: stretches, but no arc's own shards");
             machine.apply(&storage, 1, &entry).unwrap();
             of_arcs.push(machine.catalogue().find("t").map(|table| Table::clone(table)).unwrap());
         }
@@ -580,9 +580,10 @@ fn a_table_with_any_throughput_can_be_created_and_adopted() {
     }
 }
 
-/// Goal: whichever process enables a stream, by whatever clock, the labels of a table grow as text.
+/// Goal: whichever process enables a stream, and whatever its clock, later labels of a table sort
+/// after earlier ones.
 #[test]
-fn labels_of_streams_grow_whoever_enables_them() {
+fn labels_of_streams_grow_across_clocks() {
     let mut replica = Replica::new();
     replica.apply(1, &entry(0, vec![create()]));
     let change = |stream: Option<&str>| {

@@ -1,9 +1,9 @@
-//! Splitting a partition: counting its lower part step by step, then two partitions in its place.
+//! Splitting a partition: counts its lower part step by step, then replaces it by two partitions.
 //!
 //! A split ends in one command: the stream shard of the partition closes and two children open.
-//! Until then nothing has changed for readers and writers but that a write to the part that was
-//! counted already is counted there too, so that both halves know exactly what they hold.
-//! The server's ticks decide when to split.
+//! Until then, readers and writers see no change. A write to the part that was already counted is
+//! counted there too, so that both halves have exact statistics. The server's ticks decide when to
+//! split.
 
 #[cfg(test)]
 mod tests;
@@ -27,20 +27,20 @@ use crate::table::partition::{PARTITIONS_MAX, Partition, Split, SplitPoint};
 use crate::table::placement::Seat;
 use crate::table::token_range::TokenRange;
 
-/// Items that one step counts at most, so that no entry takes long to apply.
+/// The most items that one step counts, so that no entry takes long to apply.
 const STEP_ITEMS_MAX: u64 = 2000;
 
-/// What a step of counting has found.
+/// The result of a counting step.
 enum Counted {
-    /// There is more to count.
+    /// There are more items to count.
     More(Split),
-    /// The lower part was counted whole; the upper part begins here.
+    /// The lower part was counted completely; the upper part begins here.
     Whole(Token),
     /// All items have one partition key.
     Indivisible,
 }
 
-/// Begins to split a partition, or says why that cannot be.
+/// Begins to split a partition, or returns why it cannot be split.
 pub(crate) fn begin(
     table: &mut Table,
     number: PartitionNumber,
@@ -48,29 +48,32 @@ pub(crate) fn begin(
 ) -> Result<(), String> {
     let refuse = |why: &str| Err(format!("partition {} of {}: {why}", number.0, table.name));
     let Some(place) = table.find_partition(number) else {
-        return refuse("it is not there (any more)");
+        return refuse("it does not exist, or has been split");
     };
     let Some(range) = table.token_range(place).filter(|range| range.middle().is_some()) else {
         return refuse("it has only one token");
     };
     if table.partitions.len() + splits_of(table) >= PARTITIONS_MAX {
-        return refuse("the table has as many partitions as it can have");
+        return refuse("the table already has the maximum number of partitions");
     }
     let at = match at {
         SplitPoint::Half => None,
         SplitPoint::Token(token) if range.first < token && token <= range.last => Some(token),
-        SplitPoint::Token(_) => return refuse("the token is not within it, behind its first one"),
+        SplitPoint::Token(_) => {
+            return refuse("the token is outside it, or its first one");
+        }
     };
     let split = Split { at, lower: PartitionNumber(table.next_partition), cursor: None };
     match table.partitions.get_mut(place) {
         Some(partition) if partition.split.is_none() => partition.split = Some(split),
-        _ => return refuse("it is being split already"),
+        _ => return refuse("it is already being split"),
     }
     table.next_partition += 1;
     Ok(())
 }
 
-/// One step for the first partition that is being split. Gives whether more steps are needed.
+/// Runs one step for the first partition that is being split. Returns whether more steps are
+/// needed.
 pub(crate) fn step(
     overlay: &mut Overlay<'_>,
     table: &mut Table,
@@ -108,7 +111,7 @@ pub(crate) fn step(
     Ok(splits_of(table) > 0)
 }
 
-/// Puts two partitions in the place of one. The lower one keeps the shard for the moment.
+/// Replaces one partition by two. The lower one keeps the shard for now.
 fn divide(
     overlay: &mut Overlay<'_>,
     table: &mut Table,
@@ -157,8 +160,8 @@ fn count_next(
         (WalkEnd::Limit, _) => Counted::More(split),
         (WalkEnd::Bound, Some(at)) => Counted::Whole(at),
         (WalkEnd::Bound, None) => match edge_token(overlay, table, range, true)? {
-            // Half of the bytes and more have the last token: it becomes the upper part, and what
-            // is below it is counted once more.
+            // The last token has at least half of the bytes: it becomes the upper part, and the
+            // items below it are counted again.
             Some(last) if edge_token(overlay, table, range, false)? != Some(last) => {
                 below = Statistics::default();
                 Counted::More(Split { at: Some(last), cursor: None, ..split })
@@ -171,7 +174,7 @@ fn count_next(
     Ok(counted)
 }
 
-/// Why a walk over the lower part stopped.
+/// The reason why a walk over the lower part stopped.
 enum WalkEnd {
     /// Half of the bytes are below this token.
     Half(Token),
@@ -210,7 +213,7 @@ fn walk(
                 return ControlFlow::Break(());
             }
         };
-        // Items with one partition key are never divided.
+        // Items with one partition key are never separated.
         if split.at.is_none()
             && last.is_some_and(|last| last != token)
             && 2 * below.bytes >= all.bytes
@@ -233,7 +236,7 @@ fn walk(
     result.map(|()| walk)
 }
 
-/// From (inclusive) and to (exclusive) of the keys of the items of a range.
+/// Returns the bounds of the item keys of a token range: from (inclusive) and to (exclusive).
 fn bounds(table: TableId, range: TokenRange) -> (Vec<u8>, Vec<u8>) {
     let end = match range.last.0.checked_add(1) {
         Some(next) => item::token_prefix(table, Token(next)),
@@ -242,7 +245,7 @@ fn bounds(table: TableId, range: TokenRange) -> (Vec<u8>, Vec<u8>) {
     (item::token_prefix(table, range.first), end)
 }
 
-/// The token of the first item of a range, or of the last one when `reverse`.
+/// Returns the token of the first item of a range, or of the last one if `reverse`.
 fn edge_token(
     view: &dyn View,
     table: &Table,
@@ -262,14 +265,14 @@ fn splits_of(table: &Table) -> usize {
     table.partitions.iter().filter(|partition| partition.split.is_some()).count()
 }
 
-/// Tables with a split under way.
+/// Returns the tables with an unfinished split.
 #[must_use]
 pub fn find_split_work<'a>(tables: impl Iterator<Item = &'a Table>) -> Vec<TableId> {
     tables.filter(|table| splits_of(table) > 0).map(|table| table.id).collect()
 }
 
-/// Partitions that have to be split whatever their traffic is: those with more than `bytes_max`
-/// bytes, and the widest one of a table that has too few for its throughput setting.
+/// Returns the partitions to split whatever their traffic: those with more than `bytes_max` bytes,
+/// and the widest one of a table that has too few for its throughput setting.
 ///
 /// # Errors
 /// When the storage cannot be read.
@@ -283,14 +286,14 @@ pub fn find_due_splits<'a>(
     for table in tables.filter(|table| table.partitions.len() + splits_of(table) < PARTITIONS_MAX) {
         for partition in table.partitions.iter().filter(|partition| partition.split.is_none()) {
             let bytes = statistics::read(view, table.id, partition.number)?.bytes;
-            // What could not be divided is tried again when it has grown by a tenth.
+            // An indivisible partition is tried again once it has grown by a tenth.
             let tried = partition.indivisible_bytes;
             if bytes > bytes_max.max(tried.saturating_add(tried / 10)) {
                 due.push((table.id, partition.number, SplitPoint::Half));
             }
         }
         let wanted = usize::try_from(partition_count(table.billing)).unwrap_or(usize::MAX);
-        // The part of it that is for the stretches of this arc.
+        // The share of this arc's stretches.
         let (own, all) = table.placement.share_of(seat.arc);
         let wanted = wanted.saturating_mul(own).div_ceil(all.max(1));
         if table.partitions.len() + splits_of(table) < wanted.min(PARTITIONS_MAX) {
@@ -300,11 +303,11 @@ pub fn find_due_splits<'a>(
     Ok(due)
 }
 
-/// The partition with the most tokens that is not being split, and its middle.
+/// Returns the partition with the most tokens that is not being split, and its middle.
 fn widest(table: &Table) -> Option<(TableId, PartitionNumber, SplitPoint)> {
     let candidates = table.partitions.iter().enumerate().filter(|(_, p)| p.split.is_none());
     let ranges = candidates.filter_map(|(place, p)| Some((table.token_range(place)?, p.number)));
-    // The first of several that are equally wide.
+    // The first of several equally wide partitions.
     let (range, number) =
         ranges.rev().max_by_key(|(range, _)| range.last.0.saturating_sub(range.first.0))?;
     Some((table.id, number, SplitPoint::Token(range.middle()?)))

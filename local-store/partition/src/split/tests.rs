@@ -1,4 +1,4 @@
-//! Where a split falls, what it refuses, and which partitions are due for one.
+//! The point at which a partition splits, rejected splits, and the partitions that are due for one.
 
 use model::{Item, Number, StreamViewType, Token};
 
@@ -7,8 +7,8 @@ use crate::*;
 
 const TABLE: TableId = TableId(1);
 
-/// A table of one partition with items of about `sizes` bytes, each under a partition key of its
-/// own.
+/// Returns a table of one partition with items of about `sizes` bytes, each under its own partition
+/// key.
 fn table_of(sizes: &[usize]) -> Replica {
     let mut replica = Replica::new();
     let provisioned = Billing::Provisioned { read_units: 1, write_units: 1 };
@@ -41,7 +41,7 @@ fn apply(replica: &mut Replica, command: Command) -> Reply {
     replica.apply(index, &entry(0, vec![command])).remove(0)
 }
 
-/// Steps until nothing is being split; gives the number of steps.
+/// Runs steps until no partition is being split; returns the number of steps.
 fn finish(replica: &mut Replica) -> usize {
     let mut steps = 1;
     while apply(replica, Command::StepSplits { table: TABLE }) == (Reply::Done { more: true }) {
@@ -68,12 +68,12 @@ fn a_split_halves_the_bytes() {
     let [below, above] = bytes(&replica)[..] else { panic!("two partitions") };
     assert!(below.abs_diff(above) <= 2100, "{below} {above}");
     let numbers: Vec<u32> = replica.table().partitions.iter().map(|p| p.number.0).collect();
-    assert_eq!(numbers, [1, 2], "both are new");
+    assert_eq!(numbers, [1, 2], "both numbers are new");
 }
 
 #[test]
 fn items_with_one_partition_key_stay_together() {
-    // The largest collection is the last one on the ring: it becomes the upper part.
+    // The largest collection has the highest token: it becomes the upper part.
     let mut tokens: Vec<u8> = (0..10).map(|n| n * 3).collect();
     tokens.sort_by_key(|number| key(*number).token());
     let last = *tokens.last().unwrap();
@@ -86,13 +86,13 @@ fn items_with_one_partition_key_stay_together() {
     assert_eq!(table.partitions[1].first_token, key(last).token());
     assert!(bytes(&replica)[1] > 200_000 && bytes(&replica)[0] < 1000);
 
-    // What is above holds one partition key only, so it cannot be split by size ...
+    // The upper part has a single partition key, so it cannot be split by size ...
     let above = table.partitions[1].number;
     assert_eq!(begin(&mut replica, above.0, SplitPoint::Half), Reply::Done { more: true });
     finish(&mut replica);
     assert_eq!(replica.table().partitions.len(), 2);
     assert_eq!(replica.table().partitions[1].number, above);
-    // ... and is not tried again before it has grown.
+    // ... and is not tried again until it has grown.
     let due = |replica: &Replica| {
         let table = Table::clone(replica.table());
         find_due_splits(&replica.storage, Seat::default(), [&table].into_iter(), 1000).unwrap()
@@ -111,10 +111,10 @@ fn an_empty_partition_is_split_in_the_middle() {
 }
 
 #[test]
-fn a_split_at_a_token_counts_what_is_written_meanwhile() {
+fn a_split_at_a_token_counts_concurrent_writes() {
     let mut replica = Replica::new();
     replica.apply(1, &entry(0, vec![create()]));
-    // More items than one step counts, so writes come in between.
+    // More items than one step counts, so writes are interleaved with the steps.
     for (index, block) in (2..).zip(0u32..60) {
         let commands = (0..200).map(|n| numbered(block * 200 + n, 1)).collect();
         replica.apply(index, &entry(0, commands));
@@ -147,7 +147,7 @@ fn a_split_at_a_token_counts_what_is_written_meanwhile() {
     }
 }
 
-/// Puts an item of its own partition key with a text of some length, or deletes it (0).
+/// Puts an item under its own partition key, with a text of some length, or deletes it (0).
 fn numbered(number: u32, length: u8) -> Command {
     let item = Item::new()
         .with("p", format!("k{number}").as_str())
@@ -166,14 +166,14 @@ fn numbered(number: u32, length: u8) -> Command {
 }
 
 #[test]
-fn what_cannot_be_split_is_refused() {
+fn invalid_splits_are_refused() {
     let mut replica = table_of(&[10; 4]);
     let mut refused = |partition, at, why: &str| {
         let reply = begin(&mut replica, partition, at);
         assert!(matches!(&reply, Reply::Invalid(text) if text.contains(why)), "{reply:?}");
     };
-    refused(7, SplitPoint::Half, "not there");
-    refused(0, SplitPoint::Token(Token(0)), "not within");
+    refused(7, SplitPoint::Half, "does not exist");
+    refused(0, SplitPoint::Token(Token(0)), "outside it");
     assert_eq!(
         begin(&mut replica, 0, SplitPoint::Token(Token(1))),
         Reply::Done { more: true },
@@ -187,7 +187,7 @@ fn what_cannot_be_split_is_refused() {
 }
 
 #[test]
-fn a_table_gets_the_partitions_that_its_throughput_asks_for() {
+fn a_table_gets_the_partitions_for_its_throughput() {
     let mut replica = table_of(&[10; 4]);
     let update = Command::UpdateTable(Box::new(UpdateTable {
         table: TABLE,
@@ -213,7 +213,7 @@ fn a_table_gets_the_partitions_that_its_throughput_asks_for() {
 }
 
 #[test]
-fn two_children_take_over_from_one_shard() {
+fn two_children_continue_a_split_shard() {
     let mut replica = Replica::new();
     replica.apply(1, &entry(0, vec![create(), put(1, 1, None)]));
     let place = replica.table().partition_of(key(1).token());

@@ -1,6 +1,5 @@
-//! What the machine needs of an ordered storage engine: a consistent view to read, and one atomic
-//! batch to hand back. How a batch is built is in `overlay`; the engines themselves are in the
-//! server.
+//! The machine's interface to an ordered storage engine: a consistent view to read, and one atomic
+//! batch to write. `overlay` builds a batch; the engines are in the crate `storage`.
 
 pub(crate) mod overlay;
 
@@ -9,33 +8,33 @@ use std::sync::Arc;
 
 use thiserror::Error;
 
-/// Reading failed: the replica cannot go on and must stop. Never caused by a request.
+/// A failed read: the replica must stop. Never caused by a request.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("storage cannot be read: {0}")]
 pub struct ReadError(pub String);
 
-/// A value. Copies share their bytes: an item stands in its place, in its entries of indexes and with
-/// all replicas of a process, and is there once.
+/// A value. Copies share their bytes: the item, its index entries and all replicas of a process
+/// share one allocation.
 pub type Value = Arc<[u8]>;
 
-/// What a scan calls for each key and value; it breaks to stop the scan.
+/// The visitor of a scan, called for each key and value; it breaks to stop the scan.
 pub type Visit<'a> = dyn FnMut(&[u8], &[u8]) -> ControlFlow<()> + 'a;
 
-/// One point in time of an ordered engine.
+/// A consistent snapshot of an ordered engine.
 pub trait View {
-    /// The value under a key.
+    /// Returns the value under a key.
     ///
     /// # Errors
     /// When the engine cannot be read.
     fn get(&self, key: &[u8]) -> Result<Option<Value>, ReadError>;
 
-    /// Says that these keys are going to be asked for soon: an engine may find what is known of many
-    /// keys together sooner than one by one. Changes nothing.
+    /// Prefetches keys that the caller will read soon: an engine may look up many keys together
+    /// faster than one by one. Changes nothing.
     fn fetch(&self, keys: &mut dyn Iterator<Item = &[u8]>) {
         let _ = keys;
     }
 
-    /// Visits the keys from `from` (inclusive) to `to` (exclusive), ascending, or descending when
+    /// Visits the keys from `from` (inclusive) to `to` (exclusive), ascending, or descending if
     /// `reverse`, until the visitor breaks.
     ///
     /// # Errors
@@ -52,16 +51,17 @@ pub trait View {
 /// One change of one key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Op {
-    /// The key has this value.
+    /// Sets the value of a key.
     Put(Vec<u8>, Value),
-    /// The same of a key that was not there: an engine need not remember that it went again.
+    /// Sets the value of a key that does not exist. If the key is deleted later, an engine needs no
+    /// tombstone for it.
     Insert(Vec<u8>, Value),
-    /// The key is not there.
+    /// Deletes a key.
     Delete(Vec<u8>),
 }
 
 impl Op {
-    /// What it changes.
+    /// Returns the key that it changes.
     #[must_use]
     pub fn key(&self) -> &[u8] {
         match self {
@@ -70,7 +70,7 @@ impl Op {
     }
 }
 
-/// Changes that an engine makes together or not at all. No key occurs twice.
+/// Changes that an engine applies atomically. No key occurs twice.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Batch {
     /// The changes, in the order in which their keys were first changed.
@@ -78,7 +78,7 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// Bytes of all keys and values.
+    /// Returns the bytes of all keys and values.
     #[must_use]
     pub fn size(&self) -> usize {
         let size = |op: &Op| match op {
@@ -89,13 +89,13 @@ impl Batch {
     }
 }
 
-/// The key behind a key: none lies between the two.
+/// Returns the direct successor of a key.
 pub(crate) fn behind(mut key: Vec<u8>) -> Vec<u8> {
     key.push(0);
     key
 }
 
-/// The smallest key after every key that begins with `prefix`.
+/// Returns the smallest key after every key that begins with `prefix`.
 pub(crate) fn end_of_prefix(prefix: &[u8]) -> Vec<u8> {
     let mut end = prefix.to_vec();
     while let Some(last) = end.pop() {
@@ -104,19 +104,19 @@ pub(crate) fn end_of_prefix(prefix: &[u8]) -> Vec<u8> {
             return end;
         }
     }
-    // Only a prefix of nothing but 0xff ends here; no key family has that number.
+    // Only a prefix of 0xff bytes gets here; no key family has that number.
     vec![u8::MAX; prefix.len() + 1]
 }
 
 #[cfg(test)]
 pub(crate) mod testing {
-    //! The smallest engine there is, for the tests of this crate.
+    //! The simplest engine, for the tests of this crate.
 
     use std::collections::BTreeMap;
 
     use super::*;
 
-    /// A map that is read and changed directly.
+    /// A map that tests read and change directly.
     #[derive(Clone, Default)]
     pub(crate) struct MapStorage(pub(crate) BTreeMap<Vec<u8>, Vec<u8>>);
 
@@ -127,7 +127,7 @@ pub(crate) mod testing {
                     Op::Put(key, value) => self.0.insert(key, value.to_vec()),
                     Op::Insert(key, value) => {
                         let before = self.0.insert(key, value.to_vec());
-                        assert_eq!(before, None, "a key that is said to be new was there");
+                        assert_eq!(before, None, "an inserted key existed already");
                         before
                     }
                     Op::Delete(key) => self.0.remove(&key),

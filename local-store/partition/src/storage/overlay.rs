@@ -1,7 +1,7 @@
-//! A view with the changes of the batch that is being built on top of it.
+//! A view plus the changes of the batch that is being built.
 //!
-//! The stream records of an entry are gathered here into rows, which are put when they are full or
-//! when the overlay is closed.
+//! The overlay collects the stream records of an entry into rows, which it writes when they are
+//! full or when it is closed.
 
 use std::hash::BuildHasher;
 use std::mem;
@@ -14,10 +14,10 @@ use crate::keys::stream_row::OpenRows;
 use crate::mutation::{self, Mutation};
 use crate::storage::{Batch, Op, ReadError, Value, View, Visit};
 
-/// What a batch makes of a key: its value, or none.
+/// The change of a key in a batch: its new value, or none.
 struct KeyChange {
     value: Option<Value>,
-    /// Whether the key was not there before the batch.
+    /// Whether the key did not exist before the batch.
     is_new: bool,
 }
 
@@ -25,14 +25,14 @@ struct KeyChange {
 #[derive(Default)]
 struct KeyChanges {
     in_order: Vec<(Vec<u8>, KeyChange)>,
-    /// The places of keys in `in_order`, with the hashes of the keys. The seed of the hashes is
-    /// random and may be: keys are looked up here, and nothing iterates over it.
+    /// Positions of keys in `in_order`, with the hashes of the keys. The seed of the hashes may be
+    /// random: keys are only looked up here, and nothing iterates over the table.
     places: HashTable<(u64, usize)>,
     hashing: RandomState,
 }
 
 impl KeyChanges {
-    /// With room for so many.
+    /// Creates an empty collection with capacity for `count` changes.
     fn with_capacity(count: usize) -> Self {
         let (in_order, places) = (Vec::with_capacity(count), HashTable::with_capacity(count));
         Self { in_order, places, hashing: RandomState::default() }
@@ -50,7 +50,7 @@ impl KeyChanges {
         self.places.find(hash, is_it).map(|(_, place)| *place)
     }
 
-    /// Makes a change; whether the key is new counts only for the first one.
+    /// Records a change; `is_new` has an effect only for the first change of a key.
     fn insert(&mut self, key: Vec<u8>, value: Option<Value>, is_new: bool) {
         let hash = self.hashing.hash_one(key.as_slice());
         let known = self.place(hash, &key).and_then(|place| self.in_order.get_mut(place));
@@ -62,7 +62,7 @@ impl KeyChanges {
         self.in_order.push((key, KeyChange { value, is_new }));
     }
 
-    /// Those from `from` (inclusive) to `to` (exclusive), in the order of their keys.
+    /// Returns the changes from `from` (inclusive) to `to` (exclusive), in key order.
     fn within(&self, from: &[u8], to: &[u8]) -> Vec<(&[u8], Option<&Value>)> {
         let changes =
             self.in_order.iter().map(|(key, change)| (key.as_slice(), change.value.as_ref()));
@@ -72,12 +72,12 @@ impl KeyChanges {
     }
 }
 
-/// A view with the changes of the batch that is being built on top of it, so that the commands of
-/// one log entry see each other's effects.
+/// A view plus the changes of the batch that is being built, so that the commands of one log entry
+/// see each other's effects.
 pub(crate) struct Overlay<'a> {
     base: &'a dyn View,
     changes: KeyChanges,
-    /// What no read of the overlay sees until it is closed.
+    /// Stream records that no read of the overlay sees until the overlay is closed.
     open_rows: OpenRows,
 }
 
@@ -86,7 +86,7 @@ impl<'a> Overlay<'a> {
         Self { base, changes: KeyChanges::default(), open_rows: OpenRows::default() }
     }
 
-    /// With room for so many changes.
+    /// Creates an overlay with capacity for `changes` changes.
     pub(crate) fn with_room(base: &'a dyn View, changes: usize) -> Self {
         Self { changes: KeyChanges::with_capacity(changes), ..Self::new(base) }
     }
@@ -95,27 +95,28 @@ impl<'a> Overlay<'a> {
         self.changes.insert(key, Some(value.into()), false);
     }
 
-    /// Puts the value of a key that is not there.
+    /// Writes the value of a key that does not exist.
     pub(crate) fn insert(&mut self, key: Vec<u8>, value: impl Into<Value>) {
         self.changes.insert(key, Some(value.into()), true);
     }
 
-    /// Rows of stream records that take further ones.
+    /// Returns the rows of stream records that still accept records.
     pub(crate) fn open_rows(&mut self) -> &mut OpenRows {
         &mut self.open_rows
     }
 
-    /// Puts the rows of stream records that are still open. Whatever may read them, or puts such rows
-    /// itself, does that first.
+    /// Writes the rows of stream records that are still open. Code that reads or writes such rows
+    /// itself calls this first.
     pub(crate) fn close_rows(&mut self) {
         for (key, value) in mem::take(&mut self.open_rows).close() {
             self.insert_row(key, value);
         }
     }
 
-    /// Puts a row of stream records: its place in the log is in its key, so it was not there.
+    /// Writes a row of stream records. Its key contains its position in the log, so it did not
+    /// exist.
     pub(crate) fn insert_row(&mut self, key: Vec<u8>, row: Vec<u8>) {
-        // An engine that refuses it would find the fault before those do who are to find it.
+        // An engine that rejects the key would find this fault before the checkers that are tested.
         let is_new = !mutation::is_active(Mutation::ApplyTwice);
         self.changes.insert(key, Some(row.into()), is_new);
     }
@@ -124,7 +125,7 @@ impl<'a> Overlay<'a> {
         self.changes.insert(key, None, false);
     }
 
-    /// Makes the changes of a batch that was built on top of this.
+    /// Applies the changes of a batch that was built on top of this overlay.
     pub(crate) fn adopt(&mut self, batch: Batch) {
         self.close_rows();
         for op in batch.ops {
@@ -141,7 +142,7 @@ impl<'a> Overlay<'a> {
         let op = |(key, KeyChange { value, is_new })| match value {
             Some(value) if is_new => Some(Op::Insert(key, value)),
             Some(value) => Some(Op::Put(key, value)),
-            // What came and went within the batch was never there.
+            // A key that was created and deleted within the batch needs no operation.
             None if is_new => None,
             None => Some(Op::Delete(key)),
         };
@@ -164,7 +165,7 @@ impl View for Overlay<'_> {
         reverse: bool,
         visit: &mut Visit<'_>,
     ) -> Result<(), ReadError> {
-        debug_assert!(self.open_rows.is_empty(), "they are closed before anything is scanned");
+        debug_assert!(self.open_rows.is_empty(), "rows are closed before a scan");
         if from >= to {
             return Ok(());
         }
@@ -175,7 +176,7 @@ impl View for Overlay<'_> {
         let mut changes = changes.into_iter();
         let mut next = changes.next();
         let mut stopped = false;
-        // Our own changes come in between, and in place of, what the view below holds.
+        // Merge the overlay's changes, which replace the values of the view below.
         self.base.scan(from, to, reverse, &mut |key, value| {
             while let Some((changed, change)) = next {
                 let order = if reverse { key.cmp(changed) } else { changed.cmp(key) };

@@ -1,8 +1,8 @@
 //! Streams and their shards: opening, rotation, trimming, reading.
 //!
-//! A shard takes the records of one partition. A record's sequence number is the place of its
-//! command in the log. Iterators and their life time are the server's.
-//! Source: AWS, "Change data capture for DynamoDB Streams"; research on shard ids and lineage.
+//! A shard holds the records of one partition. A record's sequence number is the position of its
+//! command in the log. Iterators and their lifetime are the server's. Source: AWS, "Change data
+//! capture for DynamoDB Streams".
 
 #[cfg(test)]
 pub(crate) mod row_tests;
@@ -28,7 +28,7 @@ use crate::table::Table;
 use crate::table::identifiers::{ShardNumber, TableId};
 use crate::table::stream::{Shard, Stream};
 
-/// The hexadecimal digits of a number, all 32 of them.
+/// Returns a number in 32 hexadecimal digits.
 fn hexadecimal(number: u128) -> String {
     let digit = |half: u8| char::from_digit(u32::from(half), 16).unwrap_or('0');
     let mut text = String::with_capacity(32);
@@ -38,17 +38,17 @@ fn hexadecimal(number: u128) -> String {
     text
 }
 
-/// Where to begin to read a shard.
+/// The position at which to begin to read a shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Position {
-    /// At this place, inclusive.
+    /// At this sequence, inclusive.
     At(Sequence),
-    /// Behind this place, exclusive.
+    /// After this sequence, exclusive.
     After(Sequence),
 }
 
 impl Position {
-    /// The first place that is not before it.
+    /// Returns the first sequence that the position includes.
     fn first(self) -> Sequence {
         match self {
             Self::At(sequence) => sequence,
@@ -92,7 +92,7 @@ pub(crate) fn write_record(
     stream_record::write(overlay, place, &record, || change.key.to_item(&table.key_schema))
 }
 
-/// Whether a deliberate fault loses the record.
+/// Returns whether a deliberate fault drops the record.
 fn is_dropped_by_mutation(stream: &Stream, shard: ShardNumber, sequence: Sequence) -> bool {
     let rotated = mutation::is_active(Mutation::DropRecordAtRotation);
     let split = mutation::is_active(Mutation::DropRecordAtSplit);
@@ -108,10 +108,10 @@ fn is_dropped_by_mutation(stream: &Stream, shard: ShardNumber, sequence: Sequenc
         && (if rotated { children == 1 } else { children > 1 })
 }
 
-/// The label of the next stream of a table: the wanted one, or, if that is not greater than the last
-/// one, the last one and a digit. It was made by the clock of the process that was asked, which may be
-/// behind that of another, and what consumers keep is in the order of labels. A digit more is
-/// still before the next millisecond.
+/// Returns the label of the next stream of a table: the wanted one if it is greater than the last
+/// label, otherwise the last label and one more digit. The wanted label is from the clock of the
+/// process that received the request, which may be behind that of another. Consumers order what
+/// they store by label. A label with one more digit still sorts before the next millisecond.
 pub(crate) fn next_label(table: &Table, wanted: String) -> String {
     match table.streams.last() {
         Some(last) if wanted <= last.label => format!("{}1", last.label),
@@ -165,8 +165,8 @@ fn is_rotation_due(shard: &Shard, now: EpochMillis) -> bool {
     shard.last.is_none() && now.since(shard.opened_at) >= SHARD_ROTATION_MS
 }
 
-/// Closes the shard of the partition that was at an index and opens one for each of the two that
-/// are there in its place, when the table has an enabled stream.
+/// Closes the shard of a partition that was split and opens one for each of its two successors, if
+/// the table has an enabled stream.
 pub(crate) fn split_shard(
     table: &mut Table,
     partition: usize,
@@ -183,10 +183,11 @@ pub(crate) fn split_shard(
     }
 }
 
-/// What tells the shards of a table apart that open in one millisecond: readers find a shard by its
-/// id. The number is multiplied by an odd one, so no two numbers have one suffix.
+/// Returns the part of a shard's id that makes it unique among the table's shards of one
+/// millisecond: readers find a shard by its id. The number is multiplied by an odd constant, so no
+/// two numbers have the same suffix.
 fn id_suffix(table: TableId, number: ShardNumber) -> u32 {
-    /// The golden section of 2^32, so that suffixes of numbers that follow each other look apart.
+    /// 2^32 divided by the golden ratio, so that consecutive numbers get dissimilar suffixes.
     const SCATTER: u32 = 0x9E37_79B1;
     let [a, b, c, d, ..] = xxhash_rust::xxh3::xxh3_64(&table.0.to_be_bytes()).to_be_bytes();
     number.0.wrapping_mul(SCATTER) ^ u32::from_be_bytes([a, b, c, d])
@@ -202,7 +203,8 @@ fn open_shard(
     let number = ShardNumber(table.next_shard);
     table.next_shard += 1;
     let suffix = id_suffix(table.id, number);
-    // Ids order shards, and a child comes behind its parent even when both are of one millisecond.
+    // Ids order shards, and a child sorts after its parent even if both open in the same
+    // millisecond.
     let behind_parent =
         parent.as_deref().and_then(millis_of).map_or(0, |millis| millis.saturating_add(1));
     let shard = Shard {
@@ -223,12 +225,12 @@ fn open_shard(
     }
 }
 
-/// The time in a shard's id.
+/// Returns the time in a shard's id, in milliseconds.
 fn millis_of(id: &str) -> Option<u64> {
     id.strip_prefix("shardId-")?.split_once('-')?.0.parse().ok()
 }
 
-/// Closes the open shard of a partition and gives its id.
+/// Closes the open shard of a partition and returns its id.
 fn close_shard(
     table: &mut Table,
     partition: usize,
@@ -251,11 +253,11 @@ fn close_numbered(
     Some(shard.id.clone())
 }
 
-/// Rows of records that one trim removes at most; large ones are fewer.
+/// The most rows of records that one trim removes; fewer if they are large.
 const TRIM_ROWS_MAX: usize = 1000;
 
-/// Removes records older than 24 hours, then closed shards and disabled streams that have none. Gives
-/// whether more steps are needed.
+/// Removes records older than 24 hours, then closed shards and disabled streams without records.
+/// Returns whether more steps are needed.
 pub(crate) fn trim(
     overlay: &mut Overlay<'_>,
     table: &mut Table,
@@ -279,12 +281,13 @@ pub(crate) fn trim(
     Ok(more)
 }
 
-/// Whether nothing is left of what was closed then, or of what was never closed.
+/// Returns whether something that closed at this time has passed the retention period; false if it
+/// is open.
 fn is_gone(closed_at: Option<EpochMillis>, now: EpochMillis) -> bool {
     closed_at.is_some_and(|at| now.since(at) > STREAM_RETENTION_MS)
 }
 
-/// The keys of a shard's next rows of records that are to be removed, oldest first.
+/// Returns the keys of a shard's next expired rows, oldest first.
 fn old_rows(
     view: &dyn View,
     table: TableId,
@@ -313,8 +316,8 @@ fn old_rows(
     found
 }
 
-/// Where the records of a shard begin that are still there. What was removed before that leaves
-/// marks in the storage, and to pass over all of them again and again takes longer each time.
+/// Returns the first key of a shard's remaining rows. A scan from the shard's prefix would pass
+/// over the tombstones of all trimmed rows each time.
 pub(crate) fn behind_trimmed(table: TableId, shard: &Shard) -> Vec<u8> {
     match shard.trimmed {
         Some(trimmed) => behind(stream_row::encode(table, shard.number, trimmed)),
@@ -326,7 +329,7 @@ fn is_trimmed(created_seconds: u64, now: EpochMillis) -> bool {
     now.since(EpochMillis(created_seconds.saturating_mul(1000))) > STREAM_RETENTION_MS
 }
 
-/// Tables that have a shard to rotate.
+/// Returns the tables with a shard to rotate.
 #[must_use]
 pub fn find_due_rotations<'a>(
     tables: impl Iterator<Item = &'a Table>,
@@ -335,7 +338,7 @@ pub fn find_due_rotations<'a>(
     tables.filter(|t| t.shards().any(|s| is_rotation_due(s, now))).map(|t| t.id).collect()
 }
 
-/// Tables that have records, shards or streams to trim.
+/// Returns the tables with records, shards or streams to trim.
 ///
 /// # Errors
 /// When the storage cannot be read.
@@ -361,8 +364,8 @@ pub fn find_due_trims<'a>(
     Ok(due)
 }
 
-/// Reads records of a shard from a position, in order, until the visitor breaks. Their images come
-/// as they are stored.
+/// Visits the records of a shard from a position, in order, until the visitor breaks. Images are in
+/// their stored form.
 ///
 /// # Errors
 /// When the storage cannot be read or holds damaged records.
@@ -374,7 +377,7 @@ pub fn read_shard_records(
     from: Position,
     visit: &mut dyn FnMut(Sequence, StreamRecord<EncodedItem>) -> ControlFlow<()>,
 ) -> Result<(), ReadError> {
-    // The row that holds a record has the key of the last one in it.
+    // The key of a row is that of its last record.
     let start = stream_row::encode(table.id, shard.number, from.first());
     let start = start.max(behind_trimmed(table.id, shard));
     let to = end_of_prefix(&stream_row::shard_prefix(table.id, shard.number));
@@ -392,7 +395,7 @@ pub fn read_shard_records(
     result
 }
 
-/// The last record that a shard ever took, whether it is still there or not.
+/// Returns the sequence of the last record ever written to a shard, even if it was trimmed.
 ///
 /// # Errors
 /// When the storage cannot be read or holds damaged records.
@@ -448,7 +451,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shards_of_a_table_have_suffixes_of_their_own() {
+    fn shards_of_a_table_have_unique_suffixes() {
         let numbers = (0..70_000).chain(u32::MAX - 10..=u32::MAX).map(ShardNumber);
         let suffixes: std::collections::BTreeSet<u32> =
             numbers.clone().map(|number| id_suffix(TableId(18), number)).collect();
@@ -456,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_have_all_their_hexadecimal_digits() {
+    fn hexadecimal_numbers_keep_leading_zeros() {
         for number in [0, 1, 0x0123_4567_89ab_cdef_0fed_cba9_8765_4321, u128::MAX] {
             assert_eq!(hexadecimal(number), format!("{number:032x}"));
         }

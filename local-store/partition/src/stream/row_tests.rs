@@ -1,4 +1,4 @@
-//! Records of one entry, in rows: from wherever somebody reads, and until they are trimmed.
+//! Rows of an entry's stream records: reads from every position, and trimming.
 
 use std::ops::ControlFlow;
 
@@ -10,23 +10,23 @@ use crate::*;
 
 const TABLE: TableId = TableId(1);
 
-/// The write of an item of 500 bytes, one of three of one partition.
+/// Returns a write of an item of 500 bytes, one of three items of one partition.
 pub(crate) fn large(number: u8, value: usize) -> Command {
     let item = key(number % 3).to_item(&schema()).with("text", format!("{value:0>500}").as_str());
     write(number % 3, WriteAction::put(&item))
 }
 
-/// Several of them as a transaction.
+/// Combines writes into a transaction.
 pub(crate) fn together(commands: Vec<Command>) -> Command {
     let operation = |command| match command {
         Command::Write(write) => *write,
-        other => panic!("{other:?} is no write"),
+        other => panic!("{other:?} is not a write"),
     };
     let operations = commands.into_iter().map(operation).collect();
     Command::Transaction(Box::new(Transaction { token: None, operations }))
 }
 
-/// The records of the shard that has any.
+/// Returns the records of the only shard that has any.
 fn records(replica: &Replica, from: Option<Position>) -> Vec<(Sequence, Option<String>)> {
     let table = replica.table();
     let stream = table.streams.last().unwrap();
@@ -47,8 +47,8 @@ fn rows(replica: &Replica) -> usize {
     replica.storage.0.keys().filter(|key| key.first() == Some(&QUEUE_KEYS)).count()
 }
 
-/// Goal: records are in the order of their commands, once each, whoever begins where, and go a day
-/// later, rows of them at once.
+/// Goal: from every position, a read returns each record once, in the order of the commands. A day
+/// later, whole rows of them are removed.
 #[test]
 fn records_of_an_entry_are_read_from_anywhere() {
     let mut replica = Replica::new();
@@ -65,7 +65,8 @@ fn records_of_an_entry_are_read_from_anywhere() {
     let all = records(&replica, None);
     assert!(all.iter().map(|(_, text)| text.clone()).eq(values.map(text)));
     assert!(all.is_sorted_by(|(one, _), (other, _)| one < other));
-    // Those before the transaction, its own, two behind it, the last one's, the next entry's.
+    // The records before the transaction, its own, two after it, the last write's, the next
+    // entry's.
     assert_eq!(rows(&replica), 6);
     for (place, (sequence, _)) in all.iter().enumerate() {
         assert_eq!(records(&replica, Some(Position::At(*sequence))), all[place..]);
@@ -80,7 +81,7 @@ fn records_of_an_entry_are_read_from_anywhere() {
         assert_eq!((of(shards[0]), shards[0].trimmed), (Some(*last), trimmed));
     };
     shard_with(&replica, None);
-    // The first entry is old, and then the next one, too.
+    // The first entry expires, and then the next one.
     let trim = || vec![Command::TrimStreams { table: TABLE }];
     for (index, at, left) in [(4, 2000, 2), (5, 4000, 0)] {
         let at = STREAM_RETENTION_MS + at;
@@ -97,10 +98,10 @@ fn records_of_an_entry_are_read_from_anywhere() {
     assert_eq!(rows(&replica), 0);
 }
 
-/// Goal: a time leads to the first record that is not older. Method: every second of a history of
-/// rows of several records, compared with a look at every record, before and after a trim.
+/// Goal: a time finds the first record that is not older. Method: every second of a history with
+/// rows of several records, compared with a linear search, before and after a trim.
 #[test]
-fn a_time_leads_to_its_first_record() {
+fn a_time_finds_its_first_record() {
     let mut replica = Replica::new();
     replica.apply(1, &entry(0, vec![create()]));
     for index in 2..40u8 {

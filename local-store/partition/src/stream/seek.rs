@@ -1,7 +1,7 @@
-//! Finds the place of a time in a shard. Reading records from a place is in `stream`.
+//! Finds the position of a time in a shard. `stream` reads records from a position.
 //!
-//! The time of log entries never decreases, so a binary search over log indexes finds the place with at
-//! most 64 seeks, however many records the shard has.
+//! The time of log entries never decreases, so a binary search over log indexes finds the position
+//! with at most 64 seeks, however many records the shard has.
 
 use std::ops::ControlFlow;
 
@@ -14,10 +14,10 @@ use crate::stream::behind_trimmed;
 use crate::table::Table;
 use crate::table::stream::Shard;
 
-/// Returns the place of the first record of a shard that was made at `time` or later; `None` if there
-/// is none. Records carry their time in whole seconds.
+/// Returns the position of the first record of a shard that was made at `time` or later; `None` if
+/// there is none. Records carry their time in whole seconds.
 ///
-/// The place is inclusive. Its log entry may have records before it that a trim has removed.
+/// The position is inclusive. Its log entry may have earlier records that a trim has removed.
 ///
 /// # Errors
 /// When the storage cannot be read or holds damaged records.
@@ -58,7 +58,7 @@ struct Rows<'a> {
     key_of: &'a dyn Fn(u64) -> Vec<u8>,
 }
 
-/// The last record of a row, and when the row was made, in seconds since 1970.
+/// The sequence of the last record of a row, and the row's creation time in seconds since 1970.
 type Row = (Sequence, u64);
 
 impl Rows<'_> {
@@ -66,7 +66,7 @@ impl Rows<'_> {
         self.first_of(&self.start, true)
     }
 
-    /// The first row of a log entry at `index` or behind it.
+    /// Returns the first row of a log entry at or after `index`.
     fn first_from(&self, index: u64) -> Result<Option<Row>, ReadError> {
         self.first_of(&(self.key_of)(index).max(self.start.clone()), false)
     }

@@ -1,11 +1,11 @@
-//! How a table's throughput is paid for, and the partitions that a new table needs for it.
+//! Billing modes, and the partitions that a new table needs for its throughput.
 
 use model::limits::{ON_DEMAND_PARTITIONS, PARTITION_READ_UNITS, PARTITION_WRITE_UNITS};
 use serde::{Deserialize, Serialize};
 
 use crate::table::partition::PARTITIONS_MAX;
 
-/// How a table's throughput is paid for.
+/// The billing mode of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Billing {
     /// `PAY_PER_REQUEST`.
@@ -19,14 +19,15 @@ pub enum Billing {
     },
 }
 
-/// Partitions of a new table (design, section 3): enough for its throughput, and four when it is on
-/// demand; [`PARTITIONS_MAX`] at most, whatever throughput an entry of the log asks for.
+/// Returns the number of partitions of a new table (design, section 3): enough for its throughput,
+/// and four if it is on demand; at most [`PARTITIONS_MAX`], whatever throughput a log entry asks
+/// for.
 #[must_use]
 pub fn partition_count(billing: Billing) -> u32 {
     let for_throughput = match billing {
         Billing::OnDemand => u64::from(ON_DEMAND_PARTITIONS),
         Billing::Provisioned { read_units, write_units } => {
-            // read/3000 + write/1000, rounded up once, in whole numbers.
+            // read/3000 + write/1000, rounded up once, in integers.
             let for_reads = read_units.saturating_mul(PARTITION_WRITE_UNITS);
             let for_writes = write_units.saturating_mul(PARTITION_READ_UNITS);
             for_reads

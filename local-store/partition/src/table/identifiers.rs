@@ -1,10 +1,10 @@
-//! The numbers that identify a table and what belongs to it.
+//! Numbers that identify a table and its parts.
 //!
-//! Nothing here gives a number out: the machine does.
+//! The machine assigns them.
 
 use serde::{Deserialize, Serialize};
 
-/// Identifies a table for ever: a table that is deleted and created again has another id.
+/// A permanent table id: a table that is deleted and created again has another id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct TableId(pub u64);
 

@@ -1,8 +1,8 @@
-//! Secondary indexes: what an index is, and how far it has come.
+//! Secondary indexes: definitions and build status.
 //!
-//! An entry is a function of the item and the index alone, so an index can always be built again
-//! from the table. Which items an index refuses is in `index::refusal`, how its entries follow the
-//! items in `index::upkeep`.
+//! An entry is a function of the item and the index alone, so an index can always be rebuilt from
+//! the table. `index::refusal` has the items that an index rejects; `index::upkeep` maintains
+//! entries when items change.
 
 use model::{IndexKeySchema, IndexKeyValues, Item, KeyAttribute, KeySchema, PrimaryKey, Token};
 use serde::{Deserialize, Serialize};
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::table::identifiers::IndexNumber;
 use crate::table::placement::ArcId;
 
-/// Whether an index shares the table's partition key.
+/// The kind of an index: whether it shares the table's partition key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum IndexKind {
     /// The table's partition key and another sort key.
@@ -19,18 +19,18 @@ pub enum IndexKind {
     Global,
 }
 
-/// Which attributes an index's entries hold beside the keys of the index and of the table.
+/// The attributes that an index projects, in addition to the keys of the index and of the table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum IndexProjection {
     /// None.
     KeysOnly,
-    /// These.
+    /// These attributes.
     Include(Vec<String>),
-    /// All.
+    /// All attributes.
     All,
 }
 
-/// What a request says about an index.
+/// The definition of an index, from a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IndexDefinition {
     /// Its name, unique in its table.
@@ -39,34 +39,34 @@ pub struct IndexDefinition {
     pub kind: IndexKind,
     /// Its key. A local index has the table's partition key, and always a sort key of one attribute.
     pub key_schema: IndexKeySchema,
-    /// What its entries hold.
+    /// The attributes that its entries hold.
     pub projection: IndexProjection,
     /// Read and write capacity units of a global index of a provisioned table.
     pub throughput: Option<(u64, u64)>,
 }
 
-/// How far an index has come.
+/// The status of an index.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum IndexStatus {
     /// New writes are indexed; older items up to the cursor are too.
     Creating {
-        /// The item key after which building goes on; `None` at the start.
+        /// The item key after which building continues; `None` at the start.
         cursor: Option<Vec<u8>>,
     },
-    /// It has an entry for each item that has its keys.
+    /// It has an entry for each item with its key attributes.
     Active,
-    /// It is not kept in step any more, and its entries are being removed.
+    /// Writes no longer maintain it, and its entries are being removed.
     Deleting,
-    /// Every item was looked at; some entries are on their way to other arcs.
+    /// Every item was read; some entries are still to be delivered to other arcs.
     Delivering {
-        /// For each of these arcs, the number of the last change that has to arrive there.
+        /// For each of these arcs, the number of the last change that it must receive.
         until: Vec<(ArcId, u64)>,
     },
 }
 
 impl IndexStatus {
-    /// How far an index with this status is from being of use: of the arcs of a ring, the one that
-    /// is the least far along says what the index is. One that is to go anywhere is not used.
+    /// Returns how close the status is to active. The arc of a ring with the least progress
+    /// determines the status of the index; an index that any arc deletes is not used.
     pub(crate) fn progress(&self) -> u8 {
         match self {
             Self::Deleting => 0,
@@ -80,40 +80,40 @@ impl IndexStatus {
 /// A secondary index of a table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SecondaryIndex {
-    /// Its number. An index that is deleted and created again has another.
+    /// Its number. An index that is deleted and created again has another one.
     pub number: IndexNumber,
-    /// What was asked for.
+    /// Its definition.
     pub definition: IndexDefinition,
-    /// How far it has come.
+    /// Its status.
     pub status: IndexStatus,
 }
 
-/// A change of the indexes of a table that is there.
+/// A change of the indexes of an existing table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum IndexChange {
-    /// A new index, to be built from the items.
+    /// Creates an index, to be built from the items.
     Create(IndexDefinition),
-    /// No index of this name any more.
+    /// Deletes the index with this name.
     Delete(String),
-    /// Other read and write capacity units.
+    /// Changes the read and write capacity units of an index.
     Throughput(String, (u64, u64)),
 }
 
-/// One entry of an index that a write put, replaced or removed. An item whose index key changed
-/// gives two: one removed, one put.
+/// One entry of an index that a write put, replaced or removed. If the index key of an item
+/// changed, there are two: one removed, one put.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IndexWrite {
-    /// Of which index.
+    /// The index.
     pub index: IndexNumber,
-    /// Where on the index's ring.
+    /// The entry's token.
     pub token: Token,
-    /// Size of the entry as it was, in bytes; 0 when it was not there.
+    /// Size of the entry before the write, in bytes; 0 if it did not exist.
     pub old_bytes: usize,
-    /// Size of the entry as it is, in bytes; 0 when it is not there.
+    /// Size of the entry after the write, in bytes; 0 if it does not exist.
     pub new_bytes: usize,
 }
 
-/// The keys of one entry, which tell its place: no two entries of an index have the same.
+/// The keys of one entry, which are unique in an index and determine its position.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct IndexKey {
     /// The value of the index's key.
@@ -123,7 +123,7 @@ pub struct IndexKey {
 }
 
 impl IndexDefinition {
-    /// Whether entries hold an attribute, given the table's key.
+    /// Returns whether entries hold an attribute, given the table's key.
     #[must_use]
     pub fn projects(&self, table: &KeySchema, attribute: &str) -> bool {
         match &self.projection {
@@ -139,7 +139,8 @@ impl IndexDefinition {
         self.key_schema.contains(attribute) || table.contains(attribute)
     }
 
-    /// The key attributes of an entry: the index's, then those of the table that are not among them.
+    /// Returns the key attributes of an entry: the index's, then those of the table that are not
+    /// among them.
     pub fn entry_attributes<'a>(
         &'a self,
         table: &'a KeySchema,
@@ -148,7 +149,7 @@ impl IndexDefinition {
         self.key_schema.attributes().chain(table.attributes().filter(others))
     }
 
-    /// The part of an item that an entry holds.
+    /// Returns the part of an item that an entry holds.
     pub(crate) fn project(&self, table: &KeySchema, item: &Item) -> Item {
         let mut entry = item.clone();
         if self.projection != IndexProjection::All {
@@ -157,26 +158,26 @@ impl IndexDefinition {
         entry
     }
 
-    /// The value of the index's key in an item; `None` when it has no entry.
+    /// Returns the value of the index's key in an item; `None` if the item has no entry.
     pub(crate) fn key_of(&self, item: &Item) -> Option<IndexKeyValues> {
         self.key_schema.values_of_item(item).ok()
     }
 }
 
 impl SecondaryIndex {
-    /// Whether writes keep it in step.
+    /// Returns whether writes maintain the index.
     #[must_use]
     pub fn is_maintained(&self) -> bool {
         self.status != IndexStatus::Deleting
     }
 
-    /// Whether it does not have an entry for each item yet: then it answers no question.
+    /// Returns whether the index still lacks entries; it cannot be read then.
     #[must_use]
     pub fn is_being_built(&self) -> bool {
         matches!(self.status, IndexStatus::Creating { .. } | IndexStatus::Delivering { .. })
     }
 
-    /// `CREATING`, `ACTIVE` or `DELETING`.
+    /// Returns `CREATING`, `ACTIVE` or `DELETING`.
     #[must_use]
     pub fn status_text(&self) -> &'static str {
         match self.status {

@@ -1,7 +1,6 @@
 //! A table: its schema, its partitions, its streams. Not its items.
 //!
-//! Types only, at the bottom of the crate: what changes a table, and what it leaves in the storage,
-//! is in the modules beside this one.
+//! The module has only types: the modules that change a table or store its data depend on it.
 
 pub(crate) mod billing;
 pub(crate) mod identifiers;
@@ -41,39 +40,40 @@ pub struct Table {
     pub billing: Billing,
     /// When it was created.
     pub created_at: EpochMillis,
-    /// Whether `DeleteTable` is refused.
+    /// Whether `DeleteTable` is rejected.
     pub deletion_protection: bool,
-    /// Its partitions, by first token. A table that was read from one arc of several has only those
-    /// that lie there.
+    /// Its partitions, by first token. A table that was read from one arc of several has only the
+    /// partitions of that arc.
     pub partitions: Vec<Partition>,
-    /// The number that the next partition gets.
+    /// The number of the next partition.
     pub next_partition: u32,
     /// Its streams, oldest first: at most one is enabled, and it is the last. A disabled stream
     /// can be read until its records are trimmed.
     pub streams: Vec<Stream>,
-    /// The number that the next shard gets.
+    /// The number of the next shard.
     pub next_shard: u32,
     /// Its TTL setting.
     pub time_to_live: TimeToLive,
-    /// Its secondary indexes, oldest first, also those that are being built or removed.
+    /// Its secondary indexes, oldest first, including those that are being built or removed.
     pub indexes: Vec<SecondaryIndex>,
-    /// The number that the next index gets.
+    /// The number of the next index.
     pub next_index: u32,
-    /// What it is labelled, paid and watched with.
+    /// Its options: class, tags, policies, throughput settings and others.
     pub options: TableOptions,
-    /// Which arc holds which part of it. Stored beside the table, and never sent with it.
+    /// The arcs of its parts. Stored separately, and never sent with the table.
     #[serde(skip)]
     pub placement: Placement,
-    /// Whether some arc does not know the table as it is yet: it is being created or updated.
+    /// Whether some arc has not adopted the current definition: the table is being created or
+    /// updated.
     #[serde(skip)]
     pub is_behind: bool,
-    /// Whether some arc does not know the table at all yet: it takes no items before every arc does.
+    /// Whether some arc does not have the table yet: it accepts no items until every arc has it.
     #[serde(skip)]
     pub is_partial: bool,
 }
 
 impl Table {
-    /// The index of the partition that a token belongs to.
+    /// Returns the index of the partition that holds a token.
     #[must_use]
     pub fn partition_of(&self, token: Token) -> usize {
         self.partitions
@@ -81,7 +81,7 @@ impl Table {
             .saturating_sub(1)
     }
 
-    /// The tokens of the partition at an index; `None` behind the last one.
+    /// Returns the tokens of the partition at an index; `None` after the last one.
     #[must_use]
     pub fn token_range(&self, partition: usize) -> Option<TokenRange> {
         let first = self.partitions.get(partition)?.first_token;
@@ -90,20 +90,20 @@ impl Table {
         Some(TokenRange { first, last: last.min(self.placement.end_of(first)) })
     }
 
-    /// The index of the partition with a number; `None` when it is not there (any more).
+    /// Returns the index of the partition with a number; `None` if there is none, or no longer.
     #[must_use]
     pub fn find_partition(&self, number: PartitionNumber) -> Option<usize> {
         self.partitions.iter().position(|partition| partition.number == number)
     }
 
-    /// The stream that takes records now.
+    /// Returns the enabled stream.
     #[must_use]
     pub fn enabled_stream(&self) -> Option<&Stream> {
         self.streams.last().filter(|stream| stream.disabled_at.is_none())
     }
 
-    /// The table without what each arc has of its own: its partitions, and the shards of its streams.
-    /// Of those there may be so many that they are too much for one entry of the log.
+    /// Returns the table without the data that each arc has of its own: its partitions, and the
+    /// shards of its streams. Together these may be too large for one log entry.
     #[must_use]
     pub fn definition(&self) -> Self {
         let stream = self.enabled_stream().map(|stream| Stream {
@@ -117,19 +117,19 @@ impl Table {
         Self { partitions: Vec::new(), streams, ..self.clone() }
     }
 
-    /// The stream with a label.
+    /// Returns the stream with a label.
     #[must_use]
     pub fn stream(&self, label: &str) -> Option<&Stream> {
         self.streams.iter().find(|stream| stream.label == label)
     }
 
-    /// The index with a name.
+    /// Returns the index with a name.
     #[must_use]
     pub fn index(&self, name: &str) -> Option<&SecondaryIndex> {
         self.indexes.iter().find(|index| index.definition.name == name)
     }
 
-    /// `CREATING`, `UPDATING` or `ACTIVE`.
+    /// Returns `CREATING`, `UPDATING` or `ACTIVE`.
     #[must_use]
     pub fn status_text(&self) -> &'static str {
         match (self.is_behind, self.is_partial) {
@@ -139,12 +139,12 @@ impl Table {
         }
     }
 
-    /// Its local or its global indexes.
+    /// Returns its local or its global indexes.
     pub fn indexes_of(&self, kind: IndexKind) -> impl Iterator<Item = &SecondaryIndex> {
         self.indexes.iter().filter(move |index| index.definition.kind == kind)
     }
 
-    /// Every shard of every stream.
+    /// Returns every shard of every stream.
     pub fn shards(&self) -> impl Iterator<Item = &Shard> {
         self.streams.iter().flat_map(|stream| &stream.shards)
     }

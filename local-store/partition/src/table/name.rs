@@ -1,42 +1,43 @@
-//! The name of a table: as its owner calls it, and as the catalogue of all tables does.
+//! Table names: the name for its owner, and the unique name in the catalogue.
 //!
-//! A store may keep the tables of several accounts and Regions apart. Then several of them may have
-//! a table of the same name, and in the catalogue the owner stands before the name. Who an owner is,
-//! and who may ask for what, is not decided here.
+//! A store may separate the tables of several accounts and Regions. Then two owners may have a
+//! table of the same name, and the catalogue prefixes the name with the owner. The server
+//! determines owners and authorises requests.
 
 use std::fmt;
 use std::ops::Deref;
 
 use serde::{Deserialize, Serialize};
 
-/// Between an owner and a name; DynamoDB allows it in neither.
+/// The separator between an owner and a name; DynamoDB allows it in neither.
 const SEPARATOR: char = '/';
 
-/// The name of a table. It reads as the name that its owner calls it.
+/// The name of a table. It dereferences to the name for its owner.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct TableName(String);
 
 impl TableName {
-    /// The name `name` of an owner; an empty owner is the store's own.
+    /// Creates the name `name` of an owner; an empty owner is the store itself.
     #[must_use]
     pub fn new(owner: &str, name: &str) -> Self {
         if owner.is_empty() { Self(name.to_owned()) } else { Self(format!("{owner}/{name}")) }
     }
 
-    /// The name that is unique in the catalogue: behind the owner, if that is not the store's own.
+    /// Returns the name that is unique in the catalogue: with its owner as prefix, unless the store
+    /// owns the table.
     #[must_use]
     pub fn whole(&self) -> &str {
         &self.0
     }
 
-    /// The owner; empty for the store's own.
+    /// Returns the owner; empty for the store itself.
     #[must_use]
     pub fn owner(&self) -> &str {
         self.0.rsplit_once(SEPARATOR).map_or("", |(owner, _)| owner)
     }
 
-    /// The name as its owner calls it.
+    /// Returns the name for its owner.
     #[must_use]
     pub fn as_str(&self) -> &str {
         self.0.rsplit_once(SEPARATOR).map_or(&self.0, |(_, name)| name)
@@ -58,7 +59,7 @@ impl fmt::Display for TableName {
 }
 
 impl From<&str> for TableName {
-    /// A name of the store's own owner.
+    /// Creates a name that the store itself owns.
     fn from(name: &str) -> Self {
         Self::new("", name)
     }
@@ -69,13 +70,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_reads_as_its_owner_calls_it() {
+    fn a_name_dereferences_to_the_name_for_its_owner() {
         for (owner, whole) in [("", "votes"), ("1/eu", "1/eu/votes")] {
             let name = TableName::new(owner, "votes");
             assert_eq!((name.owner(), &*name, name.whole()), (owner, "votes", whole));
             assert_eq!(name.to_string(), "votes");
             let stored = postcard::to_stdvec(&name).unwrap();
-            assert_eq!(stored, postcard::to_stdvec(whole).unwrap(), "stored as a text");
+            assert_eq!(stored, postcard::to_stdvec(whole).unwrap(), "stored as a string");
         }
     }
 }

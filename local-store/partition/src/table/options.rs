@@ -1,6 +1,6 @@
-//! What a table is labelled, paid and watched with: class, encryption, tags, a resource policy,
-//! limits of throughput, point-in-time recovery, and the history of its throughput. Nothing of it
-//! changes what happens to an item.
+//! Options of a table: class, encryption, tags, a resource policy, limits of throughput,
+//! point-in-time recovery, and the history of its throughput. No option changes how items are
+//! processed.
 //!
 //! Sources: AWS, "UpdateTable", "Warm throughput", "Quotas: decreasing provisioned throughput".
 
@@ -11,11 +11,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::table::billing::Billing;
 
-/// Reads and writes per second that a new on-demand table sustains at once.
+/// Reads and writes per second that a new on-demand table sustains immediately.
 const ON_DEMAND_WARM: Units = Units { read: 12_000, write: 4_000 };
-/// Milliseconds of a day; the days of throughput decreases begin at 00:00 UTC.
+/// Milliseconds of a day; the days for throughput decreases begin at 00:00 UTC.
 const DAY_MS: u64 = 24 * 60 * 60 * 1000;
-/// A policy that is not the one that the requester expected.
+/// Error text for a policy that is not the one that the request expected.
 pub const POLICY_CHANGED: &str = "the resource policy is not the expected one";
 
 /// Reads and writes per second.
@@ -36,16 +36,16 @@ pub struct OnDemandLimit {
     pub write: Option<u64>,
 }
 
-/// What an index has of its own.
+/// The options of an index.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IndexOptions {
     /// Its limit of on-demand throughput.
     pub on_demand_limit: OnDemandLimit,
-    /// What it was asked to sustain; see [`TableOptions::warm`].
+    /// The warm throughput that was requested; see [`TableOptions::warm`].
     pub warm: Units,
 }
 
-/// A resource policy, which is stored and not enforced.
+/// A resource policy, which is stored but not enforced.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ResourcePolicy {
     /// Its JSON.
@@ -54,35 +54,35 @@ pub struct ResourcePolicy {
     pub revision: u64,
 }
 
-/// Point-in-time recovery, as far as it can be switched on.
+/// The setting of point-in-time recovery. The store does not implement recovery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Recovery {
-    /// Since when.
+    /// When it was enabled.
     pub since: EpochMillis,
-    /// How far back, in days: 1 to 35.
+    /// The recovery period in days: 1 to 35.
     pub days: u8,
 }
 
 /// The options of a table.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TableOptions {
-    /// `Some` once it was asked for: whether the class is for infrequent access.
+    /// `Some` once it was requested: whether the class is for infrequent access.
     pub infrequent_access: Option<bool>,
-    /// The ARN of the KMS key; `None` for a key that the service owns.
+    /// The ARN of the KMS key; `None` for a key that AWS owns.
     pub encryption_key: Option<String>,
     /// The limit of on-demand throughput.
     pub on_demand_limit: OnDemandLimit,
-    /// What the table sustains at once; it only grows.
+    /// Warm throughput, which the table sustains immediately; it only grows.
     pub warm: Units,
-    /// Of its global indexes, by their names.
+    /// Options of its global indexes, by index name.
     pub indexes: BTreeMap<String, IndexOptions>,
     /// Its tags.
     pub tags: BTreeMap<String, String>,
     /// Its resource policy.
     pub policy: Option<ResourcePolicy>,
-    /// The revision of its latest policy, which may be gone.
+    /// The revision of its latest policy, which may have been deleted.
     pub latest_policy_revision: u64,
-    /// Point-in-time recovery, when it is on.
+    /// Point-in-time recovery, if it is enabled.
     pub recovery: Option<Recovery>,
     /// When the table was last made on-demand.
     pub on_demand_at: Option<EpochMillis>,
@@ -97,11 +97,12 @@ pub struct TableOptions {
 /// A change of one option.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum OptionChange {
-    /// Whether the class is for infrequent access.
+    /// Sets whether the class is for infrequent access.
     Class(bool),
-    /// The ARN of the KMS key, or none.
+    /// Sets the ARN of the KMS key, or none.
     Encrypt(Option<String>),
-    /// Another limit of the table, or of an index: what is `None` stays, what is `Some(None)` ends.
+    /// Changes the limit of the table or of an index: `None` keeps a value, `Some(None)` removes
+    /// the limit.
     OnDemandLimit {
         /// The index; `None` for the table.
         index: Option<String>,
@@ -110,7 +111,7 @@ pub enum OptionChange {
         /// Writes.
         write: Option<Option<u64>>,
     },
-    /// More warm throughput of the table, or of an index.
+    /// Raises the warm throughput of the table or of an index.
     Warm {
         /// The index; `None` for the table.
         index: Option<String>,
@@ -119,39 +120,39 @@ pub enum OptionChange {
         /// Writes.
         write: Option<u64>,
     },
-    /// Tags to add, or to give another value.
+    /// Adds tags, or changes their values.
     Tag(BTreeMap<String, String>),
-    /// Tags to remove.
+    /// Removes tags.
     Untag(Vec<String>),
-    /// A policy in place of the expected one.
+    /// Replaces the expected policy.
     PutPolicy {
         /// Its JSON.
         text: String,
-        /// What must be there.
+        /// The policy that must exist.
         expected: ExpectedPolicy,
     },
-    /// No policy in place of the expected one.
+    /// Deletes the expected policy.
     DeletePolicy {
-        /// What must be there.
+        /// The policy that must exist.
         expected: ExpectedPolicy,
     },
-    /// Point-in-time recovery over so many days, or none.
+    /// Enables point-in-time recovery with a recovery period in days, or disables it.
     Recovery(Option<u8>),
 }
 
-/// What policy a change of the policy expects to find.
+/// The policy that a change expects to find.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ExpectedPolicy {
-    /// Any, or none.
+    /// Any policy, or none.
     Any,
-    /// None.
+    /// No policy.
     Absent,
-    /// The one with this revision.
+    /// The policy with this revision.
     Revision(u64),
 }
 
 impl TableOptions {
-    /// The options of a new table.
+    /// Returns the options of a new table.
     pub(crate) fn new(billing: Billing, now: EpochMillis) -> Self {
         let mut options = Self::default();
         if billing == Billing::OnDemand {
@@ -160,13 +161,13 @@ impl TableOptions {
         options
     }
 
-    /// What a table with this billing mode sustains at once.
+    /// Returns the warm throughput of a table with this billing mode.
     #[must_use]
     pub fn warm_of_table(&self, billing: Billing) -> Units {
         self.at_least(self.warm, billing, None)
     }
 
-    /// What an index sustains at once; `units` are its provisioned ones.
+    /// Returns the warm throughput of an index; `units` are its provisioned ones.
     #[must_use]
     pub fn warm_of_index(&self, name: &str, billing: Billing, units: Option<(u64, u64)>) -> Units {
         let asked = self.indexes.get(name).map_or_else(Units::default, |index| index.warm);
@@ -178,7 +179,7 @@ impl TableOptions {
             (Billing::OnDemand, _) => ON_DEMAND_WARM,
             (Billing::Provisioned { .. }, Some((read, write))) => Units { read, write },
             (Billing::Provisioned { read_units, write_units }, None) => {
-                // A table keeps what it had as an on-demand table.
+                // A table keeps the warm throughput of its on-demand time.
                 let kept = self.on_demand_at.map_or_else(Units::default, |_| ON_DEMAND_WARM);
                 Units { read: read_units.max(kept.read), write: write_units.max(kept.write) }
             }
@@ -186,7 +187,7 @@ impl TableOptions {
         Units { read: asked.read.max(least.read), write: asked.write.max(least.write) }
     }
 
-    /// How often provisioned throughput shrank today.
+    /// Returns how often provisioned throughput decreased today.
     #[must_use]
     pub fn decreases_today(&self, now: EpochMillis) -> u32 {
         match self.decreased_at {
@@ -195,7 +196,7 @@ impl TableOptions {
         }
     }
 
-    /// Notes a change of throughput or billing mode.
+    /// Records a change of throughput or billing mode.
     pub(crate) fn note_billing(&mut self, before: Billing, after: Billing, now: EpochMillis) {
         match (before, after) {
             (_, Billing::OnDemand) if before != after => {
@@ -222,7 +223,7 @@ impl TableOptions {
         }
     }
 
-    /// Makes a change, or refuses it with [`POLICY_CHANGED`].
+    /// Applies a change, or rejects it with [`POLICY_CHANGED`].
     pub(crate) fn apply(&mut self, change: OptionChange, now: EpochMillis) -> Result<(), String> {
         match change {
             OptionChange::Class(is_infrequent) => self.infrequent_access = Some(is_infrequent),
@@ -247,7 +248,7 @@ impl TableOptions {
             OptionChange::Untag(keys) => self.tags.retain(|key, _| !keys.contains(key)),
             OptionChange::PutPolicy { text, expected } => {
                 self.check_policy(expected)?;
-                // Milliseconds are a revision as the service shows it; it grows in any case.
+                // The revision is a time in milliseconds, as DynamoDB's looks; it always grows.
                 self.latest_policy_revision = now.0.max(self.latest_policy_revision + 1);
                 self.policy = Some(ResourcePolicy { text, revision: self.latest_policy_revision });
             }

@@ -1,6 +1,6 @@
-//! A partition: a token range of a table, and the split that it may be in.
+//! A partition: a token range of a table, and its unfinished split.
 //!
-//! How a split goes on is in `split`.
+//! `split` performs the split.
 
 use model::Token;
 use serde::{Deserialize, Serialize};
@@ -8,23 +8,23 @@ use serde::{Deserialize, Serialize};
 use crate::table::identifiers::{PartitionNumber, ShardNumber};
 use crate::table::placement::{ArcId, Placement};
 
-/// Partitions of one table in one arc at most: each is a part of the table's description, which is written
-/// whole whenever the table changes, and each is an open shard of its stream.
+/// The most partitions of one table in one arc. The table's description contains all of them and is
+/// rewritten whenever the table changes, and each partition has an open shard.
 pub const PARTITIONS_MAX: usize = 1024;
 
 /// A token range of a table: from its first token (inclusive) to the next partition's (exclusive).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Partition {
-    /// Its number: a partition that is split has two successors with numbers of their own.
+    /// Its number: a partition that is split has two successors with other numbers.
     pub number: PartitionNumber,
-    /// Where it begins on the ring.
+    /// Its first token, inclusive.
     pub first_token: Token,
-    /// The stream shard that takes its records now, when the table has an enabled stream.
+    /// The stream shard for its new records, if the table has an enabled stream.
     pub shard: Option<ShardNumber>,
-    /// The split that is under way, if there is one.
+    /// Its unfinished split, if there is one.
     pub split: Option<Split>,
-    /// Its bytes when it was found to hold a single partition key, which no split can divide; 0
-    /// when that was never found.
+    /// Its size in bytes when it last turned out to hold a single partition key, which no split can
+    /// divide; 0 if it never did.
     pub indivisible_bytes: u64,
 }
 
@@ -34,35 +34,36 @@ impl Partition {
     }
 }
 
-/// Where a partition is to be split.
+/// The point at which to split a partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SplitPoint {
-    /// Where about half of its bytes are on either side; in the middle when it is empty.
+    /// The token at which each side has about half of the bytes; the middle if the partition is
+    /// empty.
     Half,
     /// The upper part begins at this token.
     Token(Token),
 }
 
-/// A split under way.
+/// An unfinished split.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Split {
-    /// Where the upper part begins, when that is known.
+    /// The first token of the upper part, once it is known.
     pub at: Option<Token>,
-    /// The number of the partition that the lower part becomes; what was counted so far stands
-    /// under it.
+    /// The number of the partition that the lower part becomes; its statistics count the items so
+    /// far.
     pub lower: PartitionNumber,
     /// The key of the last item that was counted; `None` before the first one.
     pub(crate) cursor: Option<Vec<u8>>,
 }
 
 impl Split {
-    /// Whether an item with this key, if it is there, is among those that were counted.
+    /// Returns whether an item with this key was counted already, if it exists.
     pub(crate) fn has_counted(&self, stored: &[u8]) -> bool {
         self.cursor.as_deref().is_some_and(|cursor| stored <= cursor)
     }
 }
 
-/// The partitions of a new table that lie in an arc, with numbers of their own.
+/// Returns the partitions of a new table that are in an arc, with new numbers.
 pub(crate) fn partitions_in(
     placement: &Placement,
     arc: ArcId,
@@ -75,7 +76,7 @@ pub(crate) fn partitions_in(
         .collect()
 }
 
-/// `count` partitions of equal token ranges.
+/// Returns `count` partitions of equal token ranges.
 pub(crate) fn even_partitions(count: u32) -> Vec<Partition> {
     let first_token = |position: u32| {
         let token = (u128::from(position) << 64) / u128::from(count.max(1));

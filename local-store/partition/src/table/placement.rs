@@ -1,9 +1,9 @@
-//! Which arc of a ring holds which part of a table.
+//! Placement: the arc of each part of a table.
 //!
-//! An arc is one consensus group: one log, one machine. A table is cut into stretches of tokens when
-//! it is created, one for each partition that it begins with, and the arcs take the stretches in
-//! turn. A partition lies wholly in one arc and so do the two that it is split into, so a stream
-//! shard is fed by one log. What a table is (its definition) is decided in the first arc; the other
+//! An arc is one consensus group: one log, one machine. When a table is created, its tokens are
+//! divided into stretches, one for each initial partition, and the stretches are assigned to the
+//! arcs round-robin. A partition is entirely in one arc, and so are the two that it splits into.
+//! Therefore one log feeds a stream shard. The first arc decides the table's definition; the other
 //! arcs adopt it, version by version. See `docs/decisions/0007-several-arcs.md`.
 
 use std::fmt;
@@ -13,11 +13,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::table::identifiers::TableId;
 
-/// Arcs of a ring at most: each costs every node a state of its own, and more than a machine has
-/// cores bring nothing.
+/// The most arcs of a ring: each adds a state to every node, and more arcs than CPU cores gain
+/// nothing.
 pub const ARCS_MAX: u32 = 16;
-/// Numbers of partitions and shards that each arc gives out: arc 2 counts from 200,000,000, so that
-/// no two arcs give the same number.
+/// Size of each arc's range of partition and shard numbers: arc 2 counts from 200,000,000, so that
+/// no two arcs assign the same number.
 const NUMBERS_PER_ARC: u32 = 100_000_000;
 
 /// A consensus group: the data of one arc of the ring.
@@ -27,15 +27,15 @@ const NUMBERS_PER_ARC: u32 = 100_000_000;
 pub struct ArcId(pub u32);
 
 impl ArcId {
-    /// The first arc, which decides what the tables are; it holds everything when it is the only one.
+    /// The first arc, which decides the definitions of tables; the only arc of a ring of one.
     pub const FIRST: Self = Self(0);
 
-    /// The first number that the arc gives a partition or a shard.
+    /// Returns the first number that the arc assigns to a partition or a shard.
     pub(crate) fn first_number(self) -> u32 {
         self.0.saturating_mul(NUMBERS_PER_ARC)
     }
 
-    /// The arc that gave a partition or a shard its number.
+    /// Returns the arc that assigned a number to a partition or a shard.
     #[must_use]
     pub fn of_number(number: u32) -> Self {
         Self(number / NUMBERS_PER_ARC)
@@ -48,42 +48,44 @@ impl fmt::Display for ArcId {
     }
 }
 
-/// Which arc a machine is, and how many there are.
+/// The arc of a machine, and the number of arcs of its ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seat {
     /// The arc.
     pub arc: ArcId,
-    /// Arcs of the ring: 1 to [`ARCS_MAX`].
+    /// The number of arcs of the ring: 1 to [`ARCS_MAX`].
     pub arcs: u32,
 }
 
 impl Default for Seat {
-    /// The only arc of its ring.
+    /// Returns the only arc of a ring of one.
     fn default() -> Self {
         Self { arc: ArcId::FIRST, arcs: 1 }
     }
 }
 
-/// Tokens of a table that lie in one arc: from the first to the next stretch's first.
+/// Tokens of a table that are in one arc: from `first` to the next stretch's `first`, exclusive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stretch {
-    /// Where it begins, inclusive.
+    /// The first token, inclusive.
     pub first: Token,
-    /// Where it is.
+    /// The arc that holds the tokens.
     pub arc: ArcId,
 }
 
-/// Where a table is. The default is a table that lies wholly in the first arc.
+/// The placement of a table. By default, the whole table is in the first arc.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Placement {
     /// The version of the definition, which grows with each change; always 0 in a ring of one arc.
     pub version: u64,
-    /// By their first tokens, the first of which is 0; empty when all of it is in the first arc.
+    /// Stretches by their first tokens, beginning with 0; empty if the whole table is in the first
+    /// arc.
     pub stretches: Vec<Stretch>,
 }
 
 impl Placement {
-    /// Deals the partitions of a new table out to the arcs, to a different one first for each table.
+    /// Assigns the partitions of a new table to the arcs round-robin. The arc that is first differs
+    /// from table to table.
     pub(crate) fn deal(table: TableId, firsts: impl Iterator<Item = Token>, arcs: u32) -> Self {
         if arcs <= 1 {
             return Self::default();
@@ -93,7 +95,7 @@ impl Placement {
         Self { version: 1, stretches: (0..).zip(firsts).map(stretch).collect() }
     }
 
-    /// The arc that a token lies in.
+    /// Returns the arc of a token.
     #[must_use]
     pub fn arc_of(&self, token: Token) -> ArcId {
         self.stretch_of(token).map_or(ArcId::FIRST, |stretch| stretch.arc)
@@ -104,7 +106,7 @@ impl Placement {
         self.stretches.get(next.checked_sub(1)?)
     }
 
-    /// The last token, inclusive, of the stretch that a token lies in.
+    /// Returns the last token, inclusive, of the stretch that contains a token.
     #[must_use]
     pub fn end_of(&self, token: Token) -> Token {
         let next = self.stretches.partition_point(|stretch| stretch.first <= token);
@@ -113,7 +115,7 @@ impl Placement {
             .map_or(Token(u64::MAX), |next| Token(next.first.0.saturating_sub(1)))
     }
 
-    /// The arcs that hold a part of the table, each once.
+    /// Returns the arcs that hold a part of the table, each once.
     #[must_use]
     pub fn arcs(&self) -> Vec<ArcId> {
         let mut arcs: Vec<ArcId> = self.stretches.iter().map(|stretch| stretch.arc).collect();
@@ -122,7 +124,7 @@ impl Placement {
         if arcs.is_empty() { vec![ArcId::FIRST] } else { arcs }
     }
 
-    /// How many of the stretches are in an arc, and how many there are.
+    /// Returns how many stretches are in an arc, and how many there are in all.
     pub(crate) fn share_of(&self, arc: ArcId) -> (usize, usize) {
         if self.stretches.is_empty() {
             return (usize::from(arc == ArcId::FIRST), 1);
@@ -143,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn partitions_are_dealt_out_in_turn() {
+    fn partitions_are_assigned_round_robin() {
         for (table, partitions, arcs, expected) in [
             (1, 4, 1, vec![0, 0, 0, 0]),
             (1, 4, 3, vec![1, 2, 0, 1]),
@@ -173,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_tell_their_arc() {
+    fn numbers_identify_their_arc() {
         for arc in 0..ARCS_MAX {
             let first = ArcId(arc).first_number();
             assert_eq!(ArcId::of_number(first), ArcId(arc));

@@ -1,6 +1,6 @@
 //! A table's stream and its shards.
 //!
-//! How shards open, rotate and are trimmed and read is in the crate's module `stream`.
+//! The crate's module `stream` opens, rotates, trims and reads shards.
 
 use model::{EpochMillis, StreamViewType};
 use serde::{Deserialize, Serialize};
@@ -8,12 +8,13 @@ use serde::{Deserialize, Serialize};
 use crate::entry::sequence::Sequence;
 use crate::table::identifiers::ShardNumber;
 
-/// A table's stream: from the moment at which it was enabled to the moment at which it was disabled.
+/// A table's stream, from enabling it to disabling it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stream {
-    /// The time of enabling as text; part of the ARN. Grows from stream to stream of one table.
+    /// The enabling time as text; part of the ARN. Labels increase from stream to stream of one
+    /// table.
     pub label: String,
-    /// What the records carry.
+    /// The images that records carry.
     pub view_type: StreamViewType,
     /// When it was enabled.
     pub created_at: EpochMillis,
@@ -30,17 +31,17 @@ pub struct Shard {
     pub number: ShardNumber,
     /// `shardId-<20 digits of milliseconds>-<8 hexadecimal digits>`.
     pub id: String,
-    /// The shard whose records come before its own.
+    /// The id of the shard whose records precede its own.
     pub parent: Option<String>,
-    /// The place from which it takes records, inclusive.
+    /// The sequence from which it accepts records, inclusive.
     pub first: Sequence,
-    /// The place at which it was closed, inclusive; `None` while it is open.
+    /// The sequence at which it was closed, inclusive; `None` while it is open.
     pub last: Option<Sequence>,
     /// When it was opened.
     pub opened_at: EpochMillis,
     /// When it was closed.
     pub closed_at: Option<EpochMillis>,
-    /// The last record that was removed because of its age; a reader that has not come so far has
-    /// missed something.
+    /// The last record that was trimmed because of its age; a reader at an earlier position has
+    /// missed records.
     pub trimmed: Option<Sequence>,
 }

@@ -1,20 +1,20 @@
 //! A table's TTL setting.
 //!
-//! How it is carried out is in the crate's module `time_to_live`.
+//! The crate's module `time_to_live` implements TTL.
 
 use serde::{Deserialize, Serialize};
 
-/// A table's TTL setting. Enabling indexes the items that are already there, step by step.
+/// A table's TTL setting. Enabling it indexes the existing items step by step.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum TimeToLive {
     /// Nothing expires.
     #[default]
     Disabled,
-    /// New writes are indexed; older items up to the cursor are too.
+    /// New writes are indexed, and so are older items up to the cursor.
     Enabling {
         /// The attribute that holds the time.
         attribute: String,
-        /// The item key after which indexing goes on; `None` at the start.
+        /// The item key after which indexing continues; `None` at the start.
         cursor: Option<Vec<u8>>,
     },
     /// Items expire.
@@ -22,7 +22,7 @@ pub enum TimeToLive {
         /// The attribute that holds the time.
         attribute: String,
     },
-    /// Nothing expires any more, and the index is being removed.
+    /// Items no longer expire, and the expiry entries are being removed.
     Disabling {
         /// The attribute that held the time.
         attribute: String,
@@ -30,7 +30,7 @@ pub enum TimeToLive {
 }
 
 impl TimeToLive {
-    /// The attribute whose value is kept in the expiry index.
+    /// Returns the attribute whose values are in the expiry entries.
     #[must_use]
     pub fn indexed_attribute(&self) -> Option<&str> {
         match self {
@@ -39,7 +39,7 @@ impl TimeToLive {
         }
     }
 
-    /// `ENABLING`, `ENABLED`, `DISABLING` or `DISABLED`.
+    /// Returns `ENABLING`, `ENABLED`, `DISABLING` or `DISABLED`.
     #[must_use]
     pub fn status(&self) -> &'static str {
         match self {

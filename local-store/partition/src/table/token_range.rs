@@ -5,15 +5,14 @@ use model::Token;
 /// Tokens from `first` (inclusive) to `last` (inclusive).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TokenRange {
-    /// Inclusive.
+    /// The first token, inclusive.
     pub first: Token,
-    /// Inclusive.
+    /// The last token, inclusive.
     pub last: Token,
 }
 
 impl TokenRange {
-    /// The token in the middle, from which on the upper half begins; `None` when there is only one
-    /// token.
+    /// Returns the first token of the upper half; `None` if there is only one token.
     #[must_use]
     pub fn middle(self) -> Option<Token> {
         let below = self.last.0.checked_sub(self.first.0)?.checked_sub(1)? / 2;
@@ -23,8 +22,8 @@ impl TokenRange {
     /// The whole ring.
     pub const ALL: Self = Self { first: Token(0), last: Token(u64::MAX) };
 
-    /// Segment `segment` of `total` of a parallel scan. The segments of one total cover the ring
-    /// without gaps or overlaps. `segment` is below `total`.
+    /// Returns segment `segment` of `total` of a parallel scan. The segments of one total cover the
+    /// ring without gaps or overlaps. `segment` is below `total`.
     #[must_use]
     pub fn segment(segment: u32, total: u32) -> Self {
         let bound = |position: u64| (u128::from(position) << 64) / u128::from(total.max(1));

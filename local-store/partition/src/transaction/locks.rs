@@ -1,6 +1,6 @@
 //! The items that transactions over several arcs have locked in this arc.
 //!
-//! Kept in memory beside the state and found in it again at the start.
+//! The locks are in memory; a restart restores them from the state.
 
 use std::collections::BTreeMap;
 
@@ -10,13 +10,13 @@ use crate::keys::{item, two_phase_commit as keys};
 use crate::storage::{ReadError, View};
 use crate::transaction::state::{Prepared, TransactionId};
 
-/// The keys of the items, as the storage has them, that transactions have locked in this arc, and by
-/// which.
+/// The storage keys of the items that are locked in this arc, and the transaction that holds each
+/// lock.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Locks(BTreeMap<Vec<u8>, TransactionId>);
 
 impl Locks {
-    /// Finds them in the state.
+    /// Restores the locks from the state.
     pub(crate) fn read(view: &dyn View) -> Result<Self, ReadError> {
         let mut locks = Self::default();
         for (id, prepared) in keys::read_all_prepared(view)? {
@@ -40,7 +40,7 @@ impl Locks {
         }
     }
 
-    /// Whether the item is locked that stands under this key.
+    /// Returns whether the item with this storage key is locked.
     pub(crate) fn contains(&self, stored: &[u8]) -> bool {
         self.0.contains_key(stored)
     }
@@ -49,15 +49,15 @@ impl Locks {
         self.0.get(&item::encode(write.table, &write.key))
     }
 
-    /// Whether another attempt at the same request, or this one, has locked one of the items.
+    /// Returns whether this or another attempt at the same request has locked one of the items.
     pub(crate) fn are_of_the_same_request(&self, id: TransactionId, operations: &[Write]) -> bool {
         let mut holders = operations.iter().filter_map(|write| self.holder(write));
         holders.any(|holder| holder.has_token_of(id))
     }
 
-    /// The reasons of operations of which one is on a locked item; `None` if none is.
+    /// Returns the cancellation reasons if an operation's item is locked; `None` if none is.
     pub(crate) fn conflicts(&self, operations: &[Write]) -> Option<Vec<CancellationReason>> {
-        // Almost always there is none, and then no key has to be made.
+        // Locks are rare, so this avoids encoding keys.
         if self.0.is_empty() {
             return None;
         }

@@ -1,10 +1,10 @@
-//! Transactions: several operations on several items, all made or none.
+//! Transactions: several operations on several items, applied atomically.
 //!
-//! A transaction in one arc is one command, so nothing comes between its operations: it is
-//! serializable by the order of the log (see `docs/decisions/0005-transactions-are-one-log-entry.md`);
-//! one over several arcs is in `two_phase_commit`. Each
-//! operation is a write like any other (see `write`); this file decides about all of them together.
-//! Source: AWS, "DynamoDB transactions: how it works".
+//! A transaction in one arc is one command, so no other command comes between its operations: the
+//! order of the log makes it serializable (see
+//! `docs/decisions/0005-transactions-are-one-log-entry.md`). Transactions over several arcs are in
+//! `two_phase_commit`. Each operation is a write like any other (see `write`); this module decides
+//! about all of them together. Source: AWS, "DynamoDB transactions: how it works".
 
 pub(crate) mod locks;
 pub(crate) mod state;
@@ -29,12 +29,12 @@ use crate::storage::{ReadError, View};
 use crate::transaction::locks::Locks;
 use crate::write;
 
-/// Tokens that one command forgets at most, so that no batch becomes too large.
+/// The most tokens that one command forgets, so that no batch becomes too large.
 const FORGOTTEN_MAX: usize = 1000;
-/// What is said of a transaction that brings too much with it.
+/// DynamoDB's text for a transaction that is too large.
 pub const TRANSACTION_TOO_LARGE: &str = "Transaction payload size cannot exceed 4 MB";
 
-/// Carries out a transaction, unless its token tells that this was done already.
+/// Applies a transaction, unless an earlier one with its token was applied.
 pub(crate) fn apply(
     overlay: &mut Overlay<'_>,
     catalogue: &Catalogue,
@@ -53,7 +53,8 @@ pub(crate) fn apply(
     if let Some(reasons) = locks.conflicts(operations) {
         return Ok(Reply::TransactionCancelled(reasons));
     }
-    // The operations are made on top of the state, and become part of it only all together.
+    // The operations run in an overlay of their own, which becomes part of the state only as a
+    // whole.
     let mut attempt = Overlay::new(overlay);
     let writes = match attempt_all(&mut attempt, catalogue, first, now, operations)? {
         Ok(writes) => writes,
@@ -70,7 +71,7 @@ pub(crate) fn apply(
     Ok(Reply::Transacted { writes, repeated: false })
 }
 
-/// Makes every operation, also behind one that fails, so that each has its reason.
+/// Applies every operation, even after one has failed, so that each has its reason.
 pub(crate) fn attempt_all(
     attempt: &mut Overlay<'_>,
     catalogue: &Catalogue,
@@ -106,8 +107,8 @@ pub(crate) fn attempt_all(
     Ok(Ok(writes))
 }
 
-/// What the transaction with a token did, if it was made here and is not forgotten; or that the
-/// token belongs to another one.
+/// Returns the result of the transaction with this token if it was applied here and is still
+/// remembered, or `TokenMismatch` if the token belongs to another transaction.
 ///
 /// # Errors
 /// When the storage cannot be read.
@@ -120,7 +121,7 @@ pub fn recall(
     recall_token(view, now, token, fingerprint(&transaction.operations)?)
 }
 
-/// The same, by the token and the transaction's fingerprint.
+/// Does the same as [`recall`] by token and fingerprint.
 pub(crate) fn recall_token(
     view: &dyn View,
     now: EpochMillis,
@@ -130,7 +131,7 @@ pub(crate) fn recall_token(
     Ok(remembered(view, now, token)?.map(|known| repeat(&known, fingerprint)))
 }
 
-/// Whether a transaction with this token was made here, and is not forgotten.
+/// Returns whether a transaction with this token was applied here and is still remembered.
 ///
 /// # Errors
 /// When the storage cannot be read.
@@ -146,7 +147,7 @@ fn remembered(
     Ok(request_token::read(view, token)?.filter(|known| now < known.expires_at))
 }
 
-/// Remembers what the transaction with a token did, in the place of one that is to be forgotten.
+/// Remembers the result of the transaction with a token, in place of an expired one.
 pub(crate) fn remember(
     overlay: &mut Overlay<'_>,
     now: EpochMillis,
@@ -169,17 +170,17 @@ fn repeat(known: &Remembered, fingerprint: u128) -> Reply {
     Reply::Transacted { writes: known.sizes.iter().map(written).collect(), repeated: true }
 }
 
-/// A number that tells transactions apart.
+/// Returns a hash that identifies the operations of a transaction.
 ///
 /// # Errors
-/// Only for a defect of the encoding.
+/// Only if the operations cannot be encoded, which is a defect.
 pub fn fingerprint(operations: &[Write]) -> Result<u128, ReadError> {
     let bytes = postcard::to_stdvec(operations)
         .map_err(|error| ReadError(format!("cannot encode a transaction: {error}")))?;
     Ok(xxhash_rust::xxh3::xxh3_128(&bytes))
 }
 
-/// Forgets the next tokens whose time has come. Gives whether there are more.
+/// Forgets the next expired tokens. Returns whether there are more.
 pub(crate) fn forget_tokens(
     overlay: &mut Overlay<'_>,
     now: EpochMillis,
@@ -192,7 +193,7 @@ pub(crate) fn forget_tokens(
     Ok(more)
 }
 
-/// Whether a token's time has come.
+/// Returns whether a token has expired.
 ///
 /// # Errors
 /// When the storage cannot be read.

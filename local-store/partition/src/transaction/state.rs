@@ -1,6 +1,6 @@
-//! What an arc stores of transactions over several arcs.
+//! The stored state of transactions over several arcs.
 //!
-//! The steps that make and change it are in `two_phase_commit`.
+//! The steps that create and change it are in `two_phase_commit`.
 
 use model::{EncodedItem, EpochMillis, PrimaryKey};
 use serde::{Deserialize, Serialize};
@@ -8,14 +8,14 @@ use serde::{Deserialize, Serialize};
 use crate::table::identifiers::TableId;
 use crate::table::placement::ArcId;
 
-/// Identifies one attempt at a transaction; never used again. Half of it is drawn at random by its
-/// coordinator, the other half follows from the client's token if there is one, so that a lock tells
-/// whether the same request holds it.
+/// The unique id of one attempt at a transaction. The coordinator draws one half at random. The
+/// other half is derived from the client's token if there is one, so that a lock shows whether the
+/// same request holds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct TransactionId(pub u128);
 
 impl TransactionId {
-    /// The id of an attempt, from two numbers that were drawn for it.
+    /// Creates the id of an attempt from two random numbers.
     #[must_use]
     pub fn new(drawn: [u64; 2], token: Option<&str>) -> Self {
         let [high, low] = drawn;
@@ -23,27 +23,27 @@ impl TransactionId {
         Self(u128::from(high) << 64 | u128::from(low))
     }
 
-    /// Whether both are attempts at the request with one token. Two without a token are so with the
-    /// probability of two equal random numbers of 64 bits.
+    /// Returns whether both are attempts at the request with one token. For two ids without a token
+    /// the result is true if two random numbers of 64 bits are equal.
     pub(crate) fn has_token_of(self, other: Self) -> bool {
         let low = |id: Self| id.0 & u128::from(u64::MAX);
         low(self) == low(other)
     }
 
-    /// Whether it is an attempt at the request with this token. Another one may be taken for it with
-    /// the probability of two equal hashes of 64 bits.
+    /// Returns whether it is an attempt at the request with this token. The result is wrongly true
+    /// if two hashes of 64 bits are equal.
     #[must_use]
     pub fn is_attempt_at(self, token: &str) -> bool {
         self.has_token_of(Self::new([0, 0], Some(token)))
     }
 }
 
-/// What was decided.
+/// The decision about a transaction.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Decision {
     /// When the transaction began.
     pub began: EpochMillis,
-    /// Whether it is made.
+    /// Whether it is committed.
     pub commit: bool,
     /// The arcs that have to finish it, each with the number of its operations.
     pub participants: Vec<(ArcId, u32)>,
@@ -52,24 +52,25 @@ pub struct Decision {
 /// An item that a transaction has locked.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Locked {
-    /// Of which table.
+    /// The table.
     pub table: TableId,
-    /// Which.
+    /// The key of the item.
     pub key: PrimaryKey,
-    /// What becomes of it.
+    /// The item's fate.
     pub fate: Fate,
 }
 
-/// What becomes of a locked item.
+/// The change of a locked item when its transaction commits.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Fate {
-    /// Nothing: it was only looked at.
+    /// No change: the transaction only has a condition on it.
     Stays,
-    /// It will be this, or not be there.
+    /// The item is replaced by this one, or deleted if `None`.
     Becomes(Option<EncodedItem>),
 }
 
-/// What a transaction has prepared in an arc. In the storage it begins as [`PreparedHead`] does.
+/// The operations that a transaction has prepared in an arc. Its encoding begins like
+/// [`PreparedHead`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Prepared {
     /// When it began.
@@ -80,13 +81,13 @@ pub struct Prepared {
     pub items: Vec<Locked>,
 }
 
-/// What has to be known of a transaction to end it, without its items.
+/// The part of [`Prepared`] that ending a transaction needs, without the items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PreparedHead {
     /// When it began.
     pub began: EpochMillis,
     /// The arc that decides.
     pub home: ArcId,
-    /// How many operations it has in this arc.
+    /// The number of its operations in this arc.
     pub operations: u32,
 }

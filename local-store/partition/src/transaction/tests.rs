@@ -1,4 +1,4 @@
-//! Transactions: all or nothing, each once, and the sum of a bank that never changes.
+//! Transactions are atomic and applied once, and the sum of a bank never changes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,11 +21,11 @@ fn amount(value: u8) -> Placeholders {
 fn operation(command: Command) -> Write {
     match command {
         Command::Write(write) => *write,
-        other => panic!("{other:?} is no write"),
+        other => panic!("{other:?} is not a write"),
     }
 }
 
-/// Takes from one account, if it has so much, and gives to another.
+/// Moves an amount from one account to another, if the first has enough.
 fn transfer(from: u8, to: u8, value: u8, token: Option<String>) -> Command {
     let mut take = operation(add(from, 0));
     take.action = WriteAction::Update(parse_update("SET n = n - :v", &mut amount(value)).unwrap());
@@ -47,7 +47,7 @@ fn opened() -> Replica {
 fn balances(replica: &Replica) -> Vec<u64> {
     let balance = |item: &model::Item| match item.get("n") {
         Some(AttributeValue::N(number)) => number.to_string().parse().unwrap(),
-        other => panic!("{other:?} is no balance"),
+        other => panic!("{other:?} is not a balance"),
     };
     replica.items().iter().map(balance).collect()
 }
@@ -55,8 +55,8 @@ fn balances(replica: &Replica) -> Vec<u64> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    /// Method: groups of transfers in one entry each, some refused for lack of money, some sent
-    /// twice with a token; money neither comes nor goes, and the stream tells of each change once.
+    /// Method: groups of transfers in one entry each, some cancelled for lack of money, some sent
+    /// twice with a token. The sum stays constant, and the stream has each change once.
     #[test]
     fn transfers_keep_the_sum(groups in prop::collection::vec(prop::collection::vec(
         (0..ACCOUNTS, 1..ACCOUNTS, 1u8..15, prop::option::of(0u8..3)), 1..5), 1..15)) {
@@ -89,7 +89,7 @@ proptest! {
 }
 
 #[test]
-fn a_failed_operation_leaves_nothing_and_every_reason_is_told() {
+fn a_failed_operation_changes_nothing_and_every_reason_is_returned() {
     let mut replica = opened();
     let before = replica.storage.0.clone();
     let mut poor = operation(add(1, 0));
@@ -114,7 +114,7 @@ fn a_failed_operation_leaves_nothing_and_every_reason_is_told() {
         ),
         "{reasons:?}"
     );
-    // Only the machine's own state, the key `[1]`, moved on; the token is free again.
+    // Only the machine's own state, under the key `[1]`, has changed; the token is free again.
     let without_state = |mut all: BTreeMap<Vec<u8>, Vec<u8>>| {
         all.remove(&vec![1]);
         all
@@ -123,7 +123,7 @@ fn a_failed_operation_leaves_nothing_and_every_reason_is_told() {
 }
 
 #[test]
-fn a_token_makes_a_transaction_once_for_ten_minutes() {
+fn a_token_applies_a_transaction_once_in_ten_minutes() {
     let mut replica = opened();
     let token = || Some("token".to_owned());
     let send = |replica: &mut Replica, index, at, value| {
@@ -131,17 +131,17 @@ fn a_token_makes_a_transaction_once_for_ten_minutes() {
         replies.into_iter().next().unwrap()
     };
     let Reply::Transacted { writes: first, repeated: false } = send(&mut replica, 2, 0, 3) else {
-        panic!("it is made")
+        panic!("the transaction was not applied")
     };
     let Reply::Transacted { writes: second, repeated: true } = send(&mut replica, 3, 5, 3) else {
-        panic!("it is remembered")
+        panic!("the token was not remembered")
     };
     let sizes = |all: &[Written]| {
         all.iter().map(|written| (written.old_bytes, written.new_bytes)).collect::<Vec<_>>()
     };
     assert_eq!(sizes(&first), sizes(&second));
     assert_eq!(send(&mut replica, 4, 5, 4), Reply::TokenMismatch);
-    // A restart remembers too.
+    // Tokens survive a restart.
     replica.machine = Machine::open(&replica.storage).unwrap();
     let life = REQUEST_TOKEN_LIFE_MS;
     assert!(matches!(send(&mut replica, 5, life - 1, 3), Reply::Transacted { repeated: true, .. }));
@@ -150,7 +150,7 @@ fn a_token_makes_a_transaction_once_for_ten_minutes() {
         |replica: &Replica, at| has_expired_tokens(&replica.storage, EpochMillis(START + at));
     assert_eq!(has_expired(&replica, life - 1), Ok(false));
     assert_eq!(has_expired(&replica, life), Ok(true));
-    // Whether or not it was forgotten already, the token is free after ten minutes.
+    // After ten minutes the token is free, whether or not it was forgotten already.
     assert!(matches!(send(&mut replica, 6, life, 4), Reply::Transacted { repeated: false, .. }));
     assert_eq!(has_expired(&replica, life), Ok(false));
     let forgotten = replica.apply(7, &entry(2 * life, vec![Command::ForgetTokens]));

@@ -1,16 +1,16 @@
 //! Transactions over several arcs: two-phase commit, with the decision in the log of one arc.
 //!
-//! Each arc **prepares** its operations: it checks them as if it made them, keeps what the items
-//! will be, and locks them: until the transaction is over here, every other write of them meets a
-//! conflict. When all have prepared, the transaction's **home** arc **decides**; the first decision
-//! counts, whoever asks for it, and the client's request token is kept with it. Then each arc
-//! **finishes**: it makes what it prepared, or lets go of it. At the moment of the decision all
-//! items are locked, so transactions and single writes are in one order (two-phase locking).
+//! Each arc **prepares** its operations: it evaluates them, stores the resulting items, and locks
+//! them. Until the transaction has ended in this arc, every other write of these items gets a
+//! conflict. When all arcs have prepared, the transaction's **home** arc **decides**. The first
+//! decision is final, whichever node asks for it, and the client's request token is stored with it. Then
+//! each arc **finishes**: it applies or discards what it prepared. At the decision all items are
+//! locked, so transactions and single writes have one order (two-phase locking).
 //!
-//! Whoever finds a transaction left over (see the server) asks the home arc for a decision to abort
-//! it, gets the one that counts, and finishes it. What is late changes nothing: prepared is only
-//! what is not over yet, committed only what is young, and what is over is remembered for as long
-//! as a transaction is young. Each arc looks at its own time alone.
+//! The server recovers an abandoned transaction: it asks the home arc to abort it, gets the final
+//! decision, and finishes it. Late messages change nothing: an arc does not prepare a transaction
+//! that has ended, and commits only a young one. It remembers an ended transaction for as long as a
+//! transaction is young. Each arc uses only its own time.
 
 use model::{EncodedItem, EpochMillis};
 
@@ -28,21 +28,22 @@ use crate::transaction::state::{Decision, Fate, Locked, Prepared, PreparedHead, 
 use crate::transaction::{self, TRANSACTION_TOO_LARGE};
 use crate::write;
 
-/// For how long a transaction may begin steps that change anything, in milliseconds of store time.
+/// The age up to which a transaction may begin steps that change state, in milliseconds of store
+/// time.
 const TRANSACTION_LIFE_MS: u64 = 60_000;
-/// Records of transactions that one command forgets at most.
+/// The most records of transactions that one command forgets.
 const FORGOTTEN_MAX: usize = 1000;
-/// Bytes that the items of a transaction may become in one arc: what it prepared is one value, and
-/// has to fit into a message between nodes when a snapshot is sent.
+/// The most bytes of the resulting items of a transaction in one arc: its prepared operations are
+/// one value, which has to fit into a message between nodes when a snapshot is sent.
 const PREPARED_BYTES_MAX: usize = 32 * 1024 * 1024;
 
-/// Whether a transaction that began then is too old for a step that changes anything.
+/// Returns whether a transaction is too old for a step that changes state.
 fn is_old(began: EpochMillis, now: EpochMillis) -> bool {
     now.since(began) > TRANSACTION_LIFE_MS
 }
 
-/// Checks the operations of a transaction and locks their items, or says what stands against it. A
-/// command that comes again meets its own locks.
+/// Checks the operations of a transaction and locks their items, or replies why it cannot. A
+/// repeated command conflicts with its own locks.
 pub(crate) fn prepare(
     overlay: &mut Overlay<'_>,
     catalogue: &Catalogue,
@@ -52,7 +53,7 @@ pub(crate) fn prepare(
     prepare: &Prepare,
 ) -> Result<Reply, ReadError> {
     let &Prepare { id, home, began, ref operations, return_items } = prepare;
-    // Without operations there is nothing that its locks could tell from another one.
+    // Without operations there would be no locks by which to recognise a repetition.
     if operations.is_empty() || is_old(began, now) || keys::is_finished(overlay, began, id)? {
         return Ok(Reply::TransactionOver);
     }
@@ -62,7 +63,7 @@ pub(crate) fn prepare(
         }
         return Ok(Reply::TransactionCancelled(reasons));
     }
-    // They are made only to see what comes of it.
+    // This attempt only computes the results, and is dropped.
     let mut attempt = Overlay::new(overlay);
     let mut writes =
         match transaction::attempt_all(&mut attempt, catalogue, first, now, operations)? {
@@ -96,7 +97,7 @@ pub(crate) fn prepare(
     Ok(Reply::Prepared { writes })
 }
 
-/// Decides, unless that was done already, and tells the decision that counts.
+/// Records a decision, unless there is one, and replies with the final decision.
 pub(crate) fn decide(
     overlay: &mut Overlay<'_>,
     now: EpochMillis,
@@ -107,11 +108,11 @@ pub(crate) fn decide(
     if let Some(known) = keys::read_decision(overlay, began, id)? {
         return Ok(Reply::Decided { commit: known.commit });
     }
-    // What is old may have been decided and forgotten.
+    // An old transaction may have been decided and forgotten.
     let commit = commit && !is_old(began, now);
     if let Some((token, fingerprint)) = token.as_ref().filter(|_| commit) {
         if let Some(reply) = transaction::recall_token(overlay, now, token, *fingerprint)? {
-            // Another one with this token was made in between: this one is not.
+            // Another transaction with this token was committed in between, so this one is aborted.
             let decision = Decision { began, commit: false, participants };
             keys::write_decision(overlay, id, &decision, true)?;
             return Ok(reply);
@@ -121,14 +122,16 @@ pub(crate) fn decide(
     if mutation::is_active(Mutation::ForgetDecision) {
         return Ok(Reply::Decided { commit });
     }
-    // An aborted one need not be finished by anybody but those who find that they prepared it.
+    // An aborted transaction needs no delivery: each arc that prepared it asks for the decision
+    // itself.
     keys::write_decision(overlay, id, &Decision { began, commit, participants }, !commit)?;
     keys::count_step(overlay)?;
     Ok(Reply::Decided { commit })
 }
 
-/// Makes what a transaction prepared here, or lets go of it, and tells what it did: so its items were
-/// locked until now. What was not prepared, or is over already, stays as it is, and is told as over.
+/// Applies or discards the operations that a transaction prepared here, and replies with the
+/// writes: its items were locked until now. If nothing is prepared or the transaction has ended, it
+/// changes no item and replies `TransactionOver`.
 pub(crate) fn finish(
     overlay: &mut Overlay<'_>,
     catalogue: &Catalogue,
@@ -148,7 +151,7 @@ pub(crate) fn finish(
     let mut writes = Vec::new();
     for (position, locked) in (first.position..).zip(prepared.items) {
         let Fate::Becomes(new) = locked.fate else { continue };
-        // A table that was deleted meanwhile has no items any more.
+        // A table that was deleted meanwhile has no items.
         if let Some(table) = catalogue.get(locked.table).filter(|_| commit) {
             let sequence = Sequence { position, ..first };
             let made = write::replace_with(overlay, table, sequence, now, &locked.key, new)?;
@@ -160,7 +163,7 @@ pub(crate) fn finish(
     Ok(Reply::Transacted { writes, repeated: false })
 }
 
-/// Notes that every arc has finished a transaction.
+/// Records that every arc has finished a transaction.
 pub(crate) fn settle(
     overlay: &mut Overlay<'_>,
     id: TransactionId,
@@ -172,8 +175,8 @@ pub(crate) fn settle(
     Ok(Reply::Done { more: false })
 }
 
-/// Forgets the next transactions that are over everywhere and so old that nothing of them can still
-/// be on its way. Gives whether there are more.
+/// Forgets the next transactions that have ended everywhere and are so old that no message about
+/// them can still arrive. Returns whether there are more.
 pub(crate) fn forget(overlay: &mut Overlay<'_>, now: EpochMillis) -> Result<bool, ReadError> {
     let old = keys::find_old(overlay, oldest_kept(now), FORGOTTEN_MAX)?;
     let more = old.len() == FORGOTTEN_MAX;
@@ -181,12 +184,12 @@ pub(crate) fn forget(overlay: &mut Overlay<'_>, now: EpochMillis) -> Result<bool
     Ok(more)
 }
 
-/// The oldest transaction that is not old began then.
+/// Returns the earliest start of a transaction that is not old.
 fn oldest_kept(now: EpochMillis) -> EpochMillis {
     EpochMillis(now.0.saturating_sub(TRANSACTION_LIFE_MS))
 }
 
-/// Whether there are transactions to forget.
+/// Returns whether there are transactions to forget.
 ///
 /// # Errors
 /// When the storage cannot be read.
@@ -194,7 +197,7 @@ pub fn has_old_transactions(view: &dyn View, now: EpochMillis) -> Result<bool, R
     Ok(!keys::find_old(view, oldest_kept(now), 1)?.is_empty())
 }
 
-/// What transactions have prepared in an arc and not yet finished.
+/// Returns the prepared, unfinished transactions of an arc.
 ///
 /// # Errors
 /// When the storage cannot be read.
@@ -202,7 +205,7 @@ pub fn read_prepared(view: &dyn View) -> Result<Vec<(TransactionId, Prepared)>, 
     keys::read_all_prepared(view)
 }
 
-/// The same, of which no item is looked at.
+/// Does the same as [`read_prepared`] without decoding items.
 ///
 /// # Errors
 /// When the storage cannot be read.
@@ -212,7 +215,7 @@ pub fn read_prepared_heads(
     keys::read_prepared_heads(view)
 }
 
-/// What was decided in an arc and is not known to be finished everywhere.
+/// Returns the decisions of an arc that some other arc may not have finished.
 ///
 /// # Errors
 /// When the storage cannot be read.
@@ -220,9 +223,9 @@ pub fn read_unsettled(view: &dyn View) -> Result<Vec<(TransactionId, Decision)>,
     keys::read_unsettled(view)
 }
 
-/// Counts the steps of transactions over several arcs in this one: while it stays the same, none of
-/// them has locked items here, decided that it is made, or let go of items that it had locked. Steps
-/// that do none of these, as the end of what was never prepared, are not all counted.
+/// Returns the number of steps of transactions over several arcs in this arc. While it stays the
+/// same, no such transaction has locked or released items here or decided to commit. Steps without
+/// such an effect, for example finishing a transaction that was never prepared, may not be counted.
 ///
 /// # Errors
 /// When the storage cannot be read.

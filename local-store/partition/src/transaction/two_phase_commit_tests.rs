@@ -1,4 +1,4 @@
-//! What a transaction prepares in one arc: what is told of it, and how much it may be.
+//! The prepared operations of a transaction in one arc: replies and size limit.
 
 use model::EpochMillis;
 use model::limits::ITEM_BYTES_MAX;
@@ -20,7 +20,7 @@ fn finish(id: u128, commit: bool) -> Command {
 fn operation(command: Command) -> Write {
     match command {
         Command::Write(write) => *write,
-        other => panic!("{other:?} is no write"),
+        other => panic!("{other:?} is not a write"),
     }
 }
 
@@ -30,9 +30,9 @@ fn replica() -> Replica {
     replica
 }
 
-/// Goal: whoever ends a transaction hears whether its items were locked until now.
+/// Goal: the reply to the end of a transaction shows whether its items were locked until then.
 #[test]
-fn the_end_tells_whether_items_were_locked_until_then() {
+fn finishing_replies_whether_items_were_locked() {
     for commit in [false, true] {
         let mut replica = replica();
         let operations = vec![operation(put(1, 20, None)), operation(put(2, 30, None))];
@@ -59,9 +59,9 @@ fn the_end_tells_whether_items_were_locked_until_then() {
     }
 }
 
-/// Goal: a read gets the items, and another write of them meets a conflict.
+/// Goal: a transactional read returns the items, and another write of them gets a conflict.
 #[test]
-fn a_read_locks_what_it_gives() {
+fn a_transactional_read_locks_its_items() {
     let mut replica = replica();
     let before = replica.items();
     let checks = [1, 2].map(|number| operation(write(number, WriteAction::Check)));
@@ -76,7 +76,8 @@ fn a_read_locks_what_it_gives() {
     assert!(matches!(replies[..], [Reply::Written(_)]), "{replies:?}");
 }
 
-/// Goal: what is prepared fits into a message between nodes, whatever small updates make of items.
+/// Goal: prepared operations fit into a message between nodes, even if small updates create large
+/// items.
 #[test]
 fn a_transaction_whose_items_become_too_large_is_refused() {
     let mut replica = Replica::new();

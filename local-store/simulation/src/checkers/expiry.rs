@@ -1,6 +1,6 @@
-//! TTL as its users see it: nothing goes before its time, and what has expired does go.
+//! TTL for clients: no item is removed before its time, and expired items are removed.
 //!
-//! That each delete is one of an expired item, and says that it was TTL, is seen in the `stream`.
+//! The checker `stream` verifies that each delete by TTL is of an expired item and marked as such.
 
 use std::collections::BTreeMap;
 
@@ -8,19 +8,19 @@ use model::Item;
 
 use crate::request::EXPIRES_AT;
 
-/// Checks reads that found nothing: key, the time that its only writer had given it, store time of
+/// Checks reads that found no item: key, the time that its only writer had stored, store time of
 /// the read. `skew_seconds` is how far ahead a node's clock may have been.
 #[must_use]
 pub fn check_gone(gone: &[(String, u64, u64)], skew_seconds: u64) -> Vec<String> {
     gone.iter()
         .filter(|(_, expires_at, now)| *expires_at >= now + skew_seconds)
         .map(|(key, expires_at, now)| {
-            format!("{key}: it was gone at {now} although it expires at {expires_at}")
+            format!("{key}: it was missing at {now}, but expires at {expires_at}")
         })
         .collect()
 }
 
-/// Checks that nothing is left of what expired before `before`, in epoch seconds.
+/// Checks that no item is left that expired before `before`, in epoch seconds.
 #[must_use]
 pub fn check_left(table: &BTreeMap<String, Item>, before: u64) -> Vec<String> {
     let expires_at = |item: &Item| item.get(EXPIRES_AT)?.as_number()?.to_u64();
@@ -28,7 +28,7 @@ pub fn check_left(table: &BTreeMap<String, Item>, before: u64) -> Vec<String> {
         .iter()
         .filter_map(|(key, item)| {
             let time = expires_at(item).filter(|time| *time < before)?;
-            Some(format!("{key}: it expired at {time} and is still there after {before}"))
+            Some(format!("{key}: it expired at {time}, but still exists after {before}"))
         })
         .collect()
 }
@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn going_early_and_staying_late_are_both_wrong() {
+    fn early_and_late_removals_are_both_wrong() {
         let gone = |expires_at, now| vec![("k".to_owned(), expires_at, now)];
         assert!(check_gone(&gone(100, 101), 5).is_empty());
         assert!(check_gone(&gone(104, 100), 5).is_empty(), "a clock ahead by less than 5 s");
@@ -48,6 +48,6 @@ mod tests {
         let table =
             BTreeMap::from([("k".to_owned(), Item::new().with(EXPIRES_AT, Number::from(100u64)))]);
         assert!(check_left(&table, 100).is_empty());
-        assert!(check_left(&table, 101)[0].contains("still there"));
+        assert!(check_left(&table, 101)[0].contains("still exists"));
     }
 }

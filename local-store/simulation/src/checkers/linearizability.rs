@@ -1,64 +1,65 @@
-//! Whether one item's history is linearizable: whether there is an order of its operations in which
-//! each one sees what the ones before left, and which agrees with the order in real time.
+//! Checks whether the history of one item is linearizable: whether its operations have an order in
+//! which each one sees the result of the previous ones, and which agrees with real time.
 //!
 //! The search is Wing and Gong's ("Testing and verifying concurrent objects", 1993) with Lowe's
-//! memory of visited configurations ("Testing for linearizability", 2017). It is quick because every
-//! write stores a value of its own and every completed operation says what it saw (`ALL_OLD`), so
-//! that most steps leave one choice.
+//! cache of visited configurations ("Testing for linearizability", 2017). It is fast because every
+//! write stores a unique value and every completed operation returns what it saw (`ALL_OLD`), so
+//! that most steps have one choice.
 
 use std::collections::{BTreeMap, HashSet};
 
-/// What an item holds: the number that its last writer gave, or nothing.
+/// The state of an item: the number that its last writer stored, or nothing.
 pub type State = Option<u64>;
 
 /// One operation on one item.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Operation {
-    /// When it was sent, on one logical clock for all clients.
+    /// When it was sent, on one logical clock of all clients.
     pub call: u64,
-    /// Its end on the same clock, and what it saw; `None` when its outcome is not known: it may
-    /// have been made at any time since, or never.
+    /// When it ended on the same clock, and what it saw; `None` if its outcome is unknown: it may
+    /// have been applied at any time since, or never.
     pub seen: Option<(u64, State)>,
-    /// What it does.
+    /// The kind of operation.
     pub kind: Kind,
 }
 
-/// What an operation does.
+/// The kind of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// It leaves the item as it is; also a write whose condition failed.
+    /// Leaves the item unchanged; also a write whose condition failed.
     Read,
-    /// It stores a value that no other operation of the history stores.
+    /// Stores a value that no other operation of the history stores.
     Write(u64),
-    /// It stores a value if the item holds what is given here.
+    /// Stores a value if the item has the given state.
     WriteIf(State, u64),
-    /// It removes the item.
+    /// Deletes the item.
     Delete,
 }
 
-/// What a check came to.
+/// The result of a check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// There is such an order.
+    /// Such an order exists.
     Linearizable,
-    /// There is none.
+    /// No such order exists.
     Violated,
-    /// The search was given up: too many configurations, or too many operations at the same time.
+    /// The search was abandoned: too many configurations, or too many concurrent operations.
     TooHard,
 }
 
-/// Words of the window: 512 operations that began after the oldest one that is not in order yet.
+/// Words of the window: 512 operations that began after the oldest one that is not in the order
+/// yet.
 const WINDOW_WORDS: usize = 8;
 const WINDOW_OPERATIONS: usize = WINDOW_WORDS * 64;
-/// Deletes of unknown outcome, which cannot be told from others by a value.
+/// The most deletes of unknown outcome, which no value distinguishes.
 const OPEN_DELETES_MAX: usize = 64;
 
-/// An operation that has to be in the order.
+/// An operation that must be in the order.
 #[derive(Clone, Copy)]
 struct Step {
     call: u64,
     end: u64,
-    /// What it has to find, if that is known.
+    /// The state that it must find, if known.
     from: Option<State>,
     to: State,
 }
@@ -66,11 +67,11 @@ struct Step {
 /// A configuration of the search.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct Configuration {
-    /// The steps before this one are all in order.
+    /// All steps before this one are in the order.
     prefix: usize,
-    /// Which of those from `prefix` on are too.
+    /// Which of the steps from `prefix` on are in the order.
     window: [u64; WINDOW_WORDS],
-    /// Which deletes of unknown outcome were made.
+    /// Which deletes of unknown outcome were applied.
     deletes: u64,
     state: State,
 }
@@ -80,7 +81,7 @@ impl Configuration {
         self.window.get(offset / 64).is_some_and(|word| word >> (offset % 64) & 1 == 1)
     }
 
-    /// The configuration with one more step in order.
+    /// Returns the configuration with one more step in the order.
     fn with(mut self, offset: usize, state: State) -> Self {
         if let Some(word) = self.window.get_mut(offset / 64) {
             *word |= 1 << (offset % 64);
@@ -98,7 +99,7 @@ impl Configuration {
     }
 }
 
-/// Checks a history that begins with an item in state `initial`. Gives up after `budget`
+/// Checks a history of an item that begins in state `initial`. Gives up after `budget`
 /// configurations.
 #[must_use]
 pub fn check(operations: &[Operation], initial: State, budget: usize) -> Verdict {
@@ -129,10 +130,10 @@ pub fn check(operations: &[Operation], initial: State, budget: usize) -> Verdict
     Verdict::Violated
 }
 
-/// The configurations that come next, or `None` when the window is too small.
+/// Returns the next configurations, or `None` if the window is too small.
 fn choices(steps: &[Step], deletes: &[u64], now: &Configuration) -> Option<Vec<Configuration>> {
     let mut found = Vec::new();
-    // Whoever ends first has to come before everybody that begins after that end.
+    // An operation must precede every operation that begins after its end.
     let mut deadline = u64::MAX;
     for (offset, step) in steps.get(now.prefix..)?.iter().enumerate() {
         if step.call > deadline {
@@ -154,7 +155,7 @@ fn choices(steps: &[Step], deletes: &[u64], now: &Configuration) -> Option<Vec<C
             if now.deletes >> number & 1 == 0 && *call < deadline {
                 let deletes = now.deletes | 1 << number;
                 found.push(Configuration { deletes, state: None, ..*now });
-                // The others of unknown outcome are as good, and can be taken later.
+                // The others of unknown outcome are equivalent, and can be chosen later.
                 break;
             }
         }
@@ -162,15 +163,15 @@ fn choices(steps: &[Step], deletes: &[u64], now: &Configuration) -> Option<Vec<C
     Some(found)
 }
 
-/// The steps by their beginnings, and when each delete of unknown outcome began.
+/// Returns the steps by their beginnings, and the beginning of each delete of unknown outcome.
 ///
-/// A write of unknown outcome that nobody saw is left out: every completed operation says what it
-/// saw, so nothing that completed came between it and the next write. One that was seen happened
-/// before the first of those who saw it ended.
+/// A write of unknown outcome whose value no operation saw is left out: every completed operation
+/// returns what it saw, so no completed operation came between it and the next write. If its value
+/// was seen, it was applied before the end of the first operation that saw it.
 fn arrange(operations: &[Operation]) -> (Vec<Step>, Vec<u64>) {
     let mut steps = Vec::with_capacity(operations.len());
     let mut deletes = Vec::new();
-    // Of each value, when the first operation ended that saw it.
+    // For each value, the end of the first operation that saw it.
     let mut seen_by: BTreeMap<u64, u64> = BTreeMap::new();
     for (end, seen) in operations.iter().filter_map(|operation| operation.seen) {
         if let Some(value) = seen {
@@ -195,7 +196,8 @@ fn arrange(operations: &[Operation]) -> (Vec<Step>, Vec<u64>) {
             (None, Kind::Delete) => deletes.push(*call),
         }
     }
-    // A write that was seen saw the value that it asked for itself: again until nothing is new.
+    // If a conditional write was seen, it saw the value of its condition itself; repeat until
+    // nothing changes.
     loop {
         let before = unknown.len();
         unknown.retain(|(call, from, value)| {
@@ -215,8 +217,8 @@ fn arrange(operations: &[Operation]) -> (Vec<Step>, Vec<u64>) {
     (steps, deletes)
 }
 
-/// The shortest beginning of a violated history that is violated itself, by when its last
-/// operation ended: what happened later is not needed to see what went wrong.
+/// Returns the shortest violating prefix of a violating history, by the end of its last operation:
+/// later operations are not needed to understand the violation.
 #[must_use]
 pub fn shortest_violation(
     operations: &[Operation],
@@ -232,7 +234,7 @@ pub fn shortest_violation(
     ends.get(first).map_or_else(|| operations.to_vec(), |end| until(operations, *end))
 }
 
-/// The history as it was known at a time.
+/// Returns the history as it was known at a time.
 fn until(operations: &[Operation], end: u64) -> Vec<Operation> {
     let begun = operations.iter().filter(|operation| operation.call <= end);
     begun
@@ -292,7 +294,7 @@ mod tests {
                 vec![done(1, 9, None, Write(7)), read(2, 3, Some(7)), read(4, 5, None)],
                 Violated,
             ),
-            ("a value from nowhere", vec![read(1, 2, Some(9))], Violated),
+            ("a value that was never stored", vec![read(1, 2, Some(9))], Violated),
             (
                 "two writers over the same value",
                 vec![write.clone(), done(3, 4, Some(7), Write(8)), done(5, 6, Some(7), Write(9))],
@@ -307,13 +309,13 @@ mod tests {
     }
 
     #[test]
-    fn operations_of_unknown_outcome_happen_once_late_or_never() {
+    fn operations_of_unknown_outcome_apply_once_late_or_never() {
         use Kind::{Delete, Read, Write, WriteIf};
         use Verdict::{Linearizable, Violated};
         let write = done(1, 2, None, Write(7));
         let read = |call, end, seen| done(call, end, seen, Read);
         check_all(vec![
-            ("nobody saw it", vec![unknown(1, Write(7)), read(2, 3, None)], Linearizable),
+            ("no operation saw it", vec![unknown(1, Write(7)), read(2, 3, None)], Linearizable),
             (
                 "it takes effect late",
                 vec![unknown(1, Write(7)), read(2, 3, None), read(4, 5, Some(7))],
@@ -330,7 +332,7 @@ mod tests {
                 Violated,
             ),
             (
-                "a delete explains what is gone",
+                "a delete explains a missing value",
                 vec![write.clone(), unknown(3, Delete), read(4, 5, Some(7)), read(6, 7, None)],
                 Linearizable,
             ),
@@ -342,7 +344,7 @@ mod tests {
         ]);
     }
 
-    /// A history of `clients` at the same time on a real register, and what it left.
+    /// Returns a history of `clients` concurrent clients on a real register, and its final state.
     fn honest(seed: u64, clients: usize, count: usize) -> Vec<Operation> {
         let mut random = SplitMix64::new(seed);
         let (mut clock, mut state, mut history) = (0, None, Vec::new());
@@ -387,7 +389,7 @@ mod tests {
         for seed in 0..60 {
             let mut history = honest(seed, 8, 600);
             assert_eq!(check(&history, None, BUDGET), Verdict::Linearizable, "seed {seed}");
-            // The last read is made to see what an early write stored, overwritten long ago.
+            // The last read is changed to see an early value that was overwritten long ago.
             let old = history.iter().find_map(|operation| match operation.kind {
                 Kind::Write(value) if operation.seen.is_some() => Some(value),
                 _ => None,
@@ -408,7 +410,7 @@ mod tests {
         assert!(planted > 50, "{planted}");
     }
 
-    /// Tries every order, and for unknown outcomes also leaving them out.
+    /// Tries every order, and for unknown outcomes also omitting them.
     fn brute_force(rest: &[Operation], state: State) -> bool {
         if rest.iter().all(|operation| operation.seen.is_none()) {
             return true;
@@ -449,7 +451,7 @@ mod tests {
         #[test]
         fn agrees_with_trying_every_order(drawn in prop::collection::vec(operation(), 1..7)) {
             let history: Vec<Operation> = (0u64..).zip(drawn).map(|(value, (call, length, seen, kind, asked))| {
-                // Times differ, so that no end is a beginning.
+                // All times differ, so that no end equals a beginning.
                 let (call, end) = (call * 100 + value, (call + length) * 100 + 50 + value);
                 let seen = seen.map(|seen| (end, seen.map(u64::from)));
                 let asked = asked.map(u64::from);

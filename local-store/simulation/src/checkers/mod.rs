@@ -1,5 +1,5 @@
-//! The checkers: each judges what was observed by one promise, and knows nothing of how the store
-//! works or how the history was made.
+//! The checkers: each verifies one promise against the observations, and knows neither how the
+//! store works nor how the history was made.
 
 pub mod expiry;
 pub mod linearizability;
@@ -22,12 +22,12 @@ use self::replicas::Dump;
 use self::stream::{Facts, ShardRecords};
 use crate::history::{Records, state_of};
 
-/// Configurations that the search of one register's history may visit.
+/// The most configurations that the search of one register's history visits.
 const SEARCH_BUDGET: usize = 2_000_000;
-/// Complaints of one checker that are kept: the first ones say enough.
+/// The most complaints per checker that are kept: the first ones are enough.
 const COMPLAINTS_MAX: usize = 5;
 
-/// A promise that was broken.
+/// A broken promise.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
     /// The checker that found it.
@@ -42,30 +42,30 @@ impl fmt::Display for Violation {
     }
 }
 
-/// What was found when everything had come to rest.
+/// The final state, observed when all activity has ended.
 #[derive(Debug, Default)]
 pub struct End {
-    /// The table, read strongly, by key.
+    /// The table from consistent reads, by key.
     pub table: BTreeMap<String, Item>,
     /// The stream.
     pub shards: Vec<ShardRecords>,
-    /// What the index over the owner holds.
+    /// The entries of the index over the owner.
     pub index: Vec<Item>,
-    /// What the index holds that was made during the run, if one was.
+    /// The entries of the index that was created during the run, if one was.
     pub late_index: Option<Vec<Item>>,
     /// For each arc, every replica's state.
     pub replicas: Vec<Vec<(String, Dump)>>,
-    /// How many logs the table's items are in: sequence numbers are of one log each.
+    /// The number of logs of the table's items; a sequence number is unique only in its log.
     pub logs: usize,
-    /// What had expired before this time must be gone, in epoch seconds.
+    /// Items that expired before this time must be gone, in epoch seconds.
     pub expired_before: u64,
-    /// The latest store time that any node can have known, in epoch seconds.
+    /// The latest store time that any node can have, in epoch seconds.
     pub latest_seconds: u64,
-    /// How far ahead of the others a node's clock may have been, in seconds.
+    /// The most by which a node's clock may have been ahead of the others, in seconds.
     pub skew_seconds: u64,
 }
 
-/// Lets every checker judge.
+/// Runs every checker.
 #[must_use]
 pub fn judge(records: &Records, end: &End) -> Vec<Violation> {
     let mut found = Vec::new();
@@ -117,7 +117,7 @@ fn search(operations: &[Operation]) -> Option<String> {
     match linearizability::check(operations, None, SEARCH_BUDGET) {
         Verdict::Linearizable => None,
         Verdict::TooHard => {
-            Some("the search was given up; fewer clients or shorter runs are needed".to_owned())
+            Some("the search exceeded its budget; use fewer clients or shorter runs".to_owned())
         }
         Verdict::Violated => {
             let short = linearizability::shortest_violation(operations, None, SEARCH_BUDGET);
@@ -134,7 +134,7 @@ fn search(operations: &[Operation]) -> Option<String> {
                 })
                 .collect();
             Some(format!(
-                "no order explains its {} operations; the shortest beginning that nothing explains has {}, the last of them:{}",
+                "no order explains its {} operations; the shortest prefix without an order has {}, the last of them:{}",
                 operations.len(),
                 short.len(),
                 lines.concat()
@@ -143,7 +143,7 @@ fn search(operations: &[Operation]) -> Option<String> {
     }
 }
 
-/// What a read without strong consistency saw was written at some time.
+/// Checks that a read without strong consistency saw a value that was written at some time.
 fn check_weak_reads(records: &Records) -> Vec<String> {
     let stored = |key: &str, id: &u64| records.writes.get(id).is_some_and(|(at, _)| at == key);
     records
@@ -151,7 +151,7 @@ fn check_weak_reads(records: &Records) -> Vec<String> {
         .iter()
         .filter_map(|(key, state)| {
             let id = state.filter(|id| !stored(key, id))?;
-            Some(format!("{key}: a read saw {id}, which nobody stored there"))
+            Some(format!("{key}: a read saw {id}, which no client stored there"))
         })
         .collect()
 }

@@ -1,21 +1,21 @@
-//! What can be seen without a search, in O(n log n): values from nowhere, lost updates, values that
-//! come back after they were replaced, acknowledged writes that are gone.
+//! Checks without a search, in O(n log n): values that were never stored, lost updates, values that
+//! return after they were replaced, and lost acknowledged writes.
 //!
-//! It relies on two things: each value is stored by one operation only, and each completed operation
-//! says which value it found. It finds most defects at once and names them; what only a search can
-//! tell is `linearizability`'s.
+//! It relies on two facts: only one operation stores each value, and each completed operation
+//! returns the value that it found. It finds most defects directly and names them;
+//! `linearizability` finds those that need a search.
 
 use std::collections::BTreeMap;
 
 use super::linearizability::{Kind, Operation, State};
 
-/// What a value's writer is known to have done.
+/// The known actions of the writer of a value.
 struct Writer {
     call: u64,
     end: Option<u64>,
 }
 
-/// Checks the history of one item that begins with nothing, and says what is wrong.
+/// Checks the history of one item that does not exist at first, and returns what is wrong.
 #[must_use]
 pub fn check(operations: &[Operation]) -> Vec<String> {
     let mut writers = BTreeMap::new();
@@ -29,7 +29,7 @@ pub fn check(operations: &[Operation]) -> Vec<String> {
         .iter()
         .filter_map(|operation| match (operation.kind, operation.seen) {
             (Kind::WriteIf(asked, value), Some((end, seen))) if asked != seen => Some(format!(
-                "condition: {value}, acknowledged at {end}, was stored over {seen:?} on condition of {asked:?}"
+                "condition: {value}, acknowledged at {end}, was stored over {seen:?}, but its condition was {asked:?}"
             )),
             _ => None,
         })
@@ -51,7 +51,7 @@ pub fn check(operations: &[Operation]) -> Vec<String> {
         let seen = seen?;
         let Some(writer) = writers.get(&seen) else {
             return Some(format!(
-                "the operation that ended at {end} saw {seen}, which nobody stored"
+                "the operation that ended at {end} saw {seen}, which no operation stored"
             ));
         };
         if writer.call > end {
@@ -69,7 +69,7 @@ pub fn check(operations: &[Operation]) -> Vec<String> {
     wrong
 }
 
-/// What a completed operation left, if that is not what it found.
+/// Returns the state that a completed operation left, if it changed the state.
 fn stored(operation: &Operation) -> Option<State> {
     let (_, seen) = operation.seen?;
     match operation.kind {
@@ -79,9 +79,10 @@ fn stored(operation: &Operation) -> Option<State> {
     }
 }
 
-/// Operations that saw an older value although a newer one was acknowledged before they began.
+/// Finds operations that saw an older value although a newer one was acknowledged before they
+/// began.
 fn find_revivals(operations: &[Operation], writers: &BTreeMap<u64, Writer>) -> Vec<String> {
-    // By the end of a write: the latest beginning of all writes that ended until then.
+    // For the end of each write: the latest beginning of all writes that ended by then.
     let mut ended: Vec<(u64, u64, u64)> =
         writers.iter().filter_map(|(value, w)| Some((w.end?, w.call, *value))).collect();
     ended.sort_unstable();
@@ -109,8 +110,8 @@ fn find_revivals(operations: &[Operation], writers: &BTreeMap<u64, Writer>) -> V
     wrong
 }
 
-/// Checks that the state found at the end can follow from the acknowledged writes, when no outcome
-/// is unknown: it is then what the last of them left.
+/// Checks that the final state follows from the acknowledged writes if no outcome is unknown: it
+/// must be that of the last write.
 #[must_use]
 pub fn check_end(operations: &[Operation], found: State) -> Option<String> {
     if operations.iter().any(|operation| operation.seen.is_none() && operation.kind != Kind::Read) {
@@ -131,7 +132,7 @@ pub fn check_end(operations: &[Operation], found: State) -> Option<String> {
     });
     let (value, end) = lost?;
     Some(format!(
-        "acknowledged write lost: {value}, acknowledged at {end}, was replaced by nobody, but the item holds {found:?}"
+        "acknowledged write lost: {value}, acknowledged at {end}, was never replaced, but the item has {found:?}"
     ))
 }
 
@@ -153,7 +154,7 @@ mod tests {
                 vec![first.clone(), done(3, 9, Some(1), Write(2)), done(4, 8, Some(1), Write(3))],
                 Some("lost update"),
             ),
-            (vec![done(1, 2, Some(5), Read)], Some("nobody stored")),
+            (vec![done(1, 2, Some(5), Read)], Some("no operation stored")),
             (vec![done(1, 2, Some(5), Read), done(3, 4, None, Write(5))], Some("stored later")),
             (
                 vec![first.clone(), done(3, 4, Some(1), Write(2)), done(5, 6, Some(1), Read)],
@@ -163,7 +164,7 @@ mod tests {
                 vec![first.clone(), done(3, 4, Some(1), Delete), done(5, 6, Some(1), Read)],
                 Some("stale"),
             ),
-            // The second write saw nothing at all, as if the first had never been.
+            // The second write saw nothing at all, as if the first had never been applied.
             (
                 vec![first, done(3, 4, None, Write(2)), done(5, 6, Some(1), Read)],
                 Some("lost write"),
@@ -179,12 +180,12 @@ mod tests {
     }
 
     #[test]
-    fn the_end_is_what_the_last_write_left() {
+    fn the_final_state_is_that_of_the_last_write() {
         let history = [done(1, 2, None, Kind::Write(1)), done(3, 4, Some(1), Kind::Write(2))];
         assert_eq!(check_end(&history, Some(2)), None);
         assert!(check_end(&history, Some(1)).unwrap().contains("2, acknowledged at 4"));
         assert!(check_end(&history, None).is_some());
         let unknown = [history[0].clone(), Operation { call: 5, seen: None, kind: Kind::Delete }];
-        assert_eq!(check_end(&unknown, None), None, "the delete may have been made");
+        assert_eq!(check_end(&unknown, None), None, "the delete may have been applied");
     }
 }

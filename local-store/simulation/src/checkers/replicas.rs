@@ -1,4 +1,4 @@
-//! Replicas that applied the same log hold the same bytes; an index holds what its table says.
+//! Checks that replicas of the same log have the same bytes, and that an index matches its table.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use model::Item;
 
 use crate::request::{KEY, OWNER};
 
-/// Everything that one replica's state holds.
+/// All keys and values of one replica's state.
 pub type Dump = Vec<(Vec<u8>, Vec<u8>)>;
 
 /// Compares the replicas with the first one.
@@ -40,12 +40,12 @@ pub fn check_index(table: &BTreeMap<String, Item>, entries: &[Item]) -> Vec<Stri
     for entry in entries {
         let key = entry.get(KEY).and_then(|key| key.as_str()).unwrap_or_default();
         if found.insert(key.to_owned(), entry).is_some() {
-            wrong.push(format!("{key}: the index has it twice"));
+            wrong.push(format!("{key}: the index has two entries"));
         }
     }
     for (key, item) in table.iter().filter(|(_, item)| item.contains_key(OWNER)) {
         match found.remove(key) {
-            None => wrong.push(format!("{key}: the index lacks it")),
+            None => wrong.push(format!("{key}: the index has no entry")),
             Some(entry) if entry != item => {
                 wrong.push(format!("{key}: the index has an older image"));
             }
@@ -53,7 +53,9 @@ pub fn check_index(table: &BTreeMap<String, Item>, entries: &[Item]) -> Vec<Stri
         }
     }
     wrong.extend(
-        found.into_keys().map(|key| format!("{key}: the index has what the table has not")),
+        found
+            .into_keys()
+            .map(|key| format!("{key}: the index has an entry, but the table has no item")),
     );
     wrong
 }
@@ -74,14 +76,14 @@ mod tests {
     }
 
     #[test]
-    fn an_index_is_its_table_once_more() {
+    fn an_index_equals_its_table() {
         let item = |owner: &str| Item::new().with(KEY, "k").with(OWNER, owner);
         let table =
             BTreeMap::from([("k".to_owned(), item("x")), ("other".to_owned(), Item::new())]);
         assert!(check_index(&table, &[item("x")]).is_empty());
-        assert!(check_index(&table, &[])[0].contains("lacks"));
+        assert!(check_index(&table, &[])[0].contains("no entry"));
         assert!(check_index(&table, &[item("y")])[0].contains("older"));
-        assert!(check_index(&table, &[item("x"), item("x")])[0].contains("twice"));
-        assert!(check_index(&BTreeMap::new(), &[item("x")])[0].contains("has not"));
+        assert!(check_index(&table, &[item("x"), item("x")])[0].contains("two entries"));
+        assert!(check_index(&BTreeMap::new(), &[item("x")])[0].contains("the table has no item"));
     }
 }

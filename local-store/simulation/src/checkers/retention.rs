@@ -1,5 +1,5 @@
-//! Retention: a quiet day later the stream has let go of what was in it and of the shards that were
-//! closed, TTL has removed what expired meanwhile and said so, and nothing else has changed.
+//! Retention: after a day without requests the stream has discarded its records and closed shards,
+//! TTL has removed expired items and recorded that, and nothing else has changed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use model::{Item, StreamRecord};
 use super::stream::ShardRecords;
 use crate::request::KEY;
 
-/// Compares a table and its stream with what they are more than a day later.
+/// Compares a table and its stream with their state more than a day later.
 #[must_use]
 pub fn check(
     before: (&BTreeMap<String, Item>, &[ShardRecords]),
@@ -26,15 +26,20 @@ pub fn check(
     let mut removed: BTreeMap<&str, &StreamRecord> = BTreeMap::new();
     for found in still {
         if closed.contains(found.shard.id.as_str()) {
-            wrong.push(format!("{}: a shard that was closed a day ago", found.shard.id));
+            wrong.push(format!(
+                "{}: the shard was closed a day ago, but still exists",
+                found.shard.id
+            ));
         }
         for (place, record) in places(found).zip(&found.records) {
             let key = record.keys.get(KEY).and_then(|key| key.as_str()).unwrap_or_default();
             let what = format!("{key} at {}", record.sequence_number);
             if old.contains(&place) {
-                wrong.push(format!("{what}: a record that is older than a day"));
+                wrong.push(format!("{what}: the record is older than a day"));
             } else if !record.is_time_to_live() || record.old_image.as_ref() != table.get(key) {
-                wrong.push(format!("{what}: a record of a change that nobody made"));
+                wrong.push(format!(
+                    "{what}: the record is of a change that no client and no TTL made"
+                ));
             } else if removed.insert(key, record).is_some() {
                 wrong.push(format!("{what}: it was removed twice"));
             }
@@ -42,14 +47,14 @@ pub fn check(
     }
     for (key, item) in table {
         match (left.get(key), removed.get(key.as_str())) {
-            (None, None) => wrong.push(format!("{key}: it went without a record")),
-            (Some(_), Some(_)) => wrong.push(format!("{key}: it was removed, and is there")),
-            (Some(now), None) if now != item => wrong.push(format!("{key}: it is another item")),
+            (None, None) => wrong.push(format!("{key}: it was removed without a record")),
+            (Some(_), Some(_)) => wrong.push(format!("{key}: it was removed, but still exists")),
+            (Some(now), None) if now != item => wrong.push(format!("{key}: the item has changed")),
             _ => {}
         }
     }
     let come = left.keys().filter(|key| !table.contains_key(*key));
-    wrong.extend(come.map(|key| format!("{key}: it came from nowhere")));
+    wrong.extend(come.map(|key| format!("{key}: the item was never written")));
     wrong
 }
 
@@ -92,7 +97,8 @@ mod tests {
     type State = (BTreeMap<String, Item>, Vec<ShardRecords>);
     type Plant = dyn Fn(&mut State);
 
-    /// `a` stays, `b` expires; one shard was closed, one was open.
+    /// Returns a state before and after: `a` stays, `b` expires; one shard was closed, one was
+    /// open.
     fn states() -> (State, State) {
         let items = |keys: &[&str]| {
             keys.iter().map(|key| ((*key).to_owned(), item(key, 5))).collect::<BTreeMap<_, _>>()
@@ -111,12 +117,12 @@ mod tests {
     }
 
     #[test]
-    fn a_quiet_day_leaves_what_did_not_expire() {
+    fn a_quiet_day_keeps_unexpired_items() {
         assert_eq!(complaints(|_| {}), Vec::<String>::new());
     }
 
     #[test]
-    fn what_stays_too_long_or_changes_is_named() {
+    fn late_removals_and_changes_are_named() {
         let old = |state: &mut State| state.1[0].records.push(removal(3, "y"));
         let closed = |state: &mut State| state.1.push(shard("s1", Some(2), Vec::new()));
         let silent = |state: &mut State| state.1[1].records.clear();
@@ -130,10 +136,10 @@ mod tests {
             (&closed, "closed a day ago"),
             (&silent, "without a record"),
             (&twice, "removed twice"),
-            (&kept, "removed, and is there"),
-            (&other, "another item"),
-            (&new, "from nowhere"),
-            (&by_user, "nobody made"),
+            (&kept, "removed, but still exists"),
+            (&other, "has changed"),
+            (&new, "never written"),
+            (&by_user, "no client and no TTL made"),
         ];
         for (plant, expected) in cases {
             let found = complaints(plant);

@@ -1,24 +1,24 @@
-//! Whether transactions are serializable: whether there is one order of all of them, and of the
-//! single operations beside them, in which each one sees what the ones before left.
+//! Checks whether transactions are serializable: whether all of them, and concurrent single
+//! operations, have one order in which each one sees the result of the previous ones.
 //!
-//! It needs nothing but what clients saw: which version of which item an operation read, which it
-//! wrote, and the order of each item's versions, which is the order of its stream records. From
-//! these follow dependencies (Adya, "Weak consistency", 1999): who wrote what another read (wr),
-//! who replaced what another wrote (ww), who replaced what another had read (rw). An order exists
-//! exactly when the dependencies have no cycle. Operations on one item are linearizable besides, so
-//! of two that touch one item, the one that ended before the other began comes first (rt); such
-//! times between different items promise nothing and are left out.
+//! It needs only what clients saw: which version of which item an operation read, which it wrote,
+//! and the order of each item's versions, which is that of its stream records. From these follow
+//! dependencies (Adya, "Weak consistency", 1999): one wrote what another read (wr), one replaced
+//! what another wrote (ww), one replaced what another had read (rw). An order exists exactly if the
+//! dependencies have no cycle. Operations on one item are also linearizable, so of two on one item,
+//! the one that ended before the other began comes first (rt). Times between different items imply
+//! nothing, and are left out.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::linearizability::State;
 
-/// What one transaction, or one operation beside them, is known to have done.
+/// The known effects of one transaction or one single operation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Transaction {
     /// When it was sent, on the clients' logical clock.
     pub call: u64,
-    /// When its answer came; `None` when its outcome is unknown.
+    /// When its answer arrived; `None` if its outcome is unknown.
     pub end: Option<u64>,
     /// The versions that it saw, by key.
     pub reads: Vec<(String, State)>,
@@ -26,10 +26,10 @@ pub struct Transaction {
     pub writes: Vec<(String, u64)>,
 }
 
-/// The versions of each item in their order; before the first one it was not there.
+/// The versions of each item in order; the item did not exist before the first one.
 pub type Versions = BTreeMap<String, Vec<u64>>;
 
-/// One dependency of the graph: to whom, and why.
+/// One dependency of the graph: its target, and its kind.
 #[derive(Clone, Debug)]
 struct Edge {
     to: usize,
@@ -59,7 +59,7 @@ impl Why {
 #[must_use]
 pub fn check(transactions: &[Transaction], versions: &Versions) -> Vec<String> {
     let mut wrong = Vec::new();
-    // Of unknown outcome: it was made if anything of it is there.
+    // An operation of unknown outcome was applied if the final state has any of its writes.
     let there = |(key, id): &(String, u64)| versions.get(key).is_some_and(|v| v.contains(id));
     let made: Vec<&Transaction> = transactions
         .iter()
@@ -70,7 +70,7 @@ pub fn check(transactions: &[Transaction], versions: &Versions) -> Vec<String> {
             transaction.writes.iter().filter(|w| !there(w)).map(|(key, _)| key.as_str()).collect();
         if !missing.is_empty() {
             wrong.push(format!(
-                "{} was made in part: what it stored in {} is not there",
+                "{} was applied in part: its write to {} is missing",
                 name(transaction),
                 missing.join(", ")
             ));
@@ -89,7 +89,7 @@ fn name(transaction: &Transaction) -> String {
     format!("the transaction {call}..{end} (read {reads:?}, stored {writes:?})")
 }
 
-/// The dependencies; nodes beyond the transactions stand for moments of one item's time.
+/// Returns the dependencies; nodes beyond the transactions are points in time of one item.
 fn build(made: &[&Transaction], versions: &Versions, wrong: &mut Vec<String>) -> Vec<Vec<Edge>> {
     let mut graph = vec![Vec::new(); made.len()];
     let mut writers: BTreeMap<(&str, u64), usize> = BTreeMap::new();
@@ -127,7 +127,7 @@ fn build(made: &[&Transaction], versions: &Versions, wrong: &mut Vec<String>) ->
                     Some(place) => order.get(place + 1),
                     None => {
                         wrong.push(format!(
-                            "{} saw {id} in {key}, which is none of its versions",
+                            "{} saw {id} in {key}, which is not one of its versions",
                             name(transaction)
                         ));
                         continue;
@@ -148,8 +148,8 @@ fn build(made: &[&Transaction], versions: &Versions, wrong: &mut Vec<String>) ->
     graph
 }
 
-/// Whoever ended comes before whoever began later, through a chain of moments, so that the number
-/// of dependencies stays that of the operations.
+/// Adds the order in time: an operation comes before those that begin after its end. The edges go
+/// through a chain of points in time, so that their number is linear.
 fn order_by_time(
     made: &[&Transaction],
     key: &str,
@@ -181,9 +181,11 @@ fn order_by_time(
     }
 }
 
-/// A shortest cycle through some node of a cycle: the nodes, and why each comes before the next.
+/// Returns a shortest cycle through some node of a cycle: the nodes, and why each comes before the
+/// next.
 fn find_cycle(graph: &[Vec<Edge>]) -> Option<Vec<(usize, Why)>> {
-    // Nodes that nothing leads to are in no cycle; what is left when all of them are gone is.
+    // Nodes without incoming edges are in no cycle. Remove them repeatedly; the rest contains the
+    // cycles.
     let mut incoming = vec![0_usize; graph.len()];
     for edge in graph.iter().flatten() {
         if let Some(count) = incoming.get_mut(edge.to) {
@@ -208,7 +210,7 @@ fn find_cycle(graph: &[Vec<Edge>]) -> Option<Vec<(usize, Why)>> {
     left.filter_map(|start| shortest_way_back(graph, start, &gone)).min_by_key(Vec::len)
 }
 
-/// The shortest way from a node back to itself.
+/// Returns the shortest path from a node back to itself.
 fn shortest_way_back(
     graph: &[Vec<Edge>],
     start: usize,
@@ -243,13 +245,13 @@ fn shortest_way_back(
 }
 
 fn describe(made: &[&Transaction], cycle: &[(usize, Why)]) -> String {
-    // Moments are no transactions: they are left out.
+    // Points in time are not transactions, so they are left out.
     let steps: Vec<String> = cycle
         .iter()
         .filter_map(|(place, why)| Some((made.get(*place)?, why)))
         .map(|(transaction, why)| format!("\n    {} -{}->", name(transaction), why.describe()))
         .collect();
-    format!("no order explains these, each of which comes before the next:{}", steps.concat())
+    format!("these have no order, because each comes before the next:{}", steps.concat())
 }
 
 #[cfg(test)]
@@ -283,8 +285,8 @@ mod tests {
         let cases = [
             ("honest", vec![both.clone()], after.clone(), None),
             ("half", vec![both.clone()], versions(&[("a", &[1])]), Some("in part")),
-            ("half of unknown", vec![unknown.clone()], versions(&[("b", &[2])]), Some("in part")),
-            ("unknown, not made", vec![unknown], Versions::new(), None),
+            ("half unknown", vec![unknown.clone()], versions(&[("b", &[2])]), Some("in part")),
+            ("unknown, not applied", vec![unknown], Versions::new(), None),
             (
                 "fractured read",
                 vec![both.clone(), transaction((1, 3), &[("a", Some(1)), ("b", None)], &[])],
@@ -316,7 +318,7 @@ mod tests {
                 Some("no order"),
             ),
             (
-                "times of different items say nothing",
+                "times of different items imply nothing",
                 vec![
                     transaction((1, 2), &[("b", None)], &[("a", 1)]),
                     transaction((3, 4), &[("c", None)], &[("b", 2)]),
@@ -344,12 +346,12 @@ mod tests {
     }
 
     #[test]
-    fn a_value_from_nowhere_is_found() {
+    fn a_value_that_was_never_stored_is_found() {
         let wrong = check(&[transaction((1, 2), &[("a", Some(7))], &[])], &Versions::new());
-        assert!(wrong[0].contains("none of its versions"), "{wrong:?}");
+        assert!(wrong[0].contains("not one of its versions"), "{wrong:?}");
     }
 
-    /// Carries out transactions one after another, each within its own time, and gives the history.
+    /// Runs transactions one after another, each within its own time, and returns the history.
     fn serial(steps: &[(u8, u8, u8)]) -> (Vec<Transaction>, Versions) {
         let key = |number: u8| format!("k{}", number % 4);
         let (mut history, mut versions) = (Vec::new(), Versions::new());
@@ -369,7 +371,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_was_done_one_after_another_is_serializable(
+        fn serial_transactions_are_serializable(
             steps in prop::collection::vec((any::<u8>(), any::<u8>(), 0_u8..40), 1..60)
         ) {
             let (history, versions) = serial(&steps);
@@ -381,7 +383,7 @@ mod tests {
             steps in prop::collection::vec((any::<u8>(), any::<u8>(), 0_u8..40), 1..60)
         ) {
             let (mut history, mut versions) = serial(&steps);
-            // Both are replaced together, and one old and one new version are read together.
+            // One transaction replaces both items; then a read sees one old and one new version.
             let last = |key: &str, all: &Versions| all.get(key).and_then(|o| o.last().copied());
             let old = last("k0", &versions);
             history.push(transaction((5_000, 5_001), &[], &[("k0", 901), ("k1", 902)]));

@@ -1,8 +1,8 @@
-//! The stream's promise: each committed change of an item stands in it exactly once, in the order of
-//! the changes of that item, with the right images; what changes nothing does not stand in it; a
-//! delete by TTL says so, and is a delete of what had expired.
+//! The promise of the stream: it contains each committed change of an item exactly once, in the
+//! order of that item's changes, with the right images; it contains no record of a write that
+//! changes nothing; deletes by TTL are marked as such, and only of expired items.
 //!
-//! It judges the stream as a whole at the end, and what single readers saw of it on the way.
+//! The checker verifies the final stream as a whole, and what readers saw of it during the run.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,31 +14,32 @@ use super::serializability::Versions;
 use crate::history::{Fate, Reading, state_of};
 use crate::request::{EXPIRES_AT, KEY, Shard};
 
-/// One shard with everything that it ever took.
+/// One shard with every record that was ever in it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ShardRecords {
     /// The shard.
     pub shard: Shard,
-    /// Its records in the order in which they are read.
+    /// Its records in read order.
     pub records: Vec<StreamRecord>,
 }
 
-/// What the stream has to agree with.
+/// The facts that the stream must match.
 #[derive(Debug)]
 pub struct Facts<'a> {
     /// Every write that stores something, by its number.
     pub writes: &'a BTreeMap<u64, (String, Fate)>,
-    /// Every delete that a client asked for, by key.
+    /// Every delete that a client requested, by key.
     pub deletes: &'a BTreeMap<String, Vec<(Fate, State)>>,
-    /// The table at the end, by key.
+    /// The final table, by key.
     pub table: &'a BTreeMap<String, Item>,
-    /// The latest store time that any node can have known, in epoch seconds.
+    /// The latest store time that any node can have, in epoch seconds.
     pub latest_seconds: u64,
     /// Whether all records come from one log, so that no two have the same sequence number.
     pub has_one_log: bool,
 }
 
-/// Checks the whole stream of a table that had it from the beginning and lost nothing by age.
+/// Checks the whole stream of a table that had it from the beginning and from which nothing was
+/// trimmed.
 #[must_use]
 pub fn check(shards: &[ShardRecords], facts: &Facts<'_>) -> Vec<String> {
     let mut wrong = check_shards(shards);
@@ -63,7 +64,7 @@ pub fn check(shards: &[ShardRecords], facts: &Facts<'_>) -> Vec<String> {
     wrong
 }
 
-/// The versions of each item, in the order in which they were stored.
+/// Returns the versions of each item, in the order in which they were stored.
 #[must_use]
 pub fn versions(shards: &[ShardRecords]) -> Versions {
     let mut all: Vec<&StreamRecord> = shards.iter().flat_map(|found| &found.records).collect();
@@ -80,20 +81,20 @@ pub fn versions(shards: &[ShardRecords]) -> Versions {
     versions
 }
 
-/// Each shard by itself, and its place among the others.
+/// Checks each shard, and its relation to its parent.
 fn check_shards(shards: &[ShardRecords]) -> Vec<String> {
     let mut wrong = Vec::new();
     let mut seen: BTreeMap<&str, &Shard> = BTreeMap::new();
     for ShardRecords { shard, records } in shards {
         let id = &shard.id;
         if !records.is_sorted_by(|a, b| a.sequence_number < b.sequence_number) {
-            wrong.push(format!("{id}: sequence numbers do not ascend"));
+            wrong.push(format!("{id}: sequence numbers are not ascending"));
         }
         let (first, last) = &shard.range;
         for record in records {
             let number = record.sequence_number.as_str();
             if number < first.as_str() || last.as_ref().is_some_and(|last| number > last.as_str()) {
-                wrong.push(format!("{id}: {number} lies outside of {first} to {last:?}"));
+                wrong.push(format!("{id}: {number} is outside of {first} to {last:?}"));
             }
         }
         if let Some(parent) = &shard.parent {
@@ -115,7 +116,8 @@ fn check_shards(shards: &[ShardRecords]) -> Vec<String> {
     wrong
 }
 
-/// Every image has to be what the record before left, and the last one what the table holds.
+/// Checks that every old image is what the previous record left, and that the last image equals the
+/// table.
 fn check_replay(
     shards: &[ShardRecords],
     all: &[(&Shard, &StreamRecord)],
@@ -125,7 +127,7 @@ fn check_replay(
         shards.iter().map(|s| (s.shard.id.as_str(), s.shard.parent.as_deref())).collect();
     let descends = |from: &str, to: &str| {
         let mut place = Some(to);
-        // A chain of parents is no longer than there are shards.
+        // A chain of parents is at most as long as the number of shards.
         for _ in 0..=shards.len() {
             match place {
                 Some(id) if id == from => return true,
@@ -144,13 +146,13 @@ fn check_replay(
             items.get(&key).map_or((None, None), |(item, shard)| (item.as_ref(), Some(*shard)));
         if before != record.old_image.as_ref() {
             wrong.push(format!(
-                "{key} at {number}: the old image {} is not what the record before left, {}",
+                "{key} at {number}: the old image {} differs from what the previous record left, {}",
                 show(record.old_image.as_ref()),
                 show(before)
             ));
         }
         if record.old_image == record.new_image {
-            wrong.push(format!("{key} at {number}: a record of a change that changes nothing"));
+            wrong.push(format!("{key} at {number}: a record of a write that changed nothing"));
         }
         let name = match (&record.old_image, &record.new_image) {
             (None, _) => EventName::Insert,
@@ -159,7 +161,7 @@ fn check_replay(
         };
         if record.event_name != name {
             wrong.push(format!(
-                "{key} at {number}: it says {:?}, its images say {name:?}",
+                "{key} at {number}: its event name is {:?}, but its images imply {name:?}",
                 record.event_name
             ));
         }
@@ -176,7 +178,7 @@ fn check_replay(
         let replayed = items.get(key).and_then(|(item, _)| item.as_ref());
         if replayed != table.get(key) {
             wrong.push(format!(
-                "{key}: the stream adds up to {}, the table holds {}",
+                "{key}: replaying the stream gives {}, but the table has {}",
                 show(replayed),
                 show(table.get(key))
             ));
@@ -185,7 +187,7 @@ fn check_replay(
     wrong
 }
 
-/// Exactly the changes that clients asked for, and TTL.
+/// Checks that the stream has exactly the changes of clients and of TTL.
 fn check_changes(all: &[(&Shard, &StreamRecord)], facts: &Facts<'_>) -> Vec<String> {
     let mut wrong = Vec::new();
     let mut stored: BTreeMap<u64, Vec<String>> = BTreeMap::new();
@@ -199,7 +201,7 @@ fn check_changes(all: &[(&Shard, &StreamRecord)], facts: &Facts<'_>) -> Vec<Stri
                 let second = record.approximate_creation_seconds.unwrap_or_default();
                 stored.entry(id).or_default().push(format!("{number} in second {second}"));
                 match facts.writes.get(&id) {
-                    None => wrong.push(format!("{key} at {number}: nobody wrote {id}")),
+                    None => wrong.push(format!("{key} at {number}: no client wrote {id}")),
                     Some((_, Fate::NotMade)) => {
                         wrong.push(format!("{key} at {number}: the write {id} was refused"));
                     }
@@ -215,7 +217,7 @@ fn check_changes(all: &[(&Shard, &StreamRecord)], facts: &Facts<'_>) -> Vec<Stri
                 match known.or_else(|| asked.iter().position(|(fate, _)| *fate == Fate::Unknown)) {
                     Some(place) => drop(asked.swap_remove(place)),
                     None => wrong.push(format!(
-                        "{key} at {number}: {old:?} was removed, not by TTL, and nobody asked for that"
+                        "{key} at {number}: {old:?} was removed, not by TTL, and no client deleted it"
                     )),
                 }
             }
@@ -226,18 +228,16 @@ fn check_changes(all: &[(&Shard, &StreamRecord)], facts: &Facts<'_>) -> Vec<Stri
         let places = stored.get(id).map(Vec::as_slice).unwrap_or_default();
         if places.len() > 1 {
             let (times, places) = (places.len(), places.join(", "));
-            wrong.push(format!(
-                "{key}: the write {id} stands in the stream {times} times: {places}"
-            ));
+            wrong.push(format!("{key}: the write {id} is in the stream {times} times: {places}"));
         } else if places.is_empty() && *fate == Fate::Acknowledged {
-            wrong.push(format!("{key}: the acknowledged write {id} does not stand in the stream"));
+            wrong.push(format!("{key}: the acknowledged write {id} is not in the stream"));
         }
     }
     for (key, left) in deletes {
         for (fate, seen) in left {
             if fate == Fate::Acknowledged && seen.is_some() {
                 wrong.push(format!(
-                    "{key}: the acknowledged delete of {seen:?} does not stand in the stream"
+                    "{key}: the acknowledged delete of {seen:?} is not in the stream"
                 ));
             }
         }
@@ -245,41 +245,44 @@ fn check_changes(all: &[(&Shard, &StreamRecord)], facts: &Facts<'_>) -> Vec<Stri
     wrong
 }
 
-/// A delete by TTL is one of an item whose time had come.
+/// Checks that a delete by TTL is of an expired item.
 fn check_time_to_live(record: &StreamRecord, latest_seconds: u64) -> Option<String> {
     let (key, number) = (key_of(record), &record.sequence_number);
     let created = record.approximate_creation_seconds?;
     if created > latest_seconds {
         return Some(format!(
-            "{key} at {number}: made at {created}, but it is {latest_seconds} at most"
+            "{key} at {number}: created at {created}, but the time is at most {latest_seconds}"
         ));
     }
     record.user_identity.as_ref()?;
     if !record.is_time_to_live() {
-        return Some(format!("{key} at {number}: a record of TTL that removes nothing"));
+        return Some(format!("{key} at {number}: a record of TTL that is not a delete"));
     }
     let expires_at =
         record.old_image.as_ref()?.get(EXPIRES_AT).and_then(|value| value.as_number()?.to_u64());
     match expires_at {
         Some(time) if time < created => None,
-        other => {
-            Some(format!("{key} at {number}: TTL removed at {created} what expires at {other:?}"))
-        }
+        other => Some(format!(
+            "{key} at {number}: TTL removed at {created} an item that expires at {other:?}"
+        )),
     }
 }
 
-/// Checks what a reader read of a shard against what the shard took: a run without gaps.
+/// Checks that a reader read a contiguous part of a shard's records.
 #[must_use]
 pub fn check_reading(reading: &Reading, shards: &[ShardRecords]) -> Option<String> {
     let Some(found) = shards.iter().find(|found| found.shard.id == reading.shard) else {
-        return Some(format!("a reader read {}, which is not listed at the end", reading.shard));
+        return Some(format!(
+            "a reader read {}, which is not in the final list of shards",
+            reading.shard
+        ));
     };
     let first = reading.records.first()?;
     let place = found.records.iter().position(|r| r.sequence_number == first.sequence_number);
     let start = match place {
         None => {
             return Some(format!(
-                "{}: a reader read {}, which is gone",
+                "{}: a reader read {}, which is no longer in the shard",
                 reading.shard, first.sequence_number
             ));
         }

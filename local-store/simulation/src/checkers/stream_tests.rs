@@ -1,4 +1,4 @@
-//! The stream's checker itself is under test: an honest stream passes, each planted defect is named.
+//! Tests of the stream's checker: an honest stream passes, and each planted defect is named.
 
 use std::collections::BTreeMap;
 
@@ -40,7 +40,7 @@ fn shard(id: &str, parent: Option<&str>, first: u64, last: Option<u64>) -> Shard
     }
 }
 
-/// Everything that one check needs; honest until something is planted.
+/// The input of one check; honest until a defect is planted.
 struct Case {
     shards: Vec<ShardRecords>,
     writes: BTreeMap<u64, (String, Fate)>,
@@ -49,7 +49,8 @@ struct Case {
 }
 
 impl Case {
-    /// Key `a` is written twice over a rotation, `b` is deleted, `c` expires.
+    /// Returns a stream in which `a` is written twice across a rotation, `b` is deleted, and `c`
+    /// expires.
     fn honest() -> Self {
         let expiring = item("c", 4).with(EXPIRES_AT, Number::from(900u64));
         let mut expired = record(7, "c", Some(expiring.clone()), None);
@@ -97,47 +98,47 @@ fn an_honest_stream_passes() {
 fn planted_defects_are_named() {
     type Plant = fn(&mut Case);
     let cases: [(&str, Plant); 17] = [
-        ("acknowledged write 2 does not stand", |c| {
+        ("acknowledged write 2 is not in", |c| {
             c.shards[1].records.remove(0);
         }),
-        ("the stream adds up to", |c| {
+        ("replaying the stream gives", |c| {
             c.shards[1].records.remove(0);
         }),
-        ("stands in the stream 2 times", |c| {
+        ("is in the stream 2 times", |c| {
             let again = record(8, "a", Some(item("a", 9)), Some(item("a", 2)));
             c.shards[1].records.push(again);
         }),
-        ("is not what the record before left", |c| {
+        ("differs from what the previous record left", |c| {
             c.shards[1].records[0].old_image = Some(item("a", 9));
         }),
-        ("changes nothing", |c| {
+        ("changed nothing", |c| {
             let same = record(8, "a", Some(item("a", 2)), Some(item("a", 2)));
             c.shards[1].records.push(same);
         }),
-        ("sequence numbers do not ascend", |c| c.shards[1].records.swap(0, 1)),
+        ("sequence numbers are not ascending", |c| c.shards[1].records.swap(0, 1)),
         ("two records have the sequence number", |c| {
             let mut again = c.shards[1].records[0].clone();
             again.keys = Item::new().with(KEY, "z");
             c.shards[0].records.push(again);
         }),
-        ("lies outside of", |c| c.shards[0].shard.range.1 = Some("0002".to_owned())),
+        ("is outside of", |c| c.shards[0].shard.range.1 = Some("0002".to_owned())),
         ("is not listed before it", |c| c.shards.swap(0, 1)),
         ("is open", |c| c.shards[0].shard.range.1 = None),
         ("before its parent's end", |c| c.shards[1].shard.range.0 = "0003".to_owned()),
         ("does not descend from", |c| c.shards[1].shard.parent = None),
-        ("nobody wrote 2", |c| {
+        ("no client wrote 2", |c| {
             c.writes.remove(&2);
         }),
         ("the write 2 was refused", |c| {
             c.writes.insert(2, ("a".to_owned(), Fate::NotMade));
         }),
-        ("not by TTL, and nobody asked", |c| c.shards[1].records[2].user_identity = None),
-        ("TTL removed at 1000 what expires at Some(1900)", |c| {
+        ("not by TTL, and no client", |c| c.shards[1].records[2].user_identity = None),
+        ("TTL removed at 1000 an item that expires at Some(1900)", |c| {
             let extended = item("c", 4).with(EXPIRES_AT, Number::from(1900u64));
             c.shards[0].records[2].new_image = Some(extended.clone());
             c.shards[1].records[2].old_image = Some(extended);
         }),
-        ("acknowledged delete of Some(3) does not stand", |c| {
+        ("acknowledged delete of Some(3) is not in", |c| {
             c.shards[1].records.remove(1);
             c.table.insert("b".to_owned(), item("b", 3));
         }),
@@ -151,7 +152,7 @@ fn planted_defects_are_named() {
 }
 
 #[test]
-fn an_unknown_write_or_delete_may_stand_in_the_stream_or_not() {
+fn an_unknown_write_or_delete_may_be_in_the_stream_or_not() {
     let mut case = Case::honest();
     case.writes.insert(2, ("a".to_owned(), Fate::Unknown));
     case.writes.insert(99, ("a".to_owned(), Fate::Unknown));
@@ -160,7 +161,7 @@ fn an_unknown_write_or_delete_may_stand_in_the_stream_or_not() {
 }
 
 #[test]
-fn readers_read_runs_without_gaps() {
+fn readers_read_contiguous_records() {
     let case = Case::honest();
     let all = &case.shards[1].records;
     let reading = |from_beginning, records: &[StreamRecord]| Reading {
@@ -175,8 +176,8 @@ fn readers_read_runs_without_gaps() {
     for (planted, text) in [
         (reading(true, &all[1..]), "missed 1 records"),
         (reading(true, &gap), "where the shard has"),
-        (reading(false, &lost), "which is gone"),
-        (Reading { shard: "s9".to_owned(), ..reading(true, all) }, "not listed"),
+        (reading(false, &lost), "no longer in the shard"),
+        (Reading { shard: "s9".to_owned(), ..reading(true, all) }, "not in the final list"),
     ] {
         let wrong = check_reading(&planted, &case.shards).unwrap_or_default();
         assert!(wrong.contains(text), "{text}: {wrong}");

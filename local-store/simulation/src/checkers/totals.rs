@@ -1,4 +1,4 @@
-//! Money is neither made nor lost, and every vote is counted once.
+//! Checks that no money is created or lost, and that every vote is counted once.
 
 use std::collections::BTreeMap;
 
@@ -9,18 +9,20 @@ use crate::history::{Sum, Votes};
 /// The attribute of a counter slot that votes add to.
 pub const COUNT: &str = "n";
 
-/// Checks each sum that somebody read against what has to come out.
+/// Checks each sum that a client read against the expected one.
 #[must_use]
 pub fn check_sums(sums: &[Sum], expected: &BTreeMap<&'static str, i128>) -> Vec<String> {
     sums.iter()
         .filter_map(|Sum { what, total, at }| match expected.get(what) {
             Some(expected) if expected == total => None,
-            other => Some(format!("{what}: a read at {at} adds up to {total}, expected {other:?}")),
+            other => {
+                Some(format!("{what}: the sum of a read at {at} is {total}, expected {other:?}"))
+            }
         })
         .collect()
 }
 
-/// Checks a counter's votes against what its slot holds at the end.
+/// Checks a counter's votes against the final count of its slot.
 #[must_use]
 pub fn check_votes(slot: &str, votes: &Votes, found: Option<&Item>) -> Vec<String> {
     let mut wrong = Vec::new();
@@ -28,7 +30,7 @@ pub fn check_votes(slot: &str, votes: &Votes, found: Option<&Item>) -> Vec<Strin
     let most = votes.counted + votes.unknown;
     if total < votes.counted || total > most {
         wrong.push(format!(
-            "{slot}: {total} votes are counted, {} to {most} were cast",
+            "{slot}: {total} votes are counted, but {} to {most} were cast",
             votes.counted
         ));
     }
@@ -42,11 +44,11 @@ pub fn check_votes(slot: &str, votes: &Votes, found: Option<&Item>) -> Vec<Strin
             ));
         }
     }
-    // Of all votes with a higher number, the one that ended first must not end before this begins.
+    // No vote with a higher number may end before this vote begins.
     let mut first_end = u64::MAX;
     for (call, end, count) in by_count.iter().rev() {
         if first_end < *call {
-            wrong.push(format!("{slot}: vote {count} began at {call}, after a higher number was told at {first_end}"));
+            wrong.push(format!("{slot}: vote {count} began at {call}, after a vote with a higher number had ended at {first_end}"));
         }
         first_end = first_end.min(*end);
     }
@@ -64,7 +66,7 @@ mod tests {
         let expected = BTreeMap::from([("accounts", 500)]);
         let sum = |total| Sum { what: "accounts", total, at: 3 };
         assert!(check_sums(&[sum(500)], &expected).is_empty());
-        assert!(check_sums(&[sum(500), sum(490)], &expected)[0].contains("adds up to 490"));
+        assert!(check_sums(&[sum(500), sum(490)], &expected)[0].contains("is 490"));
     }
 
     #[test]
@@ -76,7 +78,7 @@ mod tests {
         assert!(check_votes("s", &honest, Some(&item(2))).is_empty());
         assert!(check_votes("s", &honest, Some(&item(3))).is_empty(), "the unknown one");
         for (planted, found, text) in [
-            (honest.clone(), 1, "1 votes are counted, 2 to 3"),
+            (honest.clone(), 1, "1 votes are counted, but 2 to 3"),
             (honest, 4, "4 votes are counted"),
             (votes(&[(1, 4, 1), (2, 3, 1)]), 2, "both number 1"),
             (votes(&[(3, 4, 1), (1, 2, 2)]), 2, "vote 1 began at 3"),

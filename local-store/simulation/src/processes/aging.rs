@@ -1,5 +1,5 @@
-//! What a store lets go of as its time passes: iterators after a quarter of an hour, stream records
-//! after a day. The clock is the store's own, so nobody waits.
+//! Expiry in store time: iterators after a quarter of an hour, stream records after a day. The test
+//! advances the store's clock, so it does not wait.
 
 use std::time::Duration;
 
@@ -11,18 +11,18 @@ use crate::checkers::Violation;
 use crate::checkers::stream::ShardRecords;
 use crate::request::{Answer, Endpoint, Request, Start};
 
-/// Longer than an iterator is good for.
+/// Longer than the lifetime of an iterator.
 const ITERATOR_LIFE_MS: u64 = 16 * 60 * 1_000;
-/// Longer than records are kept.
+/// Longer than the retention of records.
 const RETENTION_MS: u64 = 25 * 60 * 60 * 1_000;
-/// Looks at whether the records have gone, and the time between two.
-const LOOKS: usize = 150;
-const LOOK: Duration = Duration::from_millis(200);
+/// Number of checks whether the records have been trimmed, and the pause between two.
+const CHECKS_MAX: usize = 150;
+const CHECK_PAUSE: Duration = Duration::from_millis(200);
 
-/// Lets time pass for a quiet store whose stream holds this, and says what did not go with it.
+/// Advances the time of an idle store with these stream records, and returns what did not expire.
 ///
 /// # Errors
-/// When the store cannot be asked.
+/// When a request to the store fails.
 pub async fn pass(
     cluster: &Cluster,
     endpoint: &WireEndpoint,
@@ -41,16 +41,16 @@ pub async fn pass(
     cluster.advance_clock(ITERATOR_LIFE_MS).await?;
     let (status, answer) = read(endpoint, &iterator).await?;
     if (status, error_name(&answer)) != (400, "ExpiredIteratorException") {
-        wrong.push(format!("an iterator that is too old is answered with {status}: {answer}"));
+        wrong.push(format!("an expired iterator got {status}: {answer}"));
     }
-    // The place itself is as good as before.
+    // The position itself is still valid.
     let page = records(endpoint, shard, place.clone()).await?;
     if page.first().map(String::as_str) != Some(first) {
         wrong.push(format!("a new iterator at {first} reads {:?}", page.first()));
     }
     cluster.advance_clock(RETENTION_MS).await?;
     let mut left = 0;
-    for _ in 0..LOOKS {
+    for _ in 0..CHECKS_MAX {
         left = 0;
         for found in shards {
             let old = |number: &str| {
@@ -62,10 +62,10 @@ pub async fn pass(
         if left == 0 {
             break;
         }
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(CHECK_PAUSE).await;
     }
     if left > 0 {
-        wrong.push(format!("{left} records or more are left after {RETENTION_MS} ms"));
+        wrong.push(format!("at least {left} records are left after {RETENTION_MS} ms"));
     }
     Ok(wrong.into_iter().map(|what| Violation { checker: "retention", what }).collect())
 }
@@ -76,7 +76,7 @@ async fn read(endpoint: &WireEndpoint, iterator: &str) -> Result<(u16, Value), S
     sent.map_err(|error| error.to_string())
 }
 
-/// The sequence numbers of a page of records; none of a shard that is not there any more.
+/// Returns the sequence numbers of a page of records; none if the shard no longer exists.
 async fn records(
     endpoint: &WireEndpoint,
     shard: &str,
@@ -87,7 +87,7 @@ async fn records(
         Ok(Answer::Records(page, _)) => {
             Ok(page.iter().map(|record| record.sequence_number.as_str().to_owned()).collect())
         }
-        Ok(other) => Err(format!("a read of a shard was answered with {other:?}")),
+        Ok(other) => Err(format!("a read of a shard returned {other:?}")),
         Err(crate::request::Failure::Refused(reason))
             if reason.contains("ResourceNotFoundException") =>
         {

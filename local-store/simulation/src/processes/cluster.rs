@@ -1,5 +1,5 @@
-//! A store in processes that can be hurt: one process with three nodes, or three with one each and
-//! proxies between them.
+//! A store in processes, for fault injection: one process with three nodes, or three with one node
+//! each and proxies between them.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -17,30 +17,30 @@ use super::process::{Launch, Process, log_file};
 use super::proxy::{Proxy, Way};
 use super::wire::{Addresses, admin};
 
-/// Processes of a store with one process for each node.
+/// Number of processes of a store with one process per node.
 const PROCESSES: usize = 3;
-/// Where the processes of one store listen for each other.
+/// The ports at which the processes of one store listen for each other.
 const PEER_PORTS: Range<u16> = 21_000..31_000;
-/// Time between two looks at a store that is on its way back.
+/// Pause between two checks of a recovering store.
 pub(super) const LOOK: Duration = Duration::from_millis(10);
-/// Time for the store to be as it was before it was hurt.
+/// Time within which the store must recover completely.
 const HEAL_MAX: Duration = Duration::from_secs(60);
 
 /// A running store.
 pub struct Cluster {
-    /// Where its processes listen, for clients.
+    /// The client addresses of its processes.
     pub addresses: Addresses,
-    /// Arcs of its ring, each a group with a leader of its own.
+    /// Number of arcs of its ring, each a group with its own leader.
     arcs: usize,
     launches: Vec<Launch>,
     processes: Vec<Option<Process>>,
-    /// The ways from one process to another, by their places.
+    /// The proxies from one process to another, by their positions.
     proxies: BTreeMap<(usize, usize), Proxy>,
 }
 
-/// An address for each process, which it listens at again after each start. They are free now, and
-/// below the ports that systems give to outgoing connections: one of those would be in the way of
-/// a process that starts again.
+/// Returns an address for each process, which it uses again after each restart. The ports are free
+/// now, and below the range for outgoing connections, which could otherwise take the port of a
+/// process that restarts.
 async fn free_addresses() -> Result<Vec<SocketAddr>, String> {
     let mut held = Vec::new();
     for port in PEER_PORTS {
@@ -52,11 +52,12 @@ async fn free_addresses() -> Result<Vec<SocketAddr>, String> {
             return addresses.map_err(|error| error.to_string());
         }
     }
-    Err(format!("of the ports {PEER_PORTS:?} not even {PROCESSES} are free on 127.0.0.1"))
+    Err(format!("fewer than {PROCESSES} of the ports {PEER_PORTS:?} are free on 127.0.0.1"))
 }
 
 impl Cluster {
-    /// One process that runs all nodes, with so many arcs. It is not started yet.
+    /// Creates a store of one process that runs all nodes, with this number of arcs. Does not start
+    /// it.
     #[must_use]
     pub fn embedded(binary: &Path, folder: &Path, arcs: usize) -> Self {
         let launch = Launch {
@@ -68,11 +69,11 @@ impl Cluster {
         Self::of(vec![launch], BTreeMap::new(), arcs)
     }
 
-    /// A process for each node, with a proxy on every way from one to another, and so many arcs. None
-    /// is started yet.
+    /// Creates a store with a process for each node, a proxy for each direction between two of
+    /// them, and this number of arcs. Does not start the processes.
     ///
     /// # Errors
-    /// When there are no ports for them.
+    /// When no ports are free.
     pub async fn of_processes(binary: &Path, folder: &Path, arcs: usize) -> Result<Self, String> {
         let text = |error: std::io::Error| error.to_string();
         let targets = free_addresses().await?;
@@ -110,19 +111,19 @@ impl Cluster {
         Self { addresses, arcs, launches, processes, proxies }
     }
 
-    /// How many processes there are.
+    /// Returns the number of processes.
     #[must_use]
     pub fn size(&self) -> usize {
         self.launches.len()
     }
 
-    /// How many arcs its ring has.
+    /// Returns the number of arcs of its ring.
     #[must_use]
     pub fn arcs(&self) -> usize {
         self.arcs
     }
 
-    /// Starts every process that does not run.
+    /// Starts every process that is not running.
     ///
     /// # Errors
     /// When one cannot be started.
@@ -135,10 +136,10 @@ impl Cluster {
         Ok(())
     }
 
-    /// Waits until every process takes requests, and tells the clients where.
+    /// Waits until every process accepts requests, and publishes the addresses to the clients.
     ///
     /// # Errors
-    /// When one does not.
+    /// When a process does not accept requests in time.
     pub async fn wait_until_all_listen(&mut self) -> Result<(), String> {
         let waits = self.processes.iter_mut().flatten().map(Process::wait_until_it_listens);
         let listening = try_join_all(waits).await?;
@@ -150,15 +151,15 @@ impl Cluster {
         self.addresses.lock()
     }
 
-    /// Whether every process that was started runs.
+    /// Checks that every process that was started is running.
     ///
     /// # Errors
-    /// What one said that has ended by itself.
+    /// The output of a process that has ended by itself.
     pub fn check_that_all_run(&mut self) -> Result<(), String> {
         self.processes.iter_mut().flatten().try_for_each(Process::check_that_it_runs)
     }
 
-    /// `kill -9` of some processes at once.
+    /// Sends `kill -9` to some processes at once.
     pub fn kill(&mut self, places: &[usize]) {
         for place in places {
             if let Some(known) = self.known().get_mut(*place) {
@@ -172,7 +173,7 @@ impl Cluster {
         }
     }
 
-    /// Removes what a process that was killed has on disk.
+    /// Removes the data directory of a process that was killed.
     ///
     /// # Errors
     /// When it cannot be removed.
@@ -181,7 +182,7 @@ impl Cluster {
         std::fs::remove_dir_all(&launch.data).map_err(|error| error.to_string())
     }
 
-    /// Stops a process where it is, or lets it go on.
+    /// Pauses a process, or resumes it.
     ///
     /// # Errors
     /// When the signal cannot be sent.
@@ -192,7 +193,7 @@ impl Cluster {
         }
     }
 
-    /// Cuts the ways between a process and all others, or opens them.
+    /// Cuts or opens the connections between a process and all others.
     pub fn cut_off(&self, place: usize, way: Way) {
         for ((from, to), proxy) in &self.proxies {
             if *from == place || *to == place {
@@ -201,14 +202,14 @@ impl Cluster {
         }
     }
 
-    /// What a process says of the store; `None` when it does not answer.
+    /// Returns the status of the store from a process; `None` if it does not answer.
     async fn status(&self, place: usize) -> Option<Value> {
         let address = self.known().get(place).copied().flatten()?;
         admin(address, "GET", "/_weir/status", "").await
     }
 
-    /// The place of the process that leads the first arc, when every arc has a leader as far as the
-    /// processes know; asked of any but `without`, which counts as none that leads.
+    /// Returns the position of the process that leads the first arc, once every arc has a leader
+    /// that the processes know. Ignores the process `without`.
     pub async fn leader(&self, without: Option<usize>) -> Option<usize> {
         for place in (0..self.size()).filter(|place| Some(*place) != without) {
             let Some(status) = self.status(place).await else { continue };
@@ -221,10 +222,10 @@ impl Cluster {
         None
     }
 
-    /// Waits until every node has a vote and lacks nothing, as it was before it was hurt.
+    /// Waits until every node votes and is up to date, as before the fault.
     ///
     /// # Errors
-    /// When that does not come to be.
+    /// When that takes too long.
     pub async fn wait_until_whole(&self) -> Result<(), String> {
         let begun = Instant::now();
         let mut last = None;
@@ -236,20 +237,20 @@ impl Cluster {
             last = status.or(last);
             tokio::time::sleep(5 * LOOK).await;
         }
-        Err(format!("the store did not become whole within {HEAL_MAX:?}: {last:?}"))
+        Err(format!("the store did not recover completely within {HEAL_MAX:?}: {last:?}"))
     }
 
     /// Advances the store's clock.
     ///
     /// # Errors
-    /// When the store does not do it.
+    /// When the store does not advance it.
     pub async fn advance_clock(&self, millis: u64) -> Result<(), String> {
         let address = self.known().first().copied().flatten().ok_or("no process")?;
         let body = format!("{{\"advance_ms\":{millis}}}");
         let answer = admin(address, "POST", "/_weir/clock", &body).await;
         match answer.as_ref().and_then(|answer| answer.get("now_ms")) {
             Some(_) => Ok(()),
-            None => Err(format!("the clock cannot be advanced: {answer:?}")),
+            None => Err(format!("cannot advance the clock: {answer:?}")),
         }
     }
 }
@@ -262,7 +263,7 @@ fn has_role(replica: &Value, role: &str) -> bool {
     replica.get("role").and_then(Value::as_str) == Some(role)
 }
 
-/// For each arc that has a leader, the place of its process.
+/// Returns, for each arc with a leader, the position of its process.
 fn leaders(status: &Value) -> BTreeMap<u64, usize> {
     let leading = replicas(status).filter(|replica| has_role(replica, "leader"));
     let place = |replica: &Value| {
@@ -272,7 +273,8 @@ fn leaders(status: &Value) -> BTreeMap<u64, usize> {
     leading.filter_map(place).collect()
 }
 
-/// Whether three replicas of each arc vote, none is being filled, one leads, and none is far behind.
+/// Returns whether three replicas of each arc vote, none is being rebuilt, one leads, and none is
+/// far behind.
 fn is_whole(status: &Value, arcs: usize) -> bool {
     let count = |replica: &Value, name: &str| {
         replica.get(name).and_then(Value::as_array).map_or(0, Vec::len)

@@ -1,4 +1,4 @@
-//! Requests as DynamoDB's JSON, and answers from it.
+//! Encodes requests as DynamoDB's JSON, and decodes answers.
 
 use model::json::{item_from_str, item_to_string};
 use model::{EventName, Item, StreamRecord, StreamViewType, UserIdentity};
@@ -6,27 +6,27 @@ use serde_json::{Map, Value, json};
 
 use crate::request::{Change, Expression, Failure, KEY, Shard, TABLE, Write};
 
-/// An item as a JSON value.
+/// Encodes an item as a JSON value.
 pub(crate) fn from_item(item: &Item) -> Value {
     serde_json::from_str(&item_to_string(item)).unwrap_or_default()
 }
 
-/// The item that a JSON value is.
+/// Decodes an item from a JSON value.
 pub(crate) fn to_item(value: &Value) -> Result<Item, Failure> {
     item_from_str(&value.to_string()).map_err(|error| Failure::Defect(error.to_string()))
 }
 
-/// A member that is an item, or nothing.
+/// Decodes an optional member that is an item.
 pub(crate) fn member(value: &Value, name: &str) -> Result<Option<Item>, Failure> {
     value.get(name).map(to_item).transpose()
 }
 
-/// The key of an item.
+/// Encodes the key of an item.
 pub(crate) fn key(name: &str) -> Value {
     json!({KEY: {"S": name}})
 }
 
-/// The name of the operation that makes a write alone, its name in a transaction, and its request.
+/// Returns the operation of a single write, its name in a transaction, and its request.
 pub(crate) fn write(write: &Write) -> (&'static str, &'static str, Map<String, Value>) {
     let mut request = Map::new();
     let mut values = Map::new();
@@ -64,7 +64,7 @@ fn add_values(values: &mut Map<String, Value>, expression: &Expression) {
     }
 }
 
-/// A shard of `DescribeStream`.
+/// Decodes a shard of `DescribeStream`.
 pub(crate) fn shard(value: &Value) -> Option<Shard> {
     let text = |value: &Value| value.as_str().map(str::to_owned);
     let range = value.get("SequenceNumberRange")?;
@@ -78,9 +78,9 @@ pub(crate) fn shard(value: &Value) -> Option<Shard> {
     })
 }
 
-/// A record of `GetRecords`.
+/// Decodes a record of `GetRecords`.
 pub(crate) fn record(value: &Value) -> Result<StreamRecord, Failure> {
-    let missing = || Failure::Defect(format!("a stream record without all its parts: {value}"));
+    let missing = || Failure::Defect(format!("a stream record lacks a member: {value}"));
     let text =
         |value: &Value, name: &str| value.get(name).and_then(Value::as_str).map(str::to_owned);
     let change = value.get("dynamodb").ok_or_else(missing)?;

@@ -1,4 +1,4 @@
-//! What is done to a store under load, and how long it takes to be back.
+//! Injects faults into a store under load, and measures how long it takes to recover.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -11,10 +11,10 @@ use super::proxy::Way;
 use super::wire::WireEndpoint;
 use crate::request::{Answer, Change, Endpoint, Request};
 
-/// Time for a leader to be there again. It takes less than two seconds where the processors have
-/// time; the bound is wide, because a test must not depend on that.
+/// Time within which a new leader must exist. It takes less than two seconds on an idle machine;
+/// the bound is generous, because a test must not depend on that.
 const LEADER_MAX: Duration = Duration::from_secs(15);
-/// The same for a write to be accepted, for which five seconds are promised.
+/// Time within which a write must be accepted; the store promises five seconds.
 const WRITE_MAX: Duration = Duration::from_secs(20);
 
 /// One kind of fault.
@@ -24,11 +24,11 @@ pub enum Fault {
     KillOne,
     /// `kill -9` of all processes at once.
     KillAll,
-    /// One process, in every second case the leader, stands still for a while (`SIGSTOP`).
+    /// One process, in every second case the leader, is paused for a while (`SIGSTOP`).
     Pause,
     /// One process, in every second case the leader, is cut off from the others for a while.
     CutOff,
-    /// `kill -9` of one process, whose disk is then empty.
+    /// `kill -9` of one process, whose disk is then emptied.
     Wipe,
 }
 
@@ -44,13 +44,14 @@ impl fmt::Display for Fault {
     }
 }
 
-/// Starts of a store that has nothing yet, each ended before, or just after, it takes requests.
+/// Number of first starts of an empty store that are killed before, or just after, it accepts
+/// requests.
 const FIRST_STARTS: usize = 4;
-/// A first start is ended within so many milliseconds: logs and states are made in less.
+/// The latest time of such a kill, in milliseconds: creating logs and states takes less.
 const FIRST_START_MS: u64 = 400;
 
-/// Starts a store for the first time, and again and again kills all of its processes or one of them
-/// while they make their first logs and states.
+/// Starts an empty store, and repeatedly kills all of its processes or one of them while they
+/// create their first logs and states.
 ///
 /// # Errors
 /// When it does not start after that.
@@ -61,7 +62,7 @@ pub async fn start_under_kills(
     for _ in 0..FIRST_STARTS {
         cluster.spawn_missing()?;
         tokio::time::sleep(Duration::from_millis(random.next_u64() % FIRST_START_MS)).await;
-        // One that refuses what a kill has left would be killed here, and perhaps not refuse it again.
+        // The kill below would hide a process that ended because of what an earlier kill left.
         cluster.check_that_all_run()?;
         let victim = random.up_to(cluster.size() - 1);
         let all = 0..cluster.size();
@@ -77,22 +78,23 @@ pub async fn start_under_kills(
     Ok(Recovery { leader, write: begun.elapsed() })
 }
 
-/// Items that are written to, where there are several arcs, so that each arc has to accept a write.
+/// Number of items that are written to if there are several arcs, so that each arc has to accept a
+/// write.
 const PROBES: usize = 8;
 
-/// How long it took after a fault.
+/// The recovery times after a fault.
 #[derive(Clone, Copy, Debug)]
 pub struct Recovery {
-    /// Until the processes that were left, or came back, had a leader of each arc.
+    /// Until the remaining or restarted processes had a leader of each arc.
     pub leader: Duration,
     /// Until they accepted a write in each arc.
     pub write: Duration,
 }
 
-/// Does one thing to the store, and waits until it is back.
+/// Injects one fault into the store, and waits until it recovers.
 ///
 /// # Errors
-/// When it does not come back.
+/// When it does not recover.
 pub async fn inflict(
     fault: Fault,
     cluster: &mut Cluster,
@@ -147,7 +149,7 @@ pub async fn inflict(
     }
 }
 
-/// Waits until each arc has a leader and accepts a write, with any process but one.
+/// Waits until each arc has a leader and accepts a write, through any process but one.
 async fn wait(
     cluster: &Cluster,
     without: Option<usize>,
@@ -168,14 +170,14 @@ async fn wait(
     Ok(Recovery { leader, write: begun.elapsed() })
 }
 
-/// Writes until it is accepted.
+/// Retries a write until it is accepted.
 async fn probe(endpoint: &WireEndpoint, number: usize, begun: Instant) -> Result<(), String> {
     let write = crate::workload::write(&format!("probe-{number}"), Change::Delete);
     loop {
         match endpoint.call(Request::Write(write.clone())).await {
             Ok(Answer::Written { .. }) => return Ok(()),
             other if begun.elapsed() > WRITE_MAX => {
-                return Err(format!("no write is accepted within {WRITE_MAX:?}: {other:?}"));
+                return Err(format!("no write was accepted within {WRITE_MAX:?}: {other:?}"));
             }
             _ => tokio::time::sleep(LOOK).await,
         }

@@ -1,7 +1,8 @@
-//! The real binary over real sockets, killed, stopped and cut off under load, judged by the same checkers.
+//! The real binary over real sockets, killed, paused and partitioned under load, checked by the
+//! same checkers.
 //!
-//! `kill -9` says nothing about power loss, because the operating system keeps what was written:
-//! that is what `power_loss` and the simulated disk are for.
+//! `kill -9` does not test power loss, because the operating system keeps written data:
+//! `power_loss` and the simulated disk do that.
 
 pub mod aging;
 pub mod cluster;

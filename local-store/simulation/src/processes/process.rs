@@ -1,4 +1,4 @@
-//! Starting, killing and stopping the real binary.
+//! Starts, kills and pauses the real binary.
 
 use std::fs::File;
 use std::net::SocketAddr;
@@ -6,23 +6,23 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long a process may take until it listens, on a busy machine.
+/// Time within which a process must listen, on a busy machine.
 const START_MAX: Duration = Duration::from_secs(60);
 
-/// What is run: the binary with its arguments, and where its output goes.
+/// A command line: the binary with its arguments, and the file for its output.
 #[derive(Clone, Debug)]
 pub struct Launch {
     /// The binary `local-store`.
     pub binary: PathBuf,
     /// Its data directory.
     pub data: PathBuf,
-    /// The file that its output goes to.
+    /// The file for its output.
     pub log: PathBuf,
     /// Further arguments.
     pub arguments: Vec<String>,
 }
 
-/// A `local-store` that may still be starting; it is killed when this is dropped.
+/// A `local-store` process that may still be starting; it is killed on drop.
 #[derive(Debug)]
 pub struct Process {
     child: Child,
@@ -50,10 +50,10 @@ impl Process {
         Ok(Self { child, log: launch.log.clone(), begun: Instant::now() })
     }
 
-    /// Where it listens, as soon as it does.
+    /// Waits until the process listens, and returns its address.
     ///
     /// # Errors
-    /// What went wrong, with what it said.
+    /// When it does not listen, with its output.
     pub async fn wait_until_it_listens(&mut self) -> Result<SocketAddr, String> {
         loop {
             let said = std::fs::read_to_string(&self.log).unwrap_or_default();
@@ -66,34 +66,34 @@ impl Process {
             let ended = self.child.try_wait().map_err(|error| error.to_string())?;
             if ended.is_some() || self.begun.elapsed() > START_MAX {
                 self.kill();
-                return Err(format!("the store does not listen ({ended:?}): {said}"));
+                return Err(format!("the store does not listen ({ended:?}); its output: {said}"));
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }
 
-    /// Whether it runs.
+    /// Checks that the process is running.
     ///
     /// # Errors
-    /// When it has ended by itself, with what it said.
+    /// When it has ended by itself, with its output.
     pub fn check_that_it_runs(&mut self) -> Result<(), String> {
         match self.child.try_wait().map_err(|error| error.to_string())? {
             None => Ok(()),
             Some(ended) => {
                 let said = std::fs::read_to_string(&self.log).unwrap_or_default();
-                Err(format!("the store has ended by itself ({ended}): {said}"))
+                Err(format!("the store has ended by itself ({ended}); its output: {said}"))
             }
         }
     }
 
-    /// `kill -9`, and waits until it is gone.
+    /// Kills the process with `kill -9`, and waits until it has ended.
     pub fn kill(&mut self) {
-        // A process that is gone already cannot be killed, which is as good.
+        // Killing a process that has ended fails, which is fine.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 
-    /// Stops it where it is (`SIGSTOP`), or lets it go on (`SIGCONT`).
+    /// Pauses the process (`SIGSTOP`), or resumes it (`SIGCONT`).
     ///
     /// # Errors
     /// When the signal cannot be sent.
@@ -110,10 +110,10 @@ impl Drop for Process {
     }
 }
 
-/// The binary `local-store` beside this one, unless another is named.
+/// Returns the path of `local-store`: `named`, or next to this binary.
 ///
 /// # Errors
-/// When it is not there, with what to do.
+/// When it does not exist, with what to do.
 pub fn find_binary(named: Option<PathBuf>) -> Result<PathBuf, String> {
     let beside = || std::env::current_exe().ok().map(|own| own.with_file_name("local-store"));
     let binary = named.or_else(beside).unwrap_or_default();
@@ -121,12 +121,12 @@ pub fn find_binary(named: Option<PathBuf>) -> Result<PathBuf, String> {
         return Ok(binary);
     }
     Err(format!(
-        "there is no `{}`: build it with `cargo build --bin local-store`, or name it with --binary",
+        "`{}` does not exist; run `cargo build --bin local-store`, or pass its path with --binary",
         binary.display()
     ))
 }
 
-/// The file in which a process says what it does, for the process with this name.
+/// Returns the file for the output of the process with this name.
 #[must_use]
 pub fn log_file(folder: &Path, name: &str) -> PathBuf {
     folder.join(format!("{name}.log"))

@@ -1,7 +1,7 @@
-//! A proxy in front of a node's port for peers, so that the way from one node to another can be cut.
+//! A proxy for a node's peer port, so that the connection from one node to another can be cut.
 //!
-//! What is cut either breaks at once, as when a process ends, or falls silent, as when a cable is
-//! pulled: then bytes wait, and go on when the way is open again or the connection is given up.
+//! A cut connection either breaks at once, as when a process ends, or becomes silent, as when a
+//! cable is pulled: then bytes wait until the connection is open again or is closed.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -12,21 +12,21 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-/// How the way is.
+/// The state of a proxied connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
     /// Open.
     Open,
-    /// Connections break, and none is made.
+    /// Connections break, and new ones are refused.
     Broken,
-    /// Nothing gets through, in neither direction.
+    /// No bytes pass, in either direction.
     Silent,
 }
 
-/// The way to one node from one other.
+/// A proxy for the connections from one node to another.
 #[derive(Debug)]
 pub struct Proxy {
-    /// Where the other node finds it.
+    /// The address that the other node connects to.
     pub address: SocketAddr,
     way: Arc<watch::Sender<Way>>,
     task: JoinHandle<()>,
@@ -39,7 +39,7 @@ impl Drop for Proxy {
 }
 
 impl Proxy {
-    /// Listens on a free port and passes connections on to an address.
+    /// Listens on a free port and forwards connections to an address.
     ///
     /// # Errors
     /// When there is no free port.
@@ -51,7 +51,7 @@ impl Proxy {
         Ok(Self { address, way, task })
     }
 
-    /// Opens or cuts the way.
+    /// Opens or cuts the connections.
     pub fn set(&self, way: Way) {
         self.way.send_replace(way);
     }

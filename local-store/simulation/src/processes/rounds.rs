@@ -1,5 +1,5 @@
-//! Rounds: a fresh store under load is hurt again and again; then its clients' history, its table
-//! and its stream are judged as a whole.
+//! Rounds: each injects faults into a new store under load, and then checks the clients' history,
+//! the table and the stream as a whole.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -25,48 +25,49 @@ use crate::workload::{
     Client, Signals, bank, counters, expiring, readers, registers, transactions,
 };
 
-/// Faults in one round: its histories stay short enough to be searched.
+/// Faults in one round, so that histories are short enough to be searched.
 const FAULTS_PER_ROUND: usize = 50;
-/// The store runs for so long, in milliseconds, before it is hurt: from the first writes on.
+/// Milliseconds under load before a fault, from the first writes on.
 const LOAD_MS: std::ops::Range<u64> = 30..250;
-/// Arcs of the ring in every second round.
+/// Number of arcs of the ring in every second round.
 const ARCS: usize = 3;
 /// The longest time between two requests of a client, in milliseconds.
 const PAUSE_MS: u64 = 12;
-/// What the store's clock is advanced by at the end, so that everything that expires has expired.
+/// Milliseconds by which the store's clock is advanced at the end, so that everything that expires
+/// has expired.
 const EXPIRY_MS: u64 = 12_000;
-/// Time for the last deletes of what has expired.
+/// Time for the last deletes of expired items.
 const EXPIRY_WAIT: Duration = Duration::from_secs(3);
-/// Looks at an index that is not yet what the table says, and the time between two.
-const INDEX_LOOKS: usize = 100;
-const INDEX_LOOK: Duration = Duration::from_millis(100);
-/// Times that a table may still change while it is read: each time a transaction that was left over
-/// was finished, and those are finished together.
-const QUIET_LOOKS: usize = 10;
+/// Number of checks of an index that does not match the table yet, and the pause between two.
+const INDEX_CHECKS_MAX: usize = 100;
+const INDEX_CHECK_PAUSE: Duration = Duration::from_millis(100);
+/// Number of times that a table may still change while it is read: each time, abandoned
+/// transactions were finished, all at once.
+const READS_MAX: usize = 10;
 
-/// How many faults of which kind.
+/// Number of faults of each kind.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counts {
     /// `kill -9` of a process that runs all nodes.
     pub embedded: usize,
-    /// Of three processes with a node each, `kill -9` of one.
+    /// `kill -9` of one of three processes with one node each.
     pub kill_one: usize,
     /// `kill -9` of all three.
     pub kill_all: usize,
-    /// One stands still.
+    /// A pause of one process.
     pub pause: usize,
-    /// One is cut off.
+    /// A partition of one process.
     pub cut_off: usize,
-    /// One is killed and loses its disk.
+    /// A kill of one process, which loses its disk.
     pub wipe: usize,
 }
 
-/// How the store is treated.
+/// Settings of the rounds.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The binary `local-store`.
     pub binary: PathBuf,
-    /// Where data directories are made.
+    /// The parent of the data directories.
     pub folder: PathBuf,
     /// The seed of the clients' choices and of the faults.
     pub seed: u64,
@@ -74,23 +75,24 @@ pub struct Settings {
     pub counts: Counts,
 }
 
-/// What all rounds came to.
+/// The result of all rounds.
 #[derive(Clone, Debug, Default)]
 pub struct Summary {
-    /// Requests: answered, refused, unknown.
+    /// Requests: acknowledged, refused, unknown.
     pub requests: [u64; 3],
-    /// Stream records that were judged.
+    /// Number of checked stream records.
     pub stream_records: u64,
-    /// How long the store took to be back, after each fault of each kind.
+    /// The recovery times after each fault of each kind.
     pub recoveries: BTreeMap<String, Vec<Recovery>>,
-    /// What was broken.
+    /// The violations.
     pub violations: Vec<Violation>,
     /// Real time.
     pub took: Duration,
 }
 
 impl Summary {
-    /// The summary for programs. Times are in seconds: the median, the 95th percentile, the longest.
+    /// Returns the summary as JSON. Times are in seconds: the median, the 95th percentile, the
+    /// maximum.
     #[must_use]
     pub fn to_json(&self) -> Value {
         let [answered, refused, unknown] = self.requests;
@@ -131,7 +133,7 @@ fn percentiles(times: impl Iterator<Item = Duration>) -> Vec<f64> {
     [50, 95, 100].into_iter().map(|percent| (at(percent) * 1000.0).round() / 1000.0).collect()
 }
 
-/// What one round does to one store.
+/// The faults of one round on one store.
 struct Round {
     name: String,
     embedded: bool,
@@ -140,7 +142,7 @@ struct Round {
     faults: Vec<Fault>,
 }
 
-/// Divides the faults into rounds, those of each kind over all of them.
+/// Distributes the faults of each kind evenly over the rounds.
 fn plan(settings: &Settings) -> (Vec<Round>, Vec<Round>) {
     let counts = settings.counts;
     let mut random = SplitMix64::new(settings.seed);
@@ -172,11 +174,11 @@ fn plan(settings: &Settings) -> (Vec<Round>, Vec<Round>) {
     (divide(&vec![Fault::KillAll; counts.embedded], true), divide(&faults, false))
 }
 
-/// Runs all rounds, those over one process and those over three at the same time, and tells
-/// `progress` after each fault.
+/// Runs all rounds, those with one process and those with three concurrently, and calls `progress`
+/// after each fault.
 ///
 /// # Errors
-/// When a process cannot be started, or the store does not come back.
+/// When a process cannot be started, or the store does not recover.
 pub async fn run(settings: &Settings, progress: &dyn Fn()) -> Result<Summary, String> {
     let begun = Instant::now();
     let (embedded, processes) = plan(settings);
@@ -184,12 +186,12 @@ pub async fn run(settings: &Settings, progress: &dyn Fn()) -> Result<Summary, St
         let mut summary = Summary::default();
         for round in rounds {
             let folder = settings.folder.join(&round.name);
-            // What a round that found something left behind is not what this one begins with.
+            // Data of an earlier failed round must not affect this one.
             let _ = std::fs::remove_dir_all(&folder);
             std::fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
             let outcome = run_round(settings, &round, &folder, progress).await?;
             if outcome.violations.is_empty() {
-                // What is not needed to find out what happened does not fill the disk.
+                // Data of a round without violations is not needed.
                 let _ = std::fs::remove_dir_all(&folder);
             }
             summary.add(outcome);
@@ -240,8 +242,9 @@ async fn run_round(
     while crowd.tasks.join_next().await.is_some() {}
     let records = crowd.history.take();
     cluster.advance_clock(EXPIRY_MS).await?;
-    let end =
-        collect(&endpoint, round.arcs).await.map_err(|e| format!("the end cannot be read: {e}"))?;
+    let end = collect(&endpoint, round.arcs)
+        .await
+        .map_err(|e| format!("cannot read the final state: {e}"))?;
     summary.requests = [records.acknowledged, records.refused, records.unknown];
     summary.stream_records = end.shards.iter().map(|s| s.records.len() as u64).sum();
     summary.violations = judge(&records, &end);
@@ -249,7 +252,7 @@ async fn run_round(
     Ok(summary)
 }
 
-/// The clients and what they share.
+/// The clients and their shared state.
 struct Crowd {
     addresses: Addresses,
     seed: u64,
@@ -319,28 +322,28 @@ async fn create_table(endpoint: &WireEndpoint) -> Result<(), String> {
     for (operation, request) in [("CreateTable", create), ("UpdateTimeToLive", expire)] {
         match endpoint.send(&format!("DynamoDB_20120810.{operation}"), &request).await {
             Ok((200, _)) => {}
-            other => return Err(format!("{operation} was answered with {other:?}")),
+            other => return Err(format!("{operation} returned {other:?}")),
         }
     }
     Ok(())
 }
 
-/// Reads everything that a client can read of a quiet store. A transaction whose coordinator was
-/// killed is finished some seconds later, so what was read counts when the table has not changed
+/// Reads everything that a client can read of an idle store. A transaction whose coordinator was
+/// killed is finished some seconds later, so the result counts only if the table has not changed
 /// meanwhile.
 async fn collect(endpoint: &WireEndpoint, arcs: usize) -> Result<End, String> {
-    // What expires has gone before the table is read.
+    // Expired items must be deleted before the table is read.
     tokio::time::sleep(EXPIRY_WAIT).await;
-    for _ in 0..QUIET_LOOKS {
+    for _ in 0..READS_MAX {
         let end = read_once(endpoint, arcs).await?;
         if read_table(endpoint).await? == end.table {
             return Ok(end);
         }
     }
-    Err(format!("the table still changed when it was read for the {QUIET_LOOKS}th time"))
+    Err(format!("the table still changed after {READS_MAX} reads"))
 }
 
-/// All items by their keys.
+/// Returns all items by their keys.
 async fn read_table(endpoint: &WireEndpoint) -> Result<BTreeMap<String, Item>, String> {
     let mut table = BTreeMap::new();
     for item in endpoint.scan(None).await.map_err(|error| error.to_string())? {
@@ -354,12 +357,12 @@ async fn read_once(endpoint: &WireEndpoint, arcs: usize) -> Result<End, String> 
     let text = |error: crate::request::Failure| error.to_string();
     let table = read_table(endpoint).await?;
     let mut index = endpoint.scan(Some(INDEX)).await.map_err(text)?;
-    for _ in 0..INDEX_LOOKS {
-        // With several arcs it follows the table.
+    for _ in 0..INDEX_CHECKS_MAX {
+        // With several arcs the index is updated asynchronously.
         if check_index(&table, &index).is_empty() {
             break;
         }
-        tokio::time::sleep(INDEX_LOOK).await;
+        tokio::time::sleep(INDEX_CHECK_PAUSE).await;
         index = endpoint.scan(Some(INDEX)).await.map_err(text)?;
     }
     let Answer::Shards(shards) = endpoint.call(Request::Shards).await.map_err(text)? else {

@@ -1,5 +1,5 @@
-//! A client that speaks DynamoDB's protocol over a socket of its own for each request, so that
-//! what a broken connection means is plain: nobody listened, or the outcome is unknown.
+//! A client of DynamoDB's protocol that opens a socket for each request, so that a broken
+//! connection has a clear meaning: nothing was sent, or the outcome is unknown.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -17,38 +17,38 @@ use crate::request::{
     Answer, Change, Endpoint, Failure, KEY, Request, Shard, Start, TABLE, WRITE_ID, Write,
 };
 
-/// How long a client waits for an answer.
+/// Time-out of an answer.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// How long it waits for a connection.
+/// Time-out of a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Where the nodes listen now; it changes when a process comes back on another port.
+/// The current addresses of the nodes; a restarted process has another port.
 pub type Addresses = Arc<Mutex<Vec<Option<SocketAddr>>>>;
 
-/// What one client talks to; it takes another node each time.
+/// The endpoint of one client, which uses another node each time.
 #[derive(Clone)]
 pub struct WireEndpoint {
     addresses: Addresses,
-    /// The place of a process that is never taken.
+    /// The position of a process that is never used.
     without: Option<usize>,
     dice: Arc<Mutex<SplitMix64>>,
 }
 
 impl WireEndpoint {
-    /// An endpoint over these nodes.
+    /// Creates an endpoint over these nodes.
     #[must_use]
     pub fn new(addresses: &Addresses, seed: u64) -> Self {
         Self::without(addresses, seed, None)
     }
 
-    /// An endpoint over these nodes but one.
+    /// Creates an endpoint over these nodes except one.
     #[must_use]
     pub fn without(addresses: &Addresses, seed: u64, without: Option<usize>) -> Self {
         let dice = Arc::new(Mutex::new(SplitMix64::new(seed)));
         Self { addresses: Arc::clone(addresses), without, dice }
     }
 
-    /// One of the nodes that run, now one and now another.
+    /// Returns the address of a random running node.
     fn address(&self) -> Option<SocketAddr> {
         let known = self.addresses.lock();
         let running = known.iter().enumerate().filter(|(place, _)| Some(*place) != self.without);
@@ -57,10 +57,10 @@ impl WireEndpoint {
         running.get(dice.up_to(running.len().saturating_sub(1))).copied()
     }
 
-    /// Sends one request and gives status and body.
+    /// Sends one request and returns status and body.
     ///
     /// # Errors
-    /// [`Failure::Refused`] when nobody took the connection, otherwise [`Failure::Unknown`].
+    /// [`Failure::Refused`] if no process accepted the connection, otherwise [`Failure::Unknown`].
     pub async fn send(&self, target: &str, body: &Value) -> Result<(u16, Value), Failure> {
         let refused = |what: &str| Failure::Refused(what.to_owned());
         let address = self.address().ok_or_else(|| refused("no process"))?;
@@ -80,10 +80,10 @@ impl WireEndpoint {
             let status = head.split(' ').nth(1)?.parse().ok()?;
             Some((status, serde_json::from_str(body).ok()?))
         });
-        whole.ok_or_else(|| Failure::Unknown("the answer is cut off".to_owned()))
+        whole.ok_or_else(|| Failure::Unknown("the answer is truncated".to_owned()))
     }
 
-    /// Sends one request whose only good answer has status 200.
+    /// Sends one request, and fails unless the status is 200.
     async fn ask(&self, target: &str, body: &Value) -> Result<Value, Failure> {
         match self.send(target, body).await? {
             (200, answer) => Ok(answer),
@@ -209,10 +209,10 @@ impl WireEndpoint {
         Ok(Answer::Records(records?, next.map(|next| Start::Iterator(next.to_owned()))))
     }
 
-    /// An iterator at a place in a shard.
+    /// Returns an iterator at a position in a shard.
     ///
     /// # Errors
-    /// As for any request.
+    /// Those of any request.
     pub async fn iterator(&self, shard: &str, start: &Start) -> Result<String, Failure> {
         let (kind, number) = match start {
             Start::TrimHorizon => ("TRIM_HORIZON", None),
@@ -231,10 +231,10 @@ impl WireEndpoint {
         iterator.ok_or_else(|| Failure::Defect(answer.to_string()))
     }
 
-    /// All items of the table, or of its index, as of some time: for a quiet table.
+    /// Returns all items of the table or of its index, without isolation: only for an idle table.
     ///
     /// # Errors
-    /// As for any request.
+    /// Those of any request.
     pub async fn scan(&self, index: Option<&str>) -> Result<Vec<Item>, Failure> {
         let mut request = json!({"TableName": TABLE, "ConsistentRead": index.is_none()});
         if let (Some(index), Some(members)) = (index, request.as_object_mut()) {
@@ -256,7 +256,7 @@ impl WireEndpoint {
     }
 }
 
-/// Asks the admin endpoint of a process. Gives its JSON, or nothing if there is none in time.
+/// Sends a request to the admin endpoint of a process. Returns its JSON, or `None` on a time-out.
 pub async fn admin(address: SocketAddr, method: &str, path: &str, body: &str) -> Option<Value> {
     let asked = async {
         let mut stream = TcpStream::connect(address).await?;
@@ -287,14 +287,14 @@ async fn send_and_read(
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// The name of the error that an answer tells, without its namespace.
+/// Returns the name of the error in an answer, without its namespace.
 #[must_use]
 pub fn error_name(answer: &Value) -> &str {
     let name = answer.get("__type").and_then(Value::as_str).unwrap_or_default();
     name.rsplit_once('#').map_or(name, |(_, name)| name)
 }
 
-/// Whether a transaction was cancelled for these reasons only.
+/// Returns whether a transaction was cancelled for these reasons only.
 fn has_reasons_among(answer: &Value, expected: &[&str]) -> bool {
     let code = |reason: &Value| reason.get("Code").and_then(Value::as_str).map(str::to_owned);
     let reasons = answer.get("CancellationReasons").and_then(Value::as_array);
@@ -303,7 +303,7 @@ fn has_reasons_among(answer: &Value, expected: &[&str]) -> bool {
     })
 }
 
-/// Whether a statement of a batch was carried out, or its condition did not hold.
+/// Returns whether a statement of a batch was applied; false if its condition failed.
 fn is_made(response: &Value) -> Result<bool, Failure> {
     match response.pointer("/Error/Code").and_then(Value::as_str) {
         None => Ok(true),
@@ -315,7 +315,7 @@ fn is_made(response: &Value) -> Result<bool, Failure> {
     }
 }
 
-/// A request that was refused: for now, or for ever, which no request of these clients may be.
+/// Classifies a refused request: temporary, or permanent, which is a defect for these clients.
 fn refusal(answer: &Value) -> Failure {
     match error_name(answer) {
         "ResourceNotFoundException"
@@ -323,7 +323,7 @@ fn refusal(answer: &Value) -> Failure {
         | "TransactionConflictException"
         | "TransactionInProgressException"
         | "ExpiredIteratorException" => Failure::Refused(answer.to_string()),
-        // A condition that fails beside a conflict may hold when the other transaction is over.
+        // A condition that fails together with a conflict may hold after the other transaction.
         "TransactionCanceledException"
             if has_reasons_among(
                 answer,

@@ -1,5 +1,5 @@
-//! Money moves between accounts: those that are items of their own by transactions, those that are
-//! attributes of one ledger by conditional updates. The sums stay.
+//! Moves money between accounts: those that are separate items by transactions, those that are
+//! attributes of one ledger by conditional updates. The sums must stay constant.
 
 use model::Item;
 
@@ -9,9 +9,9 @@ use crate::checkers::serializability::Transaction;
 use crate::history::{Fate, Sum, state_of};
 use crate::request::{Answer, Change, Endpoint, Expression, Request};
 
-/// Accounts of each kind.
+/// Number of accounts of each kind.
 const ACCOUNTS: usize = 5;
-/// What each begins with.
+/// The initial balance of each account.
 const BALANCE: u64 = 100;
 /// The item with all accounts of the second kind.
 const LEDGER: &str = "ledger";
@@ -23,7 +23,7 @@ fn account(number: usize) -> String {
     format!("account-{number}")
 }
 
-/// Makes the accounts. Nobody else may write before that is done.
+/// Creates the accounts, before any other client writes to them.
 pub async fn open<E: Endpoint>(client: &mut Client<E>) {
     let mut items: Vec<(String, Item)> =
         (0..ACCOUNTS).map(|n| (account(n), Item::new().with("n", number(BALANCE)))).collect();

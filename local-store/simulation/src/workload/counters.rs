@@ -1,12 +1,12 @@
 //! Votes in the slots of a counter: by `ADD`, whose outcome may stay unknown, and by a transaction
-//! under a token, which is repeated until it is known and then has counted once.
+//! with a token, which is retried until its outcome is known and must then have counted once.
 
 use super::{Client, number, update};
 use crate::checkers::totals::COUNT;
 use crate::history::Fate;
 use crate::request::{Answer, Endpoint, Expression, Request};
 
-/// Slots of the counter.
+/// Number of slots of the counter.
 const SLOTS: usize = 4;
 
 /// Runs until the end is signalled.

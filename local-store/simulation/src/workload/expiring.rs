@@ -1,22 +1,22 @@
-//! Items that expire soon, whose time is sometimes extended at the last moment. Each key has one
-//! client, which therefore knows when it expires. A write without an answer may be made at any later
-//! time, so its client leaves the key to it and takes another one.
+//! Items that expire soon, and whose time is sometimes extended at the last moment. Each key has
+//! one client, which therefore knows when it expires. A write of unknown outcome may be applied at
+//! any later time, so its client abandons the key and uses another one.
 //!
-//! Every write gives the item an owner that nothing had before, so what comes late to the index would
-//! stay there for good.
+//! Every write gives the item an owner that no item had before, so a late change of the index would
+//! stay visible permanently.
 
 use super::{Client, item, number, update, write};
 use crate::history::Fate;
 use crate::request::{Answer, Change, EXPIRES_AT, Endpoint, Expression, KEY, OWNER, Request};
 
-/// Keys of one client.
+/// Number of keys of one client.
 const KEYS: usize = 4;
-/// An item lives for 2 to this many seconds.
+/// The longest life of an item in seconds; the shortest is 2.
 const LIFE_SECONDS: u64 = 9;
 
-/// Runs until the end is signalled. `name` is of this client only.
+/// Runs until the end is signalled. `name` is unique to this client.
 pub async fn run<E: Endpoint>(mut client: Client<E>, name: &str) {
-    // For each place the number of its key, and the time at which that expires, once it has one.
+    // For each position, the number of its key, and the time at which that expires, if it exists.
     let mut keys: Vec<(u64, Option<u64>)> = vec![(0, None); KEYS];
     while client.think().await {
         let place = client.choose(KEYS - 1);
@@ -26,7 +26,7 @@ pub async fn run<E: Endpoint>(mut client: Client<E>, name: &str) {
         let Some((number, expires)) = keys.get_mut(place) else { return };
         let key = format!("expiring-{name}-{place}-{number}");
         if action >= 7 {
-            look(&client, &key, *expires).await;
+            check_exists(&client, &key, *expires).await;
             continue;
         }
         match store(&client, &key, time, action >= 4).await {
@@ -37,7 +37,7 @@ pub async fn run<E: Endpoint>(mut client: Client<E>, name: &str) {
     }
 }
 
-/// Puts the item, or extends it if it is there, with this time.
+/// Puts the item with this expiry time, or extends it if it exists.
 async fn store<E: Endpoint>(client: &Client<E>, key: &str, time: u64, extend: bool) -> Fate {
     let id = client.history.write_id();
     let owner = format!("life-{id}");
@@ -62,8 +62,8 @@ async fn store<E: Endpoint>(client: &Client<E>, key: &str, time: u64, extend: bo
     fate
 }
 
-/// Looks whether the item is there still.
-async fn look<E: Endpoint>(client: &Client<E>, key: &str, expires: Option<u64>) {
+/// Checks whether the item still exists.
+async fn check_exists<E: Endpoint>(client: &Client<E>, key: &str, expires: Option<u64>) {
     match client.ask(Request::Get { keys: vec![key.to_owned()], strong: true }).await {
         Ok(Answer::Items(items)) => {
             let gone = items.first().is_none_or(Option::is_none);

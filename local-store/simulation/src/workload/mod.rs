@@ -1,5 +1,5 @@
-//! The clients: what they ask, and how they record what they heard. They run against anything that
-//! answers requests, and judge nothing.
+//! The clients: they send requests and record the answers. They run against any endpoint, and check
+//! nothing.
 
 pub mod bank;
 pub mod counters;
@@ -20,34 +20,34 @@ use crate::request::{
     Answer, Change, Endpoint, Expression, Failure, KEY, Request, WRITE_ID, Write,
 };
 
-/// Tells all clients when to wait and when to end.
+/// Signals for all clients to pause and to end.
 #[derive(Debug, Default)]
 pub struct Signals {
-    /// Clients send nothing while this is set.
+    /// While set, clients send nothing.
     pub hold: AtomicBool,
-    /// Clients end when this is set.
+    /// Once set, clients end.
     pub end: AtomicBool,
 }
 
-/// One client: it asks one thing at a time.
+/// One client, which sends one request at a time.
 pub struct Client<E> {
-    /// Whom it asks.
+    /// The endpoint that it uses.
     pub endpoint: E,
-    /// Where it records.
+    /// The recorder of its requests.
     pub history: Arc<History>,
-    /// What it chooses by.
+    /// The source of its random choices.
     pub random: SplitMix64,
-    /// When it waits and ends.
+    /// The signals that it follows.
     pub signals: Arc<Signals>,
     /// The longest time between two requests, in milliseconds.
     pub pause_ms: u64,
 }
 
-/// What a write came to: the answer, or the fate of a write without one.
+/// The result of a write: the answer, or the fate of a write without one.
 pub(crate) type Outcome = Result<Answer, Fate>;
 
 impl<E: Endpoint> Client<E> {
-    /// Waits a little. Gives whether to go on.
+    /// Pauses a little. Returns whether to continue.
     pub(crate) async fn think(&mut self) -> bool {
         let millis = self.random.next_u64() % (self.pause_ms + 1);
         tokio::time::sleep(Duration::from_millis(millis)).await;
@@ -57,12 +57,12 @@ impl<E: Endpoint> Client<E> {
         !self.signals.end.load(Ordering::SeqCst)
     }
 
-    /// A number from 0 to `bound`, inclusive.
+    /// Returns a number from 0 to `bound`, inclusive.
     pub(crate) fn choose(&mut self, bound: usize) -> usize {
         self.random.up_to(bound)
     }
 
-    /// Asks, and counts what came of it.
+    /// Sends a request, and counts the outcome.
     pub(crate) async fn ask(&self, request: Request) -> Outcome {
         let asked = format!("{request:?}");
         let answer = self.endpoint.call(request).await;
@@ -87,13 +87,13 @@ impl<E: Endpoint> Client<E> {
         }
     }
 
-    /// Records an answer that no request of this kind may have.
+    /// Records an answer that a request of this kind must not have.
     pub(crate) fn strange(&self, asked: &str, answer: &Answer) {
-        self.history.records().defects.push(format!("{asked} was answered with {answer:?}"));
+        self.history.records().defects.push(format!("{asked} returned {answer:?}"));
     }
 
-    /// Asks for a transaction under a token again and again until its outcome is known, as long as
-    /// the store remembers the token. Gives the fate of all its writes.
+    /// Retries a transaction with a token until its outcome is known, as long as the store
+    /// remembers the token. Returns the fate of all its writes.
     pub(crate) async fn insist(&mut self, token: String, writes: Vec<Write>) -> Fate {
         let begun = self.endpoint.now_seconds();
         let mut uncertain = false;
@@ -101,7 +101,7 @@ impl<E: Endpoint> Client<E> {
             let request = Request::Transact(Some(token.clone()), writes.clone());
             match self.ask(request).await {
                 Ok(Answer::Transacted) => return Fate::Acknowledged,
-                // The attempt before may still be under way, and succeed.
+                // The previous attempt may still be running, and succeed.
                 Ok(Answer::Cancelled) if uncertain => return Fate::Unknown,
                 Ok(Answer::Cancelled) => return Fate::NotMade,
                 Ok(other) => {
@@ -110,7 +110,7 @@ impl<E: Endpoint> Client<E> {
                 }
                 Err(fate) => uncertain |= fate == Fate::Unknown,
             }
-            // The time is looked at last: it may be moved ahead while this client thinks.
+            // Reads the time last, because it may be advanced while this client pauses.
             let goes_on = self.think().await;
             let remembered = self.endpoint.now_seconds() < begun + TOKEN_SECONDS;
             if !goes_on || !remembered {
@@ -121,27 +121,27 @@ impl<E: Endpoint> Client<E> {
     }
 }
 
-/// Attempts of one transaction at most; a cluster heals long before.
+/// The most attempts of one transaction; a cluster heals long before.
 const ATTEMPTS_MAX: usize = 200;
-/// A token is good for ten minutes; one less for clocks that differ.
+/// Lifetime of a token in seconds: ten minutes, less one for clock skew.
 const TOKEN_SECONDS: u64 = 540;
 
-/// A number as an attribute value's number.
+/// Creates a number.
 pub(crate) fn number(value: u64) -> Number {
     Number::from(value)
 }
 
-/// An item with its key and the number of the write that stores it.
+/// Creates an item with its key and the number of the write that stores it.
 pub(crate) fn item(key: &str, id: u64) -> Item {
     Item::new().with(KEY, key).with(WRITE_ID, number(id))
 }
 
-/// A write without a condition.
+/// Creates a write without a condition.
 pub(crate) fn write(key: &str, change: Change) -> Write {
     Write { key: key.to_owned(), change, condition: None }
 }
 
-/// An update that also stores the number of the write: `SET w = :w` and whatever follows.
+/// Creates an update that also stores the number of the write: `SET w = :w` and `rest`.
 pub(crate) fn update(
     key: &str,
     id: u64,

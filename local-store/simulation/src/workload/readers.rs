@@ -1,12 +1,12 @@
-//! Readers of the stream: they begin anywhere, stop, and go on from where they were.
+//! Readers of the stream: they begin at any position, pause, and continue.
 
 use super::Client;
 use crate::history::Reading;
 use crate::request::{Answer, Endpoint, Request, Shard, Start};
 
-/// Pages that a reader reads before it turns to another shard, at most.
+/// The most pages of a shard that a reader reads before it chooses another shard.
 const PAGES_MAX: usize = 12;
-/// Records of a page at most.
+/// The most records of a page.
 const PAGE_MAX: usize = 20;
 
 /// Runs until the end is signalled.
@@ -28,7 +28,7 @@ pub async fn run<E: Endpoint>(mut client: Client<E>) {
     }
 }
 
-/// Reads some pages of a shard, with stops in between.
+/// Reads some pages of a shard, with pauses in between.
 async fn read<E: Endpoint>(client: &mut Client<E>, shard: &Shard) -> Reading {
     let from_beginning = client.choose(2) > 0;
     let mut start = if from_beginning { Start::TrimHorizon } else { Start::Latest };
@@ -39,7 +39,7 @@ async fn read<E: Endpoint>(client: &mut Client<E>, shard: &Shard) -> Reading {
         let request = Request::Records { shard: shard.id.clone(), start: start.clone(), limit };
         match client.ask(request).await {
             Ok(Answer::Records(mut records, next)) => {
-                // Whoever begins at a record again reads it again.
+                // A position `At` a record includes that record again.
                 if matches!(start, Start::At(_))
                     && records.first() == reading.records.last()
                     && !records.is_empty()
@@ -51,7 +51,7 @@ async fn read<E: Endpoint>(client: &mut Client<E>, shard: &Shard) -> Reading {
                 start = next.unwrap_or(start);
             }
             Ok(other) => client.strange("a read of a shard", &other),
-            // The place is kept, and the next page begins there.
+            // The position is kept, and the next page begins there.
             Err(_) => {}
         }
         if let Some(last) = reading.records.last()

@@ -1,5 +1,5 @@
-//! Clients that read, replace, conditionally replace and delete a few items at the same time. Every
-//! write stores a number of its own and hears what it replaced.
+//! Clients that concurrently read, replace, conditionally replace and delete a few items. Every
+//! write stores a unique number and gets the value that it replaced.
 
 use std::collections::BTreeMap;
 
@@ -10,12 +10,11 @@ use crate::request::{
     Answer, Change, Endpoint, Expression, Failure, KEY, OWNER, Request, WRITE_ID, Write,
 };
 
-/// Owners that items are given, so that index entries move.
+/// Number of owners, so that index entries move.
 const OWNERS: usize = 5;
-/// Items whose numbers are raised together.
+/// Number of items whose numbers are raised together.
 const RAISED: usize = 4;
-/// Bits of what numbers are raised by: drawn at random, no two sums are the same, and thousands of them
-/// fit a number.
+/// Bits of the random number to add: sums are unique, and thousands of them fit into a number.
 const RAISE_BITS: u32 = 48;
 
 /// Runs until the end is signalled.
@@ -67,7 +66,7 @@ async fn read_weakly<E: Endpoint>(client: &Client<E>, key: &str) {
     }
 }
 
-/// Replaces the item, if it is in the expected state when one is given.
+/// Replaces the item, on condition of the expected state if one is given.
 async fn put<E: Endpoint>(
     client: &mut Client<E>,
     key: &str,
@@ -95,7 +94,7 @@ async fn put<E: Endpoint>(
         Ok(Answer::ConditionFailed(found)) if expected.is_some() => {
             let state = state_of(found.as_ref());
             if Some(state) == expected {
-                let what = format!("{key}: a condition on {expected:?} failed although it holds");
+                let what = format!("{key}: a condition on {expected:?} failed, but holds");
                 client.history.records().defects.push(what);
             }
             known.insert(key.to_owned(), state);
@@ -128,8 +127,8 @@ async fn delete<E: Endpoint>(client: &Client<E>, key: &str, known: &mut BTreeMap
     client.history.deleted(key, fate, seen.and_then(|(_, state)| state));
 }
 
-/// Raises the numbers of several items by the same in one request, those that are still what they were
-/// known to be. What such writes do alike is said once in the log.
+/// Adds the same to the numbers of several items in one request, on condition of their known
+/// numbers. The log stores the common part of such writes once.
 async fn raise_each<E: Endpoint>(client: &mut Client<E>, known: &mut BTreeMap<String, State>) {
     let by = client.random.next_u64() >> (u64::BITS - RAISE_BITS) | 1;
     let held = known.iter().filter_map(|(key, state)| Some((key.clone(), (*state)?)));
@@ -162,13 +161,13 @@ async fn raise_each<E: Endpoint>(client: &mut Client<E>, known: &mut BTreeMap<St
         if fate == Fate::Acknowledged {
             known.insert(key, Some(id));
         } else {
-            // What it is now is not told.
+            // The answer does not contain its current state.
             known.remove(&key);
         }
     }
 }
 
-/// What one of several writes came to.
+/// Returns the fate of one of several writes.
 fn fate_of<E: Endpoint>(client: &Client<E>, made: Result<bool, Failure>) -> Fate {
     match made {
         Ok(true) => Fate::Acknowledged,
@@ -181,7 +180,7 @@ fn fate_of<E: Endpoint>(client: &Client<E>, made: Result<bool, Failure>) -> Fate
     }
 }
 
-/// Stores what is there already: no change, so no stream record.
+/// Stores the current value: no change, so no stream record.
 async fn touch<E: Endpoint>(client: &Client<E>, key: &str) {
     let change = Change::Update(Expression::new(&format!("SET {WRITE_ID} = {WRITE_ID}")));
     let condition = Some(Expression::new(&format!("attribute_exists({KEY})")));

@@ -1,5 +1,5 @@
 //! Clients that read several items at once, and replace some of them on condition that others are
-//! still as they were read: what could go wrong between items shows as a cycle of dependencies.
+//! unchanged: an anomaly between items shows as a cycle of dependencies.
 
 use std::collections::BTreeMap;
 
@@ -9,9 +9,9 @@ use crate::checkers::serializability::Transaction;
 use crate::history::{Fate, state_of};
 use crate::request::{Answer, Change, Endpoint, Expression, KEY, Request, Write};
 
-/// Items; few, so that transactions meet. They are never removed.
+/// Number of items; few, so that transactions conflict. They are never deleted.
 const ITEMS: usize = 6;
-/// Items of one transaction at most.
+/// The most items of one transaction.
 const ITEMS_MAX: usize = 4;
 
 fn name(place: usize) -> String {
@@ -31,14 +31,14 @@ pub async fn run<E: Endpoint>(mut client: Client<E>) {
     }
 }
 
-/// Some of the items, in an order of their own.
+/// Returns some of the items, in random order.
 fn choose<E: Endpoint>(client: &mut Client<E>) -> Vec<String> {
     let count = 2 + client.choose(ITEMS_MAX - 2);
     let (mut place, step) = (client.choose(ITEMS - 1), 1 + 4 * client.choose(1));
     let mut keys = Vec::new();
     for _ in 0..count {
         keys.push(name(place));
-        // 1 and 5 share no divisor with 6: no item comes twice.
+        // 1 and 5 are coprime to 6, so no item occurs twice.
         place = (place + step) % ITEMS;
     }
     keys
@@ -70,7 +70,8 @@ fn still(state: State) -> Expression {
     }
 }
 
-/// Replaces the last items and checks the others, each on condition that it is as it was read.
+/// Replaces the last items and checks the others, each on condition that it is unchanged since it
+/// was read.
 async fn transact<E: Endpoint>(
     client: &mut Client<E>,
     keys: Vec<String>,
@@ -87,7 +88,7 @@ async fn transact<E: Endpoint>(
             stored.push((key.clone(), id));
             Change::Put(item(&key, id))
         };
-        // Some are replaced whatever they are, as are those that nothing is known of.
+        // Items of unknown state, and some others, are replaced without a condition.
         let is_asked = place < checked || (state.is_some() && client.choose(3) > 0);
         let condition = is_asked.then(|| still(state.unwrap_or_default()));
         if is_asked {
@@ -111,7 +112,7 @@ async fn transact<E: Endpoint>(
         client.history.wrote(*id, key, fate);
         match fate {
             Fate::Acknowledged => drop(known.insert(key.clone(), Some(*id))),
-            // What is there now has to be read again.
+            // The current state has to be read again.
             Fate::NotMade | Fate::Unknown => drop(known.remove(key)),
         }
     }
@@ -121,7 +122,7 @@ async fn transact<E: Endpoint>(
     }
 }
 
-/// Replaces one item by itself, and hears what it was.
+/// Replaces one item, and gets its previous value.
 async fn replace<E: Endpoint>(
     client: &Client<E>,
     keys: Vec<String>,

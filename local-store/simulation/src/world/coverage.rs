@@ -1,13 +1,13 @@
-//! Counts what really happened: a fault that is planned but never bites proves nothing.
+//! Counts the faults that really occurred: a planned fault without an effect proves nothing.
 
 use std::collections::BTreeMap;
 
 use locks::Mutex;
 
-/// How often each class of fault happened.
+/// How often each class of fault occurred.
 pub type Counts = BTreeMap<&'static str, u64>;
 
-/// What has to happen in every batch of runs with one node.
+/// Classes that must occur in every batch of runs with one node.
 pub const ONE_NODE: [&str; 20] = [
     "kill one",
     "power cut",
@@ -30,7 +30,7 @@ pub const ONE_NODE: [&str; 20] = [
     "records trimmed",
     "writes alike",
 ];
-/// What has to happen besides in every batch of runs with several nodes.
+/// Further classes that must occur in every batch of runs with several nodes.
 pub const SEVERAL_NODES: [&str; 10] = [
     "kill all",
     "power cut of all",
@@ -44,7 +44,7 @@ pub const SEVERAL_NODES: [&str; 10] = [
     "cut off from peers",
 ];
 
-/// What has to happen besides in every batch of runs with several arcs.
+/// Further classes that must occur in every batch of runs with several arcs.
 pub const SEVERAL_ARCS: [&str; 6] = [
     "several arcs",
     "coordinator lost",
@@ -59,26 +59,26 @@ pub const SEVERAL_ARCS: [&str; 6] = [
 pub struct Coverage(Mutex<Counts>);
 
 impl Coverage {
-    /// It happened.
+    /// Counts one occurrence.
     pub fn hit(&self, class: &'static str) {
         self.add(class, 1);
     }
 
-    /// It happened so often.
+    /// Counts several occurrences.
     pub fn add(&self, class: &'static str, times: u64) {
         if times > 0 {
             *self.0.lock().entry(class).or_default() += times;
         }
     }
 
-    /// Everything counted so far.
+    /// Returns the counts so far.
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.0.lock().clone()
     }
 }
 
-/// The classes that never happened although they have to.
+/// Returns the classes that must occur but did not.
 #[must_use]
 pub fn missing(counts: &Counts, nodes: usize) -> Vec<&'static str> {
     let several = if nodes > 1 { SEVERAL_NODES.as_slice() } else { &[] };

@@ -1,4 +1,4 @@
-//! The clients' way into the cluster: any node, over the network, with a time-out.
+//! The clients' connection to the cluster: any node, over the network, with a time-out.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,10 +12,10 @@ use super::network::CLIENTS;
 use super::translation;
 use crate::request::{Answer, Endpoint, Failure, Request};
 
-/// How long a client waits for an answer.
+/// Time-out of an answer.
 pub const TIMEOUT: Duration = Duration::from_millis(1_500);
 
-/// What one client of a simulated cluster talks to. It asks another node each time.
+/// The endpoint of one client of a simulated cluster. It uses another node each time.
 #[derive(Clone)]
 pub struct SimulatedEndpoint {
     cluster: Cluster,
@@ -24,8 +24,8 @@ pub struct SimulatedEndpoint {
 }
 
 impl SimulatedEndpoint {
-    /// An endpoint for a client of this name. `under_way` counts requests that a node may still
-    /// work on.
+    /// Creates the endpoint of a client with this name. `under_way` counts the requests in
+    /// progress.
     #[must_use]
     pub fn new(cluster: &Cluster, name: &str, under_way: &Arc<AtomicUsize>) -> Self {
         Self {
@@ -36,7 +36,7 @@ impl SimulatedEndpoint {
     }
 }
 
-/// Counts a request for as long as it lives.
+/// A guard that counts a request in progress.
 struct UnderWay(Arc<AtomicUsize>);
 
 impl UnderWay {
@@ -52,8 +52,8 @@ impl Drop for UnderWay {
     }
 }
 
-/// The request's way to a node and the answer's way back.
-async fn travel(
+/// Delivers a request to a node, and its answer to the client.
+async fn deliver(
     cluster: Cluster,
     node: usize,
     request: Request,
@@ -62,21 +62,21 @@ async fn travel(
 ) {
     if !cluster.network.hop(CLIENTS, node).await {
         drop(under_way);
-        // The client does not learn that nothing arrived.
+        // The client does not learn that the request was lost.
         tokio::time::sleep(TIMEOUT).await;
         return;
     }
     let Some(replica) = cluster.replica(node) else {
-        let _ = answer.send(Err(Failure::Refused("nobody listens".to_owned())));
+        let _ = answer.send(Err(Failure::Refused("connection refused".to_owned())));
         return;
     };
-    // The work dies with the process, and then the connection is broken.
+    // The work is aborted with the process, which breaks the connection.
     let work = tokio::spawn(async move { translation::serve(&*replica, request).await });
     cluster.attach(node, work.abort_handle());
     let Ok(result) = work.await else { return };
     drop(under_way);
     if cluster.network.hop(node, CLIENTS).await {
-        // A client that has given up does not listen any more.
+        // A client that has timed out has dropped the receiver.
         let _ = answer.send(result);
     } else {
         tokio::time::sleep(TIMEOUT).await;
@@ -89,7 +89,7 @@ impl Endpoint for SimulatedEndpoint {
         let node = 1 + self.dice.roll(|random| random.up_to(nodes - 1));
         let (sender, receiver) = oneshot::channel();
         let under_way = UnderWay::new(&self.under_way);
-        tokio::spawn(travel(self.cluster.clone(), node, request, sender, under_way));
+        tokio::spawn(deliver(self.cluster.clone(), node, request, sender, under_way));
         let result = match tokio::time::timeout(TIMEOUT, receiver).await {
             Ok(Ok(result)) => result,
             Ok(Err(_)) => Err(Failure::Unknown("the connection broke".to_owned())),

@@ -1,4 +1,4 @@
-//! What all parts of one world share: its random choices, its clock, its trace, its counters.
+//! The shared state of one world: random choices, clock, trace, counters.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -15,54 +15,55 @@ use super::coverage::Coverage;
 /// Store time at the beginning of every run.
 pub const START: EpochMillis = EpochMillis(1_800_000_000_000);
 
-/// Random choices, one sequence for each purpose, so that a change of one does not change another.
+/// Random choices, in a separate sequence for each purpose, so that a change of one does not affect
+/// the others.
 #[derive(Debug)]
 pub struct Dice(Mutex<SplitMix64>);
 
 impl Dice {
-    /// The choices of one purpose of a seed.
+    /// Creates the choices for one purpose, from a seed.
     #[must_use]
     pub fn new(seed: u64, purpose: &str) -> Self {
         Self(Mutex::new(stream(seed, purpose)))
     }
 
-    /// Makes choices.
+    /// Makes a choice.
     pub fn roll<T>(&self, choose: impl FnOnce(&mut SplitMix64) -> T) -> T {
         choose(&mut self.0.lock())
     }
 
-    /// A time from `least` to `most` microseconds.
+    /// Returns a random duration from `least` to `most` microseconds.
     pub fn micros(&self, least: u64, most: u64) -> Duration {
         let span = most.saturating_sub(least) + 1;
         Duration::from_micros(least + self.roll(SplitMix64::next_u64) % span)
     }
 }
 
-/// The random numbers of one purpose of a seed.
+/// Returns the random numbers for one purpose, from a seed.
 #[must_use]
 pub fn stream(seed: u64, purpose: &str) -> SplitMix64 {
     SplitMix64::new(xxh3_64_with_seed(purpose.as_bytes(), seed))
 }
 
-/// What one world's parts share.
+/// The shared state of one world.
 #[derive(Debug)]
 pub struct Environment {
     /// The run's seed.
     pub seed: u64,
-    /// What happened how often.
+    /// How often each fault occurred.
     pub coverage: Coverage,
     begun: Instant,
-    /// How far store time was moved ahead, in milliseconds.
+    /// How far store time was advanced, in milliseconds.
     advanced_ms: AtomicU64,
-    /// How far ahead of true store time a node's clock was at most, in milliseconds.
+    /// The most by which a node's clock was ahead of true store time, in milliseconds.
     ahead_ms: AtomicU64,
-    /// The hash of all events, each with the hash of those before, and their number.
+    /// The hash of all events, chained, and their number.
     trace: Mutex<(u64, u64)>,
     log: Option<Mutex<Vec<String>>>,
 }
 
 impl Environment {
-    /// The environment of a run that begins now; `explain` keeps a text of every event.
+    /// Creates the environment of a run that begins now; `explain` keeps the text of every event.
     #[must_use]
     pub fn new(seed: u64, explain: bool) -> Arc<Self> {
         Arc::new(Self {
@@ -76,36 +77,37 @@ impl Environment {
         })
     }
 
-    /// Time since the beginning of the run.
+    /// Returns the time since the beginning of the run.
     #[must_use]
     pub fn elapsed(&self) -> Duration {
         self.begun.elapsed()
     }
 
-    /// True store time: what a clock without skew shows.
+    /// Returns true store time, that of a clock without skew.
     #[must_use]
     pub fn now(&self) -> EpochMillis {
         let elapsed = u64::try_from(self.elapsed().as_millis()).unwrap_or(u64::MAX);
         START.plus(elapsed).plus(self.advanced_ms.load(Ordering::SeqCst))
     }
 
-    /// Moves store time ahead.
+    /// Advances store time.
     pub fn advance(&self, millis: u64) {
         self.advanced_ms.fetch_add(millis, Ordering::SeqCst);
     }
 
-    /// Notes what a node's clock shows.
+    /// Records the time of a node's clock.
     pub fn note_clock(&self, shown: EpochMillis) {
         self.ahead_ms.fetch_max(shown.0.saturating_sub(self.now().0), Ordering::SeqCst);
     }
 
-    /// How far ahead of true store time a node's clock was at most, in whole seconds, rounded up.
+    /// Returns the most by which a node's clock was ahead of true store time, in whole seconds,
+    /// rounded up.
     #[must_use]
     pub fn ahead_seconds(&self) -> u64 {
         self.ahead_ms.load(Ordering::SeqCst).div_ceil(1_000)
     }
 
-    /// Makes an event part of the trace: same seed, same trace.
+    /// Adds an event to the trace: the same seed gives the same trace.
     pub fn note(&self, what: &str) {
         let at = u64::try_from(self.elapsed().as_micros()).unwrap_or(u64::MAX);
         let mut trace = self.trace.lock();
@@ -117,19 +119,19 @@ impl Environment {
         }
     }
 
-    /// Whether events are kept as text.
+    /// Returns whether the text of events is kept.
     #[must_use]
     pub fn explains(&self) -> bool {
         self.log.is_some()
     }
 
-    /// The hash over all events, and their number.
+    /// Returns the hash over all events, and their number.
     #[must_use]
     pub fn trace(&self) -> (u64, u64) {
         *self.trace.lock()
     }
 
-    /// The text of all events, if it was kept.
+    /// Takes the text of all events, if it was kept.
     #[must_use]
     pub fn take_log(&self) -> Vec<String> {
         let taken = |log: &Mutex<Vec<String>>| std::mem::take(&mut *log.lock());
@@ -137,7 +139,7 @@ impl Environment {
     }
 }
 
-/// One node's clock: true store time and an error. It never goes back.
+/// One node's clock: true store time plus an error. It never goes back.
 #[derive(Debug)]
 pub struct NodeClock {
     environment: Arc<Environment>,
@@ -146,7 +148,7 @@ pub struct NodeClock {
 }
 
 impl NodeClock {
-    /// A clock without error.
+    /// Creates a clock without error.
     #[must_use]
     pub fn new(environment: &Arc<Environment>) -> Arc<Self> {
         Arc::new(Self {
@@ -156,12 +158,12 @@ impl NodeClock {
         })
     }
 
-    /// Sets its error.
+    /// Sets its error, in milliseconds.
     pub fn set_skew(&self, millis: i64) {
         self.skew_ms.store(millis, Ordering::SeqCst);
     }
 
-    /// What it shows.
+    /// Returns its time.
     #[must_use]
     pub fn now(&self) -> EpochMillis {
         let skewed =

@@ -1,4 +1,4 @@
-//! Makes planned faults happen.
+//! Injects the planned faults.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -18,22 +18,22 @@ use super::translation;
 use crate::request::TABLE;
 use crate::workload::Signals;
 
-/// How long an advance of the clocks waits for requests that are under way: somewhat longer than a
-/// node works on one. If they do not end, the clocks stay as they are.
+/// The time that an advance of the clocks waits for requests in progress, in milliseconds: somewhat
+/// longer than a node works on one. If they do not end, the clocks are not advanced.
 const DRAIN_MS_MAX: u64 = 12_000;
 
-/// How often, and how long each time, a power cut waits for a write that is under way.
+/// Number and length of the pauses in which a power cut waits for an unsynced write.
 const WRITE_WAIT_MAX: usize = 500;
 const WRITE_WAIT: Duration = Duration::from_micros(100);
-/// How often, and how long each time, a fault waits for a coordinator or for index entries.
+/// Number and length of the pauses in which a fault waits for a coordinator or for index entries.
 const COORDINATION_WAIT_MAX: usize = 1_000;
 const COORDINATION_WAIT: Duration = Duration::from_micros(500);
 
-/// How often it is tried to make an index, and the time between two attempts.
-const MAKE_ATTEMPTS_MAX: usize = 100;
-const MAKE_AGAIN: Duration = Duration::from_millis(100);
+/// The most attempts to create an index, and the pause between two.
+const INDEX_ATTEMPTS_MAX: usize = 100;
+const INDEX_RETRY_PAUSE: Duration = Duration::from_millis(100);
 
-/// Runs all faults of a plan, each at its time, and returns when the last one is over.
+/// Runs all faults of a plan, each at its time, and returns when the last one has ended.
 pub async fn run(
     cluster: &Cluster,
     faults: &[Planned],
@@ -52,14 +52,14 @@ pub async fn run(
                 Fault::Advance { minutes } => {
                     advance(&cluster, minutes, &signals, &under_way).await;
                 }
-                fault => happen(&cluster, fault, lasting).await,
+                fault => inject(&cluster, fault, lasting).await,
             }
         });
     }
     while running.join_next().await.is_some() {}
 }
 
-async fn happen(cluster: &Cluster, fault: Fault, lasting: Duration) {
+async fn inject(cluster: &Cluster, fault: Fault, lasting: Duration) {
     let coverage = &cluster.environment.coverage;
     match fault {
         Fault::Kill { node } => down(cluster, &[node], fault, false, lasting).await,
@@ -122,11 +122,11 @@ async fn happen(cluster: &Cluster, fault: Fault, lasting: Duration) {
         Fault::Split { place } => split(cluster, place).await,
         Fault::MakeIndex => make_index(cluster).await,
         Fault::Advance { .. } => {}
-        network => disturb(cluster, network, lasting).await,
+        network => inject_link_fault(cluster, network, lasting).await,
     }
 }
 
-/// Cuts a node off that others are to replace; counted only if there is something to replace.
+/// Partitions a node that others are to replace; counted only if it had something to be replaced.
 async fn cut_off(cluster: &Cluster, fault: Fault, lasting: Duration) {
     let (is_hit, fault_of_links) = match fault {
         Fault::CutSender { node } => {
@@ -138,10 +138,11 @@ async fn cut_off(cluster: &Cluster, fault: Fault, lasting: Duration) {
     if is_hit {
         cluster.environment.coverage.hit(fault.class());
     }
-    disturb(cluster, fault_of_links, lasting).await;
+    inject_link_fault(cluster, fault_of_links, lasting).await;
 }
 
-/// Damages a block of a state, unless another node has lost data: what two nodes lose may be lost.
+/// Damages a block of a state, unless another node has lost data: two damaged nodes may lose data
+/// permanently.
 fn rot_state(cluster: &Cluster, node: usize, place: usize) {
     if cluster.is_whole()
         && let Some(machinery) = cluster.machinery(node)
@@ -150,8 +151,8 @@ fn rot_state(cluster: &Cluster, node: usize, place: usize) {
     }
 }
 
-/// A node loses its data, or some of it rots. Only while every other node has all of its own: a
-/// majority that is lost is lost, and no store promises anything else.
+/// Removes or damages the data of a node, but only while every other node has all of its own: no
+/// store survives the loss of a majority.
 async fn lose_data(cluster: &Cluster, node: usize, all: bool, lasting: Duration) {
     if !cluster.is_whole() {
         return;
@@ -168,7 +169,7 @@ async fn lose_data(cluster: &Cluster, node: usize, all: bool, lasting: Duration)
     cluster.release(node).await;
 }
 
-/// Begins to split a partition of the table, on whichever node will.
+/// Begins to split a partition of the table, through any node that accepts it.
 async fn split(cluster: &Cluster, place: usize) {
     if wait_for_outbox(cluster).await {
         cluster.environment.coverage.hit("split beside an outbox");
@@ -193,9 +194,9 @@ async fn split(cluster: &Cluster, place: usize) {
     }
 }
 
-/// Makes the second index, through any node that will.
+/// Creates the second index, through any node that accepts it.
 async fn make_index(cluster: &Cluster) {
-    for attempt in 0..MAKE_ATTEMPTS_MAX {
+    for attempt in 0..INDEX_ATTEMPTS_MAX {
         let node = 1 + attempt % cluster.nodes().count();
         if let Some(replica) = cluster.replica(node)
             && let Ok(snapshot) = replica.read(false).await
@@ -203,20 +204,20 @@ async fn make_index(cluster: &Cluster) {
         {
             match replica.submit(vec![translation::make_index(table.id)]).await.as_deref() {
                 Ok([Reply::Table(_)]) => cluster.environment.coverage.hit("index made in use"),
-                // An earlier attempt, whose answer did not come, has made it.
+                // An earlier attempt, whose answer was lost, has created it.
                 Ok(_) => {}
                 Err(_) => {
-                    tokio::time::sleep(MAKE_AGAIN).await;
+                    tokio::time::sleep(INDEX_RETRY_PAUSE).await;
                     continue;
                 }
             }
             return;
         }
-        tokio::time::sleep(MAKE_AGAIN).await;
+        tokio::time::sleep(INDEX_RETRY_PAUSE).await;
     }
 }
 
-/// Ends the processes of nodes, and starts them when the time is over.
+/// Ends the processes of nodes, and starts them when the time has passed.
 async fn down(cluster: &Cluster, nodes: &[usize], fault: Fault, power: bool, lasting: Duration) {
     for node in nodes.iter().copied() {
         if power {
@@ -239,8 +240,8 @@ async fn down(cluster: &Cluster, nodes: &[usize], fault: Fault, power: bool, las
     }
 }
 
-/// Waits a moment until a node coordinates a transaction over several arcs, and then for its next
-/// steps; at the end it still does, if that can be.
+/// Waits until a node coordinates a transaction over several arcs, and then for its next steps, so
+/// that it still coordinates at the end. Gives up after a while.
 async fn wait_for_coordination(cluster: &Cluster, node: usize, steps: Duration) {
     let coordinates = || cluster.replica(node).is_some_and(|replica| replica.coordinates());
     for _ in 0..COORDINATION_WAIT_MAX {
@@ -254,8 +255,7 @@ async fn wait_for_coordination(cluster: &Cluster, node: usize, steps: Duration) 
     }
 }
 
-/// Notes what a coordinator that was just lost has left over: locks without a decision, or a
-/// decision that was not carried out.
+/// Counts what a crashed coordinator has left: locks without a decision, and unexecuted decisions.
 fn note_leftovers(cluster: &Cluster) {
     let coverage = &cluster.environment.coverage;
     let (mut prepared, mut decided) = (BTreeSet::new(), BTreeSet::new());
@@ -270,7 +270,8 @@ fn note_leftovers(cluster: &Cluster) {
     coverage.add("left over decided", prepared.intersection(&decided).count() as u64);
 }
 
-/// Waits a moment for index entries that are on their way to another arc. Gives whether there are.
+/// Waits for undelivered index entries of any arc, for a limited time. Returns whether there are
+/// any.
 async fn wait_for_outbox(cluster: &Cluster) -> bool {
     let has_any = |machinery: &Arc<Machinery>| {
         let arcs = machinery.arcs;
@@ -289,7 +290,7 @@ async fn wait_for_outbox(cluster: &Cluster) -> bool {
     false
 }
 
-/// Whether a node leads any arc.
+/// Returns whether a node leads any arc.
 fn leads(cluster: &Cluster, node: usize) -> bool {
     let (replica, machinery) = (cluster.replica(node), cluster.machinery(node));
     replica.zip(machinery).is_some_and(|(replica, machinery)| {
@@ -298,7 +299,7 @@ fn leads(cluster: &Cluster, node: usize) -> bool {
     })
 }
 
-/// Waits a moment until a node leads an arc whose index entries are on their way to another. Gives
+/// Waits until a node leads an arc with undelivered index entries, for a limited time. Returns
 /// whether it does.
 async fn wait_for_sender(cluster: &Cluster, node: usize) -> bool {
     let sends = || {
@@ -320,7 +321,7 @@ async fn wait_for_sender(cluster: &Cluster, node: usize) -> bool {
     false
 }
 
-/// Waits a moment for a write that is not synced: that is when a power cut tells something.
+/// Waits for an unsynced write, for a limited time: only then is a power cut meaningful.
 async fn wait_for_writes(cluster: &Cluster, node: usize) {
     let Some(machinery) = cluster.machinery(node) else { return };
     for _ in 0..WRITE_WAIT_MAX {
@@ -331,7 +332,7 @@ async fn wait_for_writes(cluster: &Cluster, node: usize) {
     }
 }
 
-async fn disturb(cluster: &Cluster, fault: Fault, lasting: Duration) {
+async fn inject_link_fault(cluster: &Cluster, fault: Fault, lasting: Duration) {
     let network = &cluster.network;
     let change = |on: bool| match fault {
         Fault::Partition { node } | Fault::CutFromPeers { node } => {
@@ -356,8 +357,8 @@ async fn disturb(cluster: &Cluster, fault: Fault, lasting: Duration) {
     change(false);
 }
 
-/// Moves store time ahead while no client waits for anything: a token that is repeated after its
-/// ten minutes is another transaction, and that is nobody's fault.
+/// Advances store time while no request is in progress: after ten minutes, a retried token is a new
+/// transaction, which the checkers would report.
 async fn advance(cluster: &Cluster, minutes: u64, signals: &Signals, under_way: &AtomicUsize) {
     signals.hold.store(true, Ordering::SeqCst);
     for _ in 0..DRAIN_MS_MAX / 20 {

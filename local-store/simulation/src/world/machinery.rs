@@ -1,4 +1,4 @@
-//! What a node runs on and what outlives its process: its disk, its state, its clock.
+//! The machine of a node, which outlives its processes: its disk, its state, its clock.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, MutexGuard};
@@ -13,22 +13,22 @@ use storage::log;
 
 use super::environment::{Dice, Environment, NodeClock};
 
-/// Bytes that rot together at most.
+/// The most bytes that are damaged together.
 const ROTTEN_MAX: usize = 8;
 
-/// How the names of a log's segments begin; they are in the order of the segments.
+/// The prefix of segment names; names are in the order of the segments.
 const SEGMENT_NAMES: &str = "segment-";
-/// Segments of a log: small, so that switching and truncation are frequent.
+/// Size of log segments in bytes: small, so that switching and truncation are frequent.
 const SEGMENT_BYTES: u64 = 64 * 1024;
 
-/// Called by a node that cannot go on, with the reason: its process ends.
+/// A callback for a node that cannot continue, with the reason: its process ends.
 pub type OnFatal = Arc<dyn Fn(&str) + Send + Sync>;
 
-/// What holds a node's data. All are handles: clones are the same.
+/// The storage media of a node. Clones share the same media.
 #[derive(Clone, Debug)]
 struct Medium {
     disk: SimulatedDisk,
-    /// One for each arc.
+    /// The location of the state of each arc.
     homes: Vec<MemoryHome>,
 }
 
@@ -46,12 +46,12 @@ impl Medium {
 pub struct Machinery {
     /// The node's number, from 1.
     pub node: usize,
-    /// How many arcs it holds a replica of.
+    /// The number of arcs; the node has a replica of each.
     pub arcs: u32,
     medium: Mutex<Medium>,
     /// The node's clock.
     pub clock: Arc<NodeClock>,
-    /// How the log is laid out.
+    /// The layout of the log.
     pub log_options: log::Options,
     /// The world.
     pub environment: Arc<Environment>,
@@ -60,7 +60,7 @@ pub struct Machinery {
 }
 
 impl Machinery {
-    /// A new machine with nothing on it.
+    /// Creates an empty machine.
     #[must_use]
     pub fn new(
         environment: &Arc<Environment>,
@@ -88,37 +88,37 @@ impl Machinery {
         self.medium.lock()
     }
 
-    /// The disk with the log.
+    /// Returns the disk with the log.
     #[must_use]
     pub fn disk(&self) -> SimulatedDisk {
         self.medium().disk.clone()
     }
 
-    /// Where the state of an arc is; it forgets what was not made durable when its process ends.
+    /// Returns the location of an arc's state; it loses unpersisted batches when its process ends.
     #[must_use]
     pub fn home(&self, arc: ArcId) -> MemoryHome {
         let place = usize::try_from(arc.0).unwrap_or(usize::MAX);
         self.medium().homes.get(place).cloned().unwrap_or_default()
     }
 
-    /// The state of an arc.
+    /// Returns the state of an arc.
     #[must_use]
     pub fn storage(&self, arc: ArcId) -> MemoryStorage {
         self.home(arc).storage()
     }
 
-    /// The arcs that it holds a replica of.
+    /// Returns the arcs; the node has a replica of each.
     pub fn arcs(&self) -> impl Iterator<Item = ArcId> + use<> {
         (0..self.arcs).map(ArcId)
     }
 
-    /// Puts a new medium with nothing on it in the place of the old one. No process may run.
+    /// Replaces the media by empty ones. No process may run.
     pub fn replace_medium(&self) {
         *self.medium() = Medium::new(self.arcs);
     }
 
-    /// Changes some bytes of a segment of the log that is not the newest one: what the end of the
-    /// newest one holds cannot be told from what a power cut tore. Gives whether there was one.
+    /// Damages some bytes of a segment of the log other than the newest, whose end could be
+    /// mistaken for a torn write. Returns whether there was one.
     pub fn rot(&self) -> bool {
         let disk = self.disk();
         let mut segments = disk.list().unwrap_or_default();
@@ -145,7 +145,7 @@ impl Machinery {
         })
     }
 
-    /// Damages a block of the state of an arc. Gives whether there was one.
+    /// Damages a block of the state of an arc. Returns whether there was one.
     pub fn rot_state(&self, place: usize) -> bool {
         let arcs: Vec<ArcId> = self.arcs().collect();
         let Some(arc) = arcs.get(place % arcs.len().max(1)) else { return false };
@@ -156,12 +156,12 @@ impl Machinery {
         is_rotten
     }
 
-    /// Whether a block of some state is damaged.
+    /// Returns whether a block of some state is damaged.
     pub fn is_state_rotten(&self) -> bool {
         self.arcs().any(|arc| self.storage(arc).is_rotten())
     }
 
-    /// How long the next sync takes.
+    /// Returns the duration of the next sync.
     pub fn sync_time(&self) -> Duration {
         let slow = self.slow_ms.load(Ordering::SeqCst);
         if slow > 0 {
@@ -175,7 +175,7 @@ impl Machinery {
         self.slow_ms.store(millis, Ordering::SeqCst);
     }
 
-    /// Ends what is in memory alone: the state forgets what it may since it was last made durable.
+    /// Loses the memory of the process: the state may lose batches since it was last persisted.
     pub fn lose_memory(&self) {
         let forgotten: usize = self
             .arcs()
@@ -187,7 +187,7 @@ impl Machinery {
         }
     }
 
-    /// Cuts the power of a node whose process has ended: the disk loses what it may.
+    /// Cuts the power of a node whose process has ended: the disk loses unsynced data.
     pub fn cut_power(&self) {
         let cut = self.disk().power_cut(self.dice.roll(SplitMix64::next_u64));
         let coverage = &self.environment.coverage;

@@ -1,5 +1,4 @@
-//! The world: one thread, paused time, and everything that a node touches replaced by something
-//! that follows from a seed.
+//! The world: one thread, paused time, and a seeded replacement for everything that a node uses.
 
 pub mod cluster;
 pub mod coverage;

@@ -1,6 +1,7 @@
-//! Messages between places: each arrives after a time of its own, or twice, or never.
+//! Messages between the clients and the nodes: each arrives after its own delay, or twice, or
+//! never.
 //!
-//! Place 0 are the clients, the others are the nodes.
+//! Place 0 is that of the clients, the others are those of the nodes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, MutexGuard};
@@ -16,13 +17,13 @@ pub const CLIENTS: usize = 0;
 
 #[derive(Debug, Default)]
 struct State {
-    /// Links that nothing passes, and how many faults want that.
+    /// Blocked links, and the number of faults that block each.
     blocked: BTreeMap<(usize, usize), u32>,
     one_way: BTreeSet<(usize, usize)>,
     loss_percent: u64,
     delay_ms: u64,
     duplicate_percent: u64,
-    /// Of each link the latest arrival that was chosen.
+    /// For each link, the latest arrival so far.
     latest: BTreeMap<(usize, usize), Instant>,
 }
 
@@ -35,7 +36,7 @@ pub struct Network {
 }
 
 impl Network {
-    /// A network without faults.
+    /// Creates a network without faults.
     #[must_use]
     pub fn new(environment: &Arc<Environment>) -> Arc<Self> {
         Arc::new(Self {
@@ -49,14 +50,14 @@ impl Network {
         self.state.lock()
     }
 
-    /// Blocks a link for one fault, or takes that back.
+    /// Blocks a link for one fault, or ends that.
     pub fn block(&self, from: usize, to: usize, on: bool) {
         let mut state = self.state();
         let count = state.blocked.entry((from, to)).or_default();
         *count = if on { *count + 1 } else { count.saturating_sub(1) };
     }
 
-    /// Says that a link is blocked in one direction only, for the counters.
+    /// Marks a link as blocked in one direction only, for the counters.
     pub fn mark_one_way(&self, from: usize, to: usize, on: bool) {
         let mut state = self.state();
         if on {
@@ -66,17 +67,17 @@ impl Network {
         }
     }
 
-    /// Sets how many of a hundred messages are lost.
+    /// Sets the percentage of lost messages.
     pub fn set_loss(&self, percent: u64) {
         self.state().loss_percent = percent;
     }
 
-    /// Sets how long messages take at most, beside what they always take.
+    /// Sets the most milliseconds by which messages are delayed, in addition to the normal delay.
     pub fn set_delay(&self, millis: u64) {
         self.state().delay_ms = millis;
     }
 
-    /// Sets how many of a hundred messages between nodes arrive twice.
+    /// Sets the percentage of messages between nodes that arrive twice.
     pub fn set_duplicates(&self, percent: u64) {
         self.state().duplicate_percent = percent;
     }
@@ -88,7 +89,7 @@ impl Network {
         *state = State { latest, ..State::default() };
     }
 
-    /// After which times a message sent now arrives: never, once, or twice.
+    /// Returns the delays after which a message sent now arrives: none if it is lost, one, or two.
     #[must_use]
     pub fn route(&self, from: usize, to: usize) -> Vec<Duration> {
         let coverage = &self.environment.coverage;
@@ -128,7 +129,7 @@ impl Network {
         delays
     }
 
-    /// Waits as long as one message takes. Gives whether it arrives.
+    /// Waits for the delay of one message. Returns whether it arrives.
     pub async fn hop(&self, from: usize, to: usize) -> bool {
         match self.route(from, to).first() {
             Some(delay) => {

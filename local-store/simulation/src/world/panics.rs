@@ -1,17 +1,17 @@
-//! A task of the store that panics is a defect, also when everything seems to go on without it.
+//! Detects panics: a panicking task of the store is a defect, even if the store seems to continue.
 
 use std::cell::RefCell;
 use std::sync::Once;
 
 thread_local! {
-    /// What panicked on this thread, while somebody wants to know.
+    /// Panics on this thread, while they are being collected.
     static CAUGHT: RefCell<Option<Vec<String>>> = const { RefCell::new(None) };
 }
 
 static HOOK: Once = Once::new();
 
-/// Does some work and gives what panicked meanwhile on this thread, in tasks that nobody waits for.
-/// What panics elsewhere is printed as always.
+/// Runs some work and returns the panics meanwhile on this thread, including those of detached
+/// tasks. Panics on other threads are printed as usual.
 pub fn watch<T>(work: impl FnOnce() -> T) -> (T, Vec<String>) {
     HOOK.call_once(|| {
         let previous = std::panic::take_hook();
@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_panic_of_a_task_is_told() {
+    fn a_panic_of_a_task_is_reported() {
         let (answer, panics) = watch(|| {
             let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
             runtime.block_on(async {

@@ -1,138 +1,136 @@
-//! Which faults happen when: all of it follows from a seed, before the run begins. It makes nothing
-//! happen.
+//! The plan of a run: its faults and their times, derived from a seed before the run begins.
 
 use std::fmt;
 
 use partition::mutation::Mutation;
 use storage::disk::SplitMix64;
 
-/// What goes wrong, or changes, for a while.
+/// A fault or a change that lasts for a while.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// The process of a node dies; what its operating system holds stays.
+    /// The process of a node dies; its operating system keeps written data.
     Kill {
-        /// Which node, from 1.
+        /// The node, from 1.
         node: usize,
     },
     /// The process of a node dies while it coordinates a transaction over several arcs.
     KillCoordinator {
-        /// Which node, from 1.
+        /// The node, from 1.
         node: usize,
-        /// So long after the transaction was seen, in microseconds: any of its steps.
+        /// Microseconds after the transaction was first seen, so that any step may be hit.
         after_us: u64,
     },
     /// Every process dies.
     KillAll,
-    /// A node loses its power: what was not synced is lost, torn or kept.
+    /// A node loses power: unsynced data is lost, torn or kept.
     PowerCut {
-        /// Which node.
+        /// The node.
         node: usize,
     },
-    /// All nodes lose their power.
+    /// All nodes lose power.
     PowerCutAll,
-    /// A node loses its power, and again while it recovers.
+    /// A node loses power, and again while it recovers.
     PowerCutInRecovery {
-        /// Which node.
+        /// The node.
         node: usize,
-        /// After so many disk operations of the recovery.
+        /// Number of disk operations of the recovery before the second power cut.
         operations: u64,
     },
     /// A sync of a node's disk fails.
     SyncError {
-        /// Which node.
+        /// The node.
         node: usize,
     },
     /// A node's disk has no space.
     FullDisk {
-        /// Which node.
+        /// The node.
         node: usize,
     },
-    /// Every sync of a node's disk takes this long.
+    /// Every sync of a node's disk takes up to this long.
     SlowDisk {
-        /// Which node.
+        /// The node.
         node: usize,
-        /// Milliseconds at most.
+        /// The most milliseconds.
         millis: u64,
     },
-    /// Nobody reaches a node, and it reaches nobody.
+    /// A node can reach no other node and no client, and vice versa.
     Partition {
-        /// Which node.
+        /// The node.
         node: usize,
     },
-    /// A node and its peers do not reach each other, and clients reach all of them, until others have
-    /// been elected if it leads: then it does not know that it leads no more.
+    /// A node and its peers cannot reach each other, but clients reach all of them. If the node
+    /// leads, this lasts until the others have elected a leader, of which it does not know.
     CutFromPeers {
-        /// Which node.
+        /// The node.
         node: usize,
     },
-    /// As a partition, of a node that leads an arc whose index entries are on their way to another.
+    /// A partition of a node that leads an arc with undelivered index entries.
     CutSender {
-        /// Which node.
+        /// The node.
         node: usize,
     },
-    /// Messages from one place to another do not arrive; the other way they do. Place 0 are the
-    /// clients.
+    /// Messages are lost in one direction between two places. Place 0 is that of the clients.
     OneWay {
-        /// From where.
+        /// The sender's place.
         from: usize,
-        /// To where.
+        /// The receiver's place.
         to: usize,
     },
-    /// So many of a hundred messages are lost.
+    /// A percentage of messages is lost.
     Loss {
-        /// Percent.
+        /// The percentage.
         percent: u64,
     },
-    /// Messages take up to this long, each as long as it likes, so that they overtake each other.
+    /// Messages are delayed by random times of up to this long, so that they are reordered.
     Delay {
-        /// Milliseconds.
+        /// The most milliseconds.
         millis: u64,
     },
-    /// So many of a hundred messages between nodes arrive twice, the second time late.
+    /// A percentage of messages between nodes arrives twice, the second time late.
     Duplication {
-        /// Percent.
+        /// The percentage.
         percent: u64,
     },
     /// A node's clock is ahead of the others, or behind.
     Skew {
-        /// Which node.
+        /// The node.
         node: usize,
-        /// Milliseconds.
+        /// The skew in milliseconds; negative if the clock is behind.
         millis: i64,
     },
-    /// A node loses everything that it had, and comes back as a new one.
+    /// A node loses all its data, and returns with a new identity.
     Wipe {
-        /// Which node.
+        /// The node.
         node: usize,
     },
-    /// Some of what a node's disk had kept for long changes while it is down.
+    /// Some old data on a node's disk is damaged while the node is down.
     Rot {
-        /// Which node.
+        /// The node.
         node: usize,
     },
-    /// A block of a state of a running node can no longer be read.
+    /// A block of a state of a running node becomes unreadable.
     RotState {
-        /// Which node.
+        /// The node.
         node: usize,
-        /// Which arc: the remainder by the number of arcs.
+        /// The arc, modulo the number of arcs.
         place: usize,
     },
     /// A partition of the table is split.
     Split {
-        /// Which: the remainder by the number of partitions.
+        /// The partition, modulo the number of partitions.
         place: usize,
     },
-    /// A global index is made over the table, which is in use.
+    /// A global index is created on the table while it is in use.
     MakeIndex,
-    /// Store time jumps ahead everywhere, as after a suspended machine.
+    /// Store time jumps ahead on all nodes, as after a suspended machine.
     Advance {
-        /// Minutes.
+        /// The minutes.
         minutes: u64,
     },
 }
 
 impl Fault {
-    /// The class that it counts for.
+    /// Returns the class that it counts for.
     #[must_use]
     pub fn class(&self) -> &'static str {
         match self {
@@ -166,11 +164,11 @@ impl Fault {
 /// A fault and its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Planned {
-    /// When it begins, in milliseconds of the run.
+    /// When it begins, in milliseconds since the start of the run.
     pub at_ms: u64,
-    /// How long it lasts; a node that died is down for so long.
+    /// How long it lasts, in milliseconds; a node that died is down for this time.
     pub for_ms: u64,
-    /// What.
+    /// The fault.
     pub fault: Fault,
 }
 
@@ -180,30 +178,30 @@ impl fmt::Display for Planned {
     }
 }
 
-/// Everything about a run that its seed decides beforehand.
+/// The parameters of a run, all derived from its seed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
     /// The seed.
     pub seed: u64,
-    /// Nodes: one, or three.
+    /// The number of nodes: 1 or 3.
     pub nodes: usize,
-    /// Arcs of the ring, each a group with a log of its own: one, or three.
+    /// The number of arcs of the ring, each a group with its own log: 1 or 3.
     pub arcs: u32,
     /// How long clients run, in simulated seconds.
     pub seconds: u64,
-    /// Files that a log keeps for use again.
+    /// The most files that a log keeps for reuse.
     pub log_spares: usize,
     /// The longest time between two requests of a client, in milliseconds.
     pub pause_ms: u64,
-    /// How many clients of each kind there are.
+    /// The number of clients of each kind.
     pub clients: Clients,
     /// A deliberate fault of the store itself; it needs the feature `mutations`.
     pub mutation: Option<Mutation>,
-    /// The faults by their beginnings.
+    /// The faults, by start time.
     pub faults: Vec<Planned>,
 }
 
-/// Clients by what they do.
+/// The number of clients of each kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Clients {
     /// See `workload::registers`; at most eight, so that a history can be searched.
@@ -226,23 +224,23 @@ impl Default for Clients {
     }
 }
 
-/// A node's clock is off by this at most, in milliseconds.
+/// The largest clock skew of a node, in milliseconds.
 pub const SKEW_MS_MAX: i64 = 5_000;
-/// Arcs, where there are several.
+/// The number of arcs, if there are several.
 const ARCS: u32 = 3;
-/// A transaction over several arcs takes about this long, in microseconds.
+/// The usual duration of a transaction over several arcs, in microseconds.
 const COORDINATION_US: u64 = 12_000;
-/// After so many milliseconds a node that is cut off is no leader to the others any more.
+/// Milliseconds after which the other nodes have replaced a partitioned leader.
 const ELECTION_MS: u64 = 2_000;
-/// Faults begin after this: the table has to be made first.
+/// Milliseconds before the first fault, in which the table is created.
 const QUIET_MS: u64 = 1_000;
-/// One fault begins per this many milliseconds, on average.
+/// Average interval of faults in milliseconds.
 const FAULT_EVERY_MS: u64 = 1_700;
-/// Store time advances by this at most in one run, in minutes: stream records are kept for a day.
+/// The most minutes by which store time advances in one run: stream records are kept for a day.
 const ADVANCE_MINUTES_MAX: u64 = 20 * 60;
 
 impl Plan {
-    /// The plan of a seed.
+    /// Creates the plan of a seed.
     #[must_use]
     pub fn of(seed: u64, nodes: usize, seconds: u64) -> Self {
         let mut random = SplitMix64::new(seed ^ 0x706c_616e);
@@ -264,7 +262,7 @@ impl Plan {
         faults.extend(draw_rot(seed, nodes, end));
         let arcs = draw_arcs(seed, nodes);
         if arcs > 1 {
-            faults.iter_mut().for_each(aim);
+            faults.iter_mut().for_each(adapt_to_arcs);
         }
         faults.sort_by_key(|planned| planned.at_ms);
         let log_spares = random.up_to(2);
@@ -274,21 +272,21 @@ impl Plan {
     }
 }
 
-/// Half of the seeds with several nodes have several arcs. Chosen apart from the faults, so that
-/// these stay what they are.
+/// Chooses the number of arcs: several for half of the seeds with several nodes. Independent of the
+/// faults, so that it does not change them.
 fn draw_arcs(seed: u64, nodes: usize) -> u32 {
     let several = nodes > 1 && SplitMix64::new(seed ^ 0x6172_6373).next_u64().is_multiple_of(2);
     if several { ARCS } else { 1 }
 }
 
-/// When the second index is made, in milliseconds: in the first two thirds of a run. Chosen apart from
-/// the faults, too.
+/// Chooses when the second index is created, in milliseconds: in the first two thirds of a run.
+/// Also independent of the faults.
 fn draw_index(seed: u64, end: u64) -> u64 {
     QUIET_MS + SplitMix64::new(seed ^ 0x696e_6478).next_u64() % ((end - QUIET_MS) * 2 / 3).max(1)
 }
 
-/// When a block of a state rots, and of which node: in half of the seeds with several nodes. Chosen
-/// apart from the faults, too.
+/// Chooses when a block of a state is damaged, and on which node: in half of the seeds with several
+/// nodes. Also independent of the faults.
 fn draw_rot(seed: u64, nodes: usize, end: u64) -> Option<Planned> {
     let mut random = SplitMix64::new(seed ^ 0x726f_7462);
     let is_meant = nodes > 1 && random.next_u64().is_multiple_of(2);
@@ -297,9 +295,9 @@ fn draw_rot(seed: u64, nodes: usize, end: u64) -> Option<Planned> {
     is_meant.then_some(Planned { at_ms, for_ms: 0, fault: Fault::RotState { node, place } })
 }
 
-/// Where there are several arcs, what kills a node kills a coordinator, mostly; and what cuts one off
-/// from everybody cuts off one that sends to another arc, mostly, until after others have been elected.
-fn aim(planned: &mut Planned) {
+/// Makes faults specific to several arcs: most kills of a node hit a coordinator, and most
+/// partitions hit a node with undelivered index entries, until the others have elected a leader.
+fn adapt_to_arcs(planned: &mut Planned) {
     let at_ms = planned.at_ms;
     match planned.fault {
         Fault::Kill { node } if !at_ms.is_multiple_of(4) => {
@@ -346,7 +344,7 @@ fn draw(random: &mut SplitMix64, nodes: usize) -> (Fault, u64) {
             (Fault::Skew { node, millis: off - SKEW_MS_MAX }, while_ms)
         }
         96..100 => (Fault::Advance { minutes: 30 + random.next_u64() % 300 }, 0),
-        // What the only node loses is lost.
+        // A single node cannot recover lost data.
         _ if nodes == 1 => (Fault::Kill { node }, down_ms),
         100..106 => (Fault::Wipe { node }, down_ms),
         _ => (Fault::Rot { node }, down_ms),
@@ -360,7 +358,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_seed_has_one_plan_and_many_seeds_have_every_fault() {
+    fn a_seed_has_one_plan_and_many_seeds_cover_every_fault() {
         let mut classes = BTreeSet::new();
         for seed in 0..40 {
             let plan = Plan::of(seed, 3, 30);

@@ -1,4 +1,4 @@
-//! What the world needs of a running node, whatever it is made of.
+//! The interface of a running node to the world.
 
 use std::sync::Arc;
 
@@ -10,29 +10,29 @@ use partition::{Catalogue, Command, Reply, View};
 
 use crate::request::Failure;
 
-/// A state to read from.
+/// A state to read.
 pub struct Snapshot {
     /// The tables.
     pub catalogue: Arc<Catalogue>,
-    /// Everything else.
+    /// A view of the storage.
     pub view: Box<dyn View + Send + Sync>,
 }
 
-/// A running node. After [`Replica::crash`] it answers nobody.
+/// A running node. After [`Replica::crash`] it answers no request.
 pub trait Replica: Send + Sync {
-    /// Carries out commands and gives one reply for each.
+    /// Applies commands and returns one reply for each.
     fn submit(&self, commands: Vec<Command>) -> BoxFuture<'static, Result<Vec<Reply>, Failure>>;
 
-    /// A state; if `strong`, one that shows every write acknowledged before this was called.
+    /// Returns a state; if `strong`, one that shows every write acknowledged before the call.
     fn read(&self, strong: bool) -> BoxFuture<'static, Result<Snapshot, Failure>>;
 
-    /// Items by their keys, as they were at one moment in the order of all transactions.
+    /// Returns items by key, in one snapshot of all transactions.
     fn get_together(
         &self,
         keys: Vec<String>,
     ) -> BoxFuture<'static, Result<Vec<Option<Item>>, Failure>>;
 
-    /// Begins the group of an arc of these nodes, all of which are new.
+    /// Begins the group of an arc with these nodes, all of which are new.
     fn begin(&self, arc: ArcId, members: Vec<u64>) -> BoxFuture<'static, Result<(), String>>;
 
     /// Makes these nodes the members of an arc's group, if this one leads it; see
@@ -43,37 +43,37 @@ pub trait Replica: Send + Sync {
         members: Vec<u64>,
     ) -> BoxFuture<'static, Result<(), String>>;
 
-    /// The housekeeping of its own code; `None` if [`super::ticks`] does it.
+    /// Returns its own background work; `None` if [`super::ticks`] does it.
     fn ticks(&self) -> Option<BoxFuture<'static, ()>>;
 
-    /// What its clock shows.
+    /// Returns the time of its clock.
     fn now(&self) -> EpochMillis;
 
-    /// Whether it believes that it leads an arc, so that its housekeeping is its business.
+    /// Returns whether it believes that it leads an arc, and therefore does its background work.
     fn leads(&self, arc: ArcId) -> bool;
 
-    /// Of each arc, the last log index that its state contains.
+    /// Returns, for each arc, the last log index that its state contains.
     fn applied(&self) -> Vec<u64>;
 
-    /// Of each arc, what it says of itself, for people.
+    /// Describes the replica of each arc, for people.
     fn describe(&self) -> String;
 
-    /// Of each arc, how it does.
+    /// Returns the status of the replica of each arc.
     fn statuses(&self) -> Vec<Status> {
         Vec::new()
     }
 
-    /// Whether a read has found its state damaged.
+    /// Returns whether a read has found damage in its state.
     fn is_damaged(&self) -> bool {
         false
     }
 
-    /// Reads all of its state, to find damage that nobody has read.
+    /// Reads all of its state, to find damage that no read has found.
     fn verify(&self) {}
 
-    /// Whether it coordinates a transaction over several arcs.
+    /// Returns whether it coordinates a transaction over several arcs.
     fn coordinates(&self) -> bool;
 
-    /// Ends it at once, as a crash does: nothing of it runs afterwards.
+    /// Ends it at once, like a crash: none of its code runs afterwards.
     fn crash(&self);
 }

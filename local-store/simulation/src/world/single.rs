@@ -1,5 +1,5 @@
-//! One replica without a group: the log, the machine and the storage, with group commit as the
-//! server does it: append what is ready, sync once, apply, answer.
+//! One replica without a group: the log, the machine and the storage, with group commit like the
+//! server's: append all ready commands, sync once, apply, reply.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, MutexGuard};
@@ -21,17 +21,17 @@ use super::replica::{Replica, Snapshot};
 use super::translation;
 use crate::request::Failure;
 
-/// Entries after which the storage is made durable and the log is shortened.
+/// Entries after which the storage is persisted and the log is truncated.
 const PERSIST_ENTRIES: u64 = 200;
-/// Commands that become one entry at most.
+/// The most commands in one entry.
 const COMMANDS_MAX: usize = 64;
-/// Proposals that wait at most.
+/// The most proposals that wait.
 const WAITING_MAX: usize = 1_024;
 
 type Answered = oneshot::Sender<Result<Vec<Reply>, Failure>>;
 type Proposal = (Vec<Command>, Answered);
 
-/// What readers see.
+/// The state that readers see.
 struct Shared {
     storage: MemoryStorage,
     catalogue: Mutex<Arc<Catalogue>>,
@@ -53,10 +53,10 @@ pub struct SingleNode {
     task: AbortHandle,
 }
 
-/// Opens the log and the machine, and applies what the storage does not contain yet.
+/// Opens the log and the machine, and applies the entries that the storage does not contain yet.
 ///
 /// # Errors
-/// When the disk fails, or what is on it cannot be what was written.
+/// When the disk fails, or its content cannot be the result of the writes.
 pub fn recover(
     disk: &SimulatedDisk,
     storage: &MemoryStorage,
@@ -67,7 +67,7 @@ pub fn recover(
     let applied = machine.applied_index();
     if log.last_index() < applied || log.first_index() > applied + 1 {
         return Err(format!(
-            "the log holds {} to {}, the state was applied up to {applied}",
+            "the log has the entries {} to {}, but the state is as of {applied}",
             log.first_index(),
             log.last_index()
         ));
@@ -92,10 +92,10 @@ struct Committer {
 }
 
 impl SingleNode {
-    /// Starts the replica on what its disk and its storage hold.
+    /// Starts the replica from its disk and its storage.
     ///
     /// # Errors
-    /// As [`recover`].
+    /// Those of [`recover`].
     pub fn start(machinery: &Arc<Machinery>, on_fatal: OnFatal) -> Result<Arc<Self>, String> {
         let (log, machine) =
             recover(&machinery.disk(), &machinery.storage(ArcId::FIRST), &machinery.log_options)?;
@@ -149,7 +149,7 @@ impl Committer {
             Err(error) if error.is_fatal() => return Err(error.to_string()),
             Err(error) => {
                 for waiter in waiters {
-                    // Who has gone away needs no answer.
+                    // A client that has gone needs no answer.
                     let _ = waiter.send(Err(Failure::Refused(error.to_string())));
                 }
                 return Ok(());
@@ -174,7 +174,7 @@ impl Committer {
             self.persisted = index;
             match self.log.truncate_prefix(index) {
                 Err(error) if error.is_fatal() => return Err(error.to_string()),
-                // Without space for a new segment the old ones stay for now.
+                // Without space for a new segment, the old ones are kept for now.
                 _ => {}
             }
         }
@@ -187,7 +187,7 @@ impl Replica for SingleNode {
         let proposals = self.proposals.clone();
         Box::pin(async move {
             let (sender, receiver) = oneshot::channel();
-            let stopped = |_| Failure::Refused("it is stopping".to_owned());
+            let stopped = |_| Failure::Refused("the node is stopping".to_owned());
             proposals.send((commands, sender)).await.map_err(stopped)?;
             receiver.await.unwrap_or_else(|_| Err(Failure::Unknown("it died".to_owned())))
         })

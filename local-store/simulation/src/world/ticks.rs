@@ -1,5 +1,5 @@
-//! The housekeeping of a replica without a group, as `server::ticks` does it: TTL, shard rotation,
-//! tokens. Nodes of several run the server's own.
+//! The background work of a replica without a group, like `server::ticks`: TTL, shard rotation,
+//! tokens. Nodes of a group run the server's own.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,21 +13,21 @@ use super::environment::Environment;
 use super::replica::Replica;
 use crate::request::Failure;
 
-/// Time between two ticks.
+/// Interval of ticks.
 const TICK: Duration = Duration::from_millis(250);
-/// Items that one entry deletes at most.
+/// The most items that one entry deletes.
 const EXPIRED_MAX: usize = 500;
 
 /// Runs until it is aborted with its node.
 pub async fn run(replica: Arc<dyn Replica>) {
     loop {
         tokio::time::sleep(TICK).await;
-        // What fails is found again by the next tick.
+        // The next tick retries failed work.
         let _ = tick(&*replica).await;
     }
 }
 
-/// Notes what a node's clock shows, until it is aborted with its node.
+/// Records the time of a node's clock, until it is aborted with its node.
 pub async fn watch_clock(replica: Arc<dyn Replica>, environment: Arc<Environment>) {
     loop {
         tokio::time::sleep(TICK).await;

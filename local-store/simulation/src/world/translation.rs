@@ -1,5 +1,5 @@
-//! Requests in DynamoDB's terms, as the server's API makes commands and reads of them. No HTTP and
-//! no JSON here: those have their own tests.
+//! Translates requests in DynamoDB's terms to commands and reads, like the server's API. HTTP and
+//! JSON have tests of their own.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -34,7 +34,7 @@ fn index(name: &str) -> IndexDefinition {
     }
 }
 
-/// Makes the second index of the table.
+/// Returns the command that creates the second index of the table.
 #[must_use]
 pub fn make_index(table: TableId) -> Command {
     let indexes = vec![IndexChange::Create(index(LATE_INDEX))];
@@ -44,7 +44,7 @@ pub fn make_index(table: TableId) -> Command {
     }))
 }
 
-/// Makes the table, with its stream and its index.
+/// Returns the command that creates the table, with its stream and its index.
 #[must_use]
 pub fn create_table() -> Command {
     Command::CreateTable(Box::new(CreateTable {
@@ -58,21 +58,21 @@ pub fn create_table() -> Command {
     }))
 }
 
-/// The key of an item.
+/// Returns the key of an item.
 #[must_use]
 pub fn key(name: &str) -> PrimaryKey {
     PrimaryKey { partition: KeyValue::S(name.to_owned()), sort: None }
 }
 
-/// Carries out a request on a node.
+/// Handles a request on a node.
 ///
 /// # Errors
-/// When the node is not able to, or its answer is none that a request can have.
+/// When the node cannot handle it, or its reply is not valid for the request.
 pub async fn serve(replica: &dyn Replica, request: Request) -> Result<Answer, Failure> {
     let is_read =
         matches!(request, Request::Get { .. } | Request::Shards | Request::Records { .. });
     match serve_inner(replica, request).await {
-        // The API has another node read, or answers with an error that clients retry.
+        // The API lets another node read, or returns an error that clients retry.
         Err(Failure::Defect(what)) if is_read && replica.is_damaged() => {
             Err(Failure::Refused(what))
         }
@@ -120,7 +120,7 @@ async fn serve_inner(replica: &dyn Replica, request: Request) -> Result<Answer, 
     }
 }
 
-/// Adds to the number of an item that has this one.
+/// Returns a write that adds to an item's number if that is `from`.
 fn raise(key: String, from: u64, by: u64) -> Write {
     let change = Expression::new(&format!("SET {WRITE_ID} = {WRITE_ID} + :by"));
     let condition = Expression::new(&format!("{WRITE_ID} = :from"));
@@ -134,7 +134,7 @@ fn raise(key: String, from: u64, by: u64) -> Write {
 /// Reads items from one state.
 ///
 /// # Errors
-/// When there is no table yet, or the state cannot be read.
+/// When the table does not exist yet, or the state cannot be read.
 pub fn get_from(snapshot: &Snapshot, keys: &[String]) -> Result<Vec<Option<Item>>, Failure> {
     let table = table(snapshot)?;
     let items = keys.iter().map(|name| read_item(&*snapshot.view, table, &key(name)));
@@ -149,10 +149,12 @@ fn defect(error: &dyn std::fmt::Display) -> Failure {
     Failure::Defect(error.to_string())
 }
 
-/// The table, which a replica that is behind may not have yet.
+/// Returns the table, which a replica that is behind may not have yet.
 fn table(snapshot: &Snapshot) -> Result<&Table, Failure> {
     let found = snapshot.catalogue.find(TABLE);
-    found.map(AsRef::as_ref).ok_or_else(|| Failure::Refused("there is no table yet".to_owned()))
+    found
+        .map(AsRef::as_ref)
+        .ok_or_else(|| Failure::Refused("the table does not exist yet".to_owned()))
 }
 
 fn find_table(snapshot: &Snapshot) -> Result<TableId, Failure> {
@@ -197,12 +199,12 @@ fn answer(reply: Reply) -> Result<Answer, Failure> {
         Reply::ConditionFailed { item, .. } => Ok(Answer::ConditionFailed(item)),
         Reply::Transacted { .. } => Ok(Answer::Transacted),
         Reply::TransactionInProgress => {
-            Err(Failure::Refused("an earlier attempt is under way".to_owned()))
+            Err(Failure::Refused("an earlier attempt is in progress".to_owned()))
         }
-        // Another transaction is under way: whoever asks again may meet it no more.
-        Reply::Conflict => Err(Failure::Refused("another transaction is under way".to_owned())),
+        // A conflict with another transaction: a retry may succeed.
+        Reply::Conflict => Err(Failure::Refused("another transaction is in progress".to_owned())),
         Reply::TransactionCancelled(reasons) if reasons.contains(&CancellationReason::Conflict) => {
-            Err(Failure::Refused("another transaction is under way".to_owned()))
+            Err(Failure::Refused("another transaction is in progress".to_owned()))
         }
         Reply::TransactionCancelled(reasons) => {
             let invalid = reasons.into_iter().find_map(|reason| match reason {
@@ -214,11 +216,11 @@ fn answer(reply: Reply) -> Result<Answer, Failure> {
             });
             invalid.map_or(Ok(Answer::Cancelled), |text| Err(Failure::Defect(text)))
         }
-        other => Err(Failure::Defect(format!("the reply {other:?}"))),
+        other => Err(Failure::Defect(format!("unexpected reply: {other:?}"))),
     }
 }
 
-/// The shards of the table's stream.
+/// Returns the shards of the table's stream.
 #[must_use]
 pub fn shards(table: &Table) -> Vec<Shard> {
     let shard = |shard: &partition::Shard| Shard {
@@ -230,10 +232,10 @@ pub fn shards(table: &Table) -> Vec<Shard> {
 }
 
 fn sequence(text: &str) -> Result<Sequence, Failure> {
-    text.parse().map_err(|()| Failure::Defect(format!("`{text}` is no sequence number")))
+    text.parse().map_err(|()| Failure::Defect(format!("`{text}` is not a sequence number")))
 }
 
-/// The next records of a shard; none when this replica does not know it yet.
+/// Returns the next records of a shard; none if this replica does not know it yet.
 fn records(snapshot: &Snapshot, id: &str, start: &Start, limit: usize) -> Result<Answer, Failure> {
     let table = table(snapshot)?;
     let found = table
@@ -248,7 +250,7 @@ fn records(snapshot: &Snapshot, id: &str, start: &Start, limit: usize) -> Result
         Start::At(text) => Position::At(sequence(text)?),
         Start::After(text) => Position::After(sequence(text)?),
         Start::Iterator(_) => {
-            return Err(Failure::Defect("iterators are the API's".to_owned()));
+            return Err(Failure::Defect("iterators are not supported here".to_owned()));
         }
         Start::Latest => {
             let last = read_last_sequence(&*snapshot.view, table, shard);

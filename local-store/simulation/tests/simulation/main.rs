@@ -1,5 +1,5 @@
-//! The simulation as a whole: many seeds without a violation, every fault really happening, and the
-//! same seed giving the same run, also in another process.
+//! Tests of the whole simulation: many seeds run without a violation, every fault occurs, and the
+//! same seed gives the same run, also in another process.
 
 use std::process::Command;
 
@@ -13,7 +13,7 @@ const SECONDS: u64 = 30;
 const NODES: usize = 3;
 
 #[test]
-fn many_seeds_break_nothing_and_every_fault_happens() {
+fn many_seeds_have_no_violation_and_every_fault_occurs() {
     for nodes in [1, NODES] {
         let batch = Batch { first: 1, seeds: COVERING_SEEDS, seconds: SECONDS, nodes, jobs: 2 };
         let summary = run_all(&batch, &mut |_, _| {});
@@ -48,9 +48,9 @@ fn a_seed_is_the_same_run_in_another_process() {
     assert_eq!(there["requests"], here["requests"]);
 }
 
-/// The table is what `simulation mutations --markdown` prints.
+/// `simulation mutations --markdown` prints the table.
 #[test]
-fn every_deliberate_fault_stands_in_the_documentation_with_who_found_it() {
+fn the_documentation_lists_every_deliberate_fault_with_its_checkers() {
     let page = std::fs::read_to_string("../../docs/development/simulation.md").unwrap();
     for mutation in partition::mutation::Mutation::ALL {
         let begin = format!("| `{mutation:?}` | ");
@@ -60,7 +60,7 @@ fn every_deliberate_fault_stands_in_the_documentation_with_who_found_it() {
 }
 
 #[test]
-fn log_and_state_open_again_after_power_cuts() {
+fn log_and_state_recover_after_power_cuts() {
     let summary = power_loss::run_all(1, 2_000, &mut |_, _| {});
     assert!(summary.is_good(), "{:#}", summary.to_json());
 }

@@ -1,13 +1,14 @@
-//! What is known of damage on the disk of one node: found by a read, then acted upon by the store.
+//! The state of damage on the disk of one node: a read detects it, the store acts on it.
 //!
-//! The log and all states of a node share one. Whoever meets a wrong checksum or a failed read
-//! reports it, and the store has the node set aside and filled again, while the others go on.
+//! The log and all states of a node share one. The code that meets a wrong checksum or a failed
+//! read reports it. The store then sets the node aside and rebuilds it, while the other nodes
+//! continue.
 
 use std::sync::{Arc, OnceLock};
 
 use tokio::sync::watch;
 
-/// How far a node is on the way from sound to gone.
+/// The condition of a node, in the order in which it gets worse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Condition {
     Sound,
@@ -22,18 +23,18 @@ struct Shared {
     condition: watch::Sender<Condition>,
 }
 
-/// See the module. Clones are the same.
+/// The damage of one node; clones share it.
 #[derive(Clone, Debug)]
 pub struct Damage(Arc<Shared>);
 
 impl Damage {
-    /// For a node that others can fill again.
+    /// Creates it for a node that other nodes can rebuild.
     #[must_use]
     pub fn of_one_among_peers() -> Self {
         Self::new(true)
     }
 
-    /// For the only node of a store: what it loses, nobody has.
+    /// Creates it for the only node of a store, which no other node can rebuild.
     #[must_use]
     pub fn of_only_node() -> Self {
         Self::new(false)
@@ -44,49 +45,49 @@ impl Damage {
         Self(Arc::new(Shared { has_peers, reason: OnceLock::new(), condition }))
     }
 
-    /// Whether other nodes can fill this one again.
+    /// Returns whether other nodes can rebuild this one.
     #[must_use]
     pub fn has_peers(&self) -> bool {
         self.0.has_peers
     }
 
-    /// Notes damage. The first reason counts.
+    /// Reports damage. The first reason is kept.
     pub fn report(&self, reason: &str) {
         if self.0.reason.set(reason.to_owned()).is_ok() {
-            tracing::error!(reason, "a node's disk is damaged");
+            tracing::error!(reason, "the disk of a node is damaged");
             self.raise(Condition::Damaged);
         }
     }
 
-    /// What was found, if anything was.
+    /// Returns the reason of the damage, if there is any.
     #[must_use]
     pub fn reason(&self) -> Option<&str> {
         self.0.reason.get().map(String::as_str)
     }
 
-    /// Whether the store goes on without this node, instead of ending, when the node cannot.
+    /// Returns whether the store continues without this node if the node fails.
     #[must_use]
     pub fn is_survivable(&self) -> bool {
         self.0.has_peers && self.reason().is_some()
     }
 
-    /// Tells whoever waits for the node that it ends.
+    /// Notifies the tasks that wait for the node that it stops.
     pub fn stop(&self) {
         self.raise(Condition::Stopped);
     }
 
-    /// Whether the node ends or has ended.
+    /// Returns whether the node is stopping or has stopped.
     #[must_use]
     pub fn is_stopped(&self) -> bool {
         *self.0.condition.borrow() == Condition::Stopped
     }
 
-    /// Returns when damage was found, or the node ends.
+    /// Waits until damage is reported, or the node stops.
     pub async fn found(&self) {
         self.reached(Condition::Damaged).await;
     }
 
-    /// Returns when the node ends.
+    /// Waits until the node stops.
     pub async fn stopped(&self) {
         self.reached(Condition::Stopped).await;
     }
@@ -101,7 +102,7 @@ impl Damage {
 
     async fn reached(&self, wanted: Condition) {
         let mut condition = self.0.condition.subscribe();
-        // It fails only when the sender is gone, which `self` keeps.
+        // This fails only if the sender is dropped, which `self` prevents.
         let _ = condition.wait_for(|condition| *condition >= wanted).await;
     }
 }
@@ -119,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_reason_counts_and_a_stop_is_the_end() {
+    fn the_first_reason_is_kept_and_a_stop_is_final() {
         for (damage, is_survivable) in
             [(Damage::of_only_node(), false), (Damage::of_one_among_peers(), true)]
         {

@@ -1,7 +1,7 @@
-//! What is done when the process, or the machine, has no file descriptor left.
+//! Waiting when the process, or the machine, has no file descriptor left.
 //!
-//! That is no fault of the disk, and ends by itself: connections close, files are given back. So
-//! whatever opens a file waits and tries again, and the log names the limit.
+//! That is no fault of the disk and resolves itself: connections and files close. So the code that
+//! opens a file waits and retries, and the log names the limit.
 
 use std::io;
 
@@ -11,25 +11,26 @@ use std::time::{Duration, Instant};
 use locks::Mutex;
 use platform::descriptors::Descriptors;
 
-/// `EMFILE` and `ENFILE`, which Linux and macOS number alike.
+/// `EMFILE` and `ENFILE`, which have the same numbers on Linux and macOS.
 const PROCESS_LIMIT: i32 = 24;
 const MACHINE_LIMIT: i32 = 23;
 
-/// The first pause, which doubles up to the longest: short enough that a write which met the limit
-/// goes on soon after it has passed.
+/// The first pause, which doubles up to the longest. It is short enough that a blocked write
+/// continues soon after a descriptor is free.
 const PAUSE_FIRST: Duration = Duration::from_millis(10);
 const PAUSE_MAX: Duration = Duration::from_millis(500);
-/// Time that a read waits in all: its requester has given up by then.
+/// The total time that a read waits: its client has timed out by then.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Time between two lines in the log.
+/// The least time between two lines in the log.
 const WARN_EVERY: Duration = Duration::from_secs(10);
 
-/// Whether no descriptor was left.
+/// Returns whether no descriptor was left.
 pub fn is_exhausted(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(PROCESS_LIMIT | MACHINE_LIMIT))
 }
 
-/// Whether the process is out of something else than disk, for the moment: memory, or time to wait.
+/// Returns whether the error is a temporary lack of a resource other than disk space, such as
+/// memory.
 pub fn is_passing(error: &io::Error) -> bool {
     let kinds = [
         io::ErrorKind::OutOfMemory,
@@ -40,12 +41,12 @@ pub fn is_passing(error: &io::Error) -> bool {
     is_exhausted(error) || kinds.contains(&error.kind())
 }
 
-/// Calls what opens a file again for as long as no descriptor is left. It must have changed nothing
-/// when it fails so. Blocks the thread meanwhile: requests that wait for it have time-outs of their
-/// own, and nothing is lost.
+/// Calls `open` again for as long as no descriptor is left. A call that fails this way must have
+/// changed nothing. Blocks the thread meanwhile: requests have time-outs of their own, and nothing
+/// is lost.
 ///
 /// # Errors
-/// What the last call said.
+/// The error of the last call.
 pub fn wait_for_one<T>(mut open: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     let mut backoff = Backoff::default();
     loop {
@@ -72,13 +73,13 @@ impl Backoff {
         thread::sleep(self.last);
     }
 
-    /// Whether whoever waits for an answer has waited for long enough.
+    /// Returns whether the pauses have exceeded the time that a read waits.
     pub(crate) fn is_over(&self) -> bool {
         self.begun.is_some_and(|begun| begun.elapsed() > PATIENCE)
     }
 }
 
-/// Names the limit in the log, now and then.
+/// Names the limit in the log, at most once per interval.
 fn warn() {
     static LAST: Mutex<Option<Instant>> = Mutex::new(None);
     let mut last = LAST.lock();
@@ -89,7 +90,7 @@ fn warn() {
     let limit = Descriptors::of_process().limit;
     tracing::warn!(
         limit,
-        "no file descriptor is left, so files wait to be opened; close connections or raise the \
+        "no file descriptor is left, opening files waits; close connections or raise the \
          limit (`ulimit -n`, RLIMIT_NOFILE)"
     );
 }
@@ -99,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_lack_of_descriptors_is_waited_for() {
+    fn only_a_lack_of_descriptors_is_retried() {
         let mut errors = vec![PROCESS_LIMIT, MACHINE_LIMIT];
         let opened = wait_for_one(|| match errors.pop() {
             Some(code) => Err(io::Error::from_raw_os_error(code)),

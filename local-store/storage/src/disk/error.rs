@@ -1,22 +1,23 @@
-//! What can go wrong with a disk, by what the caller has to do about it.
+//! Errors of a disk, classified by what the caller has to do.
 //!
-//! It does not say what the bytes should have been: that is the reader's business.
+//! The reader knows what the bytes should have been; these errors do not.
 
 use std::fmt;
 use std::io;
 
-/// What the caller has to do.
+/// The kind of an error: what the caller has to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ErrorKind {
-    /// There is no space: refuse this write, go on reading, try again when there is space. The log
-    /// does so; the tables of a state are written past this module, and end the process.
+    /// No space is left: refuse this write, continue to read, and retry once there is space. The
+    /// log does so; the tables of a state are written without this module, and end the process.
     OutOfSpace,
-    /// Another process works on this directory: do not start.
+    /// Another process uses this directory: do not start.
     InUse,
     /// The name does not exist, or exists although it must not.
     Name,
-    /// A sync failed: what was written since the last good sync may be lost, and no later sync can
-    /// tell. Acknowledge nothing, never retry, end the process and recover from what is on disk.
+    /// A sync failed: everything written since the last successful sync may be lost, and no later
+    /// sync can detect that. Acknowledge nothing, never retry, end the process and recover from the
+    /// disk.
     SyncFailed,
     /// Any other failed read or write: end the process.
     Io,
@@ -45,7 +46,7 @@ pub enum Operation {
     Write,
     /// [`super::DiskFile::sync_data`].
     SyncData,
-    /// Taking the exclusive lock of a data directory.
+    /// Acquiring the exclusive lock of a data directory.
     Lock,
 }
 
@@ -73,16 +74,16 @@ impl fmt::Display for Operation {
 pub struct Error {
     /// What the caller has to do.
     pub kind: ErrorKind,
-    /// What was tried.
+    /// The operation that failed.
     pub operation: Operation,
-    /// The file or directory it was tried on.
+    /// The file or directory of the operation.
     pub file: String,
-    /// What the operating system said.
+    /// The error of the operating system.
     pub source: io::Error,
 }
 
 impl Error {
-    /// Sorts an error of the operating system by what to do about it.
+    /// Creates an error, and classifies that of the operating system.
     pub fn new(operation: Operation, file: impl Into<String>, source: io::Error) -> Self {
         let kind = match (operation, source.kind()) {
             (Operation::SyncData | Operation::SyncDirectory, _) => ErrorKind::SyncFailed,
@@ -93,7 +94,7 @@ impl Error {
         Error { kind, operation, file: file.into(), source }
     }
 
-    /// True when the process must end: whatever was not acknowledged must never be.
+    /// Returns whether the process must end, and acknowledge no pending write.
     pub fn is_fatal(&self) -> bool {
         match self.kind {
             ErrorKind::SyncFailed | ErrorKind::Io => true,
@@ -104,7 +105,7 @@ impl Error {
 
 fn remedy(kind: ErrorKind) -> &'static str {
     match kind {
-        ErrorKind::OutOfSpace => "; free some space, the write was refused and nothing is lost",
+        ErrorKind::OutOfSpace => "; free some space; the write was refused, nothing is lost",
         ErrorKind::InUse => "; stop the other process or choose another data directory",
         ErrorKind::SyncFailed => "; unsynced writes may be lost, restart to recover",
         ErrorKind::Name | ErrorKind::Io => "",

@@ -1,7 +1,7 @@
 //! The real disk: files of one directory, readable by their owner only.
 //!
-//! It holds the directory's exclusive lock for as long as it lives. It retries nothing but the opening of
-//! a file for which no descriptor is left.
+//! It keeps the directory's exclusive lock until it is dropped. It retries only the opening of
+//! files for which no descriptor is left.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io;
@@ -12,14 +12,14 @@ use std::sync::Arc;
 use super::descriptors::wait_for_one;
 use super::{Disk, DiskFile, Error, ErrorKind, Operation};
 
-/// The file whose exclusive lock stands for the whole data directory. Its content is nothing.
+/// The file whose exclusive lock is that of the whole data directory. It is empty.
 const LOCK_FILE: &str = "lock";
 
-/// Zeros are written in pieces of this size: large enough to be one cheap call, small enough to
-/// keep off the heap of a process with several nodes.
+/// Zeros are written in chunks of this size: large enough for cheap system calls, small enough not
+/// to burden the heap of a process with several nodes.
 static ZERO_CHUNK: [u8; 64 * 1024] = [0; 64 * 1024];
 
-/// A directory on a real file system, held exclusively.
+/// A directory on a real file system, with its exclusive lock.
 ///
 /// Clones and [`FileDisk::subdirectory`] share one lock, released when the last of them is dropped.
 #[derive(Debug, Clone)]
@@ -29,11 +29,11 @@ pub struct FileDisk {
 }
 
 impl FileDisk {
-    /// Creates the directory if need be (mode 0700), and takes its lock.
+    /// Creates the directory if necessary (mode 0700), and acquires its lock.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InUse`] when another process, or this one, holds the directory already.
+    /// [`ErrorKind::InUse`] if another process, or this one, holds the lock already.
     pub fn open(directory: impl Into<PathBuf>) -> Result<Self, Error> {
         let directory = directory.into();
         create_directory(&directory)?;
@@ -49,7 +49,7 @@ impl FileDisk {
                 file: directory.display().to_string(),
                 source: io::Error::new(
                     io::ErrorKind::WouldBlock,
-                    "another process holds this data directory",
+                    "another process uses this data directory",
                 ),
             },
             TryLockError::Error(source) => fail(source),
@@ -57,7 +57,7 @@ impl FileDisk {
         Ok(FileDisk { directory, lock: Arc::new(file) })
     }
 
-    /// A directory below this one, created if need be, under the same lock.
+    /// Opens a directory below this one, under the same lock, and creates it if necessary.
     ///
     /// The name is durable when this returns.
     pub fn subdirectory(&self, name: &str) -> Result<Self, Error> {
@@ -66,7 +66,7 @@ impl FileDisk {
         Ok(FileDisk { directory, lock: Arc::clone(&self.lock) })
     }
 
-    /// The path of the directory.
+    /// Returns the path of the directory.
     pub fn path(&self) -> &Path {
         &self.directory
     }
@@ -78,13 +78,13 @@ impl FileDisk {
     }
 }
 
-/// Creates a directory and those above it with mode 0700 unless they exist, and makes each new
-/// name durable.
+/// Creates a directory and its parents with mode 0700 unless they exist, and makes each new name
+/// durable.
 fn create_directory(directory: &Path) -> Result<(), Error> {
     if directory.is_dir() {
         return Ok(());
     }
-    // An empty parent means the working directory.
+    // An empty parent is the working directory.
     let parent = match directory.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
@@ -94,13 +94,13 @@ fn create_directory(directory: &Path) -> Result<(), Error> {
         Err(source) if source.kind() != io::ErrorKind::AlreadyExists => {
             return Err(Error::new(Operation::Create, directory.display().to_string(), source));
         }
-        // Whoever else created it just now need not have synced it yet.
+        // A concurrent process may have created it without a sync.
         _ => {}
     }
     sync(parent)
 }
 
-/// Syncs a directory, which is how its names become durable.
+/// Syncs a directory, which makes its names durable.
 fn sync(directory: &Path) -> Result<(), Error> {
     let opened = wait_for_one(|| File::open(directory));
     opened.and_then(|opened| opened.sync_all()).map_err(|source| {
@@ -112,7 +112,7 @@ fn sync(directory: &Path) -> Result<(), Error> {
 #[derive(Debug)]
 struct OpenFile {
     file: File,
-    /// For error messages.
+    /// The path for error messages.
     shown: String,
 }
 
@@ -123,8 +123,8 @@ impl OpenFile {
 }
 
 impl Disk for FileDisk {
-    /// Zeros are written, not merely promised: a file whose blocks were written once is overwritten
-    /// in place, so that a later sync of data has no metadata to commit with it.
+    /// Writes zeros instead of only reserving the space: later writes then overwrite allocated
+    /// blocks in place, so that a sync of data has no metadata to commit.
     fn create(&self, name: &str, size_bytes: u64) -> Result<Box<dyn DiskFile>, Error> {
         let (path, shown) = self.locate(name);
         let fill = |file: &File| -> io::Result<()> {
@@ -142,8 +142,8 @@ impl Disk for FileDisk {
         options.create_new(true).read(true).write(true).mode(0o600);
         let file = wait_for_one(|| options.open(&path)).map_err(fail)?;
         if let Err(source) = fill(&file) {
-            // The first error is the one to report; a half-made file that cannot be removed either
-            // is recognised by its size when the directory is next opened.
+            // The first error is the one to report. An incomplete file that cannot be removed
+            // either is recognised by its size at the next start.
             let _ = fs::remove_file(&path);
             return Err(fail(source));
         }
@@ -219,7 +219,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keeps_what_is_written() {
+    fn written_bytes_survive_reopening() {
         let directory = tempfile::tempdir().unwrap();
         let disk = FileDisk::open(directory.path().join("data")).unwrap();
         let file = disk.create("a", 100_000).unwrap();
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_has_one_holder() {
+    fn a_directory_has_one_owner() {
         let directory = tempfile::tempdir().unwrap();
         let first = FileDisk::open(directory.path()).unwrap();
         let below = first.subdirectory("log").unwrap();

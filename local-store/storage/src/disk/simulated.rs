@@ -1,8 +1,8 @@
-//! A disk in memory whose power can be cut: it loses, tears and reorders what was not synced.
+//! A disk in memory whose power can be cut: a cut loses, tears and reorders unsynced writes.
 //!
-//! It never does worse than the contract in [`super`] allows: a synced byte is safe, a sector is
-//! never half old and half new, and a sector never shows a later write without the earlier ones.
-//! All its choices follow from the seed that the caller gives.
+//! It stays within the contract of [`super`]: a synced byte is safe, a sector is never half old and
+//! half new, and a sector never shows a later write without the earlier ones. All its choices
+//! follow from the caller's seed.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -12,38 +12,39 @@ use locks::Mutex;
 
 use super::{Disk, DiskFile, Error, Operation, SECTOR_BYTES, SplitMix64};
 
-/// What an operation that was chosen to fail does.
+/// The effect of an injected fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
     /// The operation fails with an I/O error. A failed sync also marks the file's writes clean, as
-    /// Linux does: they stay readable, no later sync makes them durable, and a power cut loses them.
+    /// Linux does: they stay readable, no later sync makes them durable, and a power cut loses
+    /// them.
     Io,
     /// The operation fails for lack of space and changes nothing.
     OutOfSpace,
-    /// The power goes off before the operation takes effect: it and every later one fail until
-    /// [`SimulatedDisk::power_cut`]. A create leaves a file of half its size behind.
+    /// The power goes off before the operation takes effect. It and every later operation fail
+    /// until [`SimulatedDisk::power_cut`]. A create leaves a file of half its size.
     PowerOff,
 }
 
-/// What became of the sectors that were not synced when the power was cut.
+/// The fate of the unsynced sectors at a power cut.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PowerCut {
-    /// They have the content of the last sync.
+    /// Sectors with the content of the last sync.
     pub sectors_lost: usize,
-    /// They have a later content.
+    /// Sectors with a later content.
     pub sectors_kept: usize,
 }
 
 type Sector = Vec<u8>;
 
-/// One file's bytes, apart from its names.
+/// The bytes of one file, apart from its names.
 #[derive(Debug, Default)]
 struct Inode {
-    /// What survives.
+    /// The content that survives a power cut.
     durable: Vec<u8>,
-    /// What a read sees.
+    /// The content that reads see.
     cached: Vec<u8>,
-    /// Of each sector written since the last sync, every content it has had, oldest first.
+    /// For each sector written since the last sync, every content it has had, oldest first.
     unsynced: BTreeMap<usize, Vec<Sector>>,
 }
 
@@ -55,7 +56,7 @@ enum NameChange {
 }
 
 impl NameChange {
-    /// Applies the change unless it needs a name that an earlier, lost change would have made.
+    /// Applies the change, unless it needs a name that an earlier, lost change would have created.
     fn apply(self, names: &mut BTreeMap<String, usize>) {
         match self {
             NameChange::Create(name, inode) => {
@@ -76,20 +77,20 @@ impl NameChange {
 #[derive(Debug, Default)]
 struct State {
     inodes: Vec<Inode>,
-    /// The names that survive, and those that a listing shows.
+    /// The names that survive a power cut, and the names that a listing shows.
     durable_names: BTreeMap<String, usize>,
     names: BTreeMap<String, usize>,
     unsynced_names: Vec<NameChange>,
-    /// How many operations that change something were tried.
+    /// Number of attempted operations that change something.
     operations: u64,
     faults: BTreeMap<u64, Fault>,
     powered_off: bool,
-    /// While set, no file can be created; how many were refused because of that.
+    /// While set, no file can be created; `refusals` counts the rejected ones.
     full: bool,
     refusals: u64,
-    /// The next sync of data fails.
+    /// Makes the next sync of data fail.
     sync_fails: bool,
-    /// Counts power cuts, so that files opened before one are dead after it.
+    /// Number of power cuts, so that files opened before a cut fail after it.
     epoch: u64,
 }
 
@@ -101,7 +102,7 @@ impl State {
         Ok(())
     }
 
-    /// Counts one operation, and says which fault it was chosen for.
+    /// Counts one operation, and returns the fault that was chosen for it.
     fn begin(&mut self, operation: Operation, name: &str) -> Result<Option<Fault>, Error> {
         self.check_power(operation, name)?;
         let fault = self.faults.remove(&self.operations);
@@ -143,63 +144,63 @@ fn injected(fault: Fault, operation: Operation, name: &str) -> Error {
     Error::new(operation, name, source)
 }
 
-/// A disk in memory. Clones are the same disk.
+/// A disk in memory. Clones share the same disk.
 #[derive(Debug, Clone, Default)]
 pub struct SimulatedDisk {
     state: Arc<Mutex<State>>,
 }
 
 impl SimulatedDisk {
-    /// An empty disk.
+    /// Creates an empty disk.
     pub fn new() -> Self {
         SimulatedDisk::default()
     }
 
-    /// How many operations that change something were tried: creates, writes, syncs, renames,
-    /// removes. It is the number that the next one has.
+    /// Returns how many operations that change something were attempted: creates, writes, syncs,
+    /// renames, removes. This is the number of the next one.
     pub fn operations(&self) -> u64 {
         self.lock().operations
     }
 
-    /// Chooses the operation with this number, counted from 0, to fail, once.
+    /// Makes the operation with this number, counted from 0, fail once.
     pub fn fail_at(&self, operation: u64, fault: Fault) {
         self.lock().faults.insert(operation, fault);
     }
 
-    /// Fills the disk, so that no file can be created, or makes room again. What has its space
-    /// already can be written.
+    /// Fills the disk, so that no file can be created, or frees space again. Existing files can
+    /// still be written.
     pub fn set_full(&self, full: bool) {
         self.lock().full = full;
     }
 
-    /// How many files could not be created because the disk was full.
+    /// Returns how many files could not be created because the disk was full.
     pub fn refusals(&self) -> u64 {
         self.lock().refusals
     }
 
-    /// How many sectors a power cut could lose now.
+    /// Returns how many sectors a power cut could lose now.
     pub fn unsynced_sectors(&self) -> usize {
         self.lock().inodes.iter().map(|file| file.unsynced.len()).sum()
     }
 
-    /// Chooses the next sync of data to fail, as [`Fault::Io`] does, whatever comes before it.
+    /// Makes the next sync of data fail as [`Fault::Io`] does, whatever comes before it.
     pub fn fail_next_sync(&self) {
         self.lock().sync_fails = true;
     }
 
-    /// Switches the power off: every operation fails until [`SimulatedDisk::power_cut`].
+    /// Turns the power off: every operation fails until [`SimulatedDisk::power_cut`].
     pub fn power_off(&self) {
         self.lock().powered_off = true;
     }
 
-    /// Cuts the power and switches it on again. Of every sector with unsynced writes it keeps the
-    /// synced content or that after any of the writes; of the unsynced creates, renames and removes
-    /// it keeps some. Open files are dead; faults that did not happen are forgotten. Tells what
-    /// became of the unsynced sectors.
+    /// Cuts the power and turns it on again. Each sector with unsynced writes keeps its synced
+    /// content or that after any of the writes; some of the unsynced creates, renames and removes
+    /// survive. Open files fail from now on, and pending faults are dropped. Returns the fate of
+    /// the unsynced sectors.
     pub fn power_cut(&self, seed: u64) -> PowerCut {
         let mut cut = PowerCut::default();
         let mut generator = SplitMix64::new(seed);
-        // Nothing, everything, and mixtures are all worth trying.
+        // Lose everything, nothing, or a mixture.
         let keep_percent = match generator.up_to(3) {
             0 => 0,
             1 => 100,
@@ -213,7 +214,7 @@ impl SimulatedDisk {
                     cut.sectors_lost += 1;
                 } else {
                     cut.sectors_kept += 1;
-                    // Mostly the newest content, as a write-back takes what is there.
+                    // Mostly the newest content, which a write-back would have written.
                     let newest = versions.len() - 1;
                     let chosen =
                         if generator.chance(70) { newest } else { generator.up_to(newest) };
@@ -240,9 +241,9 @@ impl SimulatedDisk {
         cut
     }
 
-    /// Changes bytes behind everyone's back, as a failing medium does: each byte of `mask` is
-    /// combined by exclusive or with the stored byte from `offset` on. Bytes beyond the file are
-    /// ignored; a missing file is left missing.
+    /// Corrupts stored bytes without a write, as a failing medium does: each byte of `mask` is
+    /// combined by exclusive or with the stored byte from `offset` on. Ignores bytes beyond the
+    /// file, and a missing file.
     pub fn corrupt(&self, name: &str, offset: usize, mask: &[u8]) {
         let state = &mut *self.lock();
         let Some(inode) = state.names.get(name) else { return };
@@ -254,7 +255,7 @@ impl SimulatedDisk {
         }
     }
 
-    /// Shortens a file behind everyone's back.
+    /// Shortens a file without a write, as a failing medium does.
     pub fn shorten(&self, name: &str, size: usize) {
         let state = &mut *self.lock();
         let Some(inode) = state.names.get(name) else { return };
@@ -269,7 +270,7 @@ impl SimulatedDisk {
     }
 }
 
-/// The bytes of a sector; the last one of a file may be short.
+/// Returns the bytes of a sector; the last one of a file may be short.
 fn sector_mut(bytes: &mut [u8], number: usize) -> Option<&mut [u8]> {
     bytes.chunks_mut(SECTOR_BYTES).nth(number)
 }
@@ -284,7 +285,7 @@ struct SimulatedFile {
 }
 
 impl SimulatedFile {
-    /// Runs `work` on the file unless the power was cut since it was opened.
+    /// Runs `work` on the file, unless the power was cut since it was opened.
     fn with<T>(
         &self,
         operation: Operation,

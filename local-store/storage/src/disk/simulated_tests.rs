@@ -1,4 +1,4 @@
-//! The simulated disk itself is under test here: that it loses what it may, and never more.
+//! Tests of the simulated disk itself: it loses only what its contract allows.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use super::*;
 
 const NAME: &str = "file";
 
-/// A disk with one durable file of two sectors.
+/// Returns a disk with one durable file of two sectors.
 fn disk() -> (SimulatedDisk, Box<dyn DiskFile>) {
     let disk = SimulatedDisk::new();
     let file = disk.create(NAME, 1_024).unwrap();
@@ -38,9 +38,9 @@ fn synced_bytes_survive_and_unsynced_sectors_are_old_or_new() {
         assert_eq!(&bytes[100..512], &[first; 412]);
         assert_eq!(&bytes[512..900], &[second; 388]);
         seen.insert((first, second));
-        assert!(file.read_at(0, &mut [0]).is_err(), "files opened before the cut are dead");
+        assert!(file.read_at(0, &mut [0]).is_err(), "files opened before the cut must fail");
     }
-    assert_eq!(seen.len(), 9, "each sector old, between or new: {seen:?}");
+    assert_eq!(seen.len(), 9, "each sector is old, intermediate or new: {seen:?}");
 }
 
 #[test]
@@ -107,7 +107,7 @@ fn the_same_seed_makes_the_same_choices() {
 }
 
 #[test]
-fn a_full_disk_refuses_new_files_until_there_is_room() {
+fn a_full_disk_refuses_new_files_until_there_is_space() {
     let (disk, file) = disk();
     disk.set_full(true);
     let error = disk.create("new", 1).unwrap_err();
@@ -118,7 +118,7 @@ fn a_full_disk_refuses_new_files_until_there_is_room() {
 }
 
 #[test]
-fn a_power_cut_tells_what_it_did() {
+fn a_power_cut_reports_the_fate_of_sectors() {
     for seed in 0..40 {
         let (disk, file) = disk();
         assert_eq!(disk.unsynced_sectors(), 0);

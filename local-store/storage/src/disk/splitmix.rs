@@ -1,6 +1,6 @@
-//! A tiny seeded generator for simulated faults: the same seed makes the same choices, everywhere.
+//! A small seeded generator for simulated faults: the same seed gives the same choices everywhere.
 //!
-//! It is not for secrets and not for anything that users see.
+//! Do not use it for secrets or for values that users see.
 
 /// SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", OOPSLA 2014).
 #[derive(Debug, Clone)]
@@ -9,12 +9,12 @@ pub struct SplitMix64 {
 }
 
 impl SplitMix64 {
-    /// A generator whose whole future follows from `seed`.
+    /// Creates a generator; all its output follows from `seed`.
     pub fn new(seed: u64) -> Self {
         SplitMix64 { state: seed }
     }
 
-    /// The next 64 bits.
+    /// Returns the next 64 bits.
     pub fn next_u64(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.state;
@@ -23,13 +23,14 @@ impl SplitMix64 {
         z ^ (z >> 31)
     }
 
-    /// A number from 0 to `bound`, inclusive. The slight bias of the modulo does not matter here.
+    /// Returns a number from 0 to `bound`, inclusive. The slight bias of the modulo does not matter
+    /// here.
     pub fn up_to(&mut self, bound: usize) -> usize {
         let choices = (bound as u64).saturating_add(1);
         usize::try_from(self.next_u64() % choices).unwrap_or(bound)
     }
 
-    /// True with a probability of `percent` in 100.
+    /// Returns true with a probability of `percent` in 100.
     pub fn chance(&mut self, percent: u64) -> bool {
         self.next_u64() % 100 < percent
     }

@@ -1,12 +1,12 @@
-//! What can go wrong with the log, by what the caller has to do about it.
+//! Errors of the log, classified by what the caller has to do.
 
 use crate::disk;
 
 /// A failed log operation.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// There is no space for another segment. Nothing was appended: refuse the request, go on
-    /// reading, try again when there is space.
+    /// No space is left for another segment. Nothing was appended: refuse the request, continue to
+    /// read, and retry once there is space.
     #[error("the log needs another segment: {0}")]
     OutOfSpace(#[source] disk::Error),
     /// The payload is larger than a record may be. Nothing was appended.
@@ -30,39 +30,39 @@ pub enum Error {
         /// The index given.
         found: u64,
     },
-    /// The log does not hold these entries.
+    /// The log does not contain these entries.
     #[error(
         "the log holds entries from=`{first}` to=`{next}` (exclusive), not all from=`{from}` to=`{to}`"
     )]
     OutOfRange {
-        /// The first index asked for, inclusive.
+        /// The first requested index, inclusive.
         from: u64,
-        /// The end asked for, exclusive.
+        /// The end of the requested range, exclusive.
         to: u64,
-        /// The first index there is, inclusive.
+        /// The first index in the log, inclusive.
         first: u64,
-        /// The end of what there is, exclusive.
+        /// The end of the log, exclusive.
         next: u64,
     },
-    /// A setting cannot work.
+    /// A setting is invalid.
     #[error("{0}")]
     Options(String),
-    /// The files contradict themselves: something that was durable is lost or changed. Stop this
-    /// node and rebuild it from another one or from a backup; never guess.
+    /// The files are inconsistent: something durable is lost or changed. Stop this node and rebuild
+    /// it from another one or from a backup; never guess.
     #[error(
         "the log is corrupt: file=`{file}` offset=`{offset}`: expected {expected}, found {found}"
     )]
     Corrupt {
         /// The file's name.
         file: String,
-        /// Where in the file, in bytes.
+        /// The offset in the file, in bytes.
         offset: u64,
-        /// What had to be there.
+        /// The expected content.
         expected: String,
-        /// What is there.
+        /// The content found.
         found: String,
     },
-    /// The files were written by another version of this program: use that one.
+    /// The files were written by another version of this program: use that version.
     #[error(
         "the log file=`{file}` has format version {found}; this program reads version {expected}"
     )]
@@ -74,17 +74,18 @@ pub enum Error {
         /// The format version of this program.
         expected: u32,
     },
-    /// The disk failed. What was appended since the last [`super::Log::sync`] may be lost:
-    /// acknowledge none of it, end the process and recover.
+    /// The disk failed. Entries that were appended since the last [`super::Log::sync`] may be lost:
+    /// acknowledge none of them, end the process and recover.
     #[error("the log has stopped: {0}")]
     Disk(#[from] disk::Error),
-    /// The log failed before and accepts no more changes.
+    /// The log failed earlier and rejects changes.
     #[error("the log has stopped after an earlier error; restart to recover")]
     Stopped,
 }
 
 impl Error {
-    /// True when the process must end; otherwise the call changed nothing and the log goes on.
+    /// Returns whether the process must end. Otherwise the call changed nothing and the log can be
+    /// used.
     pub fn is_fatal(&self) -> bool {
         match self {
             Error::OutOfSpace(_)

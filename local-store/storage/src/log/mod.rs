@@ -1,46 +1,47 @@
 //! The log: entries with contiguous indexes, durable when [`Log::sync`] returns.
 //!
-//! It starts no thread, knows no clock and does not look into payloads. One log serves a whole node:
-//! the consensus groups that share it say in the payloads whose they are.
-//! The bytes are drawn in `docs/formats/log.md`.
+//! It starts no thread, has no clock and does not interpret payloads. One log serves a whole node:
+//! each payload names the consensus group that it belongs to. `docs/formats/log.md` draws the
+//! bytes.
 //!
 //! # Group commit
 //!
-//! [`Log::append`] hands a group of entries to the operating system with one write, [`Log::sync`]
-//! makes all of them durable with one sync of one file. Segments are allocated beforehand and used
-//! again, so that sync has no file metadata to commit. Only when a group does not fit into the
-//! current segment are there more: the old segment is synced first, then the new one's header, then
-//! the directory. So every segment but the last is durable to its end.
+//! [`Log::append`] gives a group of entries to the operating system with one write, and
+//! [`Log::sync`] makes all of them durable with one sync of one file. Segments are allocated in
+//! advance and reused, so that a sync has no file metadata to commit. Only a group that does not
+//! fit into the current segment needs more syncs: first the old segment, then the new one's header,
+//! then the directory. So every segment but the last is durable to its end.
 //!
 //! # What recovery accepts
 //!
 //! [`Log::open`] reads everything. Each record says up to which index the log was durable when the
-//! record was written (`synced_end`), each segment says which one it continues and from which index.
-//! From these follow the rules:
+//! record was written (`synced_end`); each segment says which one it continues and from which
+//! index. From these follow the rules:
 //!
-//! 1. In every segment but the last, every record up to the next segment's first index must be whole.
+//! 1. In every segment but the last, every record up to the next segment's first index must be
+//!    whole.
 //! 2. In the last segment, reading stops at the first record that is not whole; call its index *n*.
-//!    If a record behind it says `synced_end` > *n*, then *n* was durable and is damaged:
-//!    [`Error::Corrupt`]. Otherwise *n* and what follows were never durable together, which is what a
-//!    power loss leaves behind: they are cut off.
-//! 3. A segment that the next one continues must be there: [`Error::Corrupt`] if not. Segments that
-//!    an interrupted truncation left over are removed.
+//!    If a later record has `synced_end` > *n*, then *n* was durable and is damaged:
+//!    [`Error::Corrupt`]. Otherwise *n* and the following records were never all durable, which is
+//!    the normal result of a power loss: they are cut off.
+//! 3. A segment that the next one continues must exist: [`Error::Corrupt`] if not. Segments that an
+//!    interrupted truncation left are removed.
 //!
-//! What cannot be known from the log alone: that the newest group is damaged when nothing was written
-//! after it (it looks torn), that the newest segments are missing as a whole, and that segments before
-//! the oldest are missing (that looks truncated). The caller holds the other half of the evidence, the
-//! applied index of its state: it must refuse a state that lacks entries which the log has let go of.
-//! A state that is ahead of the log is none of these: see `node::replica`, whose check this is.
+//! The log alone cannot detect three cases: the newest group is damaged and nothing was written
+//! after it (it looks torn); the newest segments are missing as a whole; segments before the oldest
+//! are missing (that looks truncated). The caller has the remaining evidence, the applied index of
+//! its state: it must reject a state that lacks entries which the log no longer has. A state that
+//! is ahead of the log is none of these cases; `node::replica` checks for it.
 //!
-//! What is found is not taken for durable: after a crash of the process alone, or a failed sync, it
-//! may be in the page cache only. Recovery writes the entries that no record vouches for again, and
-//! syncs, before it returns. And where it cuts something off, it goes on in a new segment, so that no
-//! byte of what was cut can ever be read as a continuation.
+//! Recovery does not assume that the entries it finds are durable: after a crash of the process
+//! alone, or a failed sync, they may be only in the page cache. Before it returns, it rewrites the
+//! entries that no record confirms, and syncs. After it has cut something off, it continues in a
+//! new segment, so that the bytes that were cut off can never be read as a continuation.
 //!
 //! # Errors
 //!
-//! After a fatal error ([`Error::is_fatal`]) the log accepts no change any more; whoever holds it ends
-//! the process, as nobody can know what a failed sync has kept.
+//! After a fatal error ([`Error::is_fatal`]) the log rejects every change; its owner ends the
+//! process, because it is unknown what a failed sync has written.
 
 mod error;
 mod reader;
@@ -63,42 +64,42 @@ use partition::mutation::{self, Mutation};
 use self::segment::{DATA_OFFSET, Segment};
 use crate::disk::{Disk, ErrorKind};
 
-/// No payload may be larger, whatever the segment size: that bounds what a reader must hold in memory,
-/// and is more than any node writes.
+/// The largest payload, whatever the segment size: it bounds the memory of a reader, and is more
+/// than any node writes.
 pub const PAYLOAD_BYTES_MAX: usize = 32 * 1024 * 1024;
 
-/// What a segment holds beside the payload of its only record.
+/// Bytes of a segment with one record in addition to the payload.
 pub const SEGMENT_HEAD_BYTES: u64 = DATA_OFFSET + record::HEADER_BYTES as u64;
 
-/// The segment offsets that are kept in memory are 4 bytes in units of 8.
+/// The limit of segment offsets, which are stored in memory as 4 bytes in units of 8.
 const SEGMENT_BYTES_MAX: u64 = 16 * 1024 * 1024 * 1024;
 
-/// The write buffer that is kept between appends; what a larger group needed is given back.
+/// Capacity of the write buffer between appends; memory beyond it is freed.
 const BUFFER_BYTES_KEPT: usize = 1024 * 1024;
 
-/// How a log is laid out. An existing log keeps its segments' sizes; new ones have the new size.
+/// The layout of a log. An existing log keeps the size of its segments; new segments get the new
+/// size.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
     /// The size of a segment file; a multiple of 4,096 from 8,192 to 16 GiB.
     pub segment_bytes: u64,
-    /// How many files are kept for use again after a truncation.
+    /// The most files that are kept for reuse after a truncation.
     pub spares_max: usize,
-    /// The index of the first entry of a log that does not exist yet; at least 1, as 0 stands for
-    /// no entry.
+    /// The index of the first entry of a new log; at least 1, because 0 means no entry.
     pub first_index: u64,
 }
 
 impl Default for Options {
-    /// Segments of 64 MiB: some seconds of writing at full speed, so that switching is rare, and
+    /// Segments of 64 MiB: some seconds of writing at full speed, so that switching is rare and
     /// truncation in steps of that size wastes little space. Two spares: one for the next switch,
-    /// one for a truncation in between. Indexes count from 1.
+    /// one for a truncation in between. Indexes begin at 1.
     fn default() -> Self {
         Options { segment_bytes: 64 * 1024 * 1024, spares_max: 2, first_index: 1 }
     }
 }
 
 impl Options {
-    /// The largest payload that [`Log::append`] takes with these options, inclusive.
+    /// Returns the largest payload that [`Log::append`] accepts with these options, inclusive.
     pub fn payload_bytes_max(&self) -> usize {
         let room = self.segment_bytes.saturating_sub(SEGMENT_HEAD_BYTES);
         usize::try_from(room).unwrap_or(usize::MAX).min(PAYLOAD_BYTES_MAX)
@@ -127,68 +128,67 @@ impl Options {
 pub struct Log {
     disk: Arc<dyn Disk>,
     options: Options,
-    /// Ascending, each continuing the one before, never empty; the last is written to.
+    /// Ascending, each continuing the previous one, never empty; entries are appended to the last.
     segments: Vec<Segment>,
     /// Names of files that can become segments.
     spares: Vec<String>,
     spare_number_next: u64,
-    /// The highest id that any file here has had.
+    /// The highest id of any file here so far.
     segment_id_last: u64,
     /// Entries below this index are durable.
     synced_end: u64,
     buffer: Vec<u8>,
-    /// Set by the first fatal error, for good.
+    /// Set permanently by the first fatal error.
     stopped: bool,
     recovery: Recovery,
 }
 
 impl Log {
-    /// The index of the oldest entry, or of the next one if there is none.
+    /// Returns the index of the oldest entry, or of the next one if there is none.
     pub fn first_index(&self) -> u64 {
         self.segments.first().map_or(0, |segment| segment.header.first_index)
     }
 
-    /// The index that the next entry must have: one more than the last one's.
+    /// Returns the index of the next entry: one more than the last one's.
     pub fn next_index(&self) -> u64 {
         self.segments.last().map_or(0, Segment::next_index)
     }
 
-    /// The largest payload that [`Log::append`] takes, inclusive.
+    /// Returns the largest payload that [`Log::append`] accepts, inclusive.
     pub fn payload_bytes_max(&self) -> usize {
         self.options.payload_bytes_max()
     }
 
-    /// The index of the newest entry; of the one before the first if there is none, which is 0 for
-    /// a log that never had any.
+    /// Returns the index of the newest entry; without entries, the index before the first one,
+    /// which is 0 for a log that never had any.
     pub fn last_index(&self) -> u64 {
         self.next_index().saturating_sub(1)
     }
 
-    /// All entries below this index are durable.
+    /// Returns the end of the durable entries, exclusive.
     pub fn synced_end(&self) -> u64 {
         self.synced_end
     }
 
-    /// What the files of the log take, spares included, in bytes.
+    /// Returns the bytes of all files of the log, including spares.
     pub fn file_bytes(&self) -> u64 {
         let segments: u64 = self.segments.iter().map(|segment| segment.header.size_bytes).sum();
         segments + self.options.segment_bytes * self.spares.len() as u64
     }
 
-    /// What [`Log::open`] found.
+    /// Returns the findings of [`Log::open`].
     pub fn recovery(&self) -> &Recovery {
         &self.recovery
     }
 
     /// Appends a group of entries, with one write unless they do not fit into the current segment.
     ///
-    /// They can be read when this returns, and are durable when the next [`Log::sync`] does. After
-    /// a crash in between, some first part of what was appended is there.
-    ///
+    /// They can be read when this returns, and are durable when the next [`Log::sync`] returns.
+    /// After a crash in between, a prefix of them exists.
     /// # Errors
     ///
     /// [`Error::NotContiguous`], [`Error::TooLarge`] and [`Error::OutOfSpace`]: nothing was
-    /// appended, the log goes on. Any other error is fatal.
+    /// appended, and the log can still be used. Any other error is fatal.
     pub fn append(&mut self, entries: &[Entry]) -> Result<(), Error> {
         let payload_bytes_max = self.options.payload_bytes_max();
         for (expected, entry) in (self.next_index()..).zip(entries) {
@@ -220,7 +220,7 @@ impl Log {
         })
     }
 
-    /// Makes everything appended up to now durable, with one sync; without any if nothing was.
+    /// Makes all appended entries durable, with one sync; without a sync if there are none.
     ///
     /// # Errors
     ///
@@ -247,7 +247,7 @@ impl Log {
     ///
     /// # Errors
     ///
-    /// [`Error::OutOfRange`] when the log does not hold all of them.
+    /// [`Error::OutOfRange`] if the log does not contain all of them.
     pub fn read(&self, from: u64, to: u64) -> Result<Reader<'_>, Error> {
         let (first, next) = (self.first_index(), self.next_index());
         if from > to || from < first || to > next {
@@ -256,15 +256,15 @@ impl Log {
         Ok(Reader::new(&self.segments, from, to))
     }
 
-    /// Lets go of the entries up to `upto`, inclusive. Whole segments are dropped, so some of these
-    /// entries may stay; [`Log::first_index`] says which. Durable when this returns.
+    /// Discards the entries up to `upto`, inclusive. Only whole segments are removed, so some of
+    /// these entries may stay; [`Log::first_index`] says which. Durable when this returns.
     ///
-    /// If `upto` lies beyond the last entry, all are dropped and the log goes on at `upto + 1`, as
-    /// it must when a snapshot replaces the entries that this node never had.
+    /// If `upto` is beyond the last entry, all entries are removed and the log continues at `upto +
+    /// 1`, which is necessary when a snapshot replaces entries that this node never had.
     ///
     /// # Errors
     ///
-    /// [`Error::OutOfSpace`] changed nothing; any other error is fatal.
+    /// [`Error::OutOfSpace`] changes nothing; any other error is fatal.
     pub fn truncate_prefix(&mut self, upto: u64) -> Result<(), Error> {
         self.change(|log| {
             let end = upto.saturating_add(1);
@@ -272,7 +272,7 @@ impl Log {
                 log.begin_segment(end, 0)?;
                 log.synced_end = end;
             }
-            // Oldest first, so that a crash in between leaves no gap.
+            // Oldest first, so that a crash leaves no gap.
             while log.segments.get(1).is_some_and(|second| second.header.first_index <= end) {
                 log.retire(0)?;
             }
@@ -290,7 +290,7 @@ impl Log {
         result
     }
 
-    /// How many of these entries the last segment has room for.
+    /// Returns how many of these entries fit into the last segment.
     fn count_fitting(&self, entries: &[Entry]) -> usize {
         let mut free_bytes = self.segments.last().map_or(0, Segment::free_bytes);
         let fits = |entry: &&Entry| {
@@ -301,8 +301,8 @@ impl Log {
         entries.iter().take_while(fits).count()
     }
 
-    /// Creates the files that these entries will need, so that a full disk is noticed before
-    /// anything was written.
+    /// Creates the files that these entries will need, so that a full disk is detected before
+    /// anything is written.
     fn reserve(&mut self, entries: &[Entry]) -> Result<(), Error> {
         let mut needed = 0;
         let mut free_bytes = self.segments.last().map_or(0, Segment::free_bytes);
@@ -325,8 +325,8 @@ impl Log {
         self.segments.last().map_or(0, |segment| segment.header.id)
     }
 
-    /// Ends the last segment and goes on in a new one, both durably. The segment becomes part of the
-    /// log by its rename: before it there was only a spare file.
+    /// Ends the last segment and begins a new one, both durably. The segment becomes part of the
+    /// log by its rename; before, it is only a spare file.
     fn begin_segment(&mut self, first_index: u64, previous_id: u64) -> Result<(), Error> {
         let spare = match self.spares.pop() {
             Some(spare) => spare,
@@ -357,8 +357,8 @@ impl Log {
         Ok(())
     }
 
-    /// Makes a file that can become a segment, and returns its name. Its header is one that no
-    /// segment has, which tells it from a file whose creation was interrupted.
+    /// Creates a file that can become a segment, and returns its name. Its header differs from that
+    /// of any segment, which distinguishes it from an incomplete file.
     fn create_spare(&mut self) -> Result<String, Error> {
         let name = self.next_spare_name();
         let size_bytes = self.options.segment_bytes;
@@ -377,8 +377,8 @@ impl Log {
         name
     }
 
-    /// Goes on in a new segment, so that nothing behind the last entry is ever read as what follows
-    /// it. A last segment without entries is replaced.
+    /// Continues in a new segment, so that bytes after the last entry are never read as a
+    /// continuation. A last segment without entries is replaced.
     fn leave_last_segment(&mut self) -> Result<(), Error> {
         let (last, next_index) = (self.segments.len().saturating_sub(1), self.next_index());
         let header = self.segments.last().map(|segment| segment.header);
@@ -391,7 +391,8 @@ impl Log {
         }
     }
 
-    /// Takes a segment out of the log: its file becomes a spare, or goes. Durable when this returns.
+    /// Removes a segment from the log: its file becomes a spare, or is deleted. Durable when this
+    /// returns.
     fn retire(&mut self, place: usize) -> Result<(), Error> {
         let segment = self.segments.remove(place);
         self.retire_file(&segment.name, segment.header.size_bytes)

@@ -6,7 +6,7 @@ use super::Error;
 use super::record::Entry;
 use super::segment::Segment;
 
-/// An iterator over entries, each one verified against its checksums. It ends after an error.
+/// An iterator over entries that verifies the checksums of each one. It ends after an error.
 #[derive(Debug)]
 pub struct Reader<'a> {
     segments: &'a [Segment],
@@ -14,7 +14,8 @@ pub struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// All of `from` (inclusive) to `to` (exclusive) must be in these segments.
+    /// Creates a reader of `from` (inclusive) to `to` (exclusive), which must all be in these
+    /// segments.
     pub(super) fn new(segments: &'a [Segment], from: u64, to: u64) -> Self {
         let begun = segments.partition_point(|segment| segment.header.first_index <= from);
         let segments = segments.get(begun.saturating_sub(1)..).unwrap_or_default();

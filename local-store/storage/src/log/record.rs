@@ -1,13 +1,14 @@
-//! One entry as bytes: a header of 40 bytes, the payload, zeros up to the next multiple of 8.
+//! The encoding of one entry: a header of 40 bytes, the payload, zeros up to the next multiple of
+//! 8.
 //!
-//! It reads and writes no files. The layout is drawn in `docs/formats/log.md`.
+//! This module does no I/O. `docs/formats/log.md` draws the layout.
 
 use bytes::Bytes;
 use crc32c::{crc32c, crc32c_append};
 use partition::mutation::{self, Mutation};
 
-/// What an entry says, in two parts of which the second is shared: the nodes of one process log the
-/// same bytes. In the log they stand one behind the other.
+/// The payload of an entry, in two parts. The nodes of one process share the second part. In the
+/// log the parts are concatenated.
 #[derive(Debug, Clone, Default)]
 pub struct Payload {
     head: Vec<u8>,
@@ -15,22 +16,22 @@ pub struct Payload {
 }
 
 impl Payload {
-    /// A payload of two parts.
+    /// Creates a payload of two parts.
     pub fn new(head: Vec<u8>, body: Bytes) -> Self {
         Self { head, body }
     }
 
-    /// How many bytes it has.
+    /// Returns its length in bytes.
     pub fn len(&self) -> usize {
         self.head.len() + self.body.len()
     }
 
-    /// Whether it has none.
+    /// Returns whether it is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// All of it in one place, where it is without a copy when it was read from a log.
+    /// Returns the concatenation of the parts, without a copy if it was read from a log.
     pub fn into_bytes(self) -> Vec<u8> {
         let mut bytes = self.head;
         bytes.extend_from_slice(&self.body);
@@ -48,7 +49,7 @@ impl From<Vec<u8>> for Payload {
     }
 }
 
-/// Where one part ends and the other begins makes no difference.
+/// Two payloads are equal if their concatenated bytes are, wherever their parts are divided.
 impl PartialEq for Payload {
     fn eq(&self, other: &Self) -> bool {
         self.len() == other.len()
@@ -61,11 +62,11 @@ impl Eq for Payload {}
 /// One entry of the log.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Entry {
-    /// Its place; each entry's index is one more than the one before.
+    /// Its index, one more than that of the previous entry.
     pub index: u64,
     /// The term of the leader that appended it, as in Raft.
     pub term: u64,
-    /// What it says; the log does not look inside.
+    /// Its payload, which the log does not interpret.
     pub payload: Payload,
 }
 
@@ -75,7 +76,7 @@ pub(super) const HEADER_BYTES: usize = 40;
 /// Every record begins at a multiple of this.
 pub(super) const ALIGNMENT_BYTES: usize = 8;
 
-/// The header of a record whose own checksum was found right.
+/// The header of a record whose own checksum is right.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Header {
     pub(super) payload_crc: u32,
@@ -87,8 +88,8 @@ pub(super) struct Header {
 }
 
 impl Header {
-    /// Decodes a header that was written into the segment with this id, or `None` if these bytes
-    /// are not one.
+    /// Decodes a header that was written into the segment with this id; `None` if the bytes are not
+    /// one.
     pub(super) fn decode(bytes: &[u8; HEADER_BYTES], segment_id: u64) -> Option<Self> {
         let (crc, rest) = bytes.split_first_chunk::<4>()?;
         let (payload_crc, rest) = rest.split_first_chunk::<4>()?;
@@ -109,12 +110,12 @@ impl Header {
         })
     }
 
-    /// The size of the whole record.
+    /// Returns the size of the whole record in bytes.
     pub(super) fn record_bytes(&self) -> u64 {
         record_bytes(self.payload_bytes as usize)
     }
 
-    /// True when `payload` is the one this header was written for.
+    /// Returns whether `payload` is the one of this header.
     pub(super) fn matches(&self, payload: &[u8]) -> bool {
         payload.len() == self.payload_bytes as usize
             && (crc32c(payload) == self.payload_crc
@@ -122,13 +123,13 @@ impl Header {
     }
 }
 
-/// What every checksum of a segment begins with. Segment ids are never used twice, so the bytes
-/// that a recycled file still holds from its earlier life never verify.
+/// Returns the seed of every checksum of a segment. Segment ids are never reused, so the old bytes
+/// in a recycled file never verify.
 fn seed(segment_id: u64) -> u32 {
     crc32c(&segment_id.to_le_bytes())
 }
 
-/// The size of a record with a payload of this size.
+/// Returns the size of a record with a payload of this size, in bytes.
 pub(super) fn record_bytes(payload_bytes: usize) -> u64 {
     (HEADER_BYTES + payload_bytes.next_multiple_of(ALIGNMENT_BYTES)) as u64
 }

@@ -1,6 +1,6 @@
-//! Opens a log: finds its segments, checks them, cuts off what a crash tore, removes leftovers.
+//! Opens a log: finds its segments, verifies them, cuts off a torn end, removes leftovers.
 //!
-//! The rules that it keeps are in the documentation of [`super`].
+//! The documentation of [`super`] has the rules.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,15 +10,15 @@ use super::segment::{self, HEADER_BYTES, Header, Segment, describe};
 use super::{Error, Log, Options};
 use crate::disk::Disk;
 
-/// How much is written again at a time.
+/// Bytes that are rewritten at a time.
 const REWRITE_BYTES: u64 = 256 * 1024;
 
-/// What opening a log found.
+/// The findings when a log was opened.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Recovery {
-    /// How many entries the log holds.
+    /// The number of entries in the log.
     pub entries: u64,
-    /// What was cut off the end, if anything could be seen of it.
+    /// The end that was cut off, if any of it was visible.
     pub discarded: Option<Discarded>,
 }
 
@@ -27,13 +27,13 @@ pub struct Recovery {
 pub struct Discarded {
     /// The file's name.
     pub file: String,
-    /// Where in the file the first of them was, in bytes.
+    /// The offset of the first of them in the file, in bytes.
     pub offset: u64,
-    /// The index that the first of them had. It is the log's next index now.
+    /// The index of the first of them, which is now the log's next index.
     pub index: u64,
 }
 
-/// The file name of a spare.
+/// Returns the file name of a spare.
 pub(super) fn spare_name(number: u64) -> String {
     format!("spare-{number:016x}")
 }
@@ -43,12 +43,12 @@ fn parse_spare_name(name: &str) -> Option<u64> {
 }
 
 impl Log {
-    /// Opens the log on this disk, or begins one. Everything that it then holds is durable.
+    /// Opens the log on this disk, or creates one. All its entries are then durable.
     ///
     /// # Errors
     ///
-    /// [`Error::Corrupt`] when something that was durable is lost or changed;
-    /// [`Error::UnknownVersion`] when another version of this program wrote it.
+    /// [`Error::Corrupt`] if something durable is lost or changed; [`Error::UnknownVersion`] if
+    /// another version of this program wrote it.
     pub fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Self, Error> {
         options.check()?;
         let mut log = Log {
@@ -63,7 +63,7 @@ impl Log {
             stopped: false,
             recovery: Recovery::default(),
         };
-        // What is seen from here on must not vanish again in a power loss.
+        // Names that are seen from here on must survive a power loss.
         log.disk.sync_directory()?;
         let mut found = BTreeMap::new();
         for name in log.disk.list()? {
@@ -110,10 +110,10 @@ impl Log {
         Ok(Segment::new(header, file))
     }
 
-    /// Keeps a spare file, or removes one that is surplus, of another size, or half made.
+    /// Keeps a spare file, or removes one that is surplus, incomplete or of another size.
     ///
-    /// Old records in it carry the id of its header or a lower one, and new segments get ids above
-    /// all headers. A file without a valid header could break that rule, so it must go.
+    /// Old records in it carry the id of its header or a lower one, and new segments get higher ids
+    /// than all headers. A file without a valid header could break that rule, so it is removed.
     fn adopt_spare(&mut self, name: String) -> Result<(), Error> {
         let size_bytes = self.options.segment_bytes;
         let file = self.disk.open(&name)?;
@@ -137,7 +137,7 @@ impl Log {
         Ok(())
     }
 
-    /// Follows the segments from the newest back, each to the one that it continues.
+    /// Follows the segments from the newest back, each to its predecessor.
     fn link_segments(&mut self, mut found: BTreeMap<u64, Segment>) -> Result<(), Error> {
         let Some((_, newest)) = found.pop_last() else {
             return self.begin_segment(self.options.first_index, 0);
@@ -151,7 +151,8 @@ impl Log {
         }
         self.segments.reverse();
         for (id, segment) in found {
-            // Between the newest segment and the one that it continues lie those that it replaced.
+            // Segments with ids between the newest one and its predecessor were replaced by the
+            // newest.
             if id < newest_previous_id {
                 let missing = segment::name(previous_id);
                 return Err(Error::Corrupt {
@@ -166,7 +167,7 @@ impl Log {
         Ok(())
     }
 
-    /// Reads all segments but the last, which must be whole up to where the next one begins.
+    /// Reads all segments but the last, which must be whole up to the beginning of the next one.
     fn check_sealed_segments(&mut self) -> Result<(), Error> {
         let ends: Vec<u64> =
             self.segments.iter().skip(1).map(|next| next.header.first_index).collect();
@@ -179,7 +180,8 @@ impl Log {
                 found,
             };
             let Some(count) = end.checked_sub(first_index) else {
-                let expected = format!("a first index of at most {end}, where the next one begins");
+                let expected =
+                    format!("a first index of at most {end}, where the next segment begins");
                 return Err(corrupt(32, expected, format!("first index {first_index}")));
             };
             let scan = scan::scan(segment, count)?;
@@ -193,7 +195,7 @@ impl Log {
         Ok(())
     }
 
-    /// Reads the last segment, cuts off a torn end, and makes sure of the rest.
+    /// Reads the last segment, cuts off a torn end, and makes the rest durable.
     fn check_last_segment(&mut self) -> Result<(), Error> {
         let Some(segment) = self.segments.last_mut() else { return Ok(()) };
         let scan = scan::scan(segment, u64::MAX)?;
@@ -223,10 +225,10 @@ impl Log {
     }
 }
 
-/// Writes the records from this offset on again as they are, and syncs them.
+/// Rewrites the records from this offset on unchanged, and syncs them.
 ///
-/// They were read from the page cache, which after a failed sync shows bytes that are not on the
-/// disk and that no sync would write any more. Writing makes them dirty again.
+/// They were read from the page cache. After a failed sync, it shows bytes that are not on the disk
+/// and that no sync would write. Rewriting marks them dirty again.
 fn rewrite(segment: &Segment, from: u64) -> Result<(), Error> {
     let mut offset = from;
     let mut bytes = Vec::new();

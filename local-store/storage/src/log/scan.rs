@@ -1,26 +1,26 @@
-//! Reads a segment from its beginning and says how far it is whole, and what comes after.
+//! Reads a segment from its beginning and returns how far it is whole, and what follows.
 //!
-//! It only reads, one window of the file at a time; what to do about its findings is `recovery`'s.
+//! It only reads, one window of the file at a time; `recovery` acts on the findings.
 
 use super::Error;
 use super::record::{self, ALIGNMENT_BYTES, HEADER_BYTES};
 use super::segment::{self, DATA_OFFSET, Segment, describe};
 
-/// How much of the file is held at a time, unless one record is larger.
+/// Bytes of the file in memory at a time, unless one record is larger.
 const WINDOW_BYTES: usize = 256 * 1024;
 
-/// What the records of a segment say when they are read in order.
+/// The result of reading the records of a segment in order.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Scan {
-    /// Where each whole record begins, as [`Segment::offsets`].
+    /// The offset of each whole record, as in [`Segment::offsets`].
     pub(super) offsets: Vec<u32>,
-    /// Where the first record that is not whole would begin.
+    /// The offset at which the first record that is not whole would begin.
     pub(super) end_offset: u64,
     /// All entries below this index were durable when some whole record here was written.
     pub(super) synced_end: u64,
-    /// What stands at `end_offset`, for error messages.
+    /// The content at `end_offset`, for error messages.
     pub(super) found: String,
-    /// The header at `end_offset` is right although its payload is not.
+    /// The header at `end_offset` if it is right although its payload is not.
     torn_payload: Option<record::Header>,
 }
 
@@ -51,7 +51,7 @@ pub(super) fn scan(segment: &Segment, count_max: u64) -> Result<Scan, Error> {
         let payload_offset = scan.end_offset + HEADER_BYTES as u64;
         let payload = window.read(payload_offset, header.payload_bytes as usize)?;
         if !payload.is_some_and(|payload| header.matches(payload)) {
-            scan.found = "its header with another payload".to_owned();
+            scan.found = "its header with a different payload".to_owned();
             scan.torn_payload = Some(header);
             break;
         }
@@ -62,34 +62,34 @@ pub(super) fn scan(segment: &Segment, count_max: u64) -> Result<Scan, Error> {
     Ok(scan)
 }
 
-/// What lies behind the first record that is not whole.
+/// The content after the first record that is not whole.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Remains {
-    /// Nothing that was written into this segment: its end is clean.
+    /// Nothing that was written into this segment: it ended cleanly.
     Nothing,
     /// Records of this segment that were never durable: a power loss tore the last writes.
     Torn,
-    /// A record that was written when the broken one was durable already, at this offset: the
-    /// broken one was changed or lost afterwards.
+    /// A record, at this offset, that was written when the broken record was already durable: the
+    /// broken record was damaged later.
     Damage(u64),
 }
 
-/// Looks for records behind the end of a scan that stopped early.
+/// Searches for records after the end of a scan that stopped early.
 ///
-/// The length of a broken record is unknown, so every place where one could begin is tried. Only
-/// headers are checked: one that verifies proves that its record was written.
+/// The length of a broken record is unknown, so the search tries every aligned offset. It verifies
+/// only headers: a valid one proves that its record was written.
 pub(super) fn search(segment: &Segment, scan: &Scan) -> Result<Remains, Error> {
     let broken_index = segment.header.first_index + scan.offsets.len() as u64;
     let mut remains = Remains::Nothing;
     let mut offset = scan.end_offset;
     if let Some(header) = scan.torn_payload {
-        // What looks like a record inside of a payload is none of ours.
+        // Bytes inside a payload may look like a record, so they are skipped.
         offset += header.record_bytes();
         remains = Remains::Torn;
     }
     let mut window = Window::new(segment);
     while let Some(bytes) = window.read(offset, HEADER_BYTES)? {
-        // Most of what is searched is zeros; both checksums of a record are hardly ever zero.
+        // Most of the searched bytes are zeros; both checksums of a record are hardly ever zero.
         if bytes.first_chunk() != Some(&[0; 8])
             && let Some(header) =
                 bytes.first_chunk().and_then(|head| record::Header::decode(head, segment.header.id))
@@ -104,7 +104,7 @@ pub(super) fn search(segment: &Segment, scan: &Scan) -> Result<Remains, Error> {
     Ok(remains)
 }
 
-/// A piece of a segment in memory, moved along as it is read.
+/// A window of a segment in memory, which moves as it is read.
 struct Window<'a> {
     segment: &'a Segment,
     start: u64,
@@ -116,7 +116,7 @@ impl<'a> Window<'a> {
         Window { segment, start: 0, bytes: Vec::new() }
     }
 
-    /// These bytes, or `None` when the segment ends before.
+    /// Returns these bytes, or `None` if the segment ends earlier.
     fn read(&mut self, offset: u64, length: usize) -> Result<Option<&[u8]>, Error> {
         let size_bytes = self.segment.header.size_bytes;
         if offset.checked_add(length as u64).is_none_or(|end| end > size_bytes) {

@@ -1,7 +1,7 @@
 //! One segment: a file of fixed size with a header of 4,096 bytes and records after it.
 //!
-//! It appends to and reads from one file; it neither syncs nor decides where a log begins or ends.
-//! The layout is drawn in `docs/formats/log.md`.
+//! It appends to and reads from one file. It does not sync, and does not decide where a log begins
+//! or ends. `docs/formats/log.md` draws the layout.
 
 use crc32c::crc32c;
 
@@ -9,27 +9,27 @@ use super::Error;
 use super::record::{self, Entry};
 use crate::disk::DiskFile;
 
-/// Where the first record begins. A whole page, so that no record shares a sector or a page with
+/// The offset of the first record: a whole page, so that no record shares a sector or a page with
 /// the header, which is written once.
 pub(super) const DATA_OFFSET: u64 = 4_096;
 
-/// The bytes of the header that mean something; the rest up to [`DATA_OFFSET`] is zero.
+/// The used bytes of the header; the rest up to [`DATA_OFFSET`] is zero.
 pub(super) const HEADER_BYTES: usize = 48;
 
 const MAGIC: &[u8; 8] = b"weir-log";
 
-/// Raised whenever a reader of the old format would misread the new one.
+/// The format version, raised whenever a reader of the old format would misread the new one.
 pub(super) const FORMAT_VERSION: u32 = 1;
 
-/// What a segment says of itself.
+/// The header of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Header {
-    /// Never used twice in one directory, ascending. Zero in a spare file that was never used.
+    /// Unique in a directory and ascending. Zero in a spare file that was never used.
     pub(super) id: u64,
-    /// The segment whose entries come before; zero when the log begins anew with this one.
+    /// The segment whose entries precede these; zero if the log begins with this one.
     pub(super) previous_id: u64,
-    /// The index of the first record. It also ends the previous segment: what that one holds from
-    /// here on was torn, and cut off.
+    /// The index of the first record. It also ends the previous segment: later records there were
+    /// torn, and cut off.
     pub(super) first_index: u64,
     /// The size of the file.
     pub(super) size_bytes: u64,
@@ -62,7 +62,8 @@ impl Header {
             let found = format!("`{}`", magic.escape_ascii());
             return Err(corrupt(0, "the magic `weir-log`", found));
         }
-        // Before the version: a bit that flipped in it is damage, and no later program's file.
+        // Checked before the version: a flipped bit in the version is damage, not a later program's
+        // file.
         let computed = crc32c(&[head, body].concat());
         if read_u32(crc) != computed {
             let found = format!("{:#010x}", read_u32(crc));
@@ -87,12 +88,12 @@ fn read_u64(bytes: &[u8]) -> u64 {
     bytes.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))
 }
 
-/// The file name of the segment with this id; names sort as ids do.
+/// Returns the file name of the segment with this id; names sort like ids.
 pub(super) fn name(id: u64) -> String {
     format!("segment-{id:016x}")
 }
 
-/// The id in a segment's file name.
+/// Returns the id in a segment's file name.
 pub(super) fn parse_name(name: &str) -> Option<u64> {
     let digits = name.strip_prefix("segment-")?;
     u64::from_str_radix(digits, 16).ok().filter(|id| self::name(*id) == name)
@@ -104,25 +105,25 @@ pub(super) struct Segment {
     pub(super) name: String,
     pub(super) header: Header,
     pub(super) file: Box<dyn DiskFile>,
-    /// Where each record begins, in units of [`record::ALIGNMENT_BYTES`]: 4 bytes per entry.
+    /// The offset of each record, in units of [`record::ALIGNMENT_BYTES`]: 4 bytes per entry.
     pub(super) offsets: Vec<u32>,
-    /// Where the next record goes.
+    /// The offset of the next record.
     pub(super) end_offset: u64,
 }
 
 impl Segment {
-    /// A segment without records.
+    /// Creates a segment without records.
     pub(super) fn new(header: Header, file: Box<dyn DiskFile>) -> Self {
         let offsets = Vec::new();
         Segment { name: name(header.id), header, file, offsets, end_offset: DATA_OFFSET }
     }
 
-    /// The index after that of the last entry.
+    /// Returns the index after that of the last entry.
     pub(super) fn next_index(&self) -> u64 {
         self.header.first_index + self.offsets.len() as u64
     }
 
-    /// How many bytes are left for records.
+    /// Returns how many bytes are free for records.
     pub(super) fn free_bytes(&self) -> u64 {
         self.header.size_bytes.saturating_sub(self.end_offset)
     }
@@ -147,7 +148,7 @@ impl Segment {
         Ok(())
     }
 
-    /// Reads one entry, which must be in this segment, and checks that it is what was written.
+    /// Reads one entry, which must be in this segment, and verifies it.
     pub(super) fn read(&self, index: u64) -> Result<Entry, Error> {
         let start = self.offset_of(index);
         let record_bytes = self.offset_of(index.saturating_add(1)).saturating_sub(start);
@@ -176,7 +177,7 @@ impl Segment {
         Ok(Entry { index, term: header.term, payload: payload.to_vec().into() })
     }
 
-    /// Where the record of an entry begins, or the end for an index that is not there.
+    /// Returns the offset of an entry's record, or the end for an index that does not exist.
     pub(super) fn offset_of(&self, index: u64) -> u64 {
         index
             .checked_sub(self.header.first_index)
@@ -185,12 +186,12 @@ impl Segment {
     }
 }
 
-/// An offset as it is kept in memory; segments are smaller than 32 GiB.
+/// Returns an offset in the unit of [`Segment::offsets`]; segments are smaller than 32 GiB.
 pub(super) fn offset_unit(offset: u64) -> u32 {
     u32::try_from(offset / record::ALIGNMENT_BYTES as u64).unwrap_or(u32::MAX)
 }
 
-/// A record in an error message.
+/// Describes a record in an error message.
 pub(super) fn describe(index: u64) -> String {
     format!("the record of index {index}")
 }
@@ -214,7 +215,7 @@ mod tests {
         assert_eq!(Header::decode(&bytes, "file").unwrap(), header);
         bytes[8] = 2;
         let error = Header::decode(&bytes, "file").unwrap_err();
-        assert!(matches!(error, Error::Corrupt { .. }), "a bit that flipped: {error}");
+        assert!(matches!(error, Error::Corrupt { .. }), "a flipped bit: {error}");
         let crc = crc32c(&[&bytes[..12], &bytes[16..]].concat());
         bytes[12..16].copy_from_slice(&crc.to_le_bytes());
         let error = Header::decode(&bytes, "file").unwrap_err();

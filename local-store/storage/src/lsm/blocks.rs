@@ -1,21 +1,21 @@
-//! Where the rows of a table in memory stand: in blocks, so that none ever moves.
+//! The rows of a table in memory, in blocks, so that no row ever moves.
 //!
-//! How rows are found, and in which order they are, is in `rows`.
+//! `rows` looks rows up and orders them.
 
 use super::key::KeyPrefix;
 use super::row::Row;
 
-/// Rows of a block: a table in memory grows by one, and what stands in the others stays there.
+/// Rows per block: a table in memory grows by one block at a time without moving existing rows.
 pub(super) const ROWS_IN_BLOCK: usize = 256;
 
-/// The how many-th row it is. A table is on disk long before there are so many.
+/// The position of a row in the blocks. A table is flushed to disk long before 32 bits are too few.
 pub(super) type Place = u32;
 
-/// Rows in the order in which they came. None of them ever moves.
+/// Rows in insertion order. None of them ever moves.
 #[derive(Default)]
 pub(super) struct Blocks {
     blocks: Vec<Block>,
-    /// Of rows that are gone, for those that come.
+    /// Positions of removed rows, for reuse by new rows.
     pub(super) free: Vec<Place>,
 }
 
@@ -24,14 +24,15 @@ struct Block {
     states: [RowState; ROWS_IN_BLOCK],
 }
 
-/// What is known of a row beside its key and its versions.
+/// The state of a row in addition to its key and its versions.
 #[derive(Clone, Copy, Default)]
 pub(super) struct RowState {
-    /// Nothing was known of its key before: when it goes, nobody needs to know.
+    /// The key did not exist when the row was inserted, so that its removal needs no tombstone.
     pub(super) is_new: bool,
-    /// It waits for its place in the order.
+    /// The row is not in the order yet.
     pub(super) is_waiting: bool,
-    /// The place is among those where rows wait, whether this one does or not.
+    /// The position is in the list of rows that wait for their order, even if this row does not
+    /// wait.
     pub(super) is_listed: bool,
 }
 
@@ -51,7 +52,7 @@ impl Blocks {
         self.blocks.get_mut(place / ROWS_IN_BLOCK)?.states.get_mut(place % ROWS_IN_BLOCK)
     }
 
-    /// Gives the place, and whether it is listed among those where rows wait.
+    /// Adds a row. Returns its position, and whether that is already in the list of waiting rows.
     pub(super) fn push(&mut self, row: Row, is_new: bool) -> (Place, bool) {
         let place = self.free.pop().unwrap_or_else(|| self.end());
         match self.get_mut(place) {
@@ -68,7 +69,8 @@ impl Blocks {
         (place, was_listed)
     }
 
-    /// Where rows are whose beginning is wanted, and of which somebody needs to know.
+    /// Returns the prefixes and positions of the rows whose prefix is wanted and that have a
+    /// version to keep.
     pub(super) fn needed(
         &self,
         is_wanted: impl Fn(&KeyPrefix) -> bool,
@@ -81,7 +83,7 @@ impl Blocks {
         })
     }
 
-    /// The place behind the last row, in a block that has room for it.
+    /// Returns the position after the last row, in a block that has space for it.
     fn end(&mut self) -> Place {
         if self.blocks.last().is_none_or(|last| last.rows.len() == ROWS_IN_BLOCK) {
             let rows = Vec::with_capacity(ROWS_IN_BLOCK);

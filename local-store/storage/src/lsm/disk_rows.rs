@@ -1,5 +1,5 @@
-//! The rows of a range that are on disk, those of the tree and those of queues together, in order.
-//! What is in memory is not here.
+//! The rows of a range on disk, those of the tree and those of queues together, in order. Rows in
+//! memory are not included.
 
 use std::ops::Bound;
 
@@ -11,7 +11,7 @@ use super::queue::Rows;
 use super::view::{KeyRange, ViewState};
 use crate::engine::OWN_KEYS;
 
-/// See the module. It stands at a row, or at the end.
+/// A cursor over the rows of a range on disk. It is at a row, or at the end.
 pub(super) struct DiskRows {
     tree: Option<Box<dyn DoubleEndedIterator<Item = IterGuardImpl> + Send>>,
     tree_row: Option<(Slice, Slice)>,
@@ -20,7 +20,8 @@ pub(super) struct DiskRows {
 }
 
 impl DiskRows {
-    /// From `from` (inclusive) to `to` (exclusive), which is `in_tree` in bounds that the tree takes.
+    /// Creates a cursor from `from` (inclusive) to `to` (exclusive); `in_tree` is the same range in
+    /// bounds that the tree accepts.
     ///
     /// # Errors
     /// When a row cannot be read.
@@ -35,7 +36,7 @@ impl DiskRows {
         let own = [OWN_KEYS].as_slice();
         let is_in_queues = first <= from && to <= behind;
         let tree = (!is_in_queues && from < own).then(|| {
-            // What the engine has for itself stands behind everything else.
+            // The reserved keys of the engine sort after all others.
             let (lower, upper) = in_tree;
             let upper = if to < own { upper } else { Bound::Excluded(own) };
             state.tree.range::<&[u8], _>((lower, upper), view_state.number, None)
@@ -49,22 +50,22 @@ impl DiskRows {
         Ok(stored)
     }
 
-    /// Without any row.
+    /// Creates a cursor without rows.
     pub(super) fn at_end(reverse: bool) -> Self {
         Self { tree: None, tree_row: None, queues: None, reverse }
     }
 
-    /// The row it stands at.
+    /// Returns the current row; `None` at the end.
     pub(super) fn row(&self) -> Option<(&[u8], &[u8])> {
         let tree = self.tree_row.as_ref().map(|(key, value)| (&**key, &**value));
         let queue = self.queues.as_ref().and_then(Rows::row);
         if self.is_queue_next() { queue } else { tree }
     }
 
-    /// Goes on to the next row.
+    /// Advances to the next row.
     ///
     /// # Errors
-    /// When a row cannot be read. It then stands where it stood.
+    /// When a row cannot be read. The cursor then keeps its current row.
     pub(super) fn advance(&mut self) -> Result<(), lsm_tree::Error> {
         if self.is_queue_next()
             && let Some(queues) = &mut self.queues
@@ -81,7 +82,7 @@ impl DiskRows {
         Ok(())
     }
 
-    /// No key is in both.
+    /// Returns whether the next row is one of a queue. No key is in both.
     fn is_queue_next(&self) -> bool {
         let queue = self.queues.as_ref().and_then(Rows::row);
         match (queue, &self.tree_row) {

@@ -1,4 +1,4 @@
-//! The tree's errors, by what to do about them.
+//! Errors of the tree, classified by what the caller has to do.
 
 use std::io;
 use std::path::Path;
@@ -9,35 +9,35 @@ use crate::error::Error;
 
 pub(super) fn io_error(operation: &'static str, path: &Path, source: &io::Error) -> Error {
     let remedy =
-        if is_full(source) { "; free some space: the log has what was acknowledged" } else { "" };
+        if is_full(source) { "; free some space: the log has all acknowledged writes" } else { "" };
     let reason = format!("{source}{remedy}");
     Error::Io { path: path.display().to_string(), operation, reason }
 }
 
-/// Whether no descriptor was left for a file.
+/// Returns whether no file descriptor was left.
 pub(super) fn is_exhausted(error: &lsm_tree::Error) -> bool {
     matches!(error, lsm_tree::Error::Io(source) if descriptors::is_exhausted(source))
 }
 
-/// Whether what was begun can be begun again: the process was out of something that comes back.
+/// Returns whether the operation can be retried, because a temporary resource was missing.
 pub(super) fn is_passing(error: &lsm_tree::Error) -> bool {
     matches!(error, lsm_tree::Error::Io(source) if descriptors::is_passing(source))
 }
 
-/// The code of an error of the disk itself, as Linux and macOS number it: `EIO`.
+/// The code of an error of the disk itself, `EIO`, which is the same on Linux and macOS.
 const DISK_ERROR: i32 = 5;
 
-/// Whether the disk itself failed.
+/// Returns whether the disk itself failed.
 pub(super) fn is_of_disk(error: &io::Error) -> bool {
     error.raw_os_error() == Some(DISK_ERROR)
 }
 
-/// Whether there was no room on the disk.
+/// Returns whether the disk had no space left.
 pub(super) fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
-/// Sorts the tree's errors by what to do about them.
+/// Classifies an error of the tree by what the caller has to do.
 pub(super) fn sort(operation: &'static str, path: &Path, error: lsm_tree::Error) -> Error {
     match error {
         lsm_tree::Error::Io(source) if queue::is_damage(&source) => corrupt(path, &source),
@@ -46,8 +46,8 @@ pub(super) fn sort(operation: &'static str, path: &Path, error: lsm_tree::Error)
     }
 }
 
-/// The same for a tree that is opened: files that are missing, or end too early, are damage as much as
-/// those with wrong bytes. A table that is empty is one in which the tree seeks before its beginning.
+/// Classifies an error of a tree that is being opened: files that are missing or end too early are
+/// damage, like wrong bytes. For an empty table, the tree seeks before its beginning.
 pub(super) fn sort_opening(path: &Path, error: lsm_tree::Error) -> Error {
     match &error {
         lsm_tree::Error::Io(source)

@@ -1,44 +1,43 @@
-//! Keys as tables in memory have them: with a hash, and mostly without an allocation.
+//! Keys of tables in memory: with a hash, and mostly without an allocation.
 
 use std::hash::BuildHasher;
 use std::sync::LazyLock;
 
 use foldhash::fast::RandomState;
 
-/// A line of the processor's memory.
+/// Size of a CPU cache line in bytes.
 pub(super) const LINE_BYTES: usize = 64;
 
-/// Bytes of a key that stand in the row itself: most keys have no more.
+/// Bytes of a key that are stored inline in the row; most keys are not longer.
 const INLINE_BYTES: usize = 64;
 
-/// With what keys are hashed: another secret in each process, so that nobody can choose keys which
-/// share a hash.
+/// The hasher of keys. Its seed differs in each process, so that no client can choose keys that
+/// collide.
 static HASHING: LazyLock<RandomState> = LazyLock::new(RandomState::default);
 
-/// A key. A comparison mostly finds what it needs without going elsewhere.
+/// A key. Most comparisons need only its inline bytes.
 #[derive(Clone, Eq, PartialOrd, Ord)]
 pub(super) struct Key {
-    /// The first bytes, with zeros behind a shorter key. Where they differ they are ordered as the
-    /// keys are.
+    /// The first bytes, padded with zeros. Where they differ, they order like the keys.
     first: [u64; INLINE_BYTES / 8],
-    /// The others. Of two keys with the same first bytes and no others, the shorter one ends with
-    /// the zeros that the longer one has.
+    /// The remaining bytes. Of two keys with the same first bytes and no remaining ones, the
+    /// shorter one equals the longer one without its trailing zeros.
     rest: Box<[u8]>,
     length: u32,
-    /// The same for equal keys.
+    /// The hash of the key; equal keys have equal hashes.
     hash: u32,
 }
 
-/// The first bytes of keys, ordered as the keys are where they differ: of an item's key the table,
-/// the token, and 45 bytes of the partition key and the sort key; of an index entry's the index, too,
-/// and 43 bytes.
+/// The first bytes of a key, which order like the keys where they differ. Of an item's key they
+/// contain the table, the token, and 45 bytes of the partition key and the sort key; of an index
+/// entry's also the index, and 43 bytes.
 pub(super) type KeyPrefix = [u64; INLINE_BYTES / 8];
 
 impl PartialEq for Key {
-    /// As a derived one would, but the first bytes are compared in place, not by a call; and where there
-    /// are no others nothing is called: the comparison of no bytes may look at where they would be,
-    /// which takes the processor longer than all else here. A key that was let go of has no others any
-    /// more, and equals none that has.
+    /// Compares like a derived implementation, but faster: it compares the first bytes inline
+    /// instead of by a call, and calls nothing if there are no remaining bytes. A comparison of no
+    /// bytes may still load memory, which would take longer than all else here. A key whose
+    /// remaining bytes were dropped equals no key that has some.
     fn eq(&self, other: &Self) -> bool {
         let first = self.first.iter().zip(&other.first);
         let differing = first.fold(0, |all, (own, other)| all | (own ^ other));
@@ -85,24 +84,24 @@ impl Key {
         self.first
     }
 
-    /// Something of each line of the processor's memory that the key itself is in.
+    /// Returns some bytes of each cache line of the key itself, to load them.
     pub(super) fn ends(&self) -> (u64, u64, u32) {
         let [first, .., last] = self.first;
         (first, last, self.length)
     }
 
-    /// Something of each line of the processor's memory that the end of a long key is in, but for those
-    /// behind the first two: the processor has seen by itself what comes next.
+    /// Returns a byte of each of the first two cache lines of a long key's remaining bytes, to load
+    /// them. The CPU prefetches the following lines by itself.
     pub(super) fn rest_lines(&self) -> impl Iterator<Item = &u8> {
         self.rest.iter().step_by(LINE_BYTES).take(2)
     }
 
-    /// Gives back what it takes beside itself. It is no key any more.
+    /// Frees the remaining bytes. The key must not be used as such any more.
     pub(super) fn drop_rest(&mut self) {
         self.rest = Box::default();
     }
 
-    /// Bytes that it takes beside itself.
+    /// Returns the bytes of its allocation.
     pub(super) fn rest_bytes(&self) -> u64 {
         u64::try_from(self.rest.len()).unwrap_or(u64::MAX)
     }
@@ -114,9 +113,9 @@ mod tests {
 
     use super::*;
 
-    /// Goal: a place that a long key has left is not taken for that of another one which begins alike.
+    /// Goal: a removed long key is not confused with another one that has the same first bytes.
     #[test]
-    fn a_key_that_was_let_go_of_is_no_long_key() {
+    fn a_removed_key_equals_no_long_key() {
         let (mut bytes, other) = ([7; 80], [7; 80]);
         bytes[70] = 8;
         let (mut key, other) = (Key::from(&bytes[..]), Key::from(&other[..]));

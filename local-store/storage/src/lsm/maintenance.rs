@@ -1,7 +1,7 @@
-//! The thread that writes sealed tables to disk and merges the tables there. Without it memory and
-//! the number of tables would grow with each write.
+//! The thread that flushes sealed tables to disk and merges the tables there. Without it, memory
+//! and the number of tables would grow with each write.
 //!
-//! It changes nothing that a view sees.
+//! It never changes what a view sees.
 
 use std::io;
 use std::sync::{Arc, MutexGuard};
@@ -16,27 +16,26 @@ use super::{State, is_passing};
 use crate::disk::descriptors::Backoff;
 use crate::error::Error;
 
-/// Sealed tables that may wait to be written; writers wait for room beyond that.
+/// The most sealed tables that may wait for a flush; beyond that, writers wait.
 const SEALED_TABLES_MAX: usize = 3;
 
-/// Runs of tables that a read may have to look into one after the other; writers wait for them to
-/// be merged beyond that.
+/// The most runs of tables that a read may have to search; beyond that, writers wait for a merge.
 const RUNS_MAX: usize = 20;
 
-/// The strategy merges runs from this number on: a merge writes again what the runs overlap with,
-/// and each run is one more to look into for what is not in memory. With 10 in place of 6, batches of
-/// writes to a table with a stream or an index take a tenth less processor time, but some queries of
-/// what is on disk a seventh more.
+/// The number of runs from which the strategy merges them. A merge rewrites the tables that the
+/// runs overlap with, and each run is one more to search on disk. With 10 instead of 6, batches of
+/// writes to a table with a stream or an index take a tenth less CPU time, but some queries of data
+/// on disk take a seventh more.
 const RUNS_TO_MERGE: u8 = 10;
 
-/// The tree has so many levels below each other.
+/// The number of levels of the tree.
 const LEVELS: usize = 7;
 
-/// How many times the size of the first two levels the others may be before they come before those:
-/// never.
-const LATER: f32 = 1e9;
+/// How many times larger than the first two levels the others may become before they are merged
+/// first: practically unlimited.
+const LEVEL_RATIO_UNLIMITED: f32 = 1e9;
 
-/// The thread, as the storage sees it.
+/// The maintenance thread, as the storage uses it.
 pub(super) struct MaintenanceThread {
     work: Arc<Work>,
     thread: Option<JoinHandle<()>>,
@@ -45,7 +44,7 @@ pub(super) struct MaintenanceThread {
 struct Work {
     state: Arc<State>,
     to_do: Mutex<ToDo>,
-    /// Something is to be done, or was.
+    /// Signals new work, and finished work.
     changed: Condvar,
 }
 
@@ -57,7 +56,7 @@ enum ToDo {
 }
 
 impl MaintenanceThread {
-    /// Starts the thread, with what the last one left to be merged.
+    /// Starts the thread, and any merge that the previous process left unfinished.
     pub(super) fn start(state: Arc<State>) -> io::Result<Self> {
         let to_do = Mutex::new(ToDo::Tables);
         let work = Arc::new(Work { state, to_do, changed: Condvar::new() });
@@ -68,22 +67,22 @@ impl MaintenanceThread {
         Ok(Self { work, thread: Some(thread) })
     }
 
-    /// Has sealed tables written, and runs merged if there are many, without waiting for it.
+    /// Requests a flush of sealed tables, and a merge if there are many runs. Does not wait.
     pub(super) fn start_maintenance(&self) {
         *self.work.lock() = ToDo::Tables;
         self.work.changed.notify_all();
     }
 
-    /// After a table was sealed: has it written, and waits while too much is left to do.
+    /// Requests a flush after a table was sealed, and waits while too much work is pending.
     ///
     /// # Errors
-    /// The one that ended the thread.
+    /// The error that ended the thread.
     pub(super) fn wait_for_room(&self) -> Result<(), Error> {
         self.start_maintenance();
         if let Some(room) = self.work.room() {
             return room;
         }
-        // A merge may take seconds, in which others want to read.
+        // A merge may take seconds, in which other tasks want to run.
         block_in_place(|| {
             let mut to_do = self.work.lock();
             loop {
@@ -103,13 +102,13 @@ impl Drop for MaintenanceThread {
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
-            tracing::error!("the thread that writes tables panicked");
+            tracing::error!("the maintenance thread of a storage panicked");
         }
     }
 }
 
-/// Waits, and lets other tasks have the thread of a runtime that has several; one that has one thread
-/// alone is a simulation, or a test.
+/// Waits, and lets the other tasks of a runtime with several threads continue. A runtime with one
+/// thread is a simulation or a test.
 pub(super) fn block_in_place<T>(wait: impl FnOnce() -> T) -> T {
     let flavor = Handle::try_current().map(|runtime| runtime.runtime_flavor());
     match flavor {
@@ -119,7 +118,8 @@ pub(super) fn block_in_place<T>(wait: impl FnOnce() -> T) -> T {
 }
 
 impl Work {
-    /// Whether a writer may go on, or never may; `None` while it has to wait.
+    /// Returns whether a writer may continue, or the error that stopped writing; `None` while it
+    /// has to wait.
     fn room(&self) -> Option<Result<(), Error>> {
         if let Some(error) = self.state.failed.get() {
             return Some(Err(error.clone()));
@@ -148,7 +148,7 @@ impl Work {
             let failed = self.write_and_merge().err();
             let to_do = self.lock();
             if let Some(error) = failed {
-                // The next batch is refused with it.
+                // The next batch fails with this error.
                 _ = self.state.failed.set(error);
             }
             self.changed.notify_all();
@@ -162,11 +162,11 @@ impl Work {
     fn write_and_merge(&self) -> Result<(), Error> {
         let state = &*self.state;
         state.flush_with_descriptors(|| self.is_to_end())?;
-        // Writers that wait for a table to be written need not wait for a merge. Whoever has looked
-        // and not begun to wait holds the lock, and would not hear of it.
+        // Writers that wait for a flush need not wait for a merge. A writer between its check and
+        // its wait holds the lock, and would otherwise miss the notification.
         drop(self.lock());
         self.changed.notify_all();
-        // Each merge brings at least one table one level down.
+        // Each merge moves at least one table one level down.
         let merges_max = LEVELS * (state.tree.table_count() + 1);
         let mut backoff = Backoff::default();
         for _ in 0..merges_max {
@@ -176,7 +176,7 @@ impl Work {
             match self.merge_once() {
                 Ok(true) => {}
                 Ok(false) => return Ok(()),
-                // What was begun is of no use and removed; what was to be merged is as it was.
+                // The unfinished output was removed, and the input is unchanged.
                 Err(error) if is_passing(&error) => {
                     backoff.pause();
                     continue;
@@ -184,14 +184,14 @@ impl Work {
                 Err(error) => return Err(state.sort("write to", error)),
             }
             let waits_for_merges = state.tree.l0_run_count() > RUNS_MAX;
-            // Somebody has asked for what is sealed meanwhile to be written.
+            // A writer has requested a flush of newly sealed tables.
             if state.sealed_count() > 0 && !waits_for_merges {
                 return Ok(());
             }
             drop(self.lock());
             self.changed.notify_all();
         }
-        // It goes on with what was written meanwhile.
+        // Continue with the tables that were written meanwhile.
         let mut to_do = self.lock();
         if *to_do == ToDo::Nothing {
             *to_do = ToDo::Tables;
@@ -203,17 +203,17 @@ impl Work {
         *self.lock() == ToDo::End
     }
 
-    /// Merges some tables, if there is anything to merge.
+    /// Merges some tables. Returns whether there was anything to merge.
     ///
-    /// The strategy takes the level that is furthest above its size, and nothing if that one has no
-    /// small merge. Writers wait for the newest level alone, so it does not wait for the others when it
-    /// is long; they have their turn when it is short.
+    /// The strategy chooses the level that most exceeds its size, and does nothing if that level
+    /// has no small merge. Writers wait only for the newest level. So while that has many runs, it
+    /// is merged first; the other levels follow when it has few.
     fn merge_once(&self) -> Result<bool, lsm_tree::Error> {
         let state = &*self.state;
         let all = Leveled::default()
             .with_table_target_size(state.file_bytes)
             .with_l0_threshold(RUNS_TO_MERGE);
-        let first = all.clone().with_level_ratio_policy(vec![LATER]);
+        let first = all.clone().with_level_ratio_policy(vec![LEVEL_RATIO_UNLIMITED]);
         let is_long = state.tree.l0_run_count() >= usize::from(RUNS_TO_MERGE);
         let before = self.shape();
         for strategy in if is_long { [first, all] } else { [all, first] } {
@@ -225,18 +225,18 @@ impl Work {
         if state.tree.l0_run_count() <= RUNS_MAX {
             return Ok(false);
         }
-        // No small merge is left, and writers wait: all tables become one run.
+        // No small merge is left, and writers wait: merge all tables into one run.
         let (tables, path) = (state.tree.table_count(), state.path.display());
-        tracing::info!(tables, %path, "all tables are merged, which writers and an end wait for");
+        tracing::info!(tables, %path, "merging all tables; writers and a shutdown wait for it");
         state.tree.major_compact(state.file_bytes, state.oldest_seen())?;
         if self.shape() == before {
-            // They would wait for ever.
-            return Err(io::Error::other("its tables cannot be merged").into());
+            // Otherwise writers would wait forever.
+            return Err(io::Error::other("the tables cannot be merged").into());
         }
         Ok(true)
     }
 
-    /// How many tables each level has, and how many runs the newest.
+    /// Returns the number of tables of each level, and of runs of the newest.
     fn shape(&self) -> [usize; LEVELS + 1] {
         let tree = &self.state.tree;
         std::array::from_fn(|level| match level {

@@ -1,10 +1,9 @@
-//! A table in memory: what batches have changed since the last table was sealed, in the order of the
-//! keys.
+//! A table in memory: the changes of batches since the last table was sealed, in key order.
 //!
-//! A change takes the place of the one before it, unless an open view sees that one: what is written
-//! again and again takes no more room, and is written to disk once. What came and went meanwhile is
-//! not written to disk at all. It does not decide when a table
-//! is full, and knows no tables but itself; how rows are found is in `rows`.
+//! A change replaces the previous one of its key, unless an open view sees that. So a key that is
+//! written repeatedly takes no more memory, and is written to disk once. A key that was inserted
+//! and deleted meanwhile is not written to disk at all. This module does not decide when a table is
+//! full; `rows` looks rows up.
 
 use std::ops::Bound;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,12 +19,12 @@ use super::row::{ROWS_TOGETHER, Row};
 use super::rows::{Range, Rows, VALUE_BYTES_TOGETHER};
 use super::versions::{OpenViews, Version, Versions};
 
-/// Rows and bytes behind which no further rows are copied while a writer waits for them. The first copy
-/// is smaller, as most readers want little.
-const AT_A_TIME: CopySize = CopySize { rows: 128, bytes: 64 * 1024 };
-const FIRST: CopySize = CopySize { rows: 16, bytes: 4 * 1024 };
+/// The most rows and bytes that are copied under the lock at a time, because writers wait for it.
+/// The first copy is smaller, because most readers need little.
+const COPY_SIZE: CopySize = CopySize { rows: 128, bytes: 64 * 1024 };
+const FIRST_COPY_SIZE: CopySize = CopySize { rows: 16, bytes: 4 * 1024 };
 
-/// See the module.
+/// A table in memory.
 #[derive(Default)]
 pub(super) struct Memtable {
     rows: RwLock<Rows>,
@@ -33,12 +32,12 @@ pub(super) struct Memtable {
 }
 
 impl Memtable {
-    /// Makes the changes of a batch. Nobody opens a view meanwhile.
+    /// Applies the changes of a batch. The caller ensures that no view is opened meanwhile.
     pub(super) fn apply(&self, ops: &[Op], number: u64, open_views: &OpenViews) {
         for ops in ops.chunks(ROWS_TOGETHER) {
             let keys: Vec<Key> = ops.iter().map(|op| Key::from(op.key())).collect();
             let mut rows = self.rows.write();
-            // Of a value that goes only the count of those who share it is needed.
+            // Dropping a value needs only its reference count.
             let fetched = rows.fetch(&keys, 1);
             let rows_before = rows.bytes();
             let (mut came, mut went) = (0, 0);
@@ -65,31 +64,31 @@ impl Memtable {
             }
             came += rows.bytes().saturating_sub(rows_before);
             went += rows_before.saturating_sub(rows.bytes());
-            // Whoever writes to it holds the rows, and what goes has come before.
+            // Writers hold the lock of the rows, and each removed byte was added before.
             let bytes = self.bytes.load(Ordering::Relaxed);
             self.bytes.store((bytes + came).saturating_sub(went), Ordering::Relaxed);
         }
     }
 
-    /// The memory that it takes, about.
+    /// Returns roughly the bytes of memory that it takes.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// What a view that sees the batches below a number finds under a key: `None` if nothing is
-    /// known of it here, `Some(None)` if it was deleted.
+    /// Returns what a view of the batches below `below` sees under a key: `None` if the table does
+    /// not have the key, `Some(None)` if it was deleted.
     pub(super) fn get(&self, key: &Key, below: u64) -> Option<Option<Value>> {
         let rows = self.read();
         Some(rows.find(key)?.versions.version(below)?.value.clone())
     }
 
-    /// Has what is known of these keys at hand when they are asked for soon.
+    /// Loads the rows of these keys into the CPU cache.
     pub(super) fn fetch(&self, keys: &[Key]) {
         self.read().fetch(keys, VALUE_BYTES_TOGETHER);
     }
 
-    /// Copies the next rows of a range that a view which sees the batches below a number finds.
-    /// Fewer than were asked for come only at the end of the range.
+    /// Copies the next rows of a range that a view of the batches below `below` sees. Copies fewer
+    /// than fit only at the end of the range.
     fn copy(&self, range: &Range, reverse: bool, below: u64, to: &mut Copied) {
         let rows = self.read_in_order();
         let mut range = rows.range(range);
@@ -102,9 +101,9 @@ impl Memtable {
         }
     }
 
-    /// Every version of the keys whose first byte is wanted, in the order in which the tree keeps them: by
-    /// key, the newest first. Nothing is written to the table any more. Whoever reads it waits for some
-    /// rows at most, however long it takes until all are asked for.
+    /// Returns every version of the keys whose first byte is wanted, in the tree's order: by key,
+    /// the newest first. The table must be sealed. Concurrent readers wait for a few rows at most,
+    /// however long the iteration takes.
     pub(super) fn versions(
         &self,
         is_wanted: impl Fn(u8) -> bool,
@@ -124,7 +123,7 @@ impl Memtable {
         })
     }
 
-    /// Every version of the rows in some places.
+    /// Returns every version of the rows at some positions.
     fn stored_versions(&self, places: &[Place]) -> Vec<InternalValue> {
         let rows = self.read();
         let mut key = Vec::new();
@@ -145,7 +144,7 @@ impl Memtable {
         versions.collect()
     }
 
-    /// The newest of each key with this first byte, in the order of the keys.
+    /// Returns the newest version of each key with this first byte, in key order.
     pub(super) fn newest(&self, first: u8) -> Newest {
         let rows = self.read();
         let mut newest = Newest { keys: Vec::new(), rows: Vec::new() };
@@ -158,7 +157,8 @@ impl Memtable {
         newest
     }
 
-    /// The rows when all are in order: until somebody asks for it, that can wait.
+    /// Returns the rows after it has put all of them in order, which is deferred until it is
+    /// needed.
     fn read_in_order(&self) -> RwLockReadGuard<'_, Rows> {
         let rows = self.read();
         if rows.is_in_order() {
@@ -177,15 +177,15 @@ impl Memtable {
     }
 }
 
-/// The newest values of keys, or that they were deleted.
+/// The newest values of keys, or their deletions.
 pub(super) struct Newest {
     keys: Vec<u8>,
-    /// Where each key ends, and its value; it begins where the key before it ends.
+    /// The end of each key, and its value; the key begins where the previous one ends.
     rows: Vec<(usize, Option<Value>)>,
 }
 
 impl Newest {
-    /// In the order of their keys.
+    /// Returns the rows in key order.
     pub(super) fn rows(&self) -> Vec<(&[u8], Option<&[u8]>)> {
         let mut rows = Vec::with_capacity(self.rows.len());
         let mut start = 0;
@@ -197,7 +197,7 @@ impl Newest {
     }
 }
 
-/// Rows that were copied out of a table, one behind the other.
+/// Rows that were copied out of a table, concatenated.
 #[derive(Default)]
 struct Copied {
     bytes: Vec<u8>,
@@ -211,7 +211,7 @@ struct CopySize {
     bytes: usize,
 }
 
-/// Where a row's key ends and where its value does; it begins where the row before it ends.
+/// The ends of a row's key and value; the row begins where the previous one ends.
 #[derive(Clone, Copy)]
 struct CopiedRow {
     start: usize,
@@ -241,11 +241,11 @@ impl Copied {
     }
 }
 
-/// Reads a range of a table, some rows at a time: whoever changes the table does not wait until all
-/// of them have been visited.
+/// A cursor over a range of a table that copies some rows at a time, so that writers do not wait
+/// until all have been visited.
 pub(super) struct Cursor<'a> {
     table: &'a Memtable,
-    /// What is not copied yet.
+    /// The range that is not copied yet.
     rest: Range,
     reverse: bool,
     below: u64,
@@ -254,7 +254,7 @@ pub(super) struct Cursor<'a> {
 }
 
 impl<'a> Cursor<'a> {
-    /// From `from` (inclusive) to `to` (exclusive), of which the first is less than the second.
+    /// Creates a cursor from `from` (inclusive) to `to` (exclusive); `from` must be less than `to`.
     pub(super) fn new(
         table: &'a Memtable,
         (from, to): (&[u8], &[u8]),
@@ -262,18 +262,18 @@ impl<'a> Cursor<'a> {
         below: u64,
     ) -> Self {
         let rest = Range::new(Bound::Included(from), Bound::Excluded(to));
-        let copied = Copied { size: FIRST, ..Copied::default() };
+        let copied = Copied { size: FIRST_COPY_SIZE, ..Copied::default() };
         let mut cursor = Self { table, rest, reverse, below, copied, next: 0 };
         cursor.copy();
         cursor
     }
 
-    /// The row it stands at: a key and its value, or none if it was deleted. `None` at the end.
+    /// Returns the current row: a key and its value, or none if it was deleted. `None` at the end.
     pub(super) fn row(&self) -> Option<(&[u8], Option<&[u8]>)> {
         self.copied.row(self.next)
     }
 
-    /// Visits what is left, until the visitor breaks.
+    /// Visits the remaining rows, until the visitor breaks.
     pub(super) fn visit_all(&mut self, visit: &mut Visit<'_>) {
         while let Some((key, value)) = self.row() {
             if value.is_some_and(|value| visit(key, value).is_break()) {
@@ -283,7 +283,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Goes on to the next row.
+    /// Advances to the next row.
     pub(super) fn advance(&mut self) {
         self.next += 1;
         if self.next < self.copied.rows.len() || !self.copied.is_full() {
@@ -294,7 +294,7 @@ impl<'a> Cursor<'a> {
         }
         self.copied.bytes.clear();
         self.copied.rows.clear();
-        self.copied.size = AT_A_TIME;
+        self.copied.size = COPY_SIZE;
         self.next = 0;
         self.copy();
     }

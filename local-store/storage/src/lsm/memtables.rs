@@ -1,15 +1,15 @@
-//! The tables in memory: the one that is filled, those that wait to be written to disk, and the last
-//! one that was, which still answers for what was written lately.
+//! The tables in memory: the active one, the sealed ones that wait for a flush, and the last
+//! flushed one, which still serves reads of recent writes.
 
 use std::sync::Arc;
 
 use super::memtable::Memtable;
 
-/// A set of tables that never changes, so that views can keep it.
+/// An immutable set of tables, so that views can keep it.
 #[derive(Clone, Default)]
 pub(super) struct Memtables {
     active: Arc<Memtable>,
-    /// The newest first.
+    /// Sealed tables, newest first.
     sealed: Vec<Arc<Memtable>>,
     written: Option<Arc<Memtable>>,
 }
@@ -19,23 +19,23 @@ impl Memtables {
         &self.active
     }
 
-    /// All of them. What an earlier one knows of a key is newer.
+    /// Returns all tables. An earlier one has the newer version of a key.
     pub(super) fn newest_first(&self) -> impl Iterator<Item = &Memtable> {
         let active = std::iter::once(&self.active);
         active.chain(&self.sealed).chain(&self.written).map(|table| &**table)
     }
 
-    /// How many wait to be written.
+    /// Returns how many tables wait for a flush.
     pub(super) fn sealed_count(&self) -> usize {
         self.sealed.len()
     }
 
-    /// The one that has waited longest.
+    /// Returns the oldest sealed table.
     pub(super) fn oldest_sealed(&self) -> Option<Arc<Memtable>> {
         self.sealed.last().cloned()
     }
 
-    /// With a new table to be filled. Nothing is sealed that is empty.
+    /// Returns the set with a new active table. An empty table is not sealed.
     pub(super) fn seal(&self) -> Self {
         if self.active.bytes() == 0 {
             return self.clone();
@@ -45,7 +45,7 @@ impl Memtables {
         Self { active: Arc::default(), sealed, written: self.written.clone() }
     }
 
-    /// When the one that has waited longest is on disk.
+    /// Returns the set after the oldest sealed table was flushed.
     pub(super) fn wrote_oldest(&self) -> Self {
         let mut sealed = self.sealed.clone();
         let written = sealed.pop().or_else(|| self.written.clone());

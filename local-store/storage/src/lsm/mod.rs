@@ -1,18 +1,18 @@
-//! The engine for real use: a log-structured merge tree of the crate lsm-tree.
+//! The production engine: a log-structured merge tree of the crate lsm-tree.
 //!
-//! It has no log of its own. A batch goes into a table in memory; when that is full it is sealed, and
-//! written to disk and synced as a whole in the background. A table is sealed only between two
-//! batches, so what a crash leaves on disk is always some first part of the batches, and what it
-//! lost our log brings back.
+//! It has no log of its own. A batch goes into a table in memory. A full table is sealed; the
+//! background thread flushes it to disk and syncs it as a whole. Tables are sealed only between two
+//! batches, so a crash leaves a prefix of the batches on disk, and the node's log restores the
+//! rest.
 //!
-//! Stream records, which only come and go in the order of their keys, stand in files of their own
-//! beside the tree (`queue`).
+//! Stream records, which are only appended and removed in key order, are in separate files beside
+//! the tree (`queue`).
 //!
-//! The tables in memory are ours, not the crate's: there a key that is written again takes the place
-//! of what it was, where the crate keeps every version until it is written to disk.
+//! The tables in memory are this crate's own: they replace the previous version of a key, whereas
+//! the crate lsm-tree keeps every version until it is flushed.
 //!
-//! Damage may be found long after the storage was opened, by a read. It is noted in a file beside
-//! the storage, which then never opens again.
+//! A read may find damage long after the storage was opened. The damage is recorded in a file
+//! beside the storage, which then never opens again.
 
 mod blocks;
 mod disk_rows;
@@ -62,28 +62,28 @@ const LOCK_FILE: &str = "lock";
 /// The operation of a read, in errors.
 const READ: &str = "read";
 
-/// How often the lock is tried, and how long apart: a tenth of a second in all.
+/// Attempts to acquire the lock, and the pause between them: a tenth of a second in all.
 const LOCK_TRIES: usize = 20;
 const LOCK_PAUSE: Duration = Duration::from_millis(5);
 
-/// The tree's own file that says which of its files count. A tree that was made whole has it.
+/// The tree's own file that lists its valid files. A complete tree has it.
 const TREE_FILE: &str = "current";
 
-/// The tree's folder of tables, once it has one.
+/// The tree's folder of tables, once it has tables.
 const TABLES_FOLDER: &str = "tables";
 
-/// Tables that all trees of a process keep open at most. A tree opens a table that it reads and that is
-/// not among them, and closes it again when others are read more often: the 690 tables of 5.4 GB would
-/// need as many descriptors otherwise, of the 1,024 that a process often has.
+/// The most tables that all trees of a process keep open. A tree opens other tables when it reads
+/// them, and closes the least used ones: the 690 tables of 5.4 GB would otherwise need as many
+/// descriptors, of the 1,024 that a process often has.
 pub const OPEN_TABLES_MAX: usize = 256;
 
-/// Files that one tree has open beside [`OPEN_TABLES_MAX`]: its lock and its directory, a file for each
-/// run that is merged (20 of the newest level, one of each of the six others), the one that is written,
-/// a file of rows that is read and one that is written.
+/// Files that one tree has open in addition to [`OPEN_TABLES_MAX`]: its lock and its directory, and
+/// a file for each merged run (20 of the newest level, one of each of the six others). There is
+/// also the one that is written, and a file of rows each that is read and written.
 pub const OPEN_FILES_PER_TREE: usize = 32;
 
-/// What the trees of a process share: blocks that were read from disk, as the replicas that follow
-/// read little, and the one that leads much; and the tables that are open.
+/// Caches that the trees of a process share: blocks that were read from disk, because followers
+/// read little and the leader reads much; and open tables.
 #[derive(Clone)]
 pub struct BlockCache {
     blocks: Arc<Cache>,
@@ -91,13 +91,13 @@ pub struct BlockCache {
 }
 
 impl BlockCache {
-    /// Returns a cache of so many bytes, and of as many open tables as a process may have at most.
+    /// Creates a cache of `bytes` bytes, and of as many open tables as a process may have.
     #[must_use]
     pub fn with_bytes(bytes: u64) -> Self {
         Self::new(bytes, OPEN_TABLES_MAX)
     }
 
-    /// Returns a cache of so many bytes and open tables.
+    /// Creates a cache of `bytes` bytes and `open_tables` open tables.
     pub fn new(bytes: u64, open_tables: usize) -> Self {
         Self {
             blocks: Arc::new(Cache::with_capacity_bytes(bytes)),
@@ -112,32 +112,32 @@ impl fmt::Debug for BlockCache {
     }
 }
 
-/// How much memory the engine may use.
+/// Memory limits and other options of the engine.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// For blocks that were read from disk.
+    /// The cache of blocks and open tables.
     pub cache: BlockCache,
-    /// For one table of recent writes. There are two of them, one that is filled and the last one
-    /// that was written to disk, and up to four more while the disk cannot keep up.
+    /// Bytes of one table of recent writes. There are two of them, the active one and the last
+    /// flushed one, and up to four more while the disk is too slow.
     pub memtable_bytes: u64,
-    /// Bytes of the tree's files, inclusive, up to which the indexes and filters of all its tables
-    /// stay in memory while it is open. They are a sixtieth of the files. Those of a larger tree are
-    /// read through the cache, part by part, but for the newest tables.
+    /// Size of the tree's files in bytes, inclusive, up to which the indexes and filters of all
+    /// tables stay in memory. They are a sixtieth of the files. Those of a larger tree are read in
+    /// parts through the cache, except for the newest tables.
     pub pinned_up_to: u64,
-    /// A merge begins a new file at this size. Files whose keys nothing overlaps with move on without
-    /// being written again, so they must not be large.
+    /// Size in bytes at which a merge begins a new file. Files without overlap move to the next
+    /// level without a rewrite, so they must not be large.
     pub file_bytes: u64,
-    /// Where damage is reported that is found after the opening.
+    /// The receiver of damage that is found after opening.
     pub damage: Damage,
 }
 
 const MEBIBYTE: u64 = 1024 * 1024;
-/// What a cache has for each tree that uses it.
+/// Bytes of the cache for each tree that uses it.
 pub const CACHE_BYTES_PER_TREE: u64 = 12 * MEBIBYTE;
 
 impl Options {
-    /// So that three replicas in one process stay below 100 MB each, of which items that they share
-    /// are a part. Data that does not fit is read through the page cache.
+    /// Returns options with which three replicas in one process stay below 100 MB each, including
+    /// their part of shared items. Other data is read through the page cache.
     #[must_use]
     pub fn with_cache(cache: BlockCache) -> Self {
         // 17 MB of indexes and filters.
@@ -148,51 +148,51 @@ impl Options {
 }
 
 impl Default for Options {
-    /// With a cache of its own.
+    /// Returns options with a separate cache.
     fn default() -> Self {
         Self::with_cache(BlockCache::with_bytes(CACHE_BYTES_PER_TREE))
     }
 }
 
-/// A tree in a directory of its own, and the thread that looks after it.
+/// A tree in a directory of its own, and its maintenance thread.
 pub struct LsmStorage {
     upkeep: MaintenanceThread,
     state: Arc<State>,
 }
 
-/// What the storage, its views and its thread share.
+/// The state that the storage, its views and its thread share.
 struct State {
     tree: AnyTree,
     path: PathBuf,
     memtable_bytes: u64,
     file_bytes: u64,
-    /// The next batch's number; the tree takes some for its own changes.
+    /// The next batch's number; the tree uses some for its own changes.
     numbers: SequenceNumberCounter,
-    /// Held while a batch is applied, so that no view is opened between its changes.
+    /// Locked while a batch is applied, so that no view is opened between its changes.
     view_states: Mutex<ViewStates>,
-    /// Why nothing can be written any more.
+    /// The error after which no write is possible.
     failed: OnceLock<Error>,
-    /// The directory at `path`, however it is called by now.
+    /// The directory at `path`, even if it has been renamed.
     directory: File,
-    /// Whether the directory goes with the last one who uses it.
+    /// Whether the directory is removed when the last user drops it.
     is_temporary: Arc<AtomicBool>,
     damage: Damage,
-    /// Held until the last view has gone: tables are opened by their paths, and a view must not read
-    /// those of a storage that was made in this one's place.
+    /// Locked until the last view is dropped: tables are opened by path, and a view must not read
+    /// those of a storage that was created in this one's place.
     _lock: File,
 }
 
 impl LsmStorage {
-    /// Opens the storage in `path` with the default options, or makes it there.
+    /// Opens the storage in `path` with the default options, or creates it.
     ///
     /// # Errors
     ///
-    /// As [`LsmStorage::open_with`].
+    /// Those of [`LsmStorage::open_with`].
     pub fn open(path: &Path) -> Result<Self, Error> {
         Self::open_with(path, &Options::default())
     }
 
-    /// Opens the storage in `path`, or makes it there.
+    /// Opens the storage in `path`, or creates it.
     ///
     /// # Errors
     ///
@@ -203,7 +203,7 @@ impl LsmStorage {
             return Err(Error::Corrupt { path: path.display().to_string(), reason });
         }
         if !path.try_exists().map_err(fail_io)? {
-            // A tree that is only half made cannot be opened, so it gets its name last.
+            // An incomplete tree cannot be opened, so the directory gets its name last.
             let fresh = path.with_added_extension("new");
             make_empty_directory(&fresh).map_err(fail_io)?;
             let numbers = SequenceNumberCounter::default();
@@ -213,11 +213,11 @@ impl LsmStorage {
         }
         let lock = lock(path)?;
         let numbers = SequenceNumberCounter::default();
-        // Without it the tree would begin anew, with nothing.
+        // Without this file the tree would start empty.
         if !path.join(TREE_FILE).try_exists().map_err(fail_io)? {
             let path = path.display().to_string();
             let reason =
-                format!("the file `{TREE_FILE}`, which says what belongs to it, is missing");
+                format!("the file `{TREE_FILE}`, which lists the files of the storage, is missing");
             return Err(Error::Corrupt { path, reason });
         }
         let tree = open_tree(path, options, &numbers).map_err(|error| sort_opening(path, error))?;
@@ -240,16 +240,17 @@ impl LsmStorage {
         Ok(LsmStorage { upkeep, state })
     }
 
-    /// While this says so, the directory is removed when the storage and its last view are gone.
+    /// Returns a flag; while it is true, the directory is removed when the storage and its last
+    /// view are dropped.
     pub fn is_temporary(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.state.is_temporary)
     }
 
-    /// Removes the storage in `path`, if there is one, and what was noted about it.
+    /// Removes the storage in `path`, if there is one, and its record of damage.
     ///
     /// # Errors
     ///
-    /// When something of it cannot be removed.
+    /// When a part of it cannot be removed.
     pub fn remove(path: &Path) -> io::Result<()> {
         let or_missing = |result: io::Result<()>| match result {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -265,7 +266,7 @@ fn open_tree(
     options: &Options,
     numbers: &SequenceNumberCounter,
 ) -> Result<AnyTree, lsm_tree::Error> {
-    // What views may see is ours to say: a batch may be half applied while a table is registered.
+    // This crate decides what views see: a batch may be half applied while a table is registered.
     let ignored = SequenceNumberCounter::default();
     let config = Config::new(path, numbers.clone(), ignored)
         .use_cache(Arc::clone(&options.cache.blocks))
@@ -274,7 +275,7 @@ fn open_tree(
     if tables.try_exists()? && bytes_below(&tables)? > options.pinned_up_to {
         return config.open();
     }
-    // Whatever is read by its key then needs one look into the cache instead of three.
+    // Then a read by key needs one cache lookup instead of three.
     config
         .index_block_partitioning_policy(PinningPolicy::all(false))
         .filter_block_partitioning_policy(PinningPolicy::all(false))
@@ -283,7 +284,7 @@ fn open_tree(
         .open()
 }
 
-/// Opens the files of queues that the tree lists.
+/// Opens the queue files that the tree lists.
 fn open_queues(path: &Path, tree: &AnyTree) -> Result<Queues, lsm_tree::Error> {
     let folder = path.join(queue::FOLDER);
     if !folder.try_exists()? {
@@ -293,7 +294,8 @@ fn open_queues(path: &Path, tree: &AnyTree) -> Result<Queues, lsm_tree::Error> {
     Ok(Queues::open(&folder, Listing::read_all(tree, path)?)?)
 }
 
-/// Bytes of all files in a directory and in those in it. A file that goes meanwhile has none.
+/// Returns the bytes of all files in a directory, recursively. A file that is removed meanwhile
+/// counts as empty.
 fn bytes_below(path: &Path) -> io::Result<u64> {
     let mut bytes = 0;
     for entry in fs::read_dir(path)? {
@@ -313,7 +315,7 @@ impl Drop for State {
         if !self.is_temporary.load(Ordering::Acquire) {
             return;
         }
-        // A node that was started again meanwhile may have removed it, and made another one there.
+        // A restarted node may have removed the directory, and created another one in its place.
         let same = |own: fs::Metadata, found: fs::Metadata| {
             (own.dev(), own.ino()) == (found.dev(), found.ino())
         };
@@ -323,14 +325,14 @@ impl Drop for State {
             && let Err(error) = LsmStorage::remove(&self.path)
         {
             let path = self.path.display();
-            tracing::warn!(%error, %path, "what is of no use stays until the next start");
+            tracing::warn!(%error, %path, "cannot remove an unused storage; the next start removes it");
         }
     }
 }
 
 impl State {
-    /// Sorts an error, and reports damage: wrong bytes, and where another node can fill this one again,
-    /// bytes that cannot be read, or that the disk refuses.
+    /// Classifies an error, and reports damage: wrong bytes, and, if another node can rebuild this
+    /// one, bytes that cannot be read or written.
     fn sort(&self, operation: &'static str, error: lsm_tree::Error) -> Error {
         let error = match error {
             lsm_tree::Error::Io(source)
@@ -349,8 +351,8 @@ impl State {
         error
     }
 
-    /// The same for what was verified. What the only node of a store has is damaged for good, and
-    /// nothing keeps it from being opened again for the rest.
+    /// Does the same for an error of a verification. The only node of a store cannot be rebuilt, so
+    /// nothing prevents it from being opened again for its other data.
     fn sort_verified(&self, error: lsm_tree::Error) -> Error {
         if self.damage.has_peers() {
             return self.sort(READ, error);
@@ -366,14 +368,14 @@ impl State {
         self.view_states.lock()
     }
 
-    /// Below this number only the newest version of a key is of use: to every view that is open, and
-    /// to every later one.
+    /// Returns the number below which only the newest version of a key is needed, by open and later
+    /// views.
     fn oldest_seen(&self) -> u64 {
         let view_states = self.view_states();
         view_states.open_views().oldest.min(view_states.now().number)
     }
 
-    /// Seals the table that is filled, between two batches.
+    /// Seals the active table, between two batches.
     fn seal(&self) {
         let mut view_states = self.view_states();
         let ViewState { number, tables, queues } = view_states.now().copy();
@@ -382,13 +384,13 @@ impl State {
         drop(unseen);
     }
 
-    /// How many sealed tables wait to be written.
+    /// Returns how many sealed tables wait for a flush.
     fn sealed_count(&self) -> usize {
         self.view_states().now().tables.sealed_count()
     }
 
-    /// Writes what is sealed to disk, and syncs it; again while no descriptor is left for a file, unless
-    /// the thread is to end. What was begun is written anew, under another name.
+    /// Flushes the sealed tables to disk, and syncs them. Retries while no descriptor is left for a
+    /// file, unless the thread must end. A retry begins again with another file name.
     fn flush_with_descriptors(&self, is_to_end: impl Fn() -> bool) -> Result<(), Error> {
         let mut backoff = Backoff::default();
         loop {
@@ -399,10 +401,10 @@ impl State {
         }
     }
 
-    /// Writes what is sealed to disk, and syncs it.
+    /// Flushes the sealed tables to disk, and syncs them.
     fn flush(&self) -> Result<(), lsm_tree::Error> {
         let _flushing = self.tree.get_flush_lock();
-        // At most as many as there can be; what is sealed meanwhile has somebody who writes it.
+        // A bounded number: code that seals further tables also requests a flush.
         for _ in 0..self.sealed_count() {
             let Some(table) = self.view_states().now().tables.oldest_sealed() else { break };
             let oldest = self.oldest_seen();
@@ -420,8 +422,8 @@ impl State {
             let renewed = flush.map(|flush| Arc::new(flush.finish()));
             let mut view_states = self.view_states();
             let ViewState { number, tables, queues } = view_states.now().copy();
-            // The tree shows a new table only to views with higher numbers than its registration
-            // took; the others still have the table in memory.
+            // The tree shows a new table only to views with higher numbers than that of its
+            // registration; the others still have the table in memory.
             let number = number.max(self.numbers.get());
             let (tables, queues) = (tables.wrote_oldest(), renewed.unwrap_or(queues));
             let unseen = view_states.publish(ViewState { number, tables, queues });
@@ -431,14 +433,14 @@ impl State {
         Ok(())
     }
 
-    /// Writes what a table in memory has of queues; `None` if that is nothing.
+    /// Writes a table's rows of queues; `None` if there are none.
     fn flush_queues(&self, table: &Memtable) -> io::Result<Option<QueueFlush>> {
         let newest = table.newest(QUEUE_KEYS);
         let rows = newest.rows();
         if rows.is_empty() {
             return Ok(None);
         }
-        // Nobody else changes them while the tree is flushed.
+        // Only a flush changes the queues, and this one holds the flush lock.
         let queues = Arc::clone(&self.view_states().now().queues);
         QueueFlush::new(&queues, &self.path.join(queue::FOLDER), &rows).map(Some)
     }
@@ -469,8 +471,8 @@ impl Storage for LsmStorage {
     fn persist(&self) -> Result<(), Error> {
         self.state.seal();
         self.state.flush_with_descriptors(|| false)?;
-        // Each of these tables is a run of its own. Where entries are small none is ever written
-        // because it is full, and nobody else would have the runs merged.
+        // Each of these tables is a run of its own. With small entries, no table is ever sealed
+        // because it is full, so no other code would request a merge.
         self.upkeep.start_maintenance();
         Ok(())
     }
@@ -497,7 +499,7 @@ impl Storage for LsmStorage {
     }
 }
 
-/// The file that says what damage was found in a storage.
+/// Returns the path of the file that records the damage of a storage.
 fn damage_file(path: &Path) -> PathBuf {
     path.with_added_extension("damaged")
 }
@@ -510,18 +512,18 @@ fn read_damage(path: &Path) -> io::Result<Option<String>> {
     }
 }
 
-/// Sees to it that the storage is not opened again.
+/// Records damage, so that the storage is not opened again.
 fn note_damage(path: &Path, reason: &str) {
     let file = damage_file(path);
     let write = || fs::write(&file, reason).and_then(|()| File::open(&file)?.sync_all());
     let noted = descriptors::wait_for_one(write);
     if let Err(error) = noted.and_then(|()| sync_parent(path)) {
-        // The damage is still there, and is found again.
-        tracing::error!(%error, reason, "damage cannot be noted");
+        // The damage still exists, and will be found again.
+        tracing::error!(%error, reason, "cannot record the damage of a storage");
     }
 }
 
-/// Keeps the directory from being opened a second time.
+/// Locks the directory, so that it cannot be opened a second time.
 fn lock(path: &Path) -> Result<File, Error> {
     let fail = |source: io::Error| io_error("open", path, &source);
     let file = OpenOptions::new()
@@ -537,8 +539,8 @@ fn lock(path: &Path) -> Result<File, Error> {
     }
 }
 
-/// Takes a file's lock, unless somebody else holds it for longer than a moment: a process that this one
-/// has just forked holds what it holds until it runs its own program.
+/// Acquires a file's lock, and retries for a moment: a forked child holds the lock until it
+/// executes its own program.
 fn take(file: &File) -> Result<(), TryLockError> {
     for _ in 1..LOCK_TRIES {
         match file.try_lock() {
@@ -549,7 +551,7 @@ fn take(file: &File) -> Result<(), TryLockError> {
     file.try_lock()
 }
 
-/// Makes a directory with nothing in it, for its owner only.
+/// Creates an empty directory that only its owner can access.
 fn make_empty_directory(path: &Path) -> io::Result<()> {
     if path.try_exists()? {
         fs::remove_dir_all(path)?;

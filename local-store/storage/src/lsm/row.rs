@@ -3,10 +3,11 @@
 use super::key::Key;
 use super::versions::Versions;
 
-/// Changes that are made while readers wait for them, and rows that are fetched together.
+/// Number of changes that are made under the lock at a time, and of rows that are prefetched
+/// together.
 pub(super) const ROWS_TOGETHER: usize = 32;
 
-/// A key and what is known of it, which stand in two lines of the processor's memory.
+/// A key and its versions, in two CPU cache lines.
 #[repr(align(64))]
 pub(super) struct Row {
     pub(super) key: Key,

@@ -1,9 +1,8 @@
-//! The rows of a table in memory: found by the hash of their key, as most are looked for one by one,
-//! and in the order of their keys.
+//! The rows of a table in memory, by hash of the key for lookups, and in key order.
 //!
-//! What takes the time here is waiting for memory. A row is in one place, with its key and what is
-//! known of it, and rows that are needed together are fetched together. What their versions mean, and
-//! who sees them, is not known here.
+//! Cache misses dominate the time here. So a row is in one place, with its key and its versions,
+//! and rows that are needed together are prefetched together. This module does not interpret
+//! versions, and does not know which views see them.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -17,15 +16,15 @@ use super::blocks::{Blocks, Place, RowState};
 use super::key::{Key, KeyPrefix, LINE_BYTES};
 use super::row::{ROWS_TOGETHER, Row};
 
-/// What a row takes beside its value and the end of a long key: itself, and its places in the order
-/// and among the hashes, which are full to two thirds.
+/// Bytes of a row without its value and the rest of a long key: the row itself, and its positions
+/// in the order and in the hash table, which is two thirds full.
 pub(super) const ROW_BYTES: u64 = 275;
 
-/// Bytes of each value that are fetched for who reads all of it; behind them the processor has seen
-/// by itself what comes next.
+/// Bytes of each value to prefetch for a reader of the whole value; the CPU prefetches the bytes
+/// after them by itself.
 pub(super) const VALUE_BYTES_TOGETHER: usize = 512;
 
-/// Where a row is, by the hash of its key: most that have another key are told by that.
+/// The position of a row, with the hash of its key, which distinguishes most other keys.
 struct Slot {
     hash: u32,
     place: Place,
@@ -34,8 +33,8 @@ struct Slot {
 /// A lower and an upper bound.
 type Bounds<T> = (Bound<T>, Bound<T>);
 
-/// Where the rows are whose keys begin alike, in the order of their keys: mostly one, but entries of
-/// an index with one key and items with one long partition key are several.
+/// Positions of the rows with one key prefix, in key order. Mostly one, but several for index
+/// entries with one key and for items with one long partition key.
 enum Places {
     One(Place),
     Several(Vec<Place>),
@@ -49,7 +48,7 @@ impl Places {
         }
     }
 
-    /// Those of rows in a range of keys.
+    /// Returns the positions of the rows in a range of keys.
     fn within(&self, (from, to): &Bounds<Key>, blocks: &Blocks) -> &[Place] {
         let places = self.as_slice();
         let is_before = |key: &Key| match from {
@@ -68,8 +67,8 @@ impl Places {
         places.get(count(&is_before)..count(&is_not_behind)).unwrap_or_default()
     }
 
-    /// Adds the places of rows whose keys are not there. They may be many among many, so each is
-    /// looked for, and all are moved once.
+    /// Adds the positions of rows whose keys are not in it yet. Both sets may be large, so it
+    /// searches for each new one, and moves each existing one once.
     fn add(&mut self, mut coming: Vec<Place>, blocks: &Blocks) {
         let key_of = |place: &Place| blocks.get(*place).map(|row| &row.key);
         coming.sort_unstable_by(|one, other| key_of(one).cmp(&key_of(other)));
@@ -86,7 +85,7 @@ impl Places {
         *self = Self::Several(all);
     }
 
-    /// Takes places out, which are in the order of their numbers. Whether none is left.
+    /// Removes positions, which must be sorted by number. Returns whether none is left.
     fn remove(&mut self, gone: &[Place]) -> bool {
         let is_left = |place: &Place| gone.binary_search(place).is_err();
         match self {
@@ -99,44 +98,45 @@ impl Places {
     }
 }
 
-/// See the module.
+/// The rows of a table in memory.
 #[derive(Default)]
 pub(super) struct Rows {
     blocks: Blocks,
     by_hash: HashTable<Slot>,
     in_order: BTreeMap<KeyPrefix, Places>,
-    /// Where rows wait for their place in the order, each place once. Some may have gone meanwhile, and
-    /// others come in their place.
+    /// Positions of rows that wait to be put in order, each position once. Some of these rows may
+    /// have been removed meanwhile, and others may have taken their positions.
     unordered: Vec<Place>,
-    /// Rows of the order that may be let go, unless they came back.
+    /// Rows in the order that may be removed, unless they have been written again.
     gone: Vec<Place>,
-    /// What they take beside their values.
+    /// Bytes of the rows without their values.
     bytes: u64,
-    /// How often rows were taken out of the order.
+    /// Number of times that rows were removed from the order.
     removals: u64,
 }
 
-/// Where rows with some keys probably are, as of so many removals: [`Rows::find_fetched`] looks there
-/// first.
+/// The probable positions of rows with some keys, as of `removals`; [`Rows::find_fetched`] tries
+/// them first.
 pub(super) struct Fetched {
     places: [Option<Place>; ROWS_TOGETHER],
     removals: u64,
 }
 
-/// Rows that wait for their place in the order, unless somebody wants to go through a range of them
-/// before. One by one, each would wait for other parts of the order; of so many, sorted before, the next
-/// one's place is mostly near, and many an index entry has gone again before it had one. It takes some
-/// milliseconds, for which others wait. A table in memory is mostly full before it has so many.
+/// The most rows that wait to be put in order, unless a range is read before. Ordering each row on
+/// its own would cause a cache miss each time. Of many sorted rows, the next one's position is
+/// mostly near, and many index entries have been deleted again by then. Ordering takes some
+/// milliseconds, during which other threads wait. A table in memory is mostly full before it has so
+/// many.
 const UNORDERED_MAX: usize = 32 * 1024;
-/// Rows that are taken out of the order at once, in less than a millisecond or two.
+/// The number of rows that are removed from the order at once, within a millisecond or two.
 const GONE_MAX: usize = 4096;
 
-/// What a row takes beside its value.
+/// Returns the bytes of a row without its value.
 fn row_bytes(row: &Row) -> u64 {
     ROW_BYTES + row.key.rest_bytes()
 }
 
-/// The hash that the table of slots wants: it looks at the first and the last bits.
+/// Spreads a hash over 64 bits: the hash table uses the first and the last bits.
 fn spread(hash: u32) -> u64 {
     u64::from(hash).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
@@ -146,15 +146,15 @@ impl Rows {
         self.blocks.get(self.place(key)?)
     }
 
-    /// Where the row is whose key was fetched as the how many-th. No other one with this key was inserted
-    /// meanwhile.
+    /// Returns the position of the row whose key was the `number`-th of a prefetch. The caller
+    /// ensures that no row with this key was inserted since.
     pub(super) fn find_fetched(
         &self,
         key: &Key,
         fetched: &Fetched,
         number: usize,
     ) -> Option<Place> {
-        // What is taken out of the order leaves its place to others.
+        // A removal from the order frees positions for other rows.
         let likely = fetched.places.get(number).filter(|_| fetched.removals == self.removals);
         let is_there = |place: Place| self.blocks.get(place).is_some_and(|row| row.key == *key);
         match likely {
@@ -179,10 +179,9 @@ impl Rows {
         self.by_hash.find(spread(key.hash()), is_it).map(|slot| slot.place)
     }
 
-    /// Reads a little of the rows with these keys, at most [`ROWS_TOGETHER`] of them, so that the
-    /// processor has them at hand, with so many bytes of their values. One after the other each would
-    /// keep it waiting; as none of these reads needs what another one finds, it waits for all of
-    /// them at once.
+    /// Loads the rows with these keys, at most [`ROWS_TOGETHER`], and `value_bytes` of their values
+    /// into the CPU cache. The reads do not depend on each other, so their cache misses overlap;
+    /// one by one, each would stall the CPU.
     pub(super) fn fetch(&self, keys: &[Key], value_bytes: usize) -> Fetched {
         let mut places = [None; ROWS_TOGETHER];
         for (place, key) in places.iter_mut().zip(keys) {
@@ -202,13 +201,13 @@ impl Rows {
             let value = row.versions.value().unwrap_or_default();
             let value = value.get(..value_bytes).unwrap_or(value);
             let bytes = value.iter().step_by(LINE_BYTES);
-            // Who wants nothing of the values wants to know how keys begin.
+            // A caller that needs no value bytes compares only the beginnings of keys.
             let ends = (value_bytes > 0).then(|| row.key.rest_lines()).into_iter().flatten();
             black_box(bytes.chain(ends).fold(0, |all, byte| all ^ byte));
         }
     }
 
-    /// Puts a row whose key is not there, and maybe was not known of before.
+    /// Inserts a row whose key is not in the table; `is_new` if the key did not exist before.
     pub(super) fn insert(&mut self, row: Row, is_new: bool) {
         let hash = row.key.hash();
         self.bytes += row_bytes(&row);
@@ -223,13 +222,13 @@ impl Rows {
         }
     }
 
-    /// What the rows take beside their values.
+    /// Returns the bytes of the rows without their values.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Lets go of a row that tells of nothing any more: at once if it waits for its place in the order,
-    /// otherwise later. Nobody needs it if its key was new.
+    /// Releases a row that has no versions to keep: at once if it waits to be put in order,
+    /// otherwise later. Only a row whose key was new can be removed; others remain as tombstones.
     pub(super) fn release(&mut self, place: Place) {
         match self.blocks.row_state_mut(place).copied() {
             Some(RowState { is_new: true, is_waiting: true, .. }) => self.free(place),
@@ -243,7 +242,7 @@ impl Rows {
         }
     }
 
-    /// Takes out a row that is not in the order, or no longer.
+    /// Removes a row that is not, or no longer, in the order.
     fn free(&mut self, place: Place) {
         let Self { blocks, by_hash, bytes, .. } = self;
         let Some(row) = blocks.get_mut(place) else { return };
@@ -259,14 +258,14 @@ impl Rows {
         blocks.free.push(place);
     }
 
-    /// Whether every row is in the order, and none may be let go.
+    /// Returns whether every row is in the order, and none waits for removal.
     pub(super) fn is_in_order(&self) -> bool {
         self.unordered.is_empty() && self.gone.is_empty()
     }
 
-    /// Puts the last rows in the order, and takes those out that are gone.
+    /// Puts the waiting rows in order, and removes the released ones.
     pub(super) fn put_in_order(&mut self) {
-        // Its room goes with it: a table that is full needs it no more.
+        // Frees the capacity as well: a full table does not need it any more.
         let mut waiting = mem::take(&mut self.unordered);
         waiting.retain(|place| {
             self.blocks.row_state_mut(*place).is_some_and(|state| {
@@ -290,7 +289,7 @@ impl Rows {
         self.remove_gone();
     }
 
-    /// How the keys of the rows in some places begin.
+    /// Returns the key prefixes of the rows at some positions.
     fn beginnings(&self, places: &[Place]) -> Vec<(KeyPrefix, Place)> {
         let mut beginnings = Vec::with_capacity(places.len());
         for places in places.chunks(ROWS_TOGETHER) {
@@ -304,7 +303,7 @@ impl Rows {
         beginnings
     }
 
-    /// Takes out the rows that tell of nothing. Those that came back do.
+    /// Removes the released rows, except those that have been written again.
     fn remove_gone(&mut self) {
         self.removals += 1;
         let mut gone = mem::take(&mut self.gone);
@@ -327,8 +326,8 @@ impl Rows {
         gone.into_iter().for_each(|place| self.free(place));
     }
 
-    /// The rows of a range, in the order of their keys, when all are in it. The first bound is not
-    /// above the second.
+    /// Returns the rows of a range, in key order. All rows must be in the order, and the first
+    /// bound must not be above the second.
     pub(super) fn range<'a>(
         &'a self,
         range: &'a Range,
@@ -340,9 +339,9 @@ impl Rows {
             .filter_map(|place| self.blocks.get(*place))
     }
 
-    /// Where the rows are whose first byte is wanted, in the order of their keys, without those of which
-    /// nobody needs to know. Rows that wait for their place in the order are sorted in for this once, so
-    /// that nobody waits until all have one.
+    /// Returns the positions of the rows whose first byte is wanted, in key order, without those
+    /// that need no tombstone. It sorts the waiting rows in for this call only, so that no thread
+    /// waits until all are in the order.
     pub(super) fn places(&self, is_wanted: impl Fn(u8) -> bool) -> Vec<Place> {
         let is_wanted = |[first, ..]: &KeyPrefix| {
             let [first, ..] = first.to_be_bytes();
@@ -363,7 +362,8 @@ impl Rows {
         sorted.into_iter().map(|(_, place)| place).collect()
     }
 
-    /// The rows in these places, at most [`ROWS_TOGETHER`] of them, which are fetched together.
+    /// Returns the rows at these positions, at most [`ROWS_TOGETHER`], and prefetches them
+    /// together.
     pub(super) fn in_places(&self, places: &[Place]) -> impl Iterator<Item = &Row> {
         let mut together = [None; ROWS_TOGETHER];
         together.iter_mut().zip(places).for_each(|(to, place)| *to = Some(*place));
@@ -382,7 +382,7 @@ impl Range {
         Self { keys: (from.map(Key::from), to.map(Key::from)) }
     }
 
-    /// Goes on behind a key of it.
+    /// Restricts the range to the keys after `behind`, in the direction of the scan.
     pub(super) fn resume_after(&mut self, reverse: bool, behind: &[u8]) {
         let behind = Bound::Excluded(Key::from(behind));
         if reverse {
@@ -392,7 +392,8 @@ impl Range {
         }
     }
 
-    /// How its keys begin. Keys that begin as a bound does can be on either side of it.
+    /// Returns the range of key prefixes. Keys with the prefix of a bound can be on either side of
+    /// it.
     fn beginnings(&self) -> Bounds<KeyPrefix> {
         let inclusive = |bound: &Bound<Key>| match bound {
             Bound::Included(key) | Bound::Excluded(key) => Bound::Included(key.beginning()),
@@ -413,7 +414,7 @@ mod tests {
     use super::super::versions::Versions;
     use super::*;
 
-    /// Keys of few letters, many of which begin alike, and some of which are long.
+    /// Returns keys of few letters, many with a common prefix, and some of which are long.
     fn key() -> impl Strategy<Value = Vec<u8>> {
         let letters = |most| prop::collection::vec(0_u8..3, 0..most);
         (prop_oneof![Just(0), Just(63), Just(64), Just(80)], letters(4))
@@ -454,10 +455,10 @@ mod tests {
         #[test]
         fn rows_are_found_and_in_order(
             keys in prop::collection::btree_set(key(), 0..80).prop_map(Vec::from_iter).prop_shuffle(),
-            // Behind how many rows they are put in order once before the end.
+            // After how many rows they are put in order once before the end.
             first in 0_usize..80,
-            // Which of them go at the end, and which as soon as they came: those that were new, if
-            // nothing is known of them.
+            // Which rows are released at the end, and which right after their insertion; only rows
+            // with new keys that have no versions.
             gone in prop::collection::vec(any::<bool>(), 80),
             soon in prop::collection::vec(any::<bool>(), 80),
             new in prop::collection::vec(any::<bool>(), 80),
@@ -469,7 +470,7 @@ mod tests {
                 insert(&mut rows, key, new[position]);
                 if gone[position] && soon[position] {
                     release(&mut rows, key);
-                    // Another row may have come, and it again.
+                    // Another row, or the same one again, may take the position.
                     if new[position] && soon[position / 2] {
                         insert(&mut rows, key, true);
                     }
@@ -479,7 +480,7 @@ mod tests {
                 }
             }
             for (key, _) in keys.iter().zip(&gone).filter(|(_, gone)| **gone) {
-                // Twice is no more than once.
+                // A second release has no effect.
                 release(&mut rows, key);
                 release(&mut rows, key);
             }
@@ -492,7 +493,7 @@ mod tests {
             let row_bytes = left.iter().map(|(_, key)| ROW_BYTES + Key::from(key.as_slice()).rest_bytes());
             prop_assert_eq!(rows.bytes(), row_bytes.sum::<u64>());
             let mut keys: BTreeSet<Vec<u8>> = left.into_iter().map(|(_, key)| key.clone()).collect();
-            // What comes takes the places of what is gone.
+            // New rows take the positions of removed ones.
             let places = rows.blocks.free.len();
             for key in wanted.iter().take(places / 2) {
                 if keys.insert(key.clone()) {

@@ -1,4 +1,4 @@
-//! The tree and its thread, where only the inside shows what is tested.
+//! Tests of the tree and its thread that need access to their internals.
 
 use super::memtable::Cursor;
 use super::versions::OpenViews;
@@ -19,10 +19,10 @@ fn wait(until: impl Fn() -> bool) {
     assert!((0..6_000).any(|_| until() || (thread::sleep(patience), false).1));
 }
 
-/// Goal: writing a table to disk takes as long as the disk does, and nobody who reads it waits for that,
-/// whether its rows are in order or not; what is written is the same.
+/// Goal: readers of a table do not wait until it is flushed, whether its rows are in order or not,
+/// and the flushed rows are the same.
 #[test]
-fn who_reads_a_table_does_not_wait_until_it_is_on_disk() {
+fn readers_of_a_table_do_not_wait_for_its_flush() {
     let table = Memtable::default();
     let nobody = OpenViews { oldest: u64::MAX, newest: 0 };
     for number in 0..200 {
@@ -43,7 +43,7 @@ fn who_reads_a_table_does_not_wait_until_it_is_on_disk() {
 }
 
 #[test]
-fn what_is_persisted_again_and_again_is_merged() {
+fn tables_of_repeated_persists_are_merged() {
     let directory = tempfile::tempdir().unwrap();
     let storage = LsmStorage::open(&directory.path().join("state")).unwrap();
     for key in 0..60 {
@@ -53,10 +53,10 @@ fn what_is_persisted_again_and_again_is_merged() {
     wait(|| storage.state.tree.l0_run_count() <= 10);
 }
 
-/// Goal: whatever is written in whatever order, writers never wait for ever. Keys in no order reach
-/// several levels, whose merges the strategy prefers to those that writers wait for.
+/// Goal: writers never wait forever, whatever the order of keys. Keys in random order reach several
+/// levels, whose merges the strategy prefers to those that writers wait for.
 #[test]
-fn a_storage_of_many_levels_takes_writes() {
+fn a_storage_of_many_levels_accepts_writes() {
     let directory = tempfile::tempdir().unwrap();
     let options = Options { memtable_bytes: 4_000, file_bytes: 1_000, ..Options::default() };
     let path = directory.path().join("state");
@@ -69,7 +69,7 @@ fn a_storage_of_many_levels_takes_writes() {
         }
         written.send(storage.state.tree.level_table_count(3)).unwrap();
     });
-    // A bound for a process that hangs, far from what it takes.
+    // A limit for a hanging process, far above the normal time.
     let third = is_done.recv_timeout(Duration::from_secs(300)).unwrap();
     assert!(third > Some(0), "not many levels");
 }
@@ -78,7 +78,7 @@ fn a_storage_of_many_levels_takes_writes() {
 const MANY_LEVELS: usize = 1_500;
 
 #[test]
-fn others_go_on_while_a_writer_waits_for_room() {
+fn other_tasks_continue_while_a_writer_waits() {
     let directory = tempfile::tempdir().unwrap();
     let storage = Arc::new(small(&directory.path().join("state")));
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
@@ -103,7 +103,7 @@ fn a_full_disk_says_what_to_do() {
 }
 
 #[test]
-fn what_is_missing_is_damage_only_where_a_tree_is_opened() {
+fn missing_files_are_damage_only_when_a_tree_is_opened() {
     use io::ErrorKind::{NotFound, PermissionDenied, UnexpectedEof};
     for (kind, is_damage) in [(NotFound, true), (UnexpectedEof, true), (PermissionDenied, false)] {
         let error = || lsm_tree::Error::Io(kind.into());
@@ -113,10 +113,10 @@ fn what_is_missing_is_damage_only_where_a_tree_is_opened() {
     }
 }
 
-/// Goal: rows that come and go and come again, whether they wait for their place in the order or have
-/// one, are there once, and what they take is counted.
+/// Goal: rows that are inserted, deleted and inserted again exist once and are counted, whether
+/// they wait to be put in order or not.
 #[test]
-fn a_table_in_memory_has_what_is_left() {
+fn a_table_in_memory_has_the_remaining_rows() {
     use std::collections::BTreeMap;
 
     use partition::Op;
@@ -128,7 +128,7 @@ fn a_table_in_memory_has_what_is_left() {
     let nobody = OpenViews { oldest: u64::MAX, newest: 0 };
     let mut random = crate::disk::SplitMix64::new(3);
     let mut left = BTreeMap::new();
-    // Rows go more often than they come behind the place where all are put in order.
+    // From the point at which all rows are in order, more rows are deleted than inserted.
     for (round, of_four_deleted) in
         (0..60).map(|round| (round, 1)).chain((60..120).map(|round| (round, 3)))
     {

@@ -1,5 +1,5 @@
-//! Reads files that are on disk and compares them with their checksums, file by file, past the block
-//! cache: what is verified displaces nothing that requests read.
+//! Verifies the checksums of files on disk, file by file. It bypasses the block cache, so that it
+//! does not evict blocks that requests read.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -14,10 +14,10 @@ use super::queue::damaged;
 use crate::disk::descriptors::wait_for_one;
 use crate::engine::{Pace, StoredFile};
 
-/// Bytes that are read between two calls of the pace: less than a millisecond of a disk's time.
+/// Bytes that are read between two calls of the pace: less than a millisecond of disk time.
 const PIECE_BYTES: usize = 128 * 1024;
 
-/// Verifies the file behind `after`. See [`super::super::Storage::verify_next`].
+/// Verifies the file after `after`. See [`super::super::Storage::verify_next`].
 pub(super) fn verify_next(
     state: &State,
     after: Option<StoredFile>,
@@ -33,7 +33,7 @@ pub(super) fn verify_next(
     let next = behind.min_by_key(|table| table.id()).cloned();
     drop(version);
     if let Some(table) = next {
-        // The table keeps its file, also when a merge replaces it meanwhile.
+        // The handle keeps the table's file, even if a merge replaces the table meanwhile.
         verify_table(&table.path, table.checksum().into_u128(), pace)?;
         return Ok(Some(StoredFile::Table(table.id())));
     }
@@ -61,7 +61,7 @@ fn verify_table(path: &Path, expected: u128, pace: &mut Pace<'_>) -> io::Result<
     if hasher.digest128() == expected {
         return Ok(());
     }
-    Err(damaged(path, "the table has another checksum than the list of tables says"))
+    Err(damaged(path, "the checksum of the table differs from the list of tables"))
 }
 
 #[cfg(test)]
@@ -74,11 +74,11 @@ mod tests {
     use crate::disk::{Damage, SplitMix64};
     use crate::lsm::{Error, LsmStorage, Options, Storage, TABLES_FOLDER, queue};
 
-    /// Batches with a row of a table and one of a queue each.
+    /// Applies batches with one row of a table and one of a queue each.
     fn fill(storage: &LsmStorage) {
         let mut random = SplitMix64::new(1);
         for number in 0..400_u64 {
-            // Not values that pack well: most of a file has to be blocks with values.
+            // Incompressible values: most of a file must be blocks with values.
             let mut put = |side: &[u8]| {
                 let value: Vec<u8> =
                     (0..250).flat_map(|_| random.next_u64().to_be_bytes()).collect();
@@ -90,7 +90,7 @@ mod tests {
         storage.persist().unwrap();
     }
 
-    /// The files that are verified, in their order, up to the damaged one.
+    /// Returns the verified files, in order, up to the damaged one.
     fn verify_all(storage: &LsmStorage) -> Result<Vec<StoredFile>, Error> {
         let mut files = Vec::new();
         while let Some(file) =

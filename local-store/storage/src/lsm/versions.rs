@@ -4,10 +4,10 @@ use std::mem;
 
 use partition::Value;
 
-/// What another version of a row takes beside its value.
+/// Bytes of an older version of a row without its value.
 const VERSION_BYTES: u64 = 48;
 
-/// A value, or none for a deletion, and the number of the batch that made it so.
+/// A value, or none for a deletion, and the number of its batch.
 #[cfg_attr(test, derive(Default))]
 pub(super) struct Version {
     pub(super) number: u64,
@@ -21,11 +21,11 @@ impl Version {
     }
 }
 
-/// What is known of a key.
+/// The versions of a key.
 #[cfg_attr(test, derive(Default))]
 pub(super) struct Versions {
     pub(super) newest: Version,
-    /// What views still see, the newest last.
+    /// Versions that views still see, the newest last.
     pub(super) older: Box<[Version]>,
 }
 
@@ -43,24 +43,24 @@ impl Versions {
         self.newest.number
     }
 
-    /// Whether the key is not there, for every view.
+    /// Returns whether every view sees the key as deleted.
     pub(super) fn is_nothing(&self) -> bool {
         self.newest.value.is_none() && self.older.is_empty()
     }
 
-    /// The newest value.
+    /// Returns the newest value.
     pub(super) fn value(&self) -> Option<&[u8]> {
         self.newest.value.as_deref()
     }
 
-    /// What a view that sees the batches below a number finds.
+    /// Returns the version that a view of the batches below `below` sees.
     pub(super) fn version(&self, below: u64) -> Option<&Version> {
         let mut versions = std::iter::once(&self.newest).chain(self.older.iter().rev());
         versions.find(|version| version.number < below)
     }
 
-    /// Puts a version on top, and drops those that no reader sees. Returns the bytes that came and
-    /// went.
+    /// Adds the newest version, and drops those that no view sees. Returns the bytes added and
+    /// removed.
     pub(super) fn change(&mut self, version: Version, open_views: &OpenViews) -> (u64, u64) {
         let (mut came, mut went) = (version.bytes(), 0);
         let before = mem::replace(&mut self.newest, version);
@@ -78,7 +78,7 @@ impl Versions {
         let bytes = |version: Version| version.bytes() + VERSION_BYTES;
         let end = older.partition_point(|version| open_views.sees(version.number));
         went += older.drain(end..).map(bytes).sum::<u64>();
-        // The oldest view sees the newest of those below it, and none before that.
+        // The oldest view sees the newest version below it, and no earlier one.
         let below = older.partition_point(|version| version.number < open_views.oldest);
         went += older.drain(..below.saturating_sub(1)).map(bytes).sum::<u64>();
         self.older = older.into_boxed_slice();
@@ -93,7 +93,7 @@ pub(super) struct OpenViews {
 }
 
 impl OpenViews {
-    /// Whether a view that is open may see what a batch did, if a later one has undone it.
+    /// Returns whether an open view may see the change of a batch that a later one has replaced.
     pub(super) fn sees(&self, number: u64) -> bool {
         number < self.newest
     }

@@ -1,5 +1,5 @@
-//! A storage as of one batch, and which of these views are open: what they see must stay. A view of
-//! the last batch costs a lock for a moment and a count; most reads open one for themselves.
+//! Views: the storage as of one batch, and the set of open views, whose versions must be kept.
+//! Opening a view takes a short lock and a reference count; most reads open their own.
 
 use std::collections::VecDeque;
 use std::mem;
@@ -21,31 +21,31 @@ use super::{READ, State, is_exhausted};
 use crate::disk::descriptors::Backoff;
 use crate::engine::{KEY_BYTES_MAX, OWN_KEYS};
 
-/// What a view sees. Whoever holds one has a view open.
+/// The state that a view sees. Holding a reference keeps the view open.
 pub(super) struct ViewState {
-    /// The batches with lower numbers.
+    /// The view sees the batches with lower numbers.
     pub(super) number: u64,
     pub(super) tables: Memtables,
     pub(super) queues: Arc<Queues>,
 }
 
 impl ViewState {
-    /// The same, without having a view open.
+    /// Copies the state without opening a view.
     pub(super) fn copy(&self) -> Self {
         let Self { number, tables, queues } = self;
         Self { number: *number, tables: tables.clone(), queues: Arc::clone(queues) }
     }
 }
 
-/// What the next view sees, and what those that are open do.
+/// The state of the next view, and those of open views.
 pub(super) struct ViewStates {
     now: Arc<ViewState>,
-    /// The earlier ones that somebody may hold, the oldest first.
+    /// Earlier states that may have open views, oldest first.
     earlier: VecDeque<Arc<ViewState>>,
 }
 
 impl ViewStates {
-    /// The first state of a storage that is opened.
+    /// Returns the first state of a storage that was just opened.
     pub(super) fn new(number: u64, queues: Queues) -> Self {
         let (tables, queues) = (Memtables::default(), Arc::new(queues));
         let now = Arc::new(ViewState { number, tables, queues });
@@ -56,8 +56,8 @@ impl ViewStates {
         &self.now
     }
 
-    /// What the views that are opened from now on see. Gives what no view sees any more: with it files
-    /// may go, which takes longer than others should wait for.
+    /// Sets the state of later views. Returns the states that no view sees any more. The caller
+    /// drops them after it has released the lock, because that may remove files.
     #[must_use]
     pub(super) fn publish(&mut self, next: ViewState) -> Vec<Arc<ViewState>> {
         let before = mem::replace(&mut self.now, Arc::new(next));
@@ -73,7 +73,7 @@ impl ViewStates {
         unseen
     }
 
-    /// The oldest and the newest of the views that are open. Nobody can open one meanwhile.
+    /// Returns the range of open views. The caller ensures that no view is opened meanwhile.
     pub(super) fn open_views(&self) -> OpenViews {
         let mut held =
             self.earlier.iter().chain([&self.now]).filter(|view_state| is_held(view_state));
@@ -83,17 +83,17 @@ impl ViewStates {
     }
 }
 
-/// Whether somebody beside ourselves holds it. Only who holds one can make another holder of an
-/// earlier view state.
+/// Returns whether a view holds the state. An earlier state can get another holder only from an
+/// existing one.
 fn is_held(view_state: &Arc<ViewState>) -> bool {
     Arc::strong_count(view_state) > 1
 }
 
-/// The batches below a number.
+/// A view of the batches below a number.
 pub(super) struct LsmView {
     state: Arc<State>,
     view_state: Arc<ViewState>,
-    /// Whether reads wait for a descriptor for as long as it takes.
+    /// Whether reads wait for a file descriptor without limit.
     is_patient: bool,
 }
 
@@ -107,7 +107,7 @@ impl LsmView {
         ReadError(self.state.sort(READ, error).to_string())
     }
 
-    /// Reads; again while no descriptor is left for a file, for as long as somebody may wait for it.
+    /// Reads, and retries while no descriptor is left for a file, within the view's patience.
     fn read<T>(
         &self,
         mut read: impl FnMut() -> Result<T, lsm_tree::Error>,
@@ -123,8 +123,8 @@ impl LsmView {
         }
     }
 
-    /// Goes on to the next stored row of a range. Where no descriptor is left, what is read stands
-    /// where it stood, and is begun anew behind it.
+    /// Advances to the next stored row of a range. If no descriptor is left, the cursor is created
+    /// again after the current row.
     fn advance(
         &self,
         stored: &mut DiskRows,
@@ -151,10 +151,10 @@ impl LsmView {
 /// A lower and an upper bound.
 pub(super) type KeyRange<'a> = (Bound<&'a [u8]>, Bound<&'a [u8]>);
 
-/// The range from `from` (inclusive) to `to` (exclusive) in bounds that are no longer than a key,
-/// as the tree panics at others, or `None` if no key can be in it.
+/// Converts the range from `from` (inclusive) to `to` (exclusive) to bounds that are no longer than
+/// a key, because the tree panics at longer ones; `None` if no key can be in it.
 fn clamp<'a>(from: &'a [u8], to: &'a [u8]) -> Option<KeyRange<'a>> {
-    // A key that equals the first part of a longer bound is less than the bound.
+    // A key that equals the beginning of a longer bound is less than the bound.
     let (start, lower) = match from.get(..KEY_BYTES_MAX) {
         Some(start) if from.len() > KEY_BYTES_MAX => (start, Bound::Excluded(start)),
         _ => (from, Bound::Included(from)),
@@ -164,7 +164,7 @@ fn clamp<'a>(from: &'a [u8], to: &'a [u8]) -> Option<KeyRange<'a>> {
         _ => (to, Bound::Excluded(to)),
     };
     (start < end).then_some((lower, upper)).or_else(|| {
-        // One key can be left between equal parts, if both bounds let it in.
+        // Between equal truncated bounds there is at most one key, if both include it.
         let both = matches!((lower, upper), (Bound::Included(_), Bound::Included(_)));
         (start == end && both).then_some((lower, upper))
     })
@@ -172,7 +172,7 @@ fn clamp<'a>(from: &'a [u8], to: &'a [u8]) -> Option<KeyRange<'a>> {
 
 impl View for LsmView {
     fn get(&self, key: &[u8]) -> Result<Option<Value>, ReadError> {
-        // No key is empty, and the tree does not expect to be asked for one.
+        // No key is empty, and the tree does not handle a lookup of an empty key.
         if key.is_empty() || key.len() > KEY_BYTES_MAX || key.first() == Some(&OWN_KEYS) {
             return Ok(None);
         }
@@ -221,7 +221,7 @@ impl View for LsmView {
                 _ => {}
             }
             let Some(newest) = first_of(&cursors, stored.row(), reverse) else {
-                // Nothing in memory comes before what is stored.
+                // No row in memory comes before the stored one.
                 if stored.row().is_some_and(|(key, value)| visit(key, value).is_break()) {
                     return Ok(());
                 }
@@ -234,7 +234,7 @@ impl View for LsmView {
             if value.is_some_and(|value| visit(found, value).is_break()) {
                 return Ok(());
             }
-            // What is older under the same key does not count.
+            // Older rows of the same key are skipped.
             for cursor in &mut cursors {
                 if cursor.row().is_some_and(|(other, _)| other == key) {
                     cursor.advance();
@@ -254,8 +254,8 @@ impl View for LsmView {
     }
 }
 
-/// Which cursor has the first row of all, the newest if several have one with its key; `None` if
-/// what is stored comes before all of them.
+/// Returns the cursor with the first row of all, the newest if several have its key; `None` if the
+/// stored row comes before all of them.
 fn first_of(
     cursors: &[Cursor<'_>],
     stored: Option<(&[u8], &[u8])>,

@@ -1,11 +1,11 @@
-//! Items that borrow are what `decode` reads, and nothing that it refuses.
+//! Views equal what `decode` returns, and accept nothing that it rejects.
 
 use proptest::prelude::*;
 
 use super::*;
 use crate::json::{item_from_str, item_to_string};
 
-/// What the view is of, if it is one and nothing else.
+/// Returns the item of the view, if the text is a value and nothing else.
 fn direct(text: &str) -> Option<Item> {
     let mut scanner = Scanner::new(text);
     let view = ItemView::read(&mut scanner).filter(|_| scanner.is_at_end())?;
@@ -27,7 +27,7 @@ fn direct(text: &str) -> Option<Item> {
 }
 
 #[test]
-fn names_are_in_order_whatever_they_begin_with() {
+fn names_are_sorted_whatever_their_beginning() {
     let names = [
         "",
         "\0",
@@ -112,7 +112,7 @@ proptest! {
     }
 
     #[test]
-    fn texts_that_are_canonical_are_what_numbers_write(text in "-?[0-9]{1,3}(\\.[0-9]{1,3})?") {
+    fn canonical_texts_are_what_numbers_write(text in "-?[0-9]{1,3}(\\.[0-9]{1,3})?") {
         if is_canonical(text.as_bytes()) {
             prop_assert_eq!(text.parse::<Number>().unwrap().to_string(), text);
         }
@@ -120,7 +120,7 @@ proptest! {
 }
 
 #[test]
-fn what_the_tree_refuses_is_refused() {
+fn values_that_the_tree_rejects_are_rejected() {
     for value in [
         "{}",
         r#"{"X":"1"}"#,

@@ -109,6 +109,6 @@ pub(super) const FACTS: &[Fact] = &[
     documented("S8", "A stream that is enabled again has a new label, and with it new checkpoints")
         .and(&[("runner/local/src/poller/checkpoint_store.rs", "fn a_stream_that_was_enabled_again_has_other_checkpoints")]),
     documented("S9", "The creation time is to the second and may be absent")
-        .and(&[("model/src/stream_record/page.rs", "fn what_a_record_lacks_stays_absent")]),
+        .and(&[("model/src/stream_record/page.rs", "fn missing_members_stay_absent")]),
     documented("S10", "A finished shard that is still listed is not read again"),
 ];

@@ -1,9 +1,9 @@
-//! What an arc makes of tables that it hears of late: after it was away, or when they are gone.
+//! Adoption of definitions that arrive late: after an arc was down, or after the table was deleted.
 
 use super::*;
 use crate::arcs::adoption::has_followed;
 
-/// An arc that was away has missed that the attribute before was given up.
+/// The arc was down while TTL was disabled on the previous attribute.
 #[test]
 fn an_arc_that_missed_a_change_of_ttl_follows_to_the_next() {
     let change = |change| Command::UpdateTimeToLive { table: TABLE, change };
@@ -20,7 +20,7 @@ fn an_arc_that_missed_a_change_of_ttl_follows_to_the_next() {
         ring.apply(ArcId(0), change(disable("a".to_owned())));
         ring.apply(ArcId(0), Command::StepTimeToLive { table: TABLE });
         ring.apply(ArcId(0), change(enable("b".to_owned())));
-        // What else was changed is not held up by it.
+        // Other changes do not wait for TTL.
         let mut update = UpdateTable::of_options(TABLE, Vec::new());
         update.deletion_protection = Some(true);
         ring.apply(ArcId(0), Command::UpdateTable(Box::new(update)));
@@ -39,7 +39,7 @@ fn an_arc_that_missed_a_change_of_ttl_follows_to_the_next() {
                 ring.apply(ArcId(arc), Command::StepTimeToLive { table: TABLE });
             }
             rounds += 1;
-            assert!(rounds < 5, "arc 1 never follows");
+            assert!(rounds < 5, "arc 1 never catches up");
         }
         for arc in 0..ARCS {
             ring.apply(ArcId(arc), Command::StepTimeToLive { table: TABLE });
@@ -81,15 +81,15 @@ fn a_definition_is_followed_with_its_version_and_the_attribute_that_expires() {
     ] {
         let found = has_followed(&table(own), &table(definition));
         assert_eq!(found, expected, "{own:?} follows {definition:?}");
-        // It is of no use to be told again of what has to be given up first.
-        let gives_up = own == (3, &disabling);
+        // Sending the definition again does not help until the arc has disabled its own attribute.
+        let disables_own = own == (3, &disabling);
         let can = can_follow(&table(own), &table(definition));
-        assert_eq!(can, !expected && !gives_up, "{own:?} can follow {definition:?}");
+        assert_eq!(can, !expected && !disables_own, "{own:?} can follow {definition:?}");
     }
 }
 
-/// The first arc goes from one TTL attribute to another while another arc still gives up the first
-/// one, and what was told of it then comes once more when more was changed.
+/// The first arc moves TTL to another attribute while another arc still disables the old one, and
+/// the old definition arrives again after a newer one.
 #[test]
 fn a_late_definition_undoes_nothing_while_ttl_changes() {
     let change = |change| Command::UpdateTimeToLive { table: TABLE, change };
@@ -119,7 +119,7 @@ fn a_late_definition_undoes_nothing_while_ttl_changes() {
     assert_eq!(**ring.arc(ArcId(1)).machine.catalogue().get(TABLE).unwrap(), newer);
     ring.settle();
     for round in 0.. {
-        assert!(round < 5, "arc 1 never follows");
+        assert!(round < 5, "arc 1 never catches up");
         for arc in 0..ARCS {
             ring.apply(ArcId(arc), step.clone());
         }
@@ -140,9 +140,10 @@ fn a_late_definition_undoes_nothing_while_ttl_changes() {
     }
 }
 
-/// The first arc has removed its part of an index before another one has heard that it is to go.
+/// The first arc has removed its part of an index before another arc learns that it is to be
+/// removed.
 #[test]
-fn an_index_that_is_gone_is_never_shown_as_active_again() {
+fn a_removed_index_never_becomes_active_again() {
     let mut ring = Ring::new();
     ring.create(vec![by_group()]);
     let mut update = UpdateTable::of_options(TABLE, Vec::new());
@@ -157,14 +158,15 @@ fn an_index_that_is_gone_is_never_shown_as_active_again() {
     assert!(ring.table().indexes.is_empty());
 }
 
-/// An update of the table that creates the index.
+/// Returns an update that creates the index.
 fn create_by_group() -> Command {
     let mut update = UpdateTable::of_options(TABLE, Vec::new());
     update.indexes = vec![IndexChange::Create(by_group())];
     Command::UpdateTable(Box::new(update))
 }
 
-/// The first arc has nothing to index and is done at once; where the items are it is not heard of yet.
+/// The first arc has nothing to index and finishes at once; the arcs that have items do not know
+/// the index yet.
 #[test]
 fn a_new_index_is_active_when_every_arc_has_built_it() {
     let mut ring = Ring::new();
@@ -178,16 +180,19 @@ fn a_new_index_is_active_when_every_arc_has_built_it() {
     assert!(matches!(status(&ring), IndexStatus::Creating { .. }));
     ring.adopt(1);
     ring.apply(ArcId(1), Command::StepIndexes { table: TABLE });
-    assert!(matches!(status(&ring), IndexStatus::Creating { .. }), "the third has not heard of it");
+    assert!(
+        matches!(status(&ring), IndexStatus::Creating { .. }),
+        "the third arc does not know it"
+    );
     ring.adopt(2);
     ring.settle();
     assert_eq!(status(&ring), IndexStatus::Active);
     ring.check();
 }
 
-/// Goal: of all arcs the one that is the least far along says how an index is, whichever that is.
+/// Goal: the status of an index is that of the arc with the least progress, whichever arc that is.
 #[test]
-fn an_index_is_as_far_as_the_last_arc() {
+fn the_slowest_arc_sets_the_status_of_an_index() {
     let deleting = || IndexStatus::Deleting;
     let creating = || IndexStatus::Creating { cursor: None };
     let delivering = || IndexStatus::Delivering { until: Vec::new() };
@@ -213,10 +218,10 @@ fn an_index_is_as_far_as_the_last_arc() {
     }
 }
 
-/// Goal: where the copy of the first arc is behind, an index that it has not heard of is not taken
-/// for one that it has removed, nor one for there that another arc has removed.
+/// Goal: if the copy of the first arc is stale, merging neither removes an index that the copy does
+/// not know yet nor keeps one active that another arc has removed.
 #[test]
-fn a_late_copy_of_the_first_arc_makes_no_index_come_or_go() {
+fn a_stale_copy_of_the_first_arc_adds_and_removes_no_index() {
     let mut ring = Ring::new();
     ring.create(Vec::new());
     let parts = |ring: &Ring| -> Vec<_> {
@@ -241,7 +246,7 @@ fn a_late_copy_of_the_first_arc_makes_no_index_come_or_go() {
 }
 
 #[test]
-fn a_table_takes_items_when_every_arc_knows_it() {
+fn a_table_accepts_items_when_every_arc_knows_it() {
     let mut ring = Ring::new();
     ring.create(Vec::new());
     let parts = |ring: &Ring| -> Vec<_> {
@@ -249,7 +254,7 @@ fn a_table_takes_items_when_every_arc_knows_it() {
     };
     let mut known = parts(&ring);
     assert!(Catalogue::merge(&known).get_for_items(TABLE).is_some());
-    // An arc that is behind knows it nevertheless.
+    // An arc with an older version knows the table nevertheless.
     ring.apply(
         ArcId(0),
         Command::UpdateTable(Box::new(UpdateTable::of_options(TABLE, Vec::new()))),
@@ -263,7 +268,7 @@ fn a_table_takes_items_when_every_arc_knows_it() {
 }
 
 #[test]
-fn a_table_that_was_deleted_does_not_come_back_for_good() {
+fn a_late_adoption_does_not_restore_a_deleted_table() {
     let mut ring = Ring::new();
     ring.create(vec![by_group()]);
     let definition = ring.definition();
@@ -272,7 +277,7 @@ fn a_table_that_was_deleted_does_not_come_back_for_good() {
         ring.apply(ArcId(arc), Command::DropTable { table: TABLE });
         ring.apply(ArcId(arc), Command::DropTable { table: TABLE });
         assert!(ring.arc(ArcId(arc)).machine.catalogue().get(TABLE).is_none());
-        // An adoption that comes late makes it again there, and nowhere else.
+        // A late adoption creates the table again in that arc only.
         let (table, placement) = (Box::new(definition.clone()), definition.placement.clone());
         ring.apply(ArcId(arc), Command::AdoptTable { table, placement });
     }

@@ -1,5 +1,5 @@
-//! Several arcs together: deliveries that are repeated, late or out of order, transactions whose
-//! coordinator is lost at every step, splits, restarts; and what must hold when all is quiet.
+//! Several arcs together: duplicated, late and reordered deliveries, transactions that lose their
+//! coordinator at any step, splits and restarts; and the invariants once all is delivered.
 
 mod definitions;
 
@@ -27,11 +27,11 @@ struct Arc {
     index: u64,
 }
 
-/// A ring, driven by hand.
+/// A ring of arcs that a test drives by hand.
 struct Ring {
     arcs: Vec<Arc>,
     now: u64,
-    /// Deliveries that were sent, to be sent again.
+    /// Deliveries that were sent, to be repeated.
     sent: Vec<(ArcId, DeliveryBatch)>,
     ids: u128,
 }
@@ -95,7 +95,7 @@ impl Ring {
         }
     }
 
-    /// What a ring's catalogue says.
+    /// Returns the table as the ring's merged catalogue has it.
     fn table(&self) -> Table {
         let parts: Vec<_> =
             self.arcs.iter().map(|arc| std::sync::Arc::clone(arc.machine.catalogue())).collect();
@@ -144,7 +144,7 @@ impl Ring {
                 return;
             }
         }
-        panic!("the ring does not come to rest");
+        panic!("the ring does not become idle");
     }
 
     fn items(&self) -> BTreeMap<u8, Item> {
@@ -154,7 +154,7 @@ impl Ring {
             let range = ItemRange::Tokens(TokenRange::ALL);
             read_encoded_items(&arc.storage, table, &range, None, true, &mut |item| {
                 let item = decode_item(item).unwrap();
-                assert!(items.insert(name_of(&item), item).is_none(), "an item in two arcs");
+                assert!(items.insert(name_of(&item), item).is_none(), "an item is in two arcs");
                 ControlFlow::Continue(())
             })
             .unwrap();
@@ -162,7 +162,8 @@ impl Ring {
         items
     }
 
-    /// The entries of an index as (group, name), sorted, and each in the arc of its group.
+    /// Returns the entries of an index as (group, name), sorted, and checks that each is in the arc
+    /// of its group.
     fn entries(&self, index: IndexNumber) -> Vec<(u64, u8)> {
         let mut entries = Vec::new();
         for (place, arc) in self.arcs.iter().enumerate() {
@@ -186,7 +187,8 @@ impl Ring {
         entries
     }
 
-    /// The index is what the items say, and every part of the table is counted right.
+    /// Checks that the index matches the items, and that the statistics of every part of the table
+    /// are right.
     fn check(&self) {
         let items = self.items();
         for index in &self.table().indexes {
@@ -246,7 +248,7 @@ impl Ring {
         self.apply(part.0, Command::Finish(finish));
     }
 
-    /// What the server does with transactions that were left over.
+    /// Does what the server does with abandoned transactions.
     fn recover(&mut self) {
         for arc in (0..ARCS).map(ArcId) {
             for (id, prepared) in read_prepared(&self.arc(arc).storage).unwrap() {
@@ -317,7 +319,7 @@ fn put(name: u8, group: Option<u8>) -> Write {
     }
 }
 
-/// Names in at least two arcs.
+/// Returns names in at least two arcs.
 fn names_apart(ring: &Ring) -> Vec<u8> {
     let mut by_arc: BTreeMap<ArcId, u8> = BTreeMap::new();
     for name in 0..60 {
@@ -330,16 +332,16 @@ fn names_apart(ring: &Ring) -> Vec<u8> {
 #[derive(Clone, Debug)]
 enum Step {
     Write(u8, Option<u8>),
-    /// From, to, and whether what was acknowledged is trimmed.
+    /// Sender, receiver, and whether the acknowledged changes are trimmed.
     Deliver(u8, u8, bool),
-    /// A delivery that was made before arrives again.
+    /// An earlier delivery arrives again.
     Repeat(usize),
     Restart(u8),
     CreateIndex,
     Adopt(u8),
     Build(u8),
     Split(u8),
-    /// A transaction over these names, and how many of its steps are made before its coordinator is
+    /// A transaction over these names, and how many of its steps run before its coordinator is
     /// lost.
     Transact(Vec<u8>, Option<u8>, usize),
     Recover,
@@ -414,8 +416,8 @@ fn carry_out(ring: &mut Ring, model: &mut BTreeMap<u8, u8>, step: Step) {
     }
 }
 
-/// Makes the first steps of a transaction. It counts as made from its decision on, when its items
-/// are still locked everywhere.
+/// Runs the first steps of a transaction. It is committed from its decision on, while its items are
+/// still locked everywhere.
 fn transact(
     ring: &mut Ring,
     model: &mut BTreeMap<u8, u8>,
@@ -446,10 +448,10 @@ fn transact(
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Goal: whatever is lost, late, repeated or restarted in between, in the end the items are those
-    /// of a plain map, each in its arc, and the index is what the items say.
+    /// Goal: whatever is lost, late, repeated or restarted, in the end the items equal those of a
+    /// plain map, each is in its arc, and the index matches the items.
     #[test]
-    fn a_ring_comes_to_rest_right(
+    fn an_idle_ring_is_consistent(
         begins_with_index in any::<bool>(),
         steps in prop::collection::vec(any_step(), 1..80),
     ) {
@@ -492,7 +494,7 @@ fn partitions_and_shards_are_spread_and_unique() {
 }
 
 #[test]
-fn a_locked_item_is_in_conflict_until_the_transaction_is_over() {
+fn a_locked_item_conflicts_until_its_transaction_ends() {
     for commit in [true, false] {
         let mut ring = Ring::new();
         ring.create(Vec::new());
@@ -515,7 +517,7 @@ fn a_locked_item_is_in_conflict_until_the_transaction_is_over() {
         }
         assert!(ring.items().is_empty());
         assert_eq!(ring.decide(id, began, home, commit), commit);
-        // The first decision counts.
+        // The first decision is final.
         assert_eq!(ring.decide(id, began, home, !commit), commit);
         for part in &participants {
             ring.finish(id, began, *part, commit);
@@ -529,7 +531,7 @@ fn a_locked_item_is_in_conflict_until_the_transaction_is_over() {
 }
 
 #[test]
-fn what_is_late_changes_nothing() {
+fn late_messages_change_nothing() {
     let mut ring = Ring::new();
     ring.create(Vec::new());
     let names = names_apart(&ring);
@@ -543,7 +545,7 @@ fn what_is_late_changes_nothing() {
     for name in &names {
         ring.write(*name, None);
     }
-    // The same preparation arrives once more: soon, and after all was forgotten.
+    // The same preparation arrives again: soon after, and after the transaction was forgotten.
     for pass in [0, 120_000] {
         ring.now += pass;
         for arc in 0..ARCS {
@@ -565,7 +567,7 @@ fn what_is_late_changes_nothing() {
         }
         assert!(ring.items().is_empty());
     }
-    // A coordinator that slept cannot decide any more what was forgotten.
+    // A delayed coordinator can no longer decide a transaction that was forgotten.
     assert!(!ring.decide(id, began, home, true));
     for arc in &ring.arcs {
         assert!(!has_old_transactions(&arc.storage, EpochMillis(began)).unwrap());

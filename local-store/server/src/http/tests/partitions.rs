@@ -283,8 +283,8 @@ async fn a_split_that_cannot_be_is_refused_with_what_to_do() {
     let partitions = server.partitions().await;
     let number = partitions.iter().find(holds).unwrap()["number"].clone();
     for (body, status, part) in [
-        (json!({"partition": 99}), 409, "not there"),
-        (json!({"partition": 4_000_000_000_u32}), 409, "not there"),
+        (json!({"partition": 99}), 409, "does not exist"),
+        (json!({"partition": 4_000_000_000_u32}), 409, "does not exist"),
         (json!({"partition": number}), 409, "one partition key"),
         (json!({"partition": 0, "at": "0"}), 409, "within"),
         (json!({"partition": 0, "at": "x"}), 400, "not a token"),

@@ -319,7 +319,7 @@ async fn a_partition_that_no_arc_has_is_not_split() {
         let (partition, at) = (PartitionNumber(number), SplitPoint::Half);
         let split = Command::SplitPartition { table: TABLE, partition, at };
         let replies = store.submit(vec![split]).await.unwrap();
-        let is_refused = |text: &str| text.contains("it is not there");
+        let is_refused = |text: &str| text.contains("it does not exist");
         assert!(matches!(&replies[..], [Reply::Invalid(text)] if is_refused(text)), "{replies:?}");
         let split = Command::SplitPartition { table: TableId(9), partition, at };
         assert_eq!(store.submit(vec![split]).await.unwrap(), [Reply::TableNotFound]);

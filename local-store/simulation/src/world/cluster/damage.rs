@@ -1,5 +1,5 @@
-//! What happens with a node whose state was damaged while it ran: as soon as the others can do without
-//! it, it is set aside and begins again with nothing. `server::store` does the same.
+//! The handling of a node whose state was damaged while it ran: once the others can continue
+//! without it, it is set aside and starts with an empty disk. `server::store` does the same.
 
 use std::time::Duration;
 
@@ -7,20 +7,21 @@ use node::check_redundancy;
 
 use super::Cluster;
 
-/// Time between two looks.
-const LOOK: Duration = Duration::from_millis(200);
-/// So many looks pass before everything is read of a node whose damage nobody has read by then.
-const LOOKS_TO_VERIFY: u32 = 15;
+/// Pause between two checks.
+const CHECK_PAUSE: Duration = Duration::from_millis(200);
+/// Number of checks before the whole state of a damaged node is read, if no read has found the
+/// damage by then.
+const CHECKS_TO_VERIFY: u32 = 15;
 
 /// Runs as long as its runtime.
 pub async fn run(cluster: Cluster) {
-    let mut looks = 0;
+    let mut checks = 0;
     loop {
-        tokio::time::sleep(LOOK).await;
-        looks = if cluster.nodes().any(|node| is_rotten(&cluster, node)) { looks + 1 } else { 0 };
+        tokio::time::sleep(CHECK_PAUSE).await;
+        checks = if cluster.nodes().any(|node| is_rotten(&cluster, node)) { checks + 1 } else { 0 };
         for node in cluster.nodes() {
             let Some(replica) = cluster.replica(node) else { continue };
-            if looks % LOOKS_TO_VERIFY == LOOKS_TO_VERIFY - 1 && is_rotten(&cluster, node) {
+            if checks % CHECKS_TO_VERIFY == CHECKS_TO_VERIFY - 1 && is_rotten(&cluster, node) {
                 replica.verify();
             }
             if replica.is_damaged() && is_spare(&cluster, node) {
@@ -35,7 +36,7 @@ fn is_rotten(cluster: &Cluster, node: usize) -> bool {
     cluster.machinery(node).is_some_and(|machinery| machinery.is_state_rotten())
 }
 
-/// Whether the other nodes can do without this one, as the server sees it.
+/// Returns whether the other nodes can continue without this one, by the server's rules.
 fn is_spare(cluster: &Cluster, node: usize) -> bool {
     let others = cluster.nodes().filter(|other| *other != node);
     let replicas = others.filter_map(|other| cluster.replica(other));

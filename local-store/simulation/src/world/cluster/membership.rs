@@ -1,5 +1,5 @@
-//! Sees to it that the members of the group are the nodes that there are: one that begins again with
-//! nothing is filled, then takes the vote of the one that it was. `server::store` does the same.
+//! Keeps the members of the groups equal to the existing nodes: a node that starts with an empty
+//! disk is rebuilt, then replaces its former identity as a voter. `server::store` does the same.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use node::ring::ArcId;
 
 use super::Cluster;
 
-/// Time between two looks.
+/// Pause between two checks.
 const RETRY: Duration = Duration::from_millis(500);
 
 /// Runs as long as its runtime.
@@ -30,7 +30,7 @@ pub async fn run(cluster: Cluster) {
     }
 }
 
-/// Has an arc's leader make these nodes its members. Gives whether they are.
+/// Asks an arc's leader to make these nodes its members. Returns whether they are.
 async fn change(cluster: &Cluster, arc: ArcId, wanted: &[u64]) -> bool {
     let mut replicas = cluster.nodes().filter_map(|node| cluster.replica(node));
     let Some(leader) = replicas.find(|replica| replica.leads(arc)) else { return false };

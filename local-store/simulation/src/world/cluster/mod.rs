@@ -1,4 +1,4 @@
-//! The nodes of a world: which of them run, and how they die and come back.
+//! The nodes of a world: which of them run, and how they crash and restart.
 
 pub mod damage;
 pub mod membership;
@@ -22,16 +22,16 @@ use super::replica::Replica;
 use super::single::SingleNode;
 use super::ticks;
 
-/// How long a process that ended by itself is down.
+/// Down time of a process that ended by itself.
 const RESTART_AFTER: Duration = Duration::from_millis(300);
-/// How long a node that cannot start waits until it tries again.
+/// Pause before another attempt to start a node.
 const RETRY_AFTER: Duration = Duration::from_millis(200);
-/// Attempts to start one node, more than any fault lasts.
+/// The most attempts to start one node, more than any fault lasts.
 const STARTS_MAX: usize = 100;
-/// Requests under way whose handles are kept before finished ones are dropped.
+/// Number of request handles that are kept before finished ones are dropped.
 const TASKS_KEPT: usize = 256;
 
-/// A process.
+/// A running process.
 struct Running {
     replica: Arc<dyn Replica>,
     tasks: Vec<AbortHandle>,
@@ -40,42 +40,42 @@ struct Running {
 #[derive(Default)]
 struct Process {
     running: Option<Running>,
-    /// Counts processes, so that what belongs to an earlier one is known.
+    /// The number of the process, by which tasks of an earlier one are recognised.
     epoch: u64,
-    /// While above zero, somebody keeps the node down.
+    /// Number of faults that keep the node down.
     held: u32,
-    /// How often its machine began with nothing again.
+    /// How often its machine was replaced by an empty one.
     incarnation: u64,
-    /// Whether some of its data changed behind its back since it last started.
+    /// Whether some of its data was damaged since it last started.
     rotten: bool,
 }
 
 struct Slot {
     machinery: Arc<Machinery>,
     process: Mutex<Process>,
-    /// Held while a process starts, as a real one holds the lock of its directory: of two that read
-    /// and write the same disk, the one that has to give way would take the other's place.
+    /// Locked while a process starts, as a real one locks its directory: otherwise two processes
+    /// could use the same disk.
     starting: tokio::sync::Mutex<()>,
 }
 
-/// The nodes. Clones are the same nodes.
+/// The nodes. Clones share the same nodes.
 #[derive(Clone)]
 pub struct Cluster {
     /// The world.
     pub environment: Arc<Environment>,
-    /// What is between the nodes.
+    /// The network between the nodes.
     pub network: Arc<Network>,
-    /// Which nodes can be reached.
+    /// The reachable nodes.
     pub directory: Directory,
     slots: Arc<Vec<Slot>>,
     fatal: mpsc::UnboundedSender<(usize, u64)>,
     defects: Arc<Mutex<Vec<String>>>,
-    /// The nodes that are known to be the members, each with its data.
+    /// The known members, each with its data.
     members: Arc<Mutex<Vec<u64>>>,
 }
 
 impl Cluster {
-    /// Machines with nothing on them, and nothing running. The task that restarts processes which
+    /// Creates empty machines without running processes. The task that restarts processes which
     /// ended by themselves runs on the current runtime.
     #[must_use]
     pub fn new(environment: &Arc<Environment>, plan: &Plan) -> Self {
@@ -106,7 +106,7 @@ impl Cluster {
         cluster
     }
 
-    /// The id of each node as it is now: its number, and how often it began with nothing again.
+    /// Returns the current id of each node: its number, and how often it was replaced.
     #[must_use]
     pub fn ids(&self) -> Vec<u64> {
         self.nodes().map(|node| self.id(node)).collect()
@@ -117,31 +117,31 @@ impl Cluster {
         node_id(node as u64, incarnation)
     }
 
-    /// Notes who the members are, each with its data.
+    /// Records the members, each with its data.
     pub fn note_members(&self, ids: Vec<u64>) {
         *self.members.lock() = ids;
     }
 
-    /// Whether every node is a member and has its data, as far as anybody knows.
+    /// Returns whether every node is a member and has its data, as far as is known.
     #[must_use]
     pub fn is_whole(&self) -> bool {
         let rotten = |node| self.is_rotten(node);
         self.is_member_list(&self.ids()) && !self.nodes().any(rotten)
     }
 
-    /// Whether some of a node's data is damaged.
+    /// Returns whether some of a node's data is damaged.
     fn is_rotten(&self, node: usize) -> bool {
         let in_state = self.machinery(node).is_some_and(|machinery| machinery.is_state_rotten());
         in_state || self.process(node).is_some_and(|process| process.rotten)
     }
 
-    /// Whether these are the members.
+    /// Returns whether these are the members.
     #[must_use]
     pub fn is_member_list(&self, ids: &[u64]) -> bool {
         *self.members.lock() == ids
     }
 
-    /// Replaces the medium of a node, which then is another node. No process of it may run.
+    /// Replaces the disk of a node, which thereby gets a new identity. No process of it may run.
     pub fn wipe(&self, node: usize, why: &str) {
         let Some(slot) = self.slot(node) else { return };
         slot.machinery.replace_medium();
@@ -152,7 +152,7 @@ impl Cluster {
         self.environment.note(&format!("node {node} begins again with nothing: {why}"));
     }
 
-    /// Changes some of a node's data behind its back. No process of it may run.
+    /// Damages some of a node's data. No process of it may run.
     pub fn rot(&self, node: usize) {
         let rotten = self.slot(node).is_some_and(|slot| slot.machinery.rot());
         if let Some(mut process) = self.process(node) {
@@ -160,7 +160,7 @@ impl Cluster {
         }
     }
 
-    /// The numbers of all nodes.
+    /// Returns the numbers of all nodes.
     pub fn nodes(&self) -> impl Iterator<Item = usize> + use<> {
         1..=self.slots.len()
     }
@@ -173,31 +173,31 @@ impl Cluster {
         Some(self.slot(node)?.process.lock())
     }
 
-    /// The arcs, each of which every node holds a replica of.
+    /// Returns the arcs; every node has a replica of each.
     pub fn arcs(&self) -> impl Iterator<Item = ArcId> + use<> {
         let arcs = self.slots.first().map_or(0, |slot| slot.machinery.arcs);
         (0..arcs).map(ArcId)
     }
 
-    /// The machine of a node.
+    /// Returns the machine of a node.
     #[must_use]
     pub fn machinery(&self, node: usize) -> Option<&Arc<Machinery>> {
         self.slot(node).map(|slot| &slot.machinery)
     }
 
-    /// The running process of a node.
+    /// Returns the running process of a node.
     #[must_use]
     pub fn replica(&self, node: usize) -> Option<Arc<dyn Replica>> {
         Some(Arc::clone(&self.process(node)?.running.as_ref()?.replica))
     }
 
-    /// What went wrong that no fault explains.
+    /// Returns the defects that no fault explains.
     #[must_use]
     pub fn defects(&self) -> Vec<String> {
         self.defects.lock().clone()
     }
 
-    /// Lets a task die with the process that it belongs to.
+    /// Ties a task to the node's process, so that it is aborted with it.
     pub fn attach(&self, node: usize, task: AbortHandle) {
         if let Some(mut process) = self.process(node)
             && let Some(running) = &mut process.running
@@ -211,7 +211,7 @@ impl Cluster {
         }
     }
 
-    /// Ends a node's process at once, as `kill -9` does. Gives whether there was one.
+    /// Ends a node's process at once, like `kill -9`. Returns whether it was running.
     pub fn crash(&self, node: usize) -> bool {
         let Some(mut process) = self.process(node) else { return false };
         process.epoch += 1;
@@ -233,7 +233,7 @@ impl Cluster {
         }
     }
 
-    /// Lets a node start again that [`Cluster::hold`] kept down, and starts it.
+    /// Undoes one [`Cluster::hold`], and starts the node if none is left.
     pub async fn release(&self, node: usize) {
         if let Some(mut process) = self.process(node) {
             process.held = process.held.saturating_sub(1);
@@ -253,7 +253,7 @@ impl Cluster {
         }
     }
 
-    /// Starts a node's process unless it runs or is held down; again while a fault prevents it.
+    /// Starts a node's process unless it runs or is held down; retries while a fault prevents it.
     pub async fn start(&self, node: usize) {
         for _ in 0..STARTS_MAX {
             let Some(slot) = self.slot(node) else { return };
@@ -269,13 +269,13 @@ impl Cluster {
             let reason = match self.start_once(slot, node, epoch).await {
                 Ok(true) => return,
                 Ok(false) => {
-                    // It ended itself, or was ended, before it was up.
+                    // The process ended before the start was complete.
                     drop(lock);
                     tokio::time::sleep(RETRY_AFTER).await;
                     continue;
                 }
                 Err(_) if self.process(node).is_none_or(|process| process.epoch != epoch) => {
-                    // It was ended while it read.
+                    // The process was ended during recovery.
                     drop(lock);
                     tokio::time::sleep(RETRY_AFTER).await;
                     continue;
@@ -299,17 +299,17 @@ impl Cluster {
         self.blame(format!("node {node} does not start in {STARTS_MAX} attempts"));
     }
 
-    /// Notes what no fault explains.
+    /// Records a defect that no fault explains.
     pub fn blame(&self, what: String) {
         self.defects.lock().push(what);
     }
 
-    /// Starts a process. Gives whether it is up: false when it died meanwhile.
+    /// Starts a process. Returns whether it is running: false if it ended meanwhile.
     async fn start_once(&self, slot: &Slot, node: usize, epoch: u64) -> Result<bool, String> {
         let (fatal, environment) = (self.fatal.clone(), Arc::clone(&self.environment));
         let on_fatal: OnFatal = Arc::new(move |reason: &str| {
             environment.note(&format!("node {node} ends itself: {reason}"));
-            // At the end of the run nobody restarts anything.
+            // At the end of the run no task restarts processes.
             let _ = fatal.send((node, epoch));
         });
         let replica: Arc<dyn Replica> = if self.slots.len() == 1 {
@@ -331,7 +331,7 @@ impl Cluster {
             replica.crash();
             return Ok(false);
         }
-        // Everything was read, so what has changed does not matter any more.
+        // The start has read everything, so the earlier damage is irrelevant.
         process.rotten = false;
         process.running = Some(Running { replica, tasks });
         drop(process);

@@ -1,7 +1,7 @@
 //! A replica among several: the server's own node over simulated disks, messages and time.
 //!
-//! A crash has to be as sudden as a real one: what a dead process still had in hand may not reach
-//! its disk, its state or its peers any more, although some of its tasks end a little later.
+//! A crash is as sudden as a real one: pending operations of a dead process must not reach its
+//! disk, its state or its peers, although some of its tasks end a little later.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -36,20 +36,20 @@ use crate::world::network::Network;
 use crate::world::replica::{Replica, Snapshot};
 use crate::world::translation;
 
-/// Entries after which a state is made durable and the log is shortened: few, so that snapshots
-/// are sent and logs are cut in every run.
+/// Entries after which a state is persisted and the log is truncated: few, so that snapshots are
+/// sent and logs are truncated in every run.
 const SNAPSHOT_ENTRIES: u64 = 150;
-/// Entries that are kept beyond that: few, so that a node that was down is sent a snapshot.
+/// Entries that are kept beyond that: few, so that a node that was down needs a snapshot.
 const ENTRIES_KEPT: u64 = 40;
 
-/// Time for a snapshot to be taken: a message that is lost here is never sent again, as TCP does, and
-/// a state is small.
+/// Time-out of a snapshot part. Unlike with TCP, a lost message is not sent again, and a state is
+/// small.
 const SNAPSHOT_PART: Duration = Duration::from_secs(2);
 
-/// Whether a process lives. Everything that could outlive it asks.
+/// Whether a process is alive. Everything that could outlive it checks this.
 type Alive = Arc<AtomicBool>;
 
-/// Which nodes can be reached.
+/// The reachable nodes.
 #[derive(Clone, Default)]
 pub struct Directory(Arc<Mutex<BTreeMap<(u64, ArcId), WeakNode>>>);
 
@@ -59,7 +59,7 @@ impl Directory {
     }
 }
 
-/// Runs jobs after a disk's delays, and loses those that wait when its process dies.
+/// A worker that runs jobs after a disk's delays, and loses pending jobs when its process dies.
 struct SimulatedWorker {
     jobs: mpsc::UnboundedSender<(Duration, Job)>,
     task: AbortHandle,
@@ -83,7 +83,7 @@ impl SimulatedWorker {
 
 impl Worker for SimulatedWorker {
     fn run(&self, job: Job) {
-        // After the crash nobody takes jobs.
+        // After a crash nothing receives jobs.
         let _ = self.jobs.send((Duration::ZERO, job));
     }
 
@@ -99,7 +99,7 @@ struct GuardedStorage {
     damage: Damage,
 }
 
-/// A view that reports damage, as that of the engine for real use does.
+/// A view that reports damage, like that of the production engine.
 struct GuardedView {
     view: Box<dyn View + Send + Sync>,
     damage: Damage,
@@ -135,7 +135,7 @@ impl GuardedStorage {
         Err(Error::Io {
             path: "state".to_owned(),
             operation: "write to",
-            reason: "its process is dead".to_owned(),
+            reason: "the process is dead".to_owned(),
         })
     }
 }
@@ -156,7 +156,7 @@ impl Storage for GuardedStorage {
     }
 }
 
-/// A home that a dead process cannot change.
+/// A state's location that a dead process cannot change.
 struct GuardedHome {
     arc: ArcId,
     machinery: Arc<Machinery>,
@@ -182,14 +182,14 @@ impl StorageHome for GuardedHome {
     }
 
     fn adopt(&self, staged: &StagedStorage) -> Result<(), Error> {
-        // It fails for a dead process, before anything is adopted.
+        // This fails for a dead process, before anything is adopted.
         staged.storage.persist()?;
         self.machinery.environment.coverage.hit("snapshot installed");
         self.machinery.home(self.arc).adopt(staged)
     }
 }
 
-/// Messages between nodes over the simulated network.
+/// A transport over the simulated network.
 struct SimulatedTransport {
     network: Arc<Network>,
     directory: Directory,
@@ -201,7 +201,7 @@ fn place(node: u64) -> usize {
     usize::try_from(slot_of(node)).unwrap_or(usize::MAX)
 }
 
-/// Hands a message to its node when it has arrived. The work dies with the node's process.
+/// Delivers a message to its node after its delay. The work is aborted with the node's process.
 async fn deliver(
     directory: Directory,
     cluster: Cluster,
@@ -235,8 +235,8 @@ impl Transport for SimulatedTransport {
             tokio::spawn(deliver(self.directory.clone(), self.cluster.clone(), message, delay))
         };
         let first = arrivals.next().map(|delay| send(message.clone(), delay));
-        // The response to a duplicate is the one that nobody waits for. Only what Raft says can come
-        // twice: a forwarded request travels on a connection, which repeats nothing.
+        // The response to a duplicate is ignored. Only Raft's own messages can be duplicated: a
+        // forwarded request uses a connection, which duplicates nothing.
         let raft = !matches!(message.request, Request::Submit(_) | Request::ReadIndex);
         let arrivals = arrivals.filter(|_| raft);
         arrivals.for_each(|delay| drop(send(message.clone(), delay)));
@@ -254,7 +254,7 @@ impl Transport for SimulatedTransport {
             match tokio::time::timeout(timeout, answered).await {
                 Ok(Some(response)) => Ok(response),
                 Ok(None) => {
-                    // Silence is noticed only when the time is over.
+                    // A missing response shows only at the time-out.
                     tokio::time::sleep_until(begun + timeout).await;
                     Err(lost())
                 }
@@ -263,7 +263,8 @@ impl Transport for SimulatedTransport {
         })
     }
 
-    /// In every second world the nodes see each other's votes, as those of one process do.
+    /// Returns the vote only in every second world: there the nodes see each other's votes, like
+    /// those of one process.
     fn ballot_of(&self, node: u64, arc: ArcId) -> Option<Ballot> {
         let environment = &self.cluster.environment;
         if environment.seed.is_multiple_of(2) || !self.alive.load(Ordering::SeqCst) {
@@ -287,10 +288,10 @@ pub struct ReplicatedNode {
 }
 
 impl ReplicatedNode {
-    /// Starts the node with this id on what its machine holds.
+    /// Starts the node with this id on the data of its machine.
     ///
     /// # Errors
-    /// When its log or its state cannot be read, or contradict each other.
+    /// When its log or its state cannot be read, or they are inconsistent.
     pub async fn start(
         machinery: &Arc<Machinery>,
         cluster: &Cluster,
@@ -392,19 +393,19 @@ impl Replica for ReplicatedNode {
         let store = self.store.clone();
         Box::pin(async move {
             let catalogue = store.catalogue();
-            let no_table = || Failure::Refused("there is no table yet".to_owned());
+            let no_table = || Failure::Refused("the table does not exist yet".to_owned());
             let table = catalogue.find(TABLE).ok_or_else(no_table)?;
             let keys: Vec<_> = keys.iter().map(|name| translation::key(name)).collect();
             let wanted: Vec<_> = keys.iter().map(|key| (table, key)).collect();
             let read = store.read_together(&wanted).await.map_err(failure)?;
-            read.map_err(|_| Failure::Refused("other transactions are under way".to_owned()))
+            read.map_err(|_| Failure::Refused("conflicts with other transactions".to_owned()))
         })
     }
 
     fn begin(&self, arc: ArcId, members: Vec<u64>) -> BoxFuture<'static, Result<(), String>> {
         let node = self.replica(arc);
         Box::pin(async move {
-            let node = node.ok_or("it has no such arc")?;
+            let node = node.ok_or("the node does not have this arc")?;
             node.initialize(members.into_iter().collect()).await
         })
     }
@@ -416,7 +417,7 @@ impl Replica for ReplicatedNode {
     ) -> BoxFuture<'static, Result<(), String>> {
         let node = self.replica(arc);
         Box::pin(async move {
-            let node = node.ok_or("it has no such arc")?;
+            let node = node.ok_or("the node does not have this arc")?;
             node.change_members(&members.into_iter().collect()).await
         })
     }
@@ -453,7 +454,7 @@ impl Replica for ReplicatedNode {
 
     fn verify(&self) {
         for replica in &self.replicas {
-            // What it finds it reports.
+            // The view reports damage itself.
             let _ =
                 replica.view().scan(&[0], &[u8::MAX], false, &mut |_, _| ControlFlow::Continue(()));
         }
@@ -470,7 +471,7 @@ impl Replica for ReplicatedNode {
         }
         self.workers.iter().for_each(|worker| worker.task.abort());
         let replicas = self.replicas.clone();
-        // What is left of it ends by itself, and reaches nothing any more.
+        // The remaining tasks end by themselves, and have no effect any more.
         tokio::spawn(async move {
             for replica in replicas {
                 replica.shutdown().await;

@@ -56,7 +56,7 @@ fn a_group_commit_is_one_write_and_one_sync() {
 }
 
 #[test]
-fn what_does_not_fit_the_contract_is_refused_and_changes_nothing() {
+fn invalid_groups_are_refused_and_change_nothing() {
     let disk = SimulatedDisk::new();
     let mut log = open(&disk);
     log.append(&entries(1, 3)).unwrap();
@@ -89,7 +89,7 @@ fn what_does_not_fit_the_contract_is_refused_and_changes_nothing() {
 }
 
 #[test]
-fn unfit_options_are_refused() {
+fn invalid_options_are_refused() {
     for segment_bytes in [0, 4_096, 8_191, 8_200, u64::MAX] {
         let options = Options { segment_bytes, ..Options::default() };
         let error = Log::open(Arc::new(SimulatedDisk::new()), options).unwrap_err();

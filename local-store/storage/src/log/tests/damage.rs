@@ -1,8 +1,9 @@
-//! Damage to durable bytes is found: a wrong payload is never read, a lost file never overlooked.
+//! Damage to durable bytes is detected: a wrong payload is never returned, a lost file never
+//! overlooked.
 
 use super::*;
 
-/// Two full segments, and a third with three synced groups of two entries.
+/// Returns a log of two full segments, and a third with three synced groups of two entries.
 fn damaged_log() -> (SimulatedDisk, Vec<String>, Vec<Entry>) {
     let disk = SimulatedDisk::new();
     let mut log = open(&disk);
@@ -10,7 +11,7 @@ fn damaged_log() -> (SimulatedDisk, Vec<String>, Vec<Entry>) {
     log.append(&all).unwrap();
     log.sync().unwrap();
     for index in [57, 59, 61] {
-        // Sizes that leave padding.
+        // Sizes that need padding.
         let group = [entry(index, 61), entry(index + 1, 3)];
         log.append(&group).unwrap();
         log.sync().unwrap();
@@ -24,7 +25,7 @@ fn used_bytes(disk: &SimulatedDisk, name: &str) -> usize {
 }
 
 #[test]
-fn every_flipped_byte_is_found_or_cuts_only_the_last_group() {
+fn every_flipped_byte_is_detected_or_cuts_only_the_last_group() {
     let (disk, names, all) = damaged_log();
     assert_eq!(names.len(), 3);
     let (mut corrupt, mut cut, mut harmless) = (0, 0, 0);
@@ -57,7 +58,7 @@ fn every_flipped_byte_is_found_or_cuts_only_the_last_group() {
 }
 
 #[test]
-fn damage_under_an_open_log_is_found_when_it_is_read() {
+fn damage_under_an_open_log_is_detected_by_a_read() {
     let (disk, names, all) = damaged_log();
     let log = open(&disk);
     for name in &names {
@@ -85,7 +86,7 @@ fn files_that_contradict_each_other_are_refused() {
     type Damage = fn(&SimulatedDisk, &[String]);
     let cases: [(&str, Damage, &str); 6] = [
         (
-            "a middle segment is gone",
+            "a middle segment is missing",
             |disk, names| disk.remove(&names[1]).unwrap(),
             "segment-0000000000000003 24 expected the file segment-0000000000000002, which it \
              continues, found no such file, but segment-0000000000000001, which is older",
@@ -148,7 +149,7 @@ fn missing_ends_show_in_the_indexes() {
 #[test]
 fn another_format_version_is_refused_by_name() {
     let (disk, names, _) = damaged_log();
-    // A later program writes its checksum too.
+    // A later program also writes a valid checksum.
     let head = contents(&disk, &names[1])[..48].to_vec();
     let crc = |head: &[u8]| crc32c::crc32c(&[&head[..12], &head[16..]].concat());
     let mut other = head.clone();

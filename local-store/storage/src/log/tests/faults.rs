@@ -1,9 +1,9 @@
-//! Disks that fail: a failed sync stops the log for good, a full disk only refuses.
+//! Failing disks: a failed sync stops the log permanently, a full disk only rejects writes.
 
 use super::*;
 use crate::disk::Fault;
 
-/// Appends and syncs groups of ten until an error, and says how many entries were acknowledged.
+/// Appends and syncs groups of ten until an error, and returns how many entries were acknowledged.
 fn write_until_error(log: &mut Log, groups: u64) -> (u64, Option<Error>) {
     for _ in 0..groups {
         let next = log.next_index();
@@ -30,10 +30,10 @@ fn a_failed_sync_is_never_retried_and_nothing_after_it_is_acknowledged() {
     assert!(matches!(log.sync(), Err(Error::Stopped)));
     assert!(matches!(log.append(&entries(13, 14)), Err(Error::Stopped)));
     assert!(matches!(log.truncate_prefix(1), Err(Error::Stopped)));
-    assert_eq!(disk.operations(), operations, "the disk was left alone");
-    assert_eq!(read_all(&log), entries(1, 13), "reading goes on");
+    assert_eq!(disk.operations(), operations, "the log must not touch the disk");
+    assert_eq!(read_all(&log), entries(1, 13), "entries must stay readable");
 
-    // The page cache still shows the entries, marked clean. Recovery must not believe it.
+    // The page cache still shows the entries as clean. Recovery must not trust it.
     drop(log);
     let log = open(&disk);
     assert_eq!(log.synced_end(), 13);
@@ -43,7 +43,7 @@ fn a_failed_sync_is_never_retried_and_nothing_after_it_is_acknowledged() {
 }
 
 #[test]
-fn a_full_disk_refuses_and_the_log_goes_on_when_there_is_space() {
+fn a_full_disk_refuses_until_there_is_space() {
     let disk = SimulatedDisk::new();
     let mut log = open(&disk);
     log.append(&entries(1, 21)).unwrap();
@@ -64,7 +64,7 @@ fn a_full_disk_refuses_and_the_log_goes_on_when_there_is_space() {
 }
 
 #[test]
-fn every_fault_at_every_operation_keeps_what_was_acknowledged() {
+fn every_fault_at_every_operation_keeps_acknowledged_entries() {
     for fault in [Fault::Io, Fault::OutOfSpace, Fault::PowerOff] {
         for operation in 0.. {
             let disk = SimulatedDisk::new();
@@ -74,9 +74,9 @@ fn every_fault_at_every_operation_keeps_what_was_acknowledged() {
                 Err(error) => (0, Some(error)),
             };
             if let Some(Error::Corrupt { .. }) = failed {
-                panic!("{failed:?} is no corruption");
+                panic!("{failed:?} is not corruption");
             }
-            // First as if only the process had ended, unless the power is off.
+            // First, only the process ends, unless the power is off.
             if fault != Fault::PowerOff {
                 // A fault that the run did not reach hits the recovery instead.
                 let log =
@@ -97,7 +97,8 @@ fn every_fault_at_every_operation_keeps_what_was_acknowledged() {
     }
 }
 
-/// A disk whose log was cut in the middle of a group, with spares, used files and a sealed segment.
+/// Returns a disk whose log was cut in the middle of a group, with spares, reused files and a
+/// sealed segment.
 fn crashed_disk(seed: u64) -> (SimulatedDisk, u64) {
     let disk = SimulatedDisk::new();
     let mut log = open(&disk);
@@ -119,7 +120,7 @@ fn a_power_cut_during_recovery_loses_nothing_either() {
             let (disk, next_min) = crashed_disk(seed);
             disk.fail_at(disk.operations() + operation, Fault::PowerOff);
             let recovered = Log::open(Arc::new(disk.clone()), options());
-            // A recovery that ended promises what it shows.
+            // Entries of a successful recovery must survive.
             let promised = recovered.as_ref().map_or(next_min, Log::next_index);
             cut_short += u32::from(recovered.is_err());
             drop(recovered);
@@ -129,5 +130,5 @@ fn a_power_cut_during_recovery_loses_nothing_either() {
             assert_eq!(read_all(&log), entries(log.first_index(), log.next_index()));
         }
     }
-    assert!(cut_short > 200, "only {cut_short} recoveries were cut short");
+    assert!(cut_short > 200, "only {cut_short} recoveries were interrupted");
 }

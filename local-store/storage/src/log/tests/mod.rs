@@ -1,4 +1,4 @@
-//! The log under test, on a disk in memory unless a test says otherwise.
+//! Tests of the log, on a disk in memory unless a test says otherwise.
 
 #![expect(clippy::cast_possible_truncation, reason = "indexes and offsets here are small")]
 
@@ -13,7 +13,7 @@ use super::segment::DATA_OFFSET;
 use super::*;
 use crate::disk::SimulatedDisk;
 
-/// The smallest segments there are, so that switching is frequent.
+/// Returns options with the smallest segments, so that switching is frequent.
 fn options() -> Options {
     Options { segment_bytes: 2 * DATA_OFFSET, ..Options::default() }
 }
@@ -28,7 +28,7 @@ fn entry(index: u64, payload_bytes: usize) -> Entry {
     Entry { index, term: index / 10, payload: payload.into() }
 }
 
-/// Entries of 100 bytes each, 144 with header and padding; 28 of them fill a segment.
+/// Returns entries of 100 bytes each, 144 with header and padding; 28 of them fill a segment.
 fn entries(from: u64, to: u64) -> Vec<Entry> {
     (from..to).map(|index| entry(index, 100)).collect()
 }
@@ -50,7 +50,7 @@ fn segment_names(disk: &SimulatedDisk) -> Vec<String> {
     names
 }
 
-/// The file, offset and complaint of an error that must be about corruption.
+/// Returns the file, offset and text of an error that must be a corruption.
 fn corruption(error: Error) -> (String, u64, String) {
     match error {
         Error::Corrupt { file, offset, expected, found } => {

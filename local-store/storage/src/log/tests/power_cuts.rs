@@ -1,5 +1,5 @@
-//! Any history of appends, syncs, truncations, faults and crashes: what was synced is there, in
-//! order, and nothing is there that was not appended.
+//! Random histories of appends, syncs, truncations, faults and crashes: synced entries exist, in
+//! order, and no other entry appears.
 
 use std::collections::BTreeMap;
 
@@ -12,9 +12,10 @@ use crate::disk::Fault;
 enum Step {
     Append(Vec<usize>),
     Sync,
-    /// Percent of the way from the first to the next index, or beyond.
+    /// The end of the truncation, in percent of the way from the first to the next index, or
+    /// beyond.
     TruncatePrefix(u64),
-    /// The process ends; the page cache stays.
+    /// The process ends; the page cache survives.
     Kill,
     PowerCut(u64),
     /// One of the next operations fails.
@@ -33,17 +34,18 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What the log may hold.
+/// The expected content of the log.
 struct Model {
-    /// Of each index, what was appended last.
+    /// For each index, the entry that was last appended.
     entries: BTreeMap<u64, Entry>,
     /// Entries from the first below this one are durable.
     synced_end: u64,
     /// The log must not begin after this index.
     first_max: u64,
-    /// A truncation beyond the end that failed, and may have happened or not: where it begins anew.
+    /// The start of the log after a failed truncation beyond the end, which may have taken effect
+    /// or not.
     restart: Option<u64>,
-    /// Makes every payload different from every other.
+    /// A counter that makes every payload unique.
     count: u64,
 }
 
@@ -59,7 +61,7 @@ impl Model {
         group
     }
 
-    /// Compares a log that was just opened, and takes over what it holds.
+    /// Compares a log that was just opened, and adopts its content.
     fn check(&mut self, log: &Log) -> Result<(), TestCaseError> {
         let (first, next) = (log.first_index(), log.next_index());
         let restarted = self.restart == Some(first) && next == first;
@@ -77,7 +79,7 @@ impl Model {
         Ok(())
     }
 
-    /// Runs one change; `Ok(false)` when the log has stopped.
+    /// Runs one change; returns `Ok(false)` if the log has stopped.
     fn change(&mut self, log: &mut Log, step: &Step) -> Result<bool, TestCaseError> {
         let (first, next) = (log.first_index(), log.next_index());
         let result = match step {
@@ -116,7 +118,7 @@ impl Model {
     }
 }
 
-/// Opens the log, through faults that are still to come and the power cut that they may need.
+/// Opens the log in spite of pending faults, with a power cut if they need one.
 fn reopen(disk: &SimulatedDisk, options: &Options, seed: u64) -> Log {
     for attempt in 0..20 {
         match Log::open(Arc::new(disk.clone()), options.clone()) {
@@ -162,7 +164,7 @@ fn run(steps: &[Step], spares_max: usize) -> Result<(), TestCaseError> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(600))]
     #[test]
-    fn whatever_happens_synced_entries_stay_and_no_other_appear(
+    fn synced_entries_survive_and_no_other_appear(
         steps in prop::collection::vec(step(), 1..60),
         spares_max in 0_usize..4,
     ) {

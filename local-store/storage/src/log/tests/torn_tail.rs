@@ -1,9 +1,9 @@
-//! What a power loss leaves behind at the end of the log is cut off, and nothing else is.
+//! Recovery cuts off a torn end after a power loss, and nothing else.
 
 use super::*;
 use crate::disk::FileDisk;
 
-/// Three groups: entries 1 to 5 synced, then 6 alone or 6 to 8 not.
+/// Returns a log of three groups: entries 1 to 5 are synced, then 6 alone or 6 to 8 are not.
 fn log_with_tail(tail_end: u64) -> (SimulatedDisk, String) {
     let disk = SimulatedDisk::new();
     let mut log = open(&disk);
@@ -15,12 +15,12 @@ fn log_with_tail(tail_end: u64) -> (SimulatedDisk, String) {
     (disk.clone(), segment_names(&disk).remove(0))
 }
 
-/// Records of 100 bytes take 144.
+/// Returns the offset of a record; records of 100 bytes take 144.
 fn record_offset(index: u64) -> usize {
     DATA_OFFSET as usize + 144 * (index as usize - 1)
 }
 
-/// Makes these bytes zero, as sectors are that were never written.
+/// Zeroes these bytes, like sectors that were never written.
 fn blank(disk: &SimulatedDisk, name: &str, from: usize, to: usize) -> bool {
     let bytes = contents(disk, name)[from..to].to_vec();
     disk.corrupt(name, from, &bytes);
@@ -61,7 +61,7 @@ fn a_torn_group_is_cut_at_its_first_missing_record() {
                 Discarded { file: name, offset: record_offset(torn) as u64, index: torn };
             assert_eq!(log.recovery().discarded, visible.then_some(discarded));
 
-            // New entries of the old size must not bring back the old ones behind them.
+            // New entries of the same size must not make the old ones after them readable.
             let other = Entry { term: 50, ..entry(torn, 100) };
             log.append(std::slice::from_ref(&other)).unwrap();
             log.sync().unwrap();

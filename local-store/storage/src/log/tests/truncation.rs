@@ -1,10 +1,10 @@
-//! Truncation, and the files that are used again afterwards.
+//! Truncation, and the reuse of files afterwards.
 
 use super::*;
 use crate::disk::Fault;
 
 #[test]
-fn a_prefix_goes_in_whole_segments_whose_files_are_used_again() {
+fn a_prefix_is_removed_in_whole_segments_whose_files_are_reused() {
     let disk = SimulatedDisk::new();
     let mut log = open(&disk);
     log.append(&entries(1, 150)).unwrap();
@@ -29,11 +29,11 @@ fn a_prefix_goes_in_whole_segments_whose_files_are_used_again() {
     disk.power_cut(0);
     let log = open(&disk);
     assert_eq!(read_all(&log), entries(141, 210));
-    assert_eq!(log.recovery().discarded, None, "old records in a used file are nothing");
+    assert_eq!(log.recovery().discarded, None, "old records in a reused file are ignored");
 }
 
 #[test]
-fn a_prefix_beyond_the_end_begins_the_log_anew() {
+fn a_prefix_beyond_the_end_restarts_the_log() {
     let disk = SimulatedDisk::new();
     let mut log = open(&disk);
     log.append(&entries(1, 40)).unwrap();
@@ -51,7 +51,7 @@ fn a_prefix_beyond_the_end_begins_the_log_anew() {
 }
 
 #[test]
-fn a_segment_id_is_never_used_twice() {
+fn a_segment_id_is_never_reused() {
     let disk = SimulatedDisk::new();
     let mut names = std::collections::BTreeSet::new();
     let mut used = 0;
@@ -59,7 +59,7 @@ fn a_segment_id_is_never_used_twice() {
         let mut log = open(&disk);
         let next = log.next_index();
         log.append(&entries(next, next + 30)).unwrap();
-        // The newest segment goes each time, and its file may come back under another name.
+        // Each round removes the newest segment, whose file may return under another name.
         log.truncate_prefix(next + 30 + round % 2).unwrap();
         let newest = segment_names(&disk).pop().unwrap();
         names.insert(newest);
@@ -69,7 +69,7 @@ fn a_segment_id_is_never_used_twice() {
 }
 
 #[test]
-fn spares_without_segments_do_not_bring_old_entries_back() {
+fn spares_without_segments_do_not_restore_old_entries() {
     let disk = SimulatedDisk::new();
     let mut log = open(&disk);
     log.append(&entries(1, 60)).unwrap();
@@ -77,7 +77,7 @@ fn spares_without_segments_do_not_bring_old_entries_back() {
     for name in segment_names(&disk) {
         disk.remove(&name).unwrap();
     }
-    // Id 1 again would make the records of the first segment good again.
+    // Reusing id 1 would make the records of the first segment valid again.
     let log = open(&disk);
     assert_eq!((log.first_index(), log.next_index()), (1, 1));
     assert!(segment_names(&disk)[0].as_str() > "segment-0000000000000002");

@@ -1,5 +1,5 @@
-//! Rows of all files in the order of their keys. A block is read only when one of its rows may come
-//! next, so a reader of a queue reads little more than it wants, however many files there are.
+//! Reads the rows of all files in key order. It reads a block only when one of its rows may be
+//! next, so a reader of a queue reads little more than it needs, however many files there are.
 
 use std::io;
 use std::ops::Range;
@@ -9,9 +9,9 @@ use super::file::BlockRows;
 use super::removed_rows::RemovedRows;
 use crate::engine::OWN_KEYS;
 
-/// The rows of a range that are there, in order.
+/// The existing rows of a range, in order.
 pub(in super::super) struct Rows {
-    /// Those of each file, the one with the next row last. That one is at its row.
+    /// The cursor of each file, with the next row's cursor last. That one is at its row.
     cursors: Vec<Cursor>,
     from: Box<[u8]>,
     to: Box<[u8]>,
@@ -31,7 +31,7 @@ impl Rows {
         Ok(rows)
     }
 
-    /// All rows of these files.
+    /// Returns all rows of these files.
     ///
     /// # Errors
     /// When a file cannot be read.
@@ -39,12 +39,12 @@ impl Rows {
         Self::new(queues, &[], &[OWN_KEYS], false)
     }
 
-    /// The row it stands at: a key and its value. `None` at the end.
+    /// Returns the current row: a key and its value. `None` at the end.
     pub(in super::super) fn row(&self) -> Option<(&[u8], &[u8])> {
         self.cursors.last()?.row()
     }
 
-    /// Goes on to the next row.
+    /// Advances to the next row.
     ///
     /// # Errors
     /// When a file cannot be read.
@@ -56,8 +56,9 @@ impl Rows {
         Ok(())
     }
 
-    /// Goes on until the last cursor is at the next row. Each turn but the first and the last one reads
-    /// a block or drops a cursor: one that has a row and is not the first stays where it is put.
+    /// Advances until the last cursor is at the next row. Each iteration but the first and the last
+    /// one reads a block or drops a cursor: a cursor with a row that is not first stays at its
+    /// position.
     fn read_ahead(&mut self) -> io::Result<()> {
         loop {
             let Some(mut cursor) = self.cursors.pop() else { return Ok(()) };
@@ -78,7 +79,7 @@ impl Rows {
     }
 }
 
-/// The rows of one file.
+/// A cursor over the rows of one file.
 struct Cursor {
     queue: Queue,
     /// The blocks that are not read yet.
@@ -88,14 +89,14 @@ struct Cursor {
 
 struct ReadBlock {
     rows: BlockRows,
-    /// What is left of them.
+    /// The rows that are not visited yet.
     left: Range<usize>,
     first_place: u32,
     reverse: bool,
 }
 
 impl Cursor {
-    /// `None` if the file has no row from `from` to `to`.
+    /// Creates a cursor; `None` if the file has no row from `from` to `to`.
     fn new(queue: &Queue, from: &[u8], to: &[u8]) -> Option<Self> {
         let blocks = queue.file.blocks();
         let start = blocks.partition_point(|block| block.last() < from);
@@ -107,7 +108,8 @@ impl Cursor {
         self.block.as_ref()?.row()
     }
 
-    /// The key of its row, or, if it is to be read, one before which it has none.
+    /// Returns the key of its row, or a bound before which it has no row if the block is not read
+    /// yet.
     fn next_key(&self, reverse: bool) -> Option<&[u8]> {
         if let Some((key, _)) = self.row() {
             return Some(key);
@@ -127,7 +129,7 @@ impl Cursor {
         }
     }
 
-    /// Reads on, to the next row that is in the range and there. Whether there is one.
+    /// Reads on to the next existing row in the range. Returns whether there is one.
     fn read(&mut self, from: &[u8], to: &[u8], reverse: bool) -> io::Result<bool> {
         let Self { queue, blocks, block } = self;
         let file = &queue.file;
@@ -152,7 +154,7 @@ impl Cursor {
 }
 
 impl ReadBlock {
-    /// Which row is next, if one is left.
+    /// Returns the index of the next row, if one is left.
     fn next(&self) -> Option<usize> {
         let index = if self.reverse { self.left.end.checked_sub(1)? } else { self.left.start };
         self.left.contains(&index).then_some(index)

@@ -1,4 +1,4 @@
-//! The form of a file, how it is written and how its blocks are read.
+//! The format of a queue file, its writer and the reader of its blocks.
 //!
 //! ```text
 //! block …                     rows in the order of their keys: key-bytes:u16 value-bytes:u32 key value
@@ -7,9 +7,9 @@
 //! "weirqf01"
 //! ```
 //!
-//! Numbers are little-endian, checksums are XXH3. A file never changes, and is opened anew for each
-//! block that is read, so that any number of files takes no more of the process than their lists of
-//! blocks: some 160 bytes for each block.
+//! Numbers are little-endian, checksums are XXH3. A file never changes. It is opened for each block
+//! that is read, so that a process needs only the lists of blocks in memory: some 160 bytes per
+//! block.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -30,24 +30,24 @@ use crate::engine::Pace;
 const MAGIC: [u8; 8] = *b"weirqf01";
 /// Bytes of a list's length, its checksum and the magic.
 const TRAILER_BYTES: usize = 20;
-/// Bytes of the lengths in front of a row.
+/// Bytes of the lengths before a row.
 const HEAD_BYTES: usize = 6;
-/// A block ends with the row that reaches this: some hundred records in two rows or three, which a
-/// reader mostly wants together.
+/// Size at which a block ends: some hundred records in two or three rows, which a reader mostly
+/// needs together.
 const BLOCK_BYTES: usize = 32 * 1024;
-/// Blocks are written to the file when there are so many bytes of them.
+/// Size of the buffer at which blocks are written to the file.
 const BUFFER_BYTES: usize = 8 * BLOCK_BYTES;
-/// One that is not smaller than this ends where its queue does: what comes to a queue is then not among
-/// the keys of a block.
+/// The least size of a block that ends at the end of its queue, so that later keys of the queue are
+/// not within a block's range.
 const LAST_BLOCK_BYTES: usize = 4 * 1024;
 
-/// What the list says of a block.
+/// A block, as the list describes it.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Block {
     offset: u64,
     length: u32,
     checksum: u64,
-    /// The place of its first row in the file.
+    /// The position of its first row in the file.
     first_place: u32,
     rows: u32,
     first: Box<[u8]>,
@@ -67,13 +67,13 @@ impl Block {
         u64::from(self.length)
     }
 
-    /// The places of its rows.
+    /// Returns the positions of its rows.
     pub(super) fn places(&self) -> Range<u32> {
         self.first_place..self.first_place.saturating_add(self.rows)
     }
 }
 
-/// A file that was written whole.
+/// A complete file.
 pub(super) struct QueueFile {
     path: PathBuf,
     number: u64,
@@ -81,15 +81,15 @@ pub(super) struct QueueFile {
     blocks: Box<[Block]>,
     bytes: u64,
     checksum: u64,
-    /// Whether it goes when nobody has it any more.
+    /// Whether the file is removed when its last user drops it.
     is_of_no_use: AtomicBool,
 }
 
 impl QueueFile {
-    /// Opens the file with a number, of which a listing says what it must be.
+    /// Opens the file with a number, and checks it against its listing.
     ///
     /// # Errors
-    /// When it cannot be read, is missing or is not that file.
+    /// When it cannot be read, is missing or differs from its listing.
     pub(super) fn open(folder: &Path, number: u64, listing: &Listing) -> io::Result<Self> {
         let Listing { salt, bytes, checksum, .. } = *listing;
         let path = folder.join(name_of(number, salt));
@@ -137,14 +137,14 @@ impl QueueFile {
         let file = self.reopen()?;
         file.read_exact_at(&mut bytes, block.offset).map_err(|error| self.sort(&error))?;
         if xxh3_64(&bytes) != block.checksum {
-            return Err(damaged(&self.path, "a block has another checksum than its list says"));
+            return Err(damaged(&self.path, "the checksum of a block differs from its list"));
         }
         let rows = BlockRows::new(bytes);
         rows.filter(|rows| rows.len() == length(block.rows))
-            .ok_or_else(|| damaged(&self.path, "the rows of a block are not those of its list"))
+            .ok_or_else(|| damaged(&self.path, "the rows of a block differ from its list"))
     }
 
-    /// Reads all of the file anew, in pieces that `pace` may stop in between.
+    /// Verifies all of the file in chunks; `pace` may stop it between two of them.
     ///
     /// # Errors
     /// When it cannot be read or is damaged.
@@ -159,8 +159,8 @@ impl QueueFile {
         Ok(())
     }
 
-    /// Opens the file; again for as long as no descriptor is left: a cursor that failed would have to
-    /// begin anew.
+    /// Opens the file, and retries for as long as no descriptor is left: otherwise a cursor would
+    /// have to start over.
     fn reopen(&self) -> io::Result<File> {
         let mut backoff = Backoff::default();
         loop {
@@ -173,8 +173,9 @@ impl QueueFile {
         }
     }
 
-    /// A file that ends too early has become damaged since it was opened. One that is not there is
-    /// none of this storage, or was removed by somebody else; the next opening tells.
+    /// Classifies an error. A file that ends too early was damaged after it was opened. A missing
+    /// file was removed by another storage in this directory, which is no damage; if it was not,
+    /// the next start finds out.
     fn sort(&self, error: &io::Error) -> io::Error {
         match error.kind() {
             io::ErrorKind::UnexpectedEof => damaged(&self.path, "the file ends too early"),
@@ -182,7 +183,7 @@ impl QueueFile {
         }
     }
 
-    /// Has the file removed when nobody has it any more.
+    /// Marks the file for removal when its last user drops it.
     pub(super) fn remove_when_unused(&self) {
         self.is_of_no_use.store(true, Ordering::Release);
     }
@@ -195,7 +196,7 @@ impl Drop for QueueFile {
             && error.kind() != io::ErrorKind::NotFound
         {
             let path = self.path.display();
-            tracing::warn!(%error, %path, "what is of no use stays until the next start");
+            tracing::warn!(%error, %path, "cannot remove an unused file; the next start removes it");
         }
     }
 }
@@ -205,7 +206,7 @@ fn length(bytes: u32) -> usize {
 }
 
 fn read_list(file: &File, path: &Path, bytes: u64, checksum: u64) -> io::Result<Box<[Block]>> {
-    let other = || damaged(path, "the file is not the one that was listed");
+    let other = || damaged(path, "the file differs from its listing");
     if file.metadata()?.len() != bytes {
         return Err(other());
     }
@@ -229,7 +230,7 @@ fn read_list(file: &File, path: &Path, bytes: u64, checksum: u64) -> io::Result<
 /// The rows of a block.
 pub(super) struct BlockRows {
     bytes: Vec<u8>,
-    /// Of each row where its key begins and ends, and where its value ends.
+    /// For each row, the start and the end of its key, and the end of its value.
     places: Vec<(usize, usize, usize)>,
 }
 
@@ -255,13 +256,13 @@ impl BlockRows {
         self.places.len()
     }
 
-    /// A row's key and value.
+    /// Returns a row's key and value.
     pub(super) fn row(&self, index: usize) -> Option<(&[u8], &[u8])> {
         let (start, key_end, end) = *self.places.get(index)?;
         Some((self.bytes.get(start..key_end)?, self.bytes.get(key_end..end)?))
     }
 
-    /// How many keys are less than this one.
+    /// Returns how many keys are less than this one.
     pub(super) fn count_below(&self, key: &[u8]) -> usize {
         self.places.partition_point(|(start, key_end, _)| {
             self.bytes.get(*start..*key_end).is_some_and(|found| found < key)
@@ -269,14 +270,14 @@ impl BlockRows {
     }
 }
 
-/// The name of a file. The salt is random: who still reads a storage that was closed, or removed, meets
-/// no file of the one that was opened or made in its place, where numbers are given again.
+/// Returns the name of a file. The salt is random: numbers are reused after a restart, so without
+/// it a reader of a closed storage could open a new file of the same number.
 pub(super) fn name_of(number: u64, salt: u64) -> String {
     format!("{number}-{salt:016x}")
 }
 
-/// The path of a file that is being written. Without room for the rest of it, what is there of it
-/// should not take any.
+/// The path of an incomplete file. It is removed on drop, because it would waste space, which may
+/// be short.
 struct Unfinished(Option<PathBuf>);
 
 impl Drop for Unfinished {
@@ -285,21 +286,21 @@ impl Drop for Unfinished {
             && let Err(error) = fs::remove_file(path)
         {
             let path = path.display();
-            tracing::warn!(%error, %path, "what is of no use stays until the next start");
+            tracing::warn!(%error, %path, "cannot remove an incomplete file; the next start removes it");
         }
     }
 }
 
-/// Writes a file, row by row in the order of their keys.
+/// A writer of a file, row by row in key order.
 pub(super) struct FileWriter {
-    /// Until the file is whole; it is removed otherwise.
+    /// The path until the file is complete; the file is removed otherwise.
     unfinished: Unfinished,
     number: u64,
     salt: u64,
     out: File,
-    /// Blocks that are not written yet, and the one that is filled.
+    /// Blocks that are not written yet, and the current block.
     buffer: Vec<u8>,
-    /// Where in the buffer that begins.
+    /// The start of the current block in the buffer.
     block_start: usize,
     /// The first and the last key of the block.
     keys: (Vec<u8>, Vec<u8>),
@@ -310,6 +311,8 @@ pub(super) struct FileWriter {
 }
 
 impl FileWriter {
+    /// Creates the file; it is removed on drop unless it is finished.
+    ///
     /// # Errors
     /// When the file cannot be made.
     pub(super) fn new(folder: &Path, number: u64) -> io::Result<Self> {
@@ -332,6 +335,8 @@ impl FileWriter {
         })
     }
 
+    /// Appends a row; keys must be ascending.
+    ///
     /// # Errors
     /// When the file cannot be written to, or has no room for more rows.
     pub(super) fn write(&mut self, key: &[u8], value: &[u8]) -> io::Result<()> {
@@ -387,12 +392,12 @@ impl FileWriter {
         Ok(())
     }
 
-    /// What there is of the block that is filled.
+    /// Returns the current block so far.
     fn block(&self) -> &[u8] {
         self.buffer.get(self.block_start..).unwrap_or_default()
     }
 
-    /// Makes the file survive a power loss, or removes it if no row was written.
+    /// Makes the file survive a power loss, or removes it if it has no rows.
     ///
     /// # Errors
     /// When it cannot be written or synced.
@@ -410,7 +415,7 @@ impl FileWriter {
         let trailer = [&list_bytes.to_le_bytes()[..], &checksum.to_le_bytes(), &MAGIC].concat();
         self.out.write_all(&trailer)?;
         self.out.sync_all()?;
-        // Its name, too.
+        // Syncs the name as well.
         File::open(folder)?.sync_all()?;
         let Some(path) = self.unfinished.0.take() else { return Ok(None) };
         Ok(Some(QueueFile {

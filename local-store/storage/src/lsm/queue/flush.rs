@@ -1,8 +1,8 @@
-//! What a table in memory makes of the files when it is written to disk: a new file with its rows,
-//! other rows that are gone, and files that are of no use any more.
+//! The change of the queue files when a table in memory is flushed: a new file with its rows, rows
+//! of other files that it removes, and files that are no longer needed.
 //!
-//! Small files are written again into the new one, so that there are never many of them: one that is
-//! read has to be looked for in each.
+//! Small files are merged into the new one, so that there are never many: a read may have to search
+//! every file.
 
 use std::collections::HashSet;
 use std::io;
@@ -16,14 +16,14 @@ use super::file::{BlockRows, FileWriter, QueueFile};
 use super::removed_rows::RemovedRows;
 use super::{Listing, Queue, Queues, listing};
 
-/// So many files of about one size become one, the oldest of that size. With fewer a row is written
-/// again more often, with more a reader has more files to look into.
+/// Number of files of about one size that are merged, the oldest first. With a smaller number rows
+/// are rewritten more often; with a larger one readers have more files to search.
 const FILES_TOGETHER: usize = 8;
 
-/// Up to so many bytes of rows that are there a file is of a size, and of how many files that have it
-/// some become one. Tables in memory that are written when they are full leave files of the last size,
-/// of some 11 MB: from 2.8 GB on, their rows are written once more. Larger files never are. The longest
-/// that writing a table in memory takes for it is writing 256 MB.
+/// Size classes of files by their existing rows in bytes (inclusive), and the number of files of a
+/// class that are merged. Full tables in memory leave files of the last class, of some 11 MB: from
+/// 2.8 GB on, their rows are rewritten once. Larger files are never rewritten. The longest merge
+/// during a flush writes 256 MB.
 const SIZES: [(u64, usize); 4] = [
     (64 * 1024, FILES_TOGETHER),
     (512 * 1024, FILES_TOGETHER),
@@ -31,19 +31,19 @@ const SIZES: [(u64, usize); 4] = [
     (32 * 1024 * 1024, 256),
 ];
 
-/// A key of a queue, and its value or that it was deleted.
+/// A key of a queue, and its value or `None` if it was deleted.
 pub(super) type QueueRow<'a> = (&'a [u8], Option<&'a [u8]>);
 
-/// See the module. Nothing has changed until the tree has what it lists.
+/// A prepared change of the queue files. It takes effect when the tree stores its rows.
 pub(in super::super) struct QueueFlush {
-    /// All files from then on.
+    /// All files after the change.
     pub(in super::super) queues: Queues,
     listed: Vec<(u64, Option<Listing>)>,
     of_no_use: Vec<Arc<QueueFile>>,
 }
 
 impl QueueFlush {
-    /// Writes the new file, and syncs it. The rows are in the order of their keys, no key twice.
+    /// Writes the new file, and syncs it. The rows are in key order, no key twice.
     ///
     /// # Errors
     /// When a file cannot be read or written.
@@ -71,7 +71,7 @@ impl QueueFlush {
             |queue: &Queue| queue.live_rows() == 0 || small.contains(&queue.file.number());
         let (joined, kept): (Vec<Queue>, Vec<Queue>) = marked.iter().cloned().partition(is_joined);
         let (new, joined, kept) = match write(folder, before.next, rows, &joined) {
-            // Less room is needed without them, and with what is gone there will be some.
+            // Without the merge less space is needed, and removed files will free some.
             Err(error) if is_full(&error) && !small.is_empty() => {
                 let (removed, kept) =
                     marked.into_iter().partition::<Vec<_>, _>(|queue| queue.live_rows() == 0);
@@ -91,16 +91,16 @@ impl QueueFlush {
         Ok(Self { queues: Queues { queues, next }, listed, of_no_use })
     }
 
-    /// The files of which the tree has to list something else, or nothing any more.
+    /// Returns the files whose listing changes or ends.
     #[cfg(test)]
     pub(super) fn listed(&self) -> &[(u64, Option<Listing>)] {
         &self.listed
     }
 
-    /// What the tree has to list from then on, in the order of its keys.
+    /// Returns the rows that the tree has to store, in key order.
     ///
     /// # Errors
-    /// When it cannot be told.
+    /// When a listing cannot be encoded.
     pub(in super::super) fn rows(&self, sequence: SeqNo) -> io::Result<Vec<InternalValue>> {
         let row = |(number, listing): &(u64, Option<Listing>)| {
             listing::row(*number, listing.as_ref(), sequence)
@@ -108,15 +108,16 @@ impl QueueFlush {
         self.listed.iter().map(row).collect()
     }
 
-    /// When the tree has that: what it no longer lists goes when nobody has it any more.
+    /// Completes the change after the tree has stored the rows: files that are no longer listed are
+    /// removed when their last user drops them.
     pub(in super::super) fn finish(self) -> Queues {
         self.of_no_use.iter().for_each(|file| file.remove_when_unused());
         self.queues
     }
 }
 
-/// Which of a file's rows are gone when these keys have other values, or none. Keys of queues that are
-/// new are behind those of the file, so few of them and few blocks are looked at.
+/// Returns the rows of a file that these keys replace or delete. New keys of a queue sort after
+/// those of the file, so few keys and few blocks are read.
 fn removed_with(queue: &Queue, rows: &[QueueRow<'_>]) -> io::Result<RemovedRows> {
     let mut places = Vec::new();
     let (mut blocks, mut rest) = (queue.file.blocks(), rows);
@@ -139,7 +140,8 @@ fn removed_with(queue: &Queue, rows: &[QueueRow<'_>]) -> io::Result<RemovedRows>
     Ok(if places.is_empty() { queue.removed.clone() } else { queue.removed.with(places) })
 }
 
-/// Which rows of a block have one of these keys. What is between two keys of either is passed over.
+/// Returns which rows of a block have one of these keys. It skips the rows between two keys, and
+/// the keys between two rows.
 fn indices_of<'a>(
     mut keys: &'a [QueueRow<'_>],
     block: &'a BlockRows,
@@ -159,8 +161,8 @@ fn indices_of<'a>(
     })
 }
 
-/// Of files by their numbers and bytes, those that become one with the new one, or none: some of the
-/// smallest size of which there are so many.
+/// Returns the files to merge with the new one, if any: some of the smallest size class that has
+/// enough files. `files` are numbers and bytes.
 pub(super) fn files_to_join(files: &[(u64, u64)], new_bytes: u64) -> Vec<u64> {
     let size = |bytes: u64| SIZES.iter().position(|(most, _)| bytes <= *most);
     for (place, (_, many)) in SIZES.iter().enumerate() {
@@ -176,7 +178,7 @@ pub(super) fn files_to_join(files: &[(u64, u64)], new_bytes: u64) -> Vec<u64> {
     Vec::new()
 }
 
-/// Writes a file with the rows of the table in memory and those that are left of other files.
+/// Writes a file with the rows of the table in memory and the remaining rows of other files.
 fn write(
     folder: &Path,
     number: u64,
@@ -189,7 +191,7 @@ fn write(
         return Ok(None);
     }
     let mut file = FileWriter::new(folder, number)?;
-    // Each turn writes a row, or is the last one.
+    // Each iteration writes a row, or is the last one.
     loop {
         let is_left_first = match (left.row(), put.peek()) {
             (Some((key, _)), Some((other, _))) => key < *other,

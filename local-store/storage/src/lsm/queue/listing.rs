@@ -1,5 +1,5 @@
-//! What the tree says of each file: its size, so that one which is not whole is noticed, and which of
-//! its rows are gone. Key: `[255] number:u64`. Value: a version byte and a [`Listing`] in postcard's
+//! The tree's row about each file: its size, so that an incomplete file is detected, and its
+//! removed rows. Key: `[255] number:u64`. Value: a version byte and a [`Listing`] in postcard's
 //! encoding.
 
 use std::io;
@@ -14,16 +14,16 @@ use crate::engine::OWN_KEYS;
 
 const VERSION: u8 = 1;
 
-/// See the module.
+/// The listing of a file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(in super::super) struct Listing {
-    /// With the number it makes the file's name.
+    /// With the number, it makes up the file's name.
     pub(super) salt: u64,
-    /// Of the whole file.
+    /// Size of the whole file in bytes.
     pub(super) bytes: u64,
-    /// Of the file's list of blocks, which has those of the blocks in it.
+    /// Checksum of the file's list of blocks, which contains those of the blocks.
     pub(super) checksum: u64,
-    /// As [`RemovedRows::ranges`](super::removed_rows::RemovedRows::ranges) says it.
+    /// Removed rows, as in [`RemovedRows::ranges`](super::removed_rows::RemovedRows::ranges).
     pub(super) removed: Vec<(u32, u32)>,
 }
 
@@ -35,7 +35,7 @@ fn key(number: u64) -> [u8; 9] {
     key
 }
 
-/// The number of the file that a key of the tree is about.
+/// Returns the number of the file in a key of the tree.
 fn number_of(key: &[u8]) -> Option<u64> {
     match key.split_first() {
         Some((&OWN_KEYS, rest)) => Some(u64::from_be_bytes(rest.try_into().ok()?)),
@@ -43,7 +43,7 @@ fn number_of(key: &[u8]) -> Option<u64> {
     }
 }
 
-/// The tree's row that lists a file, or that no longer does.
+/// Returns the tree's row that lists a file, or deletes its listing.
 pub(super) fn row(
     number: u64,
     listing: Option<&Listing>,
@@ -60,10 +60,10 @@ pub(super) fn row(
 }
 
 impl Listing {
-    /// All files that a tree lists.
+    /// Returns all files that a tree lists.
     ///
     /// # Errors
-    /// When the tree cannot be read, or says what nobody has written.
+    /// When the tree cannot be read, or a row is damaged.
     pub(in super::super) fn read_all(
         tree: &AnyTree,
         path: &Path,
@@ -73,7 +73,7 @@ impl Listing {
         let read = |guard: lsm_tree::IterGuardImpl| {
             let (key, value) = guard.into_inner()?;
             let listed = number_of(&key).zip(decode(&value));
-            Ok(listed.ok_or_else(|| damaged(path, "a row that lists a file cannot be read"))?)
+            Ok(listed.ok_or_else(|| damaged(path, "cannot decode a row that lists a file"))?)
         };
         rows.map(read).collect()
     }

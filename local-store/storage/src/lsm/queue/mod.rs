@@ -1,16 +1,16 @@
-//! Rows that are only ever added behind others and taken away in front of them, as the records of a
-//! stream: they stand in files of their own, which are never merged with other rows, and are written
-//! once, but for small ones and where there are very many (`renewal`).
+//! Files for rows that are only appended at the end of a queue and removed from its front, such as
+//! the records of a stream. They are never merged with other rows, and written once, except for
+//! small files and where there are very many (`renewal`).
 //!
-//! A table in memory that is written to disk leaves its rows of queues in one file (`file`). Which
-//! files count, and which of their rows are gone, stands in the tree (`listing`), and changes there
-//! together with everything else that the table in memory had: so there is one moment at which all
-//! of it is on disk. A file that the tree does not name was never finished, or is of no use any more.
+//! A flush of a table in memory writes its rows of queues into one file (`file`). The tree stores
+//! which files are valid and which of their rows are removed (`listing`), and changes that
+//! atomically with the table's other rows. A file that the tree does not list is incomplete or no
+//! longer needed.
 //!
-//! Any key may be put, put again and deleted, in any order; it is only quick for queues. What is
-//! still there stands once in all files: a row that is put again or deleted is gone where it stood.
+//! Keys may be put, replaced and deleted in any order, but only queues are fast. Each existing key
+//! has one row in all files: a row that is replaced or deleted is marked as removed.
 //!
-//! This module knows no tables in memory, and not when they are written.
+//! This module does not know the tables in memory, or when they are flushed.
 
 mod cursor;
 mod file;
@@ -37,25 +37,25 @@ pub(super) use self::listing::Listing;
 use self::removed_rows::RemovedRows;
 use crate::engine::Pace;
 
-/// The folder of the files, in the storage's.
+/// The name of the folder of the files, in the storage's folder.
 pub(super) const FOLDER: &str = "queues";
 
-/// Something in a file that nobody has written so. It comes as the source of an `io::Error`.
+/// Damage in a file. It is the source of an `io::Error`.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(super) struct Damage(String);
 
-/// An error about something that is damaged.
+/// Creates an error about damage.
 pub(super) fn damaged(path: &Path, reason: &str) -> io::Error {
     io::Error::other(Damage(format!("{}: {reason}", path.display())))
 }
 
-/// Whether an error is about something that is damaged.
+/// Returns whether an error is about damage.
 pub(super) fn is_damage(error: &io::Error) -> bool {
     error.get_ref().is_some_and(|source| source.is::<Damage>())
 }
 
-/// A file, and which of its rows are gone.
+/// A file, and its removed rows.
 #[derive(Clone)]
 struct Queue {
     file: Arc<QueueFile>,
@@ -67,7 +67,7 @@ impl Queue {
         self.file.rows().saturating_sub(self.removed.count())
     }
 
-    /// Bytes of the blocks that have rows which are there.
+    /// Returns the bytes of the blocks that have existing rows.
     fn live_bytes(&self) -> u64 {
         let has_any = |places: &Range<u32>| !self.removed.contains_all(places.start, places.end);
         let blocks = self.file.blocks().iter().filter(|block| has_any(&block.places()));
@@ -84,7 +84,7 @@ impl Queue {
     }
 }
 
-/// All files at one moment. It never changes, so that views can keep it.
+/// An immutable set of all files, so that views can keep it.
 #[derive(Clone)]
 pub(super) struct Queues {
     queues: Vec<Queue>,
@@ -99,10 +99,10 @@ impl Default for Queues {
 }
 
 impl Queues {
-    /// Opens the files that are listed, and removes all others.
+    /// Opens the listed files, and removes all others.
     ///
     /// # Errors
-    /// When a file cannot be read, is missing or is not the one that was listed.
+    /// When a file cannot be read, is missing or differs from its listing.
     pub(super) fn open(folder: &Path, listed: Vec<(u64, Listing)>) -> io::Result<Self> {
         let names: HashSet<OsString> =
             listed.iter().map(|(number, listing)| name_of(*number, listing.salt).into()).collect();
@@ -112,7 +112,7 @@ impl Queues {
                 continue;
             }
             match fs::remove_file(entry.path()) {
-                // The last one who read it, in a storage that was closed, has just removed it.
+                // The last reader of a closed storage has just removed it.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 removed => removed?,
             }
@@ -125,7 +125,7 @@ impl Queues {
         Ok(Self { queues: listed.into_iter().map(queue).collect::<io::Result<_>>()?, next })
     }
 
-    /// The value under a key.
+    /// Returns the value under a key.
     ///
     /// # Errors
     /// When a file cannot be read.
@@ -135,7 +135,8 @@ impl Queues {
         Ok(rows.row().map(|(_, value)| Value::from(value)))
     }
 
-    /// Verifies the file with the next number behind `after`, and gives that; `None` behind the last.
+    /// Verifies the file with the first number after `after`, and returns that; `None` after the
+    /// last one.
     ///
     /// # Errors
     /// When it cannot be read, or is damaged.
@@ -151,12 +152,13 @@ impl Queues {
         Ok(Some(file.number()))
     }
 
-    /// Bytes of all files.
+    /// Returns the bytes of all files.
     pub(super) fn bytes(&self) -> u64 {
         self.queues.iter().map(|queue| queue.file.bytes()).sum()
     }
 
-    /// The rows from `from` (inclusive) to `to` (exclusive), the first of them at hand.
+    /// Returns the rows from `from` (inclusive) to `to` (exclusive), with the first one already
+    /// read.
     ///
     /// # Errors
     /// When a file cannot be read.

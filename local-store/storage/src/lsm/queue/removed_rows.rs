@@ -1,16 +1,16 @@
-//! Which rows of a file are gone, by their places in it. Queues lose their rows in front, so these are
-//! a few ranges, however many rows there are.
+//! The removed rows of a file, by position. Queues lose their rows from the front, so these are a
+//! few ranges, however many rows there are.
 
 use std::sync::Arc;
 
-/// Places of rows that are gone: ranges with their ends excluded, in order, none of them touching.
+/// Positions of removed rows: ranges with exclusive ends, in order, none of them adjacent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct RemovedRows {
     ranges: Arc<[(u32, u32)]>,
 }
 
 impl RemovedRows {
-    /// From what [`RemovedRows::ranges`] gave.
+    /// Creates it from the ranges of [`RemovedRows::ranges`].
     pub(super) fn from_ranges(ranges: Vec<(u32, u32)>) -> Self {
         Self { ranges: ranges.into() }
     }
@@ -27,14 +27,14 @@ impl RemovedRows {
         self.contains_all(place, place.saturating_add(1))
     }
 
-    /// Whether all places from `from` (inclusive) to `to` (exclusive) are gone.
+    /// Returns whether all positions from `from` (inclusive) to `to` (exclusive) are removed.
     pub(super) fn contains_all(&self, from: u32, to: u32) -> bool {
         let behind = self.ranges.partition_point(|(start, _)| *start <= from);
         let before = behind.checked_sub(1).and_then(|index| self.ranges.get(index));
         before.is_some_and(|(_, end)| to <= *end)
     }
 
-    /// With these places too, which come in any order.
+    /// Returns the set with these positions added, which may be in any order.
     pub(super) fn with(&self, places: impl IntoIterator<Item = u32>) -> Self {
         let more = places.into_iter().map(|place| (place, place.saturating_add(1)));
         let mut all: Vec<(u32, u32)> = self.ranges.iter().copied().chain(more).collect();
@@ -60,7 +60,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn places_are_a_set(
+        fn positions_are_a_set(
             steps in prop::collection::vec(prop::collection::vec(0_u32..40, 0..20), 0..6),
             (from, to) in (0_u32..40, 0_u32..40),
         ) {

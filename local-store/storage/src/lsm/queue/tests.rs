@@ -1,4 +1,4 @@
-//! Files of queues next to a map: whatever is put and deleted, what they hold is the same.
+//! Queue files compared with a map: after any puts and deletes, both have the same content.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,7 +14,7 @@ use super::*;
 type OwnedRow = (Box<[u8]>, Option<Value>);
 type Map = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// The files in a folder, and what the tree would list.
+/// The files in a folder, and their listings in the tree.
 struct Written {
     folder: tempfile::TempDir,
     queues: Queues,
@@ -72,7 +72,7 @@ fn key() -> impl Strategy<Value = Vec<u8>> {
     prop::collection::vec(0_u8..4, 0..4).prop_map(|rest| [vec![QUEUE_KEYS], rest].concat())
 }
 
-/// Values of which a block has some, or one.
+/// Returns values of which a block has some, or one.
 fn value() -> impl Strategy<Value = Option<Vec<u8>>> {
     let bytes = (any::<u8>(), prop_oneof![0..20_usize, 9_000..40_000_usize]);
     prop::option::weighted(0.6, bytes.prop_map(|(byte, count)| vec![byte; count]))
@@ -106,10 +106,10 @@ proptest! {
             }
         }
         kept.push((written.queues.clone(), map.clone()));
-        // Opening removes what is not listed, which others may still read: so it comes last.
+        // Opening removes unlisted files, which others may still read, so it comes last.
         let opened = std::iter::once_with(|| {
             let listed: Vec<u64> = written.listed.keys().copied().collect();
-            assert_eq!(written.files(), listed, "files that nobody reads any more");
+            assert_eq!(written.files(), listed, "unused files must be removed");
             (written.open().unwrap(), map)
         });
         for (queues, map) in kept.into_iter().chain(opened) {
@@ -128,14 +128,14 @@ proptest! {
     }
 }
 
-/// Row `number` of one of four queues.
+/// Returns the key of row `number` of one of four queues.
 fn row_key(queue: u8, number: u32) -> Box<[u8]> {
     [[QUEUE_KEYS, queue].as_slice(), &number.to_be_bytes()].concat().into()
 }
 
-/// Four queues of which each write adds some rows and takes as many away, a hundred writes behind.
+/// Four queues; each write appends rows and removes as many from a hundred writes earlier.
 #[test]
-fn queues_that_come_and_go_stay_small() {
+fn queues_with_a_moving_front_stay_small() {
     const ROWS: u32 = 20;
     let mut written = Written::new();
     let (mut most_files, mut bytes_written) = (0, 0_u64);
@@ -152,10 +152,10 @@ fn queues_that_come_and_go_stay_small() {
         bytes_written += written.listed.get(&next).map_or(0, |listing| listing.bytes);
         most_files = most_files.max(written.files().len());
     }
-    // 100 writes of 17 KB are there, and at most as much again.
+    // The rows of 100 writes of 17 KB exist, and at most as many bytes again.
     let on_disk: u64 = written.listed.values().map(|listing| listing.bytes).sum();
     assert!(on_disk < 4_000_000, "{on_disk} bytes");
-    // Of each of the three small sizes less than eight, and those that are large.
+    // Fewer than eight files of each of the three small sizes, and the large ones.
     assert!(most_files <= 3 * 8, "{most_files} files");
     assert!(bytes_written < 4 * 1_000 * 17_000, "{bytes_written} bytes written");
     let ranges: usize = written.listed.values().map(|listing| listing.removed.len()).sum();
@@ -164,9 +164,9 @@ fn queues_that_come_and_go_stay_small() {
     assert_eq!(found.len(), 100 * 20);
 }
 
-/// The oldest files become one when there are many of a size, and large ones never.
+/// The oldest files of a size are merged when there are many, and large ones never.
 #[test]
-fn some_of_many_files_of_a_size_become_one() {
+fn some_of_many_files_of_a_size_are_merged() {
     let of = |count: u64, bytes: u64| -> Vec<(u64, u64)> {
         (1..=count).rev().map(|number| (number, bytes)).collect::<Vec<_>>()
     };
@@ -178,12 +178,12 @@ fn some_of_many_files_of_a_size_become_one() {
     assert_eq!(files_to_join(&of(254, full), full), Vec::<u64>::new());
     assert_eq!(files_to_join(&of(255, full), full), (1..=8).collect::<Vec<_>>());
     assert_eq!(files_to_join(&of(5_000, large), full), Vec::<u64>::new());
-    // The smallest first, whatever else there is.
+    // The smallest size first, whatever other files there are.
     let both = [of(300, full), (301..309).map(|number| (number, small)).collect()].concat();
     assert_eq!(files_to_join(&both, full), (301..=308).collect::<Vec<_>>());
 }
 
-/// What was not written to its end takes no room.
+/// An incomplete file is removed.
 #[test]
 fn an_unfinished_file_leaves_nothing() {
     let folder = tempfile::tempdir().unwrap();
@@ -194,9 +194,9 @@ fn an_unfinished_file_leaves_nothing() {
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
 }
 
-/// Rows that are put in the order of their keys are written once when tables in memory are full.
+/// Rows in key order are written once when tables in memory are full.
 #[test]
-fn what_full_tables_leave_is_written_once() {
+fn rows_of_full_tables_are_written_once() {
     let mut written = Written::new();
     for round in 0..12_u32 {
         let new = round * 50..(round + 1) * 50;
@@ -204,7 +204,7 @@ fn what_full_tables_leave_is_written_once() {
         written.write(&new.map(row).collect::<Vec<_>>());
     }
     assert_eq!(written.files(), (1..=12).collect::<Vec<_>>());
-    // A file goes when its rows have gone, and not before.
+    // A file is removed exactly when all its rows are.
     for (upto, left) in [(49, 12), (50, 11), (149, 10), (150, 9), (600, 0)] {
         let rows: Vec<OwnedRow> = (0..upto).map(|number| (row_key(1, number), None)).collect();
         written.write(&rows);
@@ -212,9 +212,9 @@ fn what_full_tables_leave_is_written_once() {
     }
 }
 
-/// However many files become small at once, few are written again together, and none twice.
+/// However many files become small at once, few are merged at a time, and none twice.
 #[test]
-fn few_files_become_one_at_a_time() {
+fn few_files_are_merged_at_a_time() {
     let mut written = Written::new();
     for number in 0..20 {
         let row = |queue| (row_key(queue, number), Some(vec![3; 2_500_000].into()));
@@ -225,15 +225,15 @@ fn few_files_become_one_at_a_time() {
     written.write(&removed);
     assert_eq!(written.files(), (9..=21).collect::<Vec<_>>());
     assert_eq!(written.listed[&21].removed, []);
-    // The others are left for the next times.
+    // The others are left for the next merges.
     written.write(&[(row_key(3, 1), Some([1].into()))]);
     assert_eq!(written.files(), (17..=22).collect::<Vec<_>>());
     assert_eq!(read(&written.queues, &[], &[255], false).len(), 21);
 }
 
-/// Who reads files of a storage that was closed meets none of those that come after it.
+/// A reader of a closed storage never sees files of a later one.
 #[test]
-fn a_reader_of_before_an_opening_has_files_of_its_own() {
+fn a_reader_of_a_closed_storage_sees_no_later_files() {
     let mut written = Written::new();
     let row = |byte: u8| (row_key(1, 1), Some(Value::from([byte])));
     written.write(&[row(1)]);
@@ -243,16 +243,16 @@ fn a_reader_of_before_an_opening_has_files_of_its_own() {
     written.queues = written.open().unwrap();
     written.write(&[row(2)]);
     assert_eq!(written.files(), [1]);
-    // What it had is gone, which is no damage.
+    // Its files were removed, which is not damage.
     let error = before.scan(&[], &[255], false).err().unwrap();
     assert_eq!(error.kind(), io::ErrorKind::NotFound);
     drop(before);
     assert_eq!(read(&written.open().unwrap(), &[], &[255], false).len(), 1);
 }
 
-/// A file that is not listed was never finished, whatever it has in it.
+/// A file that is not listed is incomplete, whatever it contains.
 #[test]
-fn what_is_not_listed_is_removed() {
+fn unlisted_files_are_removed() {
     let mut written = Written::new();
     written.write(&[(row_key(1, 1), Some([1].into()))]);
     let whole = fs::read(written.path(1)).unwrap();
@@ -264,7 +264,8 @@ fn what_is_not_listed_is_removed() {
     assert_eq!(read(&queues, &[], &[255], false).len(), 1);
 }
 
-/// Whatever is changed in a file is noticed, at the latest when it is read, and is no row.
+/// Every change of a file's bytes is detected, at the latest by a read, and never returned as a
+/// row.
 #[test]
 fn damage_is_found() {
     let mut written = Written::new();
