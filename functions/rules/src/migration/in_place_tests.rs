@@ -99,7 +99,7 @@ fn rewrites() {
             Kind::InPlace,
             ".n += 1",
             r#"{"id":{"S":"a"},"n":{"N":"1"}}"#,
-            "the transform gives something else when it is carried out twice; write it so that a finished item stays as it is, such as `.a //= 1`",
+            "the transform gives another result when it is applied twice; write it so that a finished item stays unchanged, such as `.a //= 1`",
         ),
         (
             Kind::InPlace,

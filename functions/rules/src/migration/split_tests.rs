@@ -429,7 +429,7 @@ fn what_is_no_document_says_why() {
         (profile.to_owned(), None),
         (
             r#"PROFILE ,"id":{"S":"d2"}"#.to_owned(),
-            Some("the profile is of a document that belongs into another partition"),
+            Some("the profile belongs to a document of another partition"),
         ),
         (r#"PROFILE ,"x":{"S":"d2"}"#.to_owned(), Some("the profile has no key of `documents`")),
         (format!("{profile}\nmusic#1 "), Some("`music#1` is no part that the plan knows")),

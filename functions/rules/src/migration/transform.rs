@@ -129,13 +129,13 @@ mod tests {
     fn what_is_wrong_says_where() {
         for (program, at, reason) in [
             ("{a: .b", 6, "expected closing brace here"),
-            (".a | | .b", 5, "this is not jq from here on"),
+            (".a | | .b", 5, "jq syntax error from here on"),
             (".a | nope", 5, "there is no filter `nope`"),
             (".a | tonumbr", 5, "there is no filter `tonumbr`; did you mean `tonumber`?"),
             (
                 "\"\\(now)\"",
                 3,
-                "`now` is not available in transforms: it looks outside of the item",
+                "`now` is not available in transforms: it reads data outside of the item",
             ),
             ("def f: 1; f", 0, "definitions are not available in transforms"),
             ("1 == 1 == true", 7, "jq does not chain these operators: put parentheses around one"),
