@@ -58,7 +58,7 @@ macro_rules! revised {
 }
 pub(crate) use revised;
 
-/// Whether a field has its default value, which an item does not store.
+/// Returns whether a field has its default value, which an item does not store.
 pub(crate) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }

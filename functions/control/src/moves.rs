@@ -246,7 +246,7 @@ fn count_of(number: u64, thing: &str) -> String {
 mod tests {
     use super::*;
 
-    /// Every move, by its name in `testdata/moves.txt`.
+    /// Returns every move, by its name in `testdata/moves.txt`.
     fn moves() -> Vec<(&'static str, Move)> {
         let (holder, fingerprint) = ("h".to_owned(), "f".to_owned());
         let claim = |switch, is_first| Move::Claim { switch, holder: holder.clone(), is_first };

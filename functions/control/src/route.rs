@@ -56,7 +56,7 @@ impl Route {
         Self { migration, revision: 0, read: Side::Source, write: Side::Source }
     }
 
-    /// Whether writers are blocked.
+    /// Returns whether writers are blocked.
     #[must_use]
     pub fn blocks_writers(&self) -> bool {
         self.write == Side::None

@@ -30,7 +30,7 @@ pub struct Stamp(String);
 pub struct StampError(String);
 
 impl Stamp {
-    /// The stamp of a stream record.
+    /// Returns the stamp of a stream record.
     #[must_use]
     pub fn of_record(stream_label: &str, sequence_number: &SequenceNumber) -> Self {
         Self(format!("{stream_label}/{}", sequence_number.padded()))

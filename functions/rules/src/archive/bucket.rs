@@ -32,13 +32,13 @@ pub struct Bucket {
 }
 
 impl UtcMinute {
-    /// The minute that contains a time in seconds since 1970; `None` from the year 10000 on.
+    /// Returns the minute that contains a time in seconds since 1970; `None` from the year 10000 on.
     #[must_use]
     pub fn of_seconds(seconds: u64) -> Option<Self> {
         (seconds < SECONDS_END).then_some(Self(seconds / 60))
     }
 
-    /// Milliseconds since 1970 of a second that [`UtcMinute::of_seconds`] accepted.
+    /// Returns the milliseconds since 1970 of a second that [`UtcMinute::of_seconds`] accepted.
     pub(super) fn millis_of_second(self, seconds: u64) -> i64 {
         i64::try_from(self.0 * 60_000 + seconds % 60 * 1000).unwrap_or(i64::MAX)
     }
@@ -97,14 +97,14 @@ impl UtcMinute {
         (Self::of_seconds(found.0 * 60)?.compact_text() == text).then_some(found)
     }
 
-    /// The first minute of its hour.
+    /// Returns the first minute of its hour.
     pub(super) fn start_of_hour(self) -> Self {
         Self(self.0 / 60 * 60)
     }
 }
 
 impl Bucket {
-    /// The bucket of a table, a stream label and a minute.
+    /// Returns the bucket of a table, a stream label and a minute.
     ///
     /// # Errors
     /// The table name or the stream label is not one that DynamoDB accepts. It must not become a path.
@@ -121,18 +121,18 @@ impl Bucket {
         Ok(Self { table: table.into(), label: compact.into(), minute })
     }
 
-    /// The table.
+    /// Returns the table.
     #[must_use]
     pub fn table(&self) -> &str {
         &self.table
     }
 
-    /// The bucket of the same stream at another minute.
+    /// Returns the bucket of the same stream at another minute.
     pub(super) fn at(&self, minute: UtcMinute) -> Self {
         Self { table: Arc::clone(&self.table), label: Arc::clone(&self.label), minute }
     }
 
-    /// The minute.
+    /// Returns the minute.
     #[must_use]
     pub fn minute(&self) -> UtcMinute {
         self.minute
@@ -147,7 +147,7 @@ impl Bucket {
         format!("{archive_prefix}table={table}/dt={date}/part-{label}-{minute}-")
     }
 
-    /// The name of a part: the prefix, the part's number in five digits, `.parquet`. Parts are
+    /// Returns the name of a part: the prefix, the part's number in five digits, `.parquet`. Parts are
     /// numbered from 1.
     #[must_use]
     pub fn part_name(&self, archive_prefix: &str, number: u32) -> String {

@@ -243,7 +243,7 @@ impl Path {
         names.iter().all(|name| !name.is_empty()).then_some(Self(names))
     }
 
-    /// The path of a top-level attribute.
+    /// Returns the path of a top-level attribute.
     pub(super) fn top_level(name: &str) -> Self {
         Self(vec![name.to_owned()])
     }
@@ -272,7 +272,7 @@ impl Path {
         name
     }
 
-    /// The names, outermost first.
+    /// Returns the names, outermost first.
     pub(super) fn names(&self) -> &[String] {
         &self.0
     }
@@ -318,18 +318,18 @@ impl Schema {
         Self { columns, base: self.base }
     }
 
-    /// The columns, in order.
+    /// Returns the columns, in order.
     pub fn columns(&self) -> impl Iterator<Item = &Column> {
         self.columns.iter()
     }
 
-    /// Number of columns.
+    /// Returns the number of columns.
     #[must_use]
     pub fn len(&self) -> usize {
         self.columns.len()
     }
 
-    /// Whether there is no column.
+    /// Returns whether there is no column.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.columns.is_empty()

@@ -17,7 +17,7 @@ pub struct Hour {
 }
 
 impl Bucket {
-    /// The hour that the bucket belongs to.
+    /// Returns the hour that the bucket belongs to.
     #[must_use]
     pub fn hour(&self) -> Hour {
         Hour {
@@ -42,7 +42,7 @@ impl Bucket {
 }
 
 impl Hour {
-    /// The table.
+    /// Returns the table.
     #[must_use]
     pub fn table(&self) -> &str {
         &self.table

@@ -15,10 +15,10 @@ use crate::rule::{Refusal, stream_of};
 pub struct KnownStream(Mutex<Option<(Arc<str>, Bucket)>>);
 
 impl KnownStream {
-    /// The ARN as it is kept, and the bucket of the stream's table, label and `minute`.
+    /// Returns the shared ARN, and the bucket of the stream's table, label and `minute`.
     ///
     /// # Errors
-    /// When the ARN names no stream, or one whose name must not become a path.
+    /// The ARN is not that of a stream, or its names must not become a path.
     pub(super) fn of(
         &self,
         event_source_arn: &str,

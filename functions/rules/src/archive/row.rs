@@ -135,7 +135,7 @@ impl Row {
         self.content.text(self.content.event_id)
     }
 
-    /// The whole item as DynamoDB JSON, lossless.
+    /// Returns the whole item as DynamoDB JSON, lossless.
     #[must_use]
     pub fn item(&self) -> &str {
         self.content.text(self.content.item)
@@ -208,7 +208,7 @@ impl Rows {
         }
     }
 
-    /// The event ids.
+    /// Returns the event ids.
     pub fn event_ids(&self) -> impl Iterator<Item = &str> {
         self.0.iter().map(Row::event_id)
     }
@@ -223,13 +223,13 @@ impl Rows {
         self.0.retain(is_kept);
     }
 
-    /// Number of rows.
+    /// Returns the number of rows.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there is no row.
+    /// Returns whether there is no row.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

@@ -117,7 +117,7 @@ fn record(number: usize, item: &Item, otherwise: bool) -> String {
     )
 }
 
-/// Plain JSON of an attribute value.
+/// Returns the plain JSON of an attribute value.
 fn plain(value: &AttributeValue) -> String {
     let quoted = |text: &str| {
         let mut out = String::new();

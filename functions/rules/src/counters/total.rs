@@ -83,18 +83,18 @@ impl Join for Cells {
 }
 
 impl Cells {
-    /// The cell of a slot.
+    /// Returns the cell of a slot.
     #[must_use]
     pub fn get(&self, slot: u32) -> Option<&Cell> {
         self.0.get(&slot)
     }
 
-    /// All cells, by slot.
+    /// Returns all cells, by slot.
     pub fn iter(&self) -> impl Iterator<Item = (u32, &Cell)> {
         self.0.iter().map(|(slot, cell)| (*slot, cell))
     }
 
-    /// Number of cells.
+    /// Returns the number of cells.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()
@@ -113,7 +113,7 @@ impl Cells {
         self.0.is_empty()
     }
 
-    /// The sum of the slots.
+    /// Returns the sum of the slots.
     #[must_use]
     pub fn sum(&self) -> Number {
         // Every value is `is_summable`, so their sum always fits 38 digits.
@@ -128,7 +128,7 @@ impl Cells {
         Some(gone?.into_iter().max()?.saturating_add(KEPT_SECONDS))
     }
 
-    /// The greatest stamp.
+    /// Returns the greatest stamp.
     #[must_use]
     pub fn as_of(&self) -> Option<&Stamp> {
         self.0.values().map(|cell| &cell.stamp).max()

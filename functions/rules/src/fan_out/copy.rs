@@ -113,14 +113,14 @@ pub enum Look {
 }
 
 impl CopyRule {
-    /// The origin of a copy, if it has one.
+    /// Returns the origin of a copy, if it has one.
     #[must_use]
     pub fn origin_of(&self, copy: &Item) -> Option<Origin> {
         let key = copy.get(&self.index_key).filter(|key| super::is_key(key))?;
         Some(Origin { rule: self.name.clone(), key: value_text(key) })
     }
 
-    /// The values that copies of an origin hold.
+    /// Returns the values that copies of an origin hold.
     #[must_use]
     pub fn values_of(&self, origin: &Item) -> BTreeMap<String, Option<AttributeValue>> {
         let pairs = self.attributes.iter();
@@ -205,7 +205,7 @@ fn cleared(rule: &CopyRule) -> BTreeMap<String, Option<AttributeValue>> {
     rule.attributes.keys().map(|to| (to.clone(), None)).collect()
 }
 
-/// Whether a copy holds these values.
+/// Returns whether a copy holds these values.
 #[must_use]
 pub fn is_as_wanted(copy: &Item, values: &BTreeMap<String, Option<AttributeValue>>) -> bool {
     values.iter().all(|(name, value)| copy.get(name) == value.as_ref())

@@ -20,7 +20,7 @@ pub struct Mark {
     pub hops: u32,
 }
 
-/// The attribute that holds the mark of a rule.
+/// Returns the attribute that holds the mark of a rule.
 #[must_use]
 pub fn mark_attribute(rule: &str) -> String {
     format!("{MARK_PREFIX}{rule}")

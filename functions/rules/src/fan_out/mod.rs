@@ -112,7 +112,7 @@ impl Join for Revision {
 }
 
 impl Origin {
-    /// The key of the origin's job.
+    /// Returns the key of the origin's job.
     #[must_use]
     pub fn job_key(&self) -> String {
         format!("{}#{}", self.rule, self.key)

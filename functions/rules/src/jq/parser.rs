@@ -304,7 +304,7 @@ impl<'t, 'p> Parser<'t, 'p> {
         }
     }
 
-    /// Whether a dot is followed by a string or a bracket.
+    /// Returns whether a dot is followed by a string or a bracket.
     fn is_before_key(&self) -> bool {
         let next = self.tokens.get(1).map(|token| &token.kind);
         matches!(next, Some(Kind::Text(_) | Kind::Sign("[")))

@@ -172,7 +172,7 @@ fn from_json(machine: &Machine, value: &Val) -> Flow<Val> {
     })
 }
 
-/// The keys of a value.
+/// Returns the keys of a value.
 fn keys(value: &Val, is_sorted: bool) -> Flow<Val> {
     match value {
         Val::Arr(array) => Ok((0..array.members().len()).map(Val::count).collect()),

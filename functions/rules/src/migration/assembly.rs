@@ -68,7 +68,7 @@ impl Migration {
         self.splits.get(parts).is_some_and(|(_, split)| split.is_profile(item))
     }
 
-    /// The key of the profile in a partition of a table of parts.
+    /// Returns the key of the profile in a partition of a table of parts.
     #[must_use]
     pub fn profile_key(&self, parts: &str, partition: &KeyValue) -> Option<Item> {
         let (_, split) = self.splits.get(parts)?;

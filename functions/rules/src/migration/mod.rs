@@ -237,7 +237,7 @@ impl Migration {
         self.fence.zip(made).is_some_and(|(fence, made)| made <= fence)
     }
 
-    /// The migration's name.
+    /// Returns the migration's name.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
@@ -261,7 +261,7 @@ impl Migration {
         self.schema(table).and_then(|schema| visible(item, schema))
     }
 
-    /// Whether an item has this migration's mark of a touch.
+    /// Returns whether an item has this migration's mark of a touch.
     #[must_use]
     pub fn has_touched(&self, item: &Item) -> bool {
         item.get(TOUCH).and_then(AttributeValue::as_str) == Some(self.name.as_str())

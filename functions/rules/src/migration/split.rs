@@ -94,7 +94,7 @@ impl Split {
         item.get(&self.sort).and_then(AttributeValue::as_str) == Some(self.profile.as_str())
     }
 
-    /// The key of the profile in a partition.
+    /// Returns the key of the profile in a partition.
     pub(super) fn profile_key(&self, partition: AttributeValue) -> Item {
         Item::new()
             .with(&self.partition.0, partition)
@@ -183,7 +183,7 @@ impl Split {
         Ok(Some(document))
     }
 
-    /// The paths of the parts.
+    /// Returns the paths of the parts.
     pub(super) fn paths(&self) -> impl Iterator<Item = AttributePath> {
         self.parts.iter().map(|part| AttributePath::of_names(&part.path))
     }
@@ -398,7 +398,7 @@ fn value_at<'d>(document: &'d Item, path: &[String]) -> Option<&'d AttributeValu
     rest.iter().try_fold(document.get(first)?, |value, name| value.as_map()?.get(name))
 }
 
-/// Takes the value at a path out of a document, if it exists and `takes` accepts it.
+/// Removes and returns the value at a path of a document, if it exists and `takes` accepts it.
 fn take(
     document: &mut Item,
     path: &[String],

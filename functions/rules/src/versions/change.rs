@@ -54,24 +54,24 @@ impl Join for Changes {
 }
 
 impl Changes {
-    /// All changes, earliest first.
+    /// Returns all changes, earliest first.
     pub fn iter(&self) -> impl Iterator<Item = (&Stamp, &Change)> {
         self.0.iter()
     }
 
-    /// Number of changes.
+    /// Returns the number of changes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there is none.
+    /// Returns whether there is none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The stamp of the earliest change.
+    /// Returns the stamp of the earliest change.
     #[must_use]
     pub fn earliest(&self) -> Option<&Stamp> {
         self.0.keys().next()
