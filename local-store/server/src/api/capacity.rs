@@ -36,7 +36,7 @@ impl Capacity {
         Self::of_read(written.old_bytes.max(written.new_bytes), true)
     }
 
-    /// The units, counted in halves.
+    /// Returns the units, counted in halves.
     pub(crate) fn halves(self) -> u64 {
         u64::try_from(self.halves).unwrap_or(u64::MAX)
     }

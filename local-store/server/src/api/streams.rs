@@ -16,7 +16,7 @@ use crate::store::Store;
 const STREAM_ARN_LENGTH: (usize, usize) = (37, 1024);
 const SHARD_ID_LENGTH: (usize, usize) = (28, 65);
 
-/// The ARN of a stream of this store.
+/// Returns the ARN of a stream of this store.
 pub(crate) fn stream_arn(store: &Store, table: &Table, stream: &Stream) -> StreamArn {
     StreamArn { table: table_arn(store, &table.name), label: stream.label.clone() }
 }
@@ -89,7 +89,7 @@ impl FoundStream {
         }
     }
 
-    /// The stream.
+    /// Returns the stream.
     pub(crate) fn stream(&self) -> Result<&Stream, ApiError> {
         self.table.stream(&self.label).ok_or_else(|| ApiError::defect("a found stream is gone"))
     }

@@ -84,7 +84,7 @@ pub(super) async fn run(replica: WeakNode, store: WeakStore, to: ArcId) {
     };
     let mut stands_since = Instant::now();
     loop {
-        // The sender is gone with the replica, and then there is nothing left to do.
+        // If the sender is gone, so is the replica, and nothing is left to do.
         if let Ok(Err(_)) = tokio::time::timeout(LOOK, applied.changed()).await {
             return;
         }
@@ -102,13 +102,13 @@ pub(super) async fn run(replica: WeakNode, store: WeakStore, to: ArcId) {
         let (from, to) = (replica.arc().0, to.0);
         let error = match outcome {
             Err(error) => error.to_string(),
-            Ok(_) => "their index is not known there yet".to_owned(),
+            Ok(_) => "the other arc does not know their index yet".to_owned(),
         };
         if stands_since.elapsed() >= TELL {
-            tracing::warn!(from, to, error, "index entries wait for their way to another arc");
+            tracing::warn!(from, to, error, "index entries for another arc are waiting");
             stands_since = Instant::now();
         }
-        tracing::debug!(from, to, error, "index entries wait for their way to another arc");
+        tracing::debug!(from, to, error, "index entries for another arc are waiting");
         tokio::time::sleep(RETRY).await;
     }
 }
@@ -141,7 +141,7 @@ async fn deliver(store: &Store, replica: &Node, to: ArcId) -> Result<Progress, U
     let upto = *upto;
     if upto.saturating_add(1) < first {
         let what =
-            format!("it has the changes up to {upto} alone, and those before {first} are gone");
+            format!("it has only the changes up to {upto}, and those before {first} are trimmed");
         return Err(Unavailable::NotDone(what));
     }
     if upto < first {

@@ -1,5 +1,5 @@
-//! A node whose disk is damaged, alone in its process: the process has to start again, which sets the
-//! directory aside and has the node filled from its peers.
+//! The restart of a process whose only node has a damaged disk. The restart sets the directory aside,
+//! and the node is rebuilt from its peers.
 
 use std::path::Path;
 use std::sync::Weak;
@@ -13,13 +13,12 @@ use crate::store::directory;
 use node::status::Status;
 use node::{Node, OnFatal, WeakNode, check_redundancy, slot_of};
 
-/// Time between two looks at the peers.
+/// The interval between two checks of the peers.
 const LOOK: Duration = Duration::from_millis(200);
-/// Time between two lines about why the node waits.
+/// The interval between two log lines about why the node waits.
 const TELL: Duration = Duration::from_secs(30);
 
-/// Has the process start again when the node with these replicas is damaged and its peers can do
-/// without it.
+/// Restarts the process once the node with these replicas is damaged and its peers can do without it.
 pub(super) async fn run(
     replicas: Vec<WeakNode>,
     peers: Weak<Peers>,
@@ -40,7 +39,7 @@ pub(super) async fn run(
         match checked {
             Ok(()) => return restart(reason),
             Err(why) if told.is_none_or(|told| told.elapsed() > TELL) => {
-                tracing::warn!(reason, why, "this node is damaged and not set aside yet");
+                tracing::warn!(reason, why, "this node is damaged, but cannot be set aside yet");
                 told = Some(Instant::now());
             }
             Err(_) => {}
@@ -48,7 +47,7 @@ pub(super) async fn run(
     }
 }
 
-/// Asks the peers whether they can do without this node.
+/// Checks with the peers that they can do without this node.
 ///
 /// # Errors
 /// Why they cannot.
@@ -58,7 +57,7 @@ async fn check_peers(peers: &Peers, own: &[Node]) -> Result<(), String> {
     for (slot, answer) in join_all(peers.slots().map(ask)).await {
         match answer {
             Ok(Answer::Status(replicas, _)) => others.extend(replicas),
-            _ => return Err(format!("node {slot} does not answer")),
+            _ => return Err(format!("node {slot} does not respond")),
         }
     }
     let arcs = u32::try_from(own.len()).unwrap_or(u32::MAX);
