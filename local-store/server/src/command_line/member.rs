@@ -105,7 +105,7 @@ mod tests {
         let three = "1=127.0.0.1:1 2=127.0.0.1:2 3=127.0.0.1:3";
         assert_eq!(check_peers(2, &peers(three), false).unwrap().len(), 3);
         for (slot, text, expected) in [
-            (1, "1=127.0.0.1:1 1=127.0.0.1:2 3=127.0.0.1:3", "named twice"),
+            (1, "1=127.0.0.1:1 1=127.0.0.1:2 3=127.0.0.1:3", "names a node twice"),
             (1, "1=127.0.0.1:1 2=127.0.0.1:2", "2 nodes are named"),
             (1, "1=127.0.0.1:1", "1 node is named"),
             (4, three, "--peer 4=ADDRESS is missing"),

@@ -203,7 +203,7 @@ async fn a_port_that_speaks_http_is_reported() {
     });
     let failure = handshake::connect(&local(1, None), 2, address).await.err().unwrap();
     assert!(
-        matches!(failure, handshake::Failure::Refused(text) if text.contains("port of clients"))
+        matches!(failure, handshake::Failure::Refused(text) if text.contains("port for clients"))
     );
 }
 

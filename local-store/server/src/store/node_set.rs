@@ -63,7 +63,7 @@ impl Store {
         let node = nodes.get(place).and_then(|node| node.get(index)).cloned();
         #[expect(
             clippy::expect_used,
-            reason = "one node at a time is taken away, and only where there are others; each has \
+            reason = "nodes are rebuilt one at a time, and only if there are others; each has \
                       every arc"
         )]
         node.expect("a store has at least one node")
