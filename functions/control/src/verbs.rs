@@ -50,7 +50,7 @@ pub fn answer(name: &str, kind: Kind, verb: Verb, phase: Phase) -> Answer {
     let answer = match verb {
         Verb::Start => start(phase),
         Verb::Pause => pause(phase),
-        Verb::Resume | Verb::Throttle => go_on(phase),
+        Verb::Resume | Verb::Throttle => adjust(phase),
         Verb::Verify => verify(kind, phase),
         Verb::Cutover => cutover(kind, phase),
         Verb::Revert => revert(kind, phase),
@@ -111,7 +111,7 @@ fn pause(phase: Phase) -> Cell {
 }
 
 /// Returns the answer to `resume` and `throttle`. After the end, workers may still have marks to remove.
-fn go_on(phase: Phase) -> Cell {
+fn adjust(phase: Phase) -> Cell {
     match phase {
         Phase::None => Err(NOT_BEGUN),
         Phase::Completed => Err(ENDED),

@@ -120,11 +120,11 @@ impl Migration {
         let new = after.into_iter().flat_map(|after| after.keys());
         let mut absent: BTreeSet<_> =
             new.filter(|name| !before.contains_key(*name)).cloned().collect();
-        let looked_at = self.looked_at(table);
-        let mut is_complete = looked_at.is_some();
+        let readable = self.readable_attributes(table);
+        let mut is_complete = readable.is_some();
         // An item without other attributes becomes a tombstone by this mark.
         let mark = MARK.to_owned();
-        for name in looked_at.into_iter().flatten().chain([&mark]) {
+        for name in readable.into_iter().flatten().chain([&mark]) {
             let can_be_there = (1..=NAME_BYTES_MAX).contains(&name.len());
             if !can_be_there || before.contains_key(name) || absent.contains(name) {
                 continue;
@@ -142,11 +142,11 @@ impl Migration {
     /// attribute that a writer adds during a change can only be judged after it.
     #[must_use]
     pub fn looks_at_any(&self, table: &str) -> bool {
-        self.kind.is_in_place() && self.reads(table) && self.looked_at(table).is_none()
+        self.kind.is_in_place() && self.reads(table) && self.readable_attributes(table).is_none()
     }
 
     /// Returns the attributes of a table's items that the plan can read; `None` if it can read any.
-    fn looked_at(&self, table: &str) -> Option<&BTreeSet<String>> {
+    fn readable_attributes(&self, table: &str) -> Option<&BTreeSet<String>> {
         match &self.sources.get(table)?.first()?.makes {
             Makes::Purge(condition) => condition.looks_at(),
             Makes::Transform(transform) => transform.looks().of_change(),

@@ -95,8 +95,8 @@ impl Walk {
     }
 
     /// Records that a value is read as a whole.
-    fn whole(&mut self, looked_at: Gives) {
-        self.is_any |= looked_at.is_whole();
+    fn whole(&mut self, value: Gives) {
+        self.is_any |= value.is_whole();
     }
 
     /// Returns the possible results of a term for an input.
@@ -113,7 +113,7 @@ impl Walk {
             Term::Text(_, pieces) => {
                 for piece in pieces {
                     if let Piece::Term(term) = piece {
-                        self.looked_at(term, input, vars);
+                        self.whole_term(term, input, vars);
                     }
                 }
                 Gives::OTHER
@@ -123,7 +123,7 @@ impl Walk {
                 false => Gives::OTHER,
             },
             Term::Object(members) => self.object(members, input, vars),
-            Term::Negative(term) => self.looked_at(term, input, vars),
+            Term::Negative(term) => self.whole_term(term, input, vars),
             Term::Label(_, term) => self.term(term, input, vars),
             Term::Try(term, catch) => {
                 let gives = self.term(term, input, vars);
@@ -141,12 +141,12 @@ impl Walk {
             }
             Term::Index(of, key, _) => {
                 let gives = self.term(of, input, vars);
-                self.looked_at(key, input, vars);
+                self.whole_term(key, input, vars);
                 self.member(key.literal(), gives)
             }
             Term::Slice(of, from, to, _) => {
                 for bound in [from, to].into_iter().flatten() {
-                    self.looked_at(bound, input, vars);
+                    self.whole_term(bound, input, vars);
                 }
                 let gives = self.term(of, input, vars);
                 self.whole(gives);
@@ -163,7 +163,7 @@ impl Walk {
     }
 
     /// Analyses a term whose result is read as a whole.
-    fn looked_at(&mut self, term: &Term, input: Gives, vars: &Vars) -> Gives {
+    fn whole_term(&mut self, term: &Term, input: Gives, vars: &Vars) -> Gives {
         let gives = self.term(term, input, vars);
         self.whole(gives);
         Gives::OTHER
@@ -185,7 +185,7 @@ impl Walk {
     fn object(&mut self, members: &[(Term, Term)], input: Gives, vars: &Vars) -> Gives {
         let mut is_whole = false;
         for (key, value) in members {
-            self.looked_at(key, input, vars);
+            self.whole_term(key, input, vars);
             is_whole |= self.term(value, input, vars).is_whole();
         }
         if is_whole { Gives::INSIDE } else { Gives::OTHER }
@@ -230,8 +230,8 @@ impl Walk {
             }
             Term::Math(math, left, right) => return self.math(*math, left, right, input, vars),
             Term::Compare(_, left, right) => {
-                self.looked_at(left, input, vars);
-                return self.looked_at(right, input, vars);
+                self.whole_term(left, input, vars);
+                return self.whole_term(right, input, vars);
             }
             Term::Update(left, right) | Term::Change(_, left, right) => (left, right),
             _ => return self.any(),
@@ -240,7 +240,7 @@ impl Walk {
         let gives = self.term(left, input, vars);
         self.whole(gives);
         let operand = if let Term::Update(..) = term { gives } else { input };
-        self.looked_at(right, operand, vars);
+        self.whole_term(right, operand, vars);
         input
     }
 
@@ -248,7 +248,7 @@ impl Walk {
         let gives = self.term(left, input, vars);
         if !matches!(math, Math::Add | Math::Multiply) {
             self.whole(gives);
-            return self.looked_at(right, input, vars);
+            return self.whole_term(right, input, vars);
         }
         let other = self.term(right, input, vars);
         // The product of two items multiplies all attributes that both have.
@@ -334,18 +334,18 @@ impl Walk {
             }
             (Builtin::First | Builtin::Last, [of]) => self.term(of, input, vars),
             (Builtin::Limit | Builtin::Skip | Builtin::Nth, [count, of]) => {
-                self.looked_at(count, input, vars);
+                self.whole_term(count, input, vars);
                 self.term(of, input, vars)
             }
-            (Builtin::Add, [of]) => self.looked_at(of, input, vars),
+            (Builtin::Add, [of]) => self.whole_term(of, input, vars),
             (Builtin::Del, [path]) => {
-                self.looked_at(path, input, vars);
+                self.whole_term(path, input, vars);
                 input
             }
             _ => {
                 self.whole(input);
                 for argument in arguments {
-                    self.looked_at(argument, input, vars);
+                    self.whole_term(argument, input, vars);
                 }
                 Gives::OTHER
             }

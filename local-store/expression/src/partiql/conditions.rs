@@ -68,7 +68,7 @@ pub(super) fn is_comparison(token: &Token) -> bool {
 }
 
 /// Returns the test of equality or its negation, according to the comparator.
-fn told_by(comparator: Comparator, same: Test) -> Test {
+fn equality_test(comparator: Comparator, same: Test) -> Test {
     if comparator == Comparator::NotEqual { negated(same) } else { same }
 }
 
@@ -233,7 +233,7 @@ impl Parser<'_> {
                 self.count_operators(nodes(&test) + nodes(&other))?;
                 let both = Test::And(vec![test.clone(), other.clone()]);
                 let neither = Test::And(vec![negated(test), negated(other)]);
-                Ok(told_by(comparator, Test::Or(vec![both, neither])))
+                Ok(equality_test(comparator, Test::Or(vec![both, neither])))
             }
         }
     }
@@ -259,7 +259,7 @@ impl Parser<'_> {
                 Test::Or(vec![both, Test::And(vec![negated(test), is(false)?])])
             }
         };
-        Ok(told_by(comparator, same))
+        Ok(equality_test(comparator, same))
     }
 
     /// Parses the operands after `IN`: one to a hundred.

@@ -50,7 +50,7 @@ impl Process {
             .unwrap();
         let mut process = Self { child, address: ([127, 0, 0, 1], 0).into(), log };
         let listening = wait_for("it listens", || {
-            assert!(process.child.try_wait().unwrap().is_none(), "{}", process.said());
+            assert!(process.child.try_wait().unwrap().is_none(), "{}", process.log_text());
             process.address()
         });
         process.address = listening;
@@ -59,12 +59,12 @@ impl Process {
 
     /// Returns the current address: a process that restarted itself has another port.
     fn address(&self) -> Option<SocketAddr> {
-        let said = self.said();
-        let (_, last) = said.rsplit_once("listening on http://")?;
+        let text = self.log_text();
+        let (_, last) = text.rsplit_once("listening on http://")?;
         last.split_whitespace().next()?.parse().ok()
     }
 
-    fn said(&self) -> String {
+    fn log_text(&self) -> String {
         fs::read_to_string(&self.log).unwrap_or_default()
     }
 
@@ -91,7 +91,7 @@ impl Process {
             }
             thread::sleep(Duration::from_millis(200 << (2 * retries)));
         }
-        panic!("{operation} had no response within {RETRIES} retries: {}", self.said());
+        panic!("{operation} had no response within {RETRIES} retries: {}", self.log_text());
     }
 
     fn status(&self) -> Option<Value> {
@@ -259,7 +259,7 @@ fn a_flipped_bit_costs_a_node_but_no_response() {
             let aside = wait_until_whole(&process);
             (!aside.is_empty()).then_some(aside)
         });
-        assert_eq!(aside, BTreeSet::from([3]), "{}", process.said());
+        assert_eq!(aside, BTreeSet::from([3]), "{}", process.log_text());
         let reason = fs::read_to_string(data.join("node-3.set-aside-1/reason")).unwrap();
         assert!(reason.contains("corrupt"), "{reason}");
         put(&process, ITEMS);
@@ -307,7 +307,7 @@ fn a_flipped_bit_costs_a_restart_of_the_process() {
     make_verification_due(&arc);
     let mut processes = start_all();
     for process in &processes {
-        assert!(read_all(process) <= 2 * RETRIES, "{}", process.said());
+        assert!(read_all(process) <= 2 * RETRIES, "{}", process.log_text());
     }
     let aside = wait_for("the damage is found", || {
         let aside = wait_until_whole(&processes[0]);
@@ -330,8 +330,8 @@ fn idle_connections_cost_no_file() {
     assert!(idle.len() > 128, "the system takes the connections that the process does not");
     fill(&process);
     read_all(&process);
-    assert!(process.child.try_wait().unwrap().is_none(), "{}", process.said());
-    assert!(!process.said().contains("no file descriptor is left"), "{}", process.said());
+    assert!(process.child.try_wait().unwrap().is_none(), "{}", process.log_text());
+    assert!(!process.log_text().contains("no file descriptor is left"), "{}", process.log_text());
 }
 
 /// Goal: a process without descriptors waits, reports for what, and continues as soon as it has some
@@ -361,11 +361,11 @@ fn puts_continue_when_descriptors_are_available_again() {
     let answered = (1..10 * ITEMS).take_while(|item| send(*item)).count();
     assert!(answered + 1 < 10 * ITEMS, "no file was needed");
     wait_for("the process reports what it waits for", || {
-        process.said().contains("no file descriptor is left").then_some(())
+        process.log_text().contains("no file descriptor is left").then_some(())
     });
-    assert!(process.child.try_wait().unwrap().is_none(), "{}", process.said());
+    assert!(process.child.try_wait().unwrap().is_none(), "{}", process.log_text());
     limit(maximum);
     (0..ITEMS).for_each(|item| put(&process, item));
     assert_eq!(read_all(&process), 0);
-    assert!(process.child.try_wait().unwrap().is_none(), "{}", process.said());
+    assert!(process.child.try_wait().unwrap().is_none(), "{}", process.log_text());
 }

@@ -249,7 +249,7 @@ impl Begin<'_> {
                     let _ = answer.send(Answer::Refused(set_aside_before(&aside)));
                     continue;
                 }
-                let files = self.take_up(&invitation, files)?;
+                let files = self.adopt_identity(&invitation, files)?;
                 let replicas = self.start_node(files).await?;
                 // A peer that got no answer asks again.
                 let _ = answer.send(Answer::Joined);
@@ -281,7 +281,7 @@ impl Begin<'_> {
                             cluster::set_aside(&self.data, self.local.slot, HOLDS_NOTHING)?;
                         }
                         tracing::info!("this node is rebuilt from its peers");
-                        return self.start_node(self.take_up(&invitation, None)?).await;
+                        return self.start_node(self.adopt_identity(&invitation, None)?).await;
                     }
                     Err(reason) => progress.say(&format!("no leader admits this node: {reason}")),
                 }
@@ -290,7 +290,7 @@ impl Begin<'_> {
             } else if is_first && all_are_there {
                 let opened = match files.take() {
                     Some(files) => files,
-                    None => self.found()?,
+                    None => self.create_cluster()?,
                 };
                 if self.invite(&answers, &opened.identity, &mut progress).await? {
                     let replicas = self.start_member(opened).await?;
@@ -348,7 +348,7 @@ impl Begin<'_> {
     }
 
     /// Creates a cluster with this node as the first one.
-    fn found(&self) -> Result<NodeFiles, String> {
+    fn create_cluster(&self) -> Result<NodeFiles, String> {
         TokenKey::open(&self.data)?;
         let node = node_id(self.local.slot, 0);
         let identity = Identity::new(new_cluster()?, node, self.arcs);
@@ -406,7 +406,7 @@ impl Begin<'_> {
     }
 
     /// Makes this process the invited node, durably.
-    fn take_up(
+    fn adopt_identity(
         &self,
         invitation: &Invitation,
         files: Option<NodeFiles>,
