@@ -16,7 +16,7 @@ pub struct Expect<'e> {
     pub run: Option<u64>,
 }
 
-/// Why a state is not the expected one.
+/// The reason why a state is not the expected one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Broken {
     /// The migration is in another phase.

@@ -12,11 +12,11 @@ use rules::migration::{Direction, Phase};
 
 use crate::route::Side;
 
-/// Which switch.
+/// One of the two switches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Switch(Direction);
 
-/// What is known before a switch begins.
+/// The facts that are known before a switch begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Known {
     /// The phase of the migration.
@@ -100,7 +100,7 @@ pub enum End {
     Unswept,
 }
 
-/// What follows a step.
+/// The continuation after a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
     /// A step.

@@ -21,7 +21,7 @@ const REASON_CHARACTERS_MAX: usize = 500;
 /// quotas".
 const INVOCATION_MS_MAX: u64 = 900_000;
 
-/// What a task does with its segment.
+/// The work of a task on its segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Work {
@@ -132,7 +132,7 @@ pub struct Task {
     pub clears: Option<Copied>,
 }
 
-/// How far a touch had copied its segment when it was restarted to remove marks.
+/// The progress of a touch when it was restarted to remove marks.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Copied {
     /// Whether it was copied to its end.

@@ -71,8 +71,8 @@ impl Found {
     }
 }
 
-/// How a rule sees the records of a batch before it decides about the first one. Decoded records take
-/// several times the memory of their text.
+/// The way a rule sees the records of a batch before it decides about the first one. Decoded records
+/// take several times the memory of their text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LookAhead {
     /// Nothing is loaded: [`Rule::needs`] is not called.

@@ -24,7 +24,7 @@ const REVISION_DIGITS: usize = 20;
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Stamp(String);
 
-/// Why a text is not a stamp.
+/// The reason why a text is not a stamp.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("invalid stamp: expected `LABEL/40 digits` or `LABEL/40 digits+20 digits`, got=`{0}`")]
 pub struct StampError(String);

@@ -12,7 +12,7 @@ use crate::syntax::{Call, Node, Step, Steps, UpdateSyntax};
 /// The largest list index, inclusive, as measured on the service (September 2026).
 const LIST_INDEX_MAX: u32 = u32::MAX - 1;
 
-/// Where a function may be used, and how many operands it has.
+/// The places of a function, with its number of operands.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Place {
     /// As a condition by itself.

@@ -7,7 +7,8 @@ use std::fmt;
 use model::number::NumberError;
 use thiserror::Error;
 
-/// Why an expression of a request is refused. `Display` is the message of the `ValidationException`.
+/// The reason why an expression of a request is refused. `Display` is the message of the
+/// `ValidationException`.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{text}")]
 pub struct ExpressionError {
@@ -75,7 +76,8 @@ impl ExpressionKind {
     }
 }
 
-/// Why an update cannot be applied to an item. `Display` is the message of the `ValidationException`.
+/// The reason why an update cannot be applied to an item. `Display` is the message of the
+/// `ValidationException`.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum UpdateError {
     /// An operand has another type than its operator or function needs.

@@ -26,7 +26,7 @@ const IN_CANDIDATES_MAX: usize = model::limits::IN_OPERANDS_MAX;
 
 type Resolved<T> = Result<T, ExpressionError>;
 
-/// Resolves one expression.
+/// A resolver of one expression.
 pub(crate) struct Resolver<'p, 'text> {
     kind: ExpressionKind,
     placeholders: &'p mut Placeholders,

@@ -73,7 +73,7 @@ pub struct Archive {
     pub stream: KnownStream,
 }
 
-/// Which deletes the archive keeps.
+/// The deletes that the archive keeps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Deletes {
     /// Deletes by TTL, as the records identify them.

@@ -12,7 +12,7 @@ use crate::effect::Join;
 /// The version of the columns and their meaning.
 pub const SCHEMA_VERSION: i32 = 1;
 
-/// Who deleted the item.
+/// The author of a delete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum DeletedBy {
     /// TTL, according to the record's `userIdentity`.

@@ -46,7 +46,7 @@ pub struct Counters {
     pub slot_value: String,
 }
 
-/// Why a key does not name a slot.
+/// The reason why a key does not name a slot.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum SlotKeyError {
     /// The key is not of the form `<counter>#<slot>`.

@@ -22,8 +22,9 @@ const VALUE: &str = "value";
 const STAMP: &str = "stamp";
 const GONE_AT: &str = "gone_at";
 const EXPIRES_AT: &str = "expires_at";
-/// How long a total is kept after its last slot was deleted: longer than any record of a slot can still
-/// arrive. A stream keeps records for a day, and discarded batches are redriven within days.
+/// The time in seconds for which a total is kept after its last slot was deleted: longer than any record
+/// of a slot can still arrive. A stream keeps records for a day, and discarded batches are redriven
+/// within days.
 const KEPT_SECONDS: u64 = 7 * 24 * 3600;
 
 /// The last known value of one slot. The later stamp wins. Equal stamps come with equal values; should

@@ -18,7 +18,7 @@ const DEPTH_MAX: usize = 8;
 /// The fields of a rule.
 const FIELDS: [&str; 7] = ["name", "from", "to", "index", "key", "attributes", "on-delete"];
 
-/// What happens to copies when their origin is deleted.
+/// The fate of copies when their origin is deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnDelete {
     /// The copies are deleted.

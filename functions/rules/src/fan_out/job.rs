@@ -22,9 +22,9 @@ const CURSOR: &str = "cursor";
 const COPIES: &str = "copies";
 const REFUSED: &str = "refused";
 
-/// How long the job of a deleted origin is kept after its last copy was visited: longer than any record
-/// of the origin or of a copy can still arrive. A stream keeps records for a day, and discarded batches
-/// are redriven within days. A total without slots is kept as long.
+/// The time in seconds for which the job of a deleted origin is kept after its last copy was visited:
+/// longer than any record of the origin or of a copy can still arrive. A stream keeps records for a day,
+/// and discarded batches are redriven within days. A total without slots is kept as long.
 const KEPT_SECONDS: u64 = 7 * 24 * 3600;
 
 /// The number of bytes by which a job may grow while it is in progress. The cursor has a primary key and

@@ -39,8 +39,8 @@ use crate::effect::{Effect, Join};
 use crate::rule::{Found, LookAhead, Needs, Refusal, Rule, stream_of};
 use crate::stamp::Stamp;
 
-/// How often a value may come from rules of other deployments, inclusive, counting its first origin as
-/// one.
+/// The maximum number of times that a value may come from rules of other deployments, inclusive,
+/// counting its first origin as one.
 pub const HOPS_MAX: u32 = 5;
 /// The attribute of a job that counts its writes. The next write is conditional on it.
 pub const JOB_REVISION: &str = "revision";

@@ -17,8 +17,8 @@ use super::value::{Array, Val};
 /// The maximum number of arrays that `combinations` combines.
 const COMBINED_MAX: usize = 64;
 
-/// Collects the children of a value, the last one first, and returns whether to pass on the value
-/// itself.
+/// A function that collects the children of a value, the last one first, and returns whether to pass on
+/// the value itself.
 type Visit<'v> = &'v dyn Fn(&At, &mut Vec<Flow<At>>) -> Flow<bool>;
 
 impl Machine {

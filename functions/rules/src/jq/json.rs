@@ -65,7 +65,7 @@ fn write_text(out: &mut String, text: &str) {
     out.push('"');
 }
 
-/// Why a text cannot be parsed.
+/// The reason why a text cannot be parsed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NotRead {
     /// The text is not JSON.

@@ -19,7 +19,7 @@ const STEPS_MAX: u64 = 5_000_000;
 /// The maximum size of a text in bytes. An item has 400 KB.
 const TEXT_BYTES_MAX: usize = 8 * 1024 * 1024;
 
-/// Why an evaluation ended early.
+/// The reason why an evaluation ended early.
 #[derive(Debug)]
 pub(crate) enum Stop {
     /// An error of jq, which `try` catches.

@@ -39,7 +39,7 @@ pub(crate) use value::{Object, Val};
 use machine::{Machine, Stop};
 use thiserror::Error;
 
-/// Why a program cannot run here, and the position in it.
+/// The reason why a program cannot run here, and the position in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProgramError {
     /// The position of the error in bytes, from 0.
@@ -120,7 +120,7 @@ impl Program {
     }
 }
 
-/// Why a program yields no values for an input.
+/// The reason why a program yields no values for an input.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub(crate) enum Fault {
     /// jq fails too.

@@ -15,7 +15,7 @@ use super::{MARK, Makes, Migration, Target, is_bare_tombstone};
 use crate::effect::Effect;
 use crate::rule::Refusal;
 
-/// What to do with an item.
+/// The action for an item.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Rewrite {
     /// The item is as the plan requires.

@@ -102,7 +102,7 @@ struct Output {
     key: BTreeMap<String, KeyTemplate>,
 }
 
-/// What an output does with an item.
+/// The action of an output on an item.
 #[derive(Debug)]
 enum Makes {
     Transform(Transform),

@@ -49,7 +49,7 @@ impl Kind {
     }
 }
 
-/// How existing items enter a migration.
+/// The way existing items enter a migration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Backfill {
@@ -165,7 +165,7 @@ pub struct Part {
     pub cut: Cut,
 }
 
-/// How a value is cut into items.
+/// The way a value is cut into items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Cut {

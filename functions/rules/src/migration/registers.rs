@@ -51,7 +51,7 @@ pub struct Register {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Registers(Vec<(String, Register)>);
 
-/// Why an item of a target table has no valid mark: this migration did not write it.
+/// The reason why an item of a target table has no valid mark: this migration did not write it.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("the target item was not written by this migration: {0}")]
 pub struct ForeignItem(&'static str);

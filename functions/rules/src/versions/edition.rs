@@ -109,12 +109,12 @@ pub struct EditionHead {
     pub revision: u64,
 }
 
-/// Why an item of a table of editions cannot be parsed: something else wrote it.
+/// The reason why an item of a table of editions cannot be parsed: something else wrote it.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("damaged edition: {0}")]
 pub struct DamagedEdition(String);
 
-/// Why an edition cannot become current.
+/// The reason why an edition cannot become current.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum PublishRefusal {
     /// The edition is already current.

@@ -124,7 +124,7 @@ pub struct Head {
     pub expiring_at: u64,
 }
 
-/// Why an item of a table of histories cannot be parsed: something else wrote it.
+/// The reason why an item of a table of histories cannot be parsed: something else wrote it.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error(
     "damaged history: {0}; restore the history item from a backup, or delete the whole history"
@@ -154,7 +154,7 @@ pub(super) fn image_bytes(image: &Item) -> usize {
     3 + image.size() + image.len()
 }
 
-/// Why a history does not tell what an item was at a time.
+/// The reason why a history does not tell what an item was at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum NotKnown {
     /// The history begins later.

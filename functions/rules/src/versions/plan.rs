@@ -33,7 +33,7 @@ pub const IMAGE_BYTES_MAX: usize = 1_500_000;
 const PUSHED_OUT_MAX: u64 = 8;
 const DAY_SECONDS: u64 = 24 * 60 * 60;
 
-/// How long versions are kept. The current one is always kept. A version that was pushed out stays so if
+/// The retention of versions. The current one is always kept. A version that was pushed out stays so if
 /// the setting is raised later.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Retention {

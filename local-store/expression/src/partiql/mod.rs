@@ -35,7 +35,7 @@ use crate::value_table::{SharedValue, shared};
 /// The beginning of the error for every malformed statement.
 const MALFORMED: &str = "Statement wasn't well formed, can't be processed: ";
 
-/// Why a statement is refused. `Display` is the message of the `ValidationException`.
+/// The reason why a statement is refused. `Display` is the message of the `ValidationException`.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{0}")]
 pub struct PartiqlError(String);

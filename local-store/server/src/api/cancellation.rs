@@ -14,7 +14,7 @@ pub(super) const DUPLICATE_ITEM: &str = "Duplicate primary key exists in table";
 /// The message for a table that does not exist.
 pub(super) const TABLE_NOT_FOUND: &str = "Requested resource not found";
 
-/// Why one operation of a transaction was not executed.
+/// The reason why one operation of a transaction was not executed.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Reason {
     /// The reason that the state of the store gives, or none.

@@ -84,7 +84,7 @@ fn operator(name: &str) -> Option<(LegacyOperator, usize, usize, &'static [Attri
     })
 }
 
-/// How an operation reports an invalid `ConditionalOperator`.
+/// The text with which an operation reports an invalid `ConditionalOperator`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OperatorWords {
     Named,

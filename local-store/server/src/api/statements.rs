@@ -132,7 +132,7 @@ fn check_source(statement: &Statement) -> Result<(), ApiError> {
     ))
 }
 
-/// Why a statement cannot be planned.
+/// The reason why a statement cannot be planned.
 pub(crate) enum PlanError {
     /// The statement itself is wrong, so the request fails.
     Statement(ApiError),
@@ -174,7 +174,7 @@ pub(crate) struct StatementWrite {
     pub(crate) asked: Asked,
 }
 
-/// What the response to a write statement needs to know of it.
+/// The data about a write statement that its response needs.
 pub(crate) struct Asked {
     pub(crate) table: Arc<Table>,
     /// The name of the table, as the statement has it.

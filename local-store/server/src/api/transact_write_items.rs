@@ -326,7 +326,7 @@ fn plan<'j>(store: &Store, operations: Vec<Operation<'j>>) -> Result<Plan<'j>, A
     }
 }
 
-/// Why an operation has no valid key.
+/// The reason why an operation has no valid key.
 pub(crate) enum KeyProblem {
     /// An empty value refuses the request.
     Empty(String),

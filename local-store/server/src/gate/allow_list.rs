@@ -12,7 +12,7 @@ pub struct AllowList {
     origins: Origins,
 }
 
-/// Why a value is neither a host nor an origin.
+/// The reason why a value is neither a host nor an origin.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum AllowListError {
     /// A value of `--allow-host` is not a host.

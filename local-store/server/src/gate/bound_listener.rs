@@ -14,7 +14,7 @@ pub struct BoundListener {
     address: SocketAddr,
 }
 
-/// Why an address could not be bound.
+/// The reason why an address could not be bound.
 #[derive(Debug, thiserror::Error)]
 pub enum BindError {
     /// Another process listens on the address.

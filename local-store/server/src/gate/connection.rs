@@ -80,7 +80,7 @@ impl<S: Service> Guarded<S> {
     }
 }
 
-/// Why the server closes a connection.
+/// The reason why the server closes a connection.
 enum Leave {
     /// No request arrived within the idle timeout.
     Silence,

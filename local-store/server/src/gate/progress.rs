@@ -8,8 +8,8 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep};
 
-/// How often a connection is checked within the idle time-out, so that no timer has to be set for each
-/// request.
+/// The number of checks of a connection within the idle time-out, so that no timer has to be set for
+/// each request.
 const CHECKS: u32 = 4;
 
 /// The order in which connections give up their places, the lowest first. A response in progress is

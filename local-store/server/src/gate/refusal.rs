@@ -8,7 +8,7 @@ use model::json;
 /// The maximum number of quoted characters of a client's text.
 const QUOTED_CHARACTERS: usize = 80;
 
-/// Why the gate refuses a request.
+/// The reason why the gate refuses a request.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// The request does not have exactly one `Host`.

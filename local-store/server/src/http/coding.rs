@@ -15,7 +15,7 @@ use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING};
 /// The minimum size in bytes of a compressed response, as on the service.
 const COMPRESSED_BYTES_MIN: usize = 4096;
 
-/// Why a body cannot be decompressed.
+/// The reason why a body cannot be decompressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CodingError {
     /// The coding is not gzip.

@@ -27,7 +27,7 @@ const HEAD_TIMEOUT: Duration = Duration::from_secs(60);
 /// The time that running requests have to end after the shutdown began.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Who may send requests.
+/// The rules about who may send requests.
 #[derive(Clone, Debug, Default)]
 pub struct Access {
     /// The access keys with one of which requests must be signed; with `None`, every request is

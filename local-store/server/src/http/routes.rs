@@ -73,7 +73,7 @@ pub(super) struct Routes {
     body_memory: Arc<Semaphore>,
 }
 
-/// Why a body was not read.
+/// The reason why a body was not read.
 enum BodyError {
     TooLarge,
     TooSlow,

@@ -22,7 +22,7 @@ const READ_BYTES: usize = 64 * 1024;
 /// The length and the id.
 const HEAD_BYTES: usize = 12;
 
-/// How the frames of one direction of a connection are verified.
+/// The check of the frames of one direction of a connection.
 pub(super) enum Seal {
     /// Against damage: CRC-32C over length, id and payload.
     Checksum,

@@ -68,7 +68,7 @@ pub(super) struct Opened {
     pub(super) seal: Seal,
 }
 
-/// Why a handshake failed.
+/// The reason why a handshake failed.
 #[derive(Debug)]
 pub(super) enum Failure {
     /// The other side cannot be reached, or is too slow.

@@ -114,7 +114,7 @@ pub(crate) struct ClockState {
     pub(crate) is_frozen: bool,
 }
 
-/// Answers the questions of peers.
+/// A handler that answers the questions of peers.
 pub(crate) trait Handler: Send + Sync + 'static {
     /// Answers one question of the peer in this slot.
     fn answer(self: Arc<Self>, slot: u64, question: Question) -> BoxFuture<Answer>;

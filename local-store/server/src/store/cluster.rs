@@ -18,7 +18,7 @@ use storage::disk::{ErrorKind, FileDisk};
 /// The time for a rebuilt node to receive its data and become a voter, before the next attempt.
 const HEAL_RETRY: Duration = Duration::from_millis(500);
 
-/// How often a directory is tried that a stopped node is still closing; with the pause, 5 s.
+/// The number of attempts to open a directory that a stopped node is still closing; with the pause, 5 s.
 const CLOSING_TRIES: u32 = 100;
 const CLOSING_PAUSE: Duration = Duration::from_millis(50);
 

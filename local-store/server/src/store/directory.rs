@@ -170,7 +170,7 @@ impl NodeFiles {
     }
 }
 
-/// Why a directory cannot be used.
+/// The reason why a directory cannot be used.
 pub(crate) enum Problem {
     /// Its files are damaged: it must be set aside.
     Damaged(String),

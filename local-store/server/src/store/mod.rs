@@ -76,7 +76,7 @@ pub struct Config {
     pub arcs: u32,
 }
 
-/// Why a store cannot be opened.
+/// The reason why a store cannot be opened.
 #[derive(Debug, Error)]
 #[error("cannot open the store in `{}`: {reason}", directory.display())]
 pub struct OpenError {
@@ -86,7 +86,7 @@ pub struct OpenError {
     pub reason: String,
 }
 
-/// Why a request has no answer.
+/// The reason why a request has no answer.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Unavailable {
     /// The request was not executed and can be repeated.

@@ -29,8 +29,8 @@ const WAITING_MAX: u64 = if cfg!(test) { 300 } else { 20_000 };
 /// The same for background work of the store, which leaves most of the room to requests. One step can
 /// add some thousands of changes; the store checks for room before it.
 const WAITING_OF_OWN_MAX: u64 = WAITING_MAX / 4;
-/// How long a TTL sweep that a client requested waits for room: a few elections, and less than the
-/// client waits for its response. After one wait in vain the sweep does not wait again. Short in tests.
+/// The time that a TTL sweep of a client waits for room: a few elections, and less than the client waits
+/// for its response. After one wait in vain the sweep does not wait again. Short in tests.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(if cfg!(test) { 2 } else { 20 });
 /// Time without a successful delivery after which the relay logs a warning.
 const TELL: Duration = Duration::from_secs(60);

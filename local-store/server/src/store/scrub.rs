@@ -76,7 +76,7 @@ struct Place {
     file: PathBuf,
 }
 
-/// Why a pass was interrupted.
+/// The reason why a pass was interrupted.
 enum Cut {
     /// The node ends, or is damaged, which is reported.
     Ended,
@@ -217,7 +217,7 @@ fn write(file: &Path, noted: &Noted) -> io::Result<()> {
     fs::rename(fresh, file)
 }
 
-/// Limits the rate of reading.
+/// A limiter of the rate of reading.
 struct Meter {
     bytes_per_second: u64,
     begun: Instant,

@@ -83,7 +83,7 @@ pub(crate) struct HotKey {
     pub(crate) error_per_second: f64,
 }
 
-/// Counts the requests to each partition.
+/// The counts of requests to each partition.
 #[derive(Debug, Default)]
 pub struct Traffic {
     state: Mutex<State>,

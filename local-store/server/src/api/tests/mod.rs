@@ -53,7 +53,7 @@ async fn call(store: &Store, operation: &str, body: &str) -> Response {
     handle(store, &format!("{api}_20120810.{operation}"), body.as_bytes()).await
 }
 
-/// Plays one file and returns it with the actual responses.
+/// A player of one file, which returns it with the actual responses.
 struct Player {
     store: Store,
     captured: BTreeMap<String, String>,

@@ -507,7 +507,7 @@ fn waiting_for(answers: &Answers, all_needed: bool) -> String {
     }
 }
 
-/// Logs occasionally what the node waits for.
+/// An occasional log line about what the node waits for, and the time of the last one.
 struct Progress(Instant);
 
 impl Progress {
