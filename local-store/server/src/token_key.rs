@@ -38,7 +38,7 @@ impl TokenKey {
         match Self::read(&path, remove)? {
             Some(key) => Ok(key),
             None => Self::create(directory, &path)
-                .map_err(|error| format!("cannot make `{}`: {error}", path.display())),
+                .map_err(|error| format!("cannot create `{}`: {error}", path.display())),
         }
     }
 

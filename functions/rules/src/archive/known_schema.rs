@@ -42,7 +42,7 @@ struct Known {
 }
 
 impl KnownSchema {
-    /// Returns the result of [`Schema::of`], and with `discover` also the columns that are discovered in
+    /// Returns the result of [`Schema::of`], and with `discovers` also the columns that are discovered in
     /// `item`.
     pub(super) fn of(
         &self,

@@ -84,7 +84,7 @@ impl Ballot {
         let key = Counters::slot_key_text(counter, slot);
         if rule.parse_slot_key(&key) != Ok((counter, slot)) {
             return Err(Refusal(format!(
-                "counter=`{counter}` has no slots: `{key}` is none; name a counter with at least one character"
+                "counter=`{counter}` has no slots: `{key}` is not the key of a slot; name a counter with at least one character"
             )));
         }
         if !is_summable(&points) {

@@ -123,7 +123,7 @@ fn read(text: &str) -> Result<Vec<CopyRule>, Failed> {
         (rule.writers, rule.siblings) = (writers, siblings);
     }
     if rules.is_empty() {
-        return Err((root.at, "there is no rule".to_owned()));
+        return Err((root.at, "expected at least one rule".to_owned()));
     }
     Ok(rules)
 }
@@ -205,32 +205,38 @@ fn tree(text: &str) -> Result<Node, Failed> {
             },
         }
     }
-    Err(((1, 1), "there are no rules".to_owned()))
+    Err(((1, 1), "expected at least one rule".to_owned()))
 }
 
 fn text_of(node: &Node, what: &str) -> Result<String, Failed> {
     match &node.kind {
         Kind::Text(text) if !text.is_empty() => Ok(text.clone()),
-        _ => Err((node.at, format!("{what} is a text"))),
+        _ => Err((node.at, format!("{what} must be a string"))),
     }
 }
 
 fn rule(node: &Node) -> Result<CopyRule, Failed> {
     let Kind::Map(entries) = &node.kind else {
-        return Err((node.at, format!("a rule is a mapping with {}", FIELDS.join(", "))));
+        return Err((node.at, format!("a rule must be a mapping with {}", FIELDS.join(", "))));
     };
     let mut fields: BTreeMap<String, &Node> = BTreeMap::new();
     for (key, value) in entries {
         let name = text_of(key, "a name")?;
         if !FIELDS.contains(&name.as_str()) {
-            return Err((key.at, format!("a rule has no `{name}`; it has {}", FIELDS.join(", "))));
+            return Err((
+                key.at,
+                format!("unknown field `{name}`; a rule has {}", FIELDS.join(", ")),
+            ));
         }
         if fields.insert(name.clone(), value).is_some() {
             return Err((key.at, format!("`{name}` is given twice")));
         }
     }
     let field = |name: &str| {
-        fields.get(name).copied().ok_or_else(|| (node.at, format!("the rule has no `{name}`")))
+        fields
+            .get(name)
+            .copied()
+            .ok_or_else(|| (node.at, format!("the rule lacks the field `{name}`")))
     };
     let name = text_of(field("name")?, "`name`")?;
     let is_name = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
@@ -308,7 +314,7 @@ fn pairs(node: &Node, what: &str) -> Result<Vec<(Node, String, String)>, Failed>
 }
 
 fn one_pair(node: &Node) -> Result<(String, String), Failed> {
-    let what = "`key` is one pair: the attribute of the copy, and the origin's key, such as `{productID: productID}`";
+    let what = "`key` must be one pair: the attribute of the copy, and the origin's key, such as `{productID: productID}`";
     match pairs(node, what)?.as_slice() {
         [(_, to, from)] => Ok((to.clone(), from.clone())),
         _ => Err((node.at, what.to_owned())),
@@ -316,7 +322,7 @@ fn one_pair(node: &Node) -> Result<(String, String), Failed> {
 }
 
 fn attributes(node: &Node) -> Result<BTreeMap<String, String>, Failed> {
-    let what = "`attributes` are pairs: the attribute of the copy, and the origin's, such as `{productName: productName}`";
+    let what = "`attributes` must be pairs: the attribute of the copy, and the origin's, such as `{productName: productName}`";
     let mut attributes = BTreeMap::new();
     for (at, to, from) in pairs(node, what)? {
         if is_reserved(&to) {
@@ -379,17 +385,17 @@ mod tests {
             (
                 "to: order-lines\n  ",
                 "",
-                "line 1, column 3: the rule has no `to` (in `- name: products`)",
+                "line 1, column 3: the rule lacks the field `to` (in `- name: products`)",
             ),
             (
                 "index:",
                 "indx:",
-                "line 4, column 3: a rule has no `indx`; it has name, from, to, index, key, attributes, on-delete (in `indx: by-product`)",
+                "line 4, column 3: unknown field `indx`; a rule has name, from, to, index, key, attributes, on-delete (in `indx: by-product`)",
             ),
             (
                 "{productID: id}",
                 "{a: b, c: d}",
-                "line 5, column 8: `key` is one pair: the attribute of the copy, and the origin's key, such as `{productID: productID}` (in `key: {a: b, c: d}`)",
+                "line 5, column 8: `key` must be one pair: the attribute of the copy, and the origin's key, such as `{productID: productID}` (in `key: {a: b, c: d}`)",
             ),
             (
                 "unit:",

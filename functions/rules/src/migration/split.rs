@@ -147,7 +147,7 @@ impl Split {
             return match items.first() {
                 None => Ok(None),
                 Some(item) => {
-                    Err(format!("`{}` is there without `{}`", self.sort_of(item), self.profile))
+                    Err(format!("`{}` exists without `{}`", self.sort_of(item), self.profile))
                 }
             };
         };

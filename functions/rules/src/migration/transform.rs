@@ -39,7 +39,7 @@ impl Transform {
         let walked = program.with_stack(|| (Looks::of(program.term()), reads::of(program.term())));
         let (looks, reads) = walked.ok_or_else(|| ProgramError {
             at: 0,
-            reason: "there is no memory to check the program".to_owned(),
+            reason: "there is not enough memory to check the program".to_owned(),
         })?;
         Ok(Self { text: text.to_owned(), program, looks, reads })
     }

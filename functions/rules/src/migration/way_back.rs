@@ -56,7 +56,7 @@ impl Migration {
             return if back.as_ref() == Some(&item) {
                 Ok(())
             } else {
-                Err(format!("{source} is not the document that its parts make"))
+                Err(format!("{source} differs from the document that its parts form"))
             };
         }
         let mut made: BTreeSet<String> = BTreeSet::new();

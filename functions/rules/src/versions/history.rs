@@ -284,8 +284,8 @@ impl Version {
         }
     }
 
-    /// Returns whether the version follows directly on one whose image has the fingerprint `before`;
-    /// `None` if the item was deleted there. If not, a change between the two is missing. A version that
+    /// Returns whether the version follows directly on one whose image has the fingerprint `before`, which
+    /// is `None` if that version is a deletion. If not, a change between the two is missing. A version that
     /// does not store what it follows counts as following directly.
     #[must_use]
     pub fn is_next_to(&self, before: Option<u128>) -> bool {

@@ -93,8 +93,8 @@ impl AccessKeys {
         }
         keys.end(section)?;
         if keys.0.is_empty() {
-            return Err("there is no access key; a section with `aws_access_key_id` and \
-                        `aws_secret_access_key` is expected"
+            return Err("there is no access key; expected a section with `aws_access_key_id` and \
+                        `aws_secret_access_key`"
                 .to_owned());
         }
         Ok(keys)

@@ -382,6 +382,6 @@ pub(crate) fn transacted(reply: Option<Reply>) -> Result<(Vec<Written>, bool), A
         Some(Reply::TransactionInProgress) => Err(ApiError::transaction_in_progress()),
         Some(Reply::Invalid(text)) => Err(ApiError::validation(text)),
         Some(Reply::TableNotFound) => Err(ApiError::resource_not_found()),
-        _ => Err(ApiError::defect("a transaction was not answered as one")),
+        _ => Err(ApiError::defect("unexpected reply to a transaction")),
     }
 }

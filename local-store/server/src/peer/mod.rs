@@ -195,7 +195,7 @@ impl Transport for PeerTransport {
             match peers.ask(slot, &Question::Node(Box::new(message)), timeout).await? {
                 Answer::Node(response) => Ok(*response),
                 Answer::Refused(reason) => Ok(Response::Refused(reason)),
-                other => Err(CallError::Lost(format!("a strange answer: {other:?}"))),
+                other => Err(CallError::Lost(format!("unexpected answer: {other:?}"))),
             }
         })
     }

@@ -93,7 +93,7 @@ pub enum Unavailable {
     #[error("the store is unavailable: {0}")]
     NotDone(String),
     /// The request may have been executed.
-    #[error("the store gave no answer in time, and the request may have been carried out: {0}")]
+    #[error("the store did not respond in time, and the request may have been executed: {0}")]
     Unknown(String),
 }
 

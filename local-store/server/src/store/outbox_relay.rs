@@ -136,7 +136,7 @@ async fn deliver(store: &Store, replica: &Node, to: ArcId) -> Result<Progress, U
     }
     let replies = store.replica(to).submit(vec![Command::Receive(Box::new(batch))]).await?;
     let Some(Reply::Received { upto }) = replies.first() else {
-        return Err(Unavailable::Unknown("a delivery was not answered as one".to_owned()));
+        return Err(Unavailable::Unknown("unexpected reply to a delivery".to_owned()));
     };
     let upto = *upto;
     if upto.saturating_add(1) < first {

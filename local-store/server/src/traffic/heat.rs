@@ -137,7 +137,7 @@ impl Heat {
 }
 
 /// Returns units per second, from halves of units in this number of milliseconds.
-#[expect(clippy::cast_precision_loss, reason = "a figure to look at; 53 bits are plenty")]
+#[expect(clippy::cast_precision_loss, reason = "the value is only shown; 53 bits are plenty")]
 pub(super) fn per_second(halves: u64, millis: u64) -> f64 {
     halves as f64 * 500.0 / millis.max(1) as f64
 }

@@ -76,7 +76,7 @@ impl Membership {
         let ask = async |slot| {
             let answer = match self.peers.ask(slot, &Question::Status, QUESTION).await {
                 Ok(Answer::Status(replicas, set_aside)) => Ok((replicas, set_aside)),
-                Ok(other) => Err(format!("a strange answer: {other:?}")),
+                Ok(other) => Err(format!("unexpected answer: {other:?}")),
                 Err(error) => Err(error.to_string()),
             };
             (slot, answer)
@@ -339,7 +339,7 @@ impl Begin<'_> {
         let ask = async |slot| {
             let who = match self.peers.ask(slot, &Question::Who, QUESTION).await {
                 Ok(Answer::Who(who)) => Ok(who),
-                Ok(other) => Err(format!("a strange answer: {other:?}")),
+                Ok(other) => Err(format!("unexpected answer: {other:?}")),
                 Err(error) => Err(error.to_string()),
             };
             (slot, who)
@@ -370,8 +370,8 @@ impl Begin<'_> {
                 Some(known) if *known == identity => continue,
                 Some(known) => {
                     return Err(format!(
-                        "node {slot} was invited to cluster {}, which was never made: stop it and \
-                         remove its `node-{slot}` directory, which holds nothing",
+                        "node {slot} was invited to cluster {}, which was never created: stop it and \
+                         remove its `node-{slot}` directory, which has no data",
                         known.cluster
                     ));
                 }
@@ -398,7 +398,7 @@ impl Begin<'_> {
             match self.peers.ask(slot, &question, JOINING).await {
                 Ok(Answer::Rejoined(invitation)) => return Ok(invitation),
                 Ok(Answer::Refused(reason)) => reasons.push(reason),
-                Ok(other) => reasons.push(format!("a strange answer: {other:?}")),
+                Ok(other) => reasons.push(format!("unexpected answer: {other:?}")),
                 Err(error) => reasons.push(error.to_string()),
             }
         }
