@@ -287,7 +287,7 @@ fn checked<T>(decoded: Result<T, DecodeError>) -> Result<Checked<T>, ApiError> {
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
-    reason = "a float cast saturates, and takes what is no number for 0"
+    reason = "a float cast saturates, and converts NaN to 0"
 )]
 fn milliseconds(seconds: f64) -> u64 {
     (seconds * 1000.0).round() as u64
