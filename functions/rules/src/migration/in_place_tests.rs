@@ -1,6 +1,6 @@
-//! Changes in place: decisions as a table of cases, and the property that whatever is written and
-//! delivered, nothing is made of an item but what the plan makes of it as it stands, items end as the
-//! transform of what was written last, and none comes back.
+//! Changes in place: decisions as a table of cases, and a property. Whatever is written and delivered,
+//! an item only becomes what the plan makes of its current version; items end as the transform of the
+//! last write; and no deleted item comes back.
 
 use std::collections::BTreeMap;
 
@@ -166,7 +166,7 @@ fn an_attribute_that_the_program_reads_must_not_have_come_meanwhile() {
         assert_eq!(guard.absent.into_iter().collect::<Vec<_>>().join(" "), absent, "{program}");
         assert_eq!(guard.is_complete, is_complete, "{program}");
     }
-    // An expression has an end.
+    // An expression has a maximum size.
     let migration = migration(Kind::Purge, &format!("({many}) | not"));
     let before = item_from_str(r#"{"id":{"S":"a"}}"#).unwrap();
     let guard = migration.guard("t", &before, None);

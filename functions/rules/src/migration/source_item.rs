@@ -16,7 +16,7 @@ pub struct SourceItem {
     pub key: Item,
 }
 
-/// A text that is not a source item.
+/// The error for a text that is not a source item.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("invalid source item: expected `TABLE|KEY`, got=`{0}`")]
 pub struct SourceItemError(String);

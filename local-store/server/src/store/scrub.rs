@@ -38,7 +38,7 @@ const LOG_PIECE_BYTES: usize = 128 * 1024;
 /// The maximum sleep, after which the thread checks whether the node has ended.
 const SLEEP_MAX: Duration = Duration::from_millis(200);
 /// The interval between two checks whether a pass is due.
-const LOOK: Duration = Duration::from_secs(1);
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// The interval between two writes of the progress to disk, which is the work that is repeated after a
 /// restart.
 const NOTE_EVERY: Duration = Duration::from_secs(30);
@@ -62,7 +62,7 @@ pub(super) fn start(replicas: &[Node], data: &Path) {
     let run = move || {
         while places.iter().all(Place::is_there) {
             places.iter().for_each(Place::verify_if_due);
-            thread::sleep(LOOK);
+            thread::sleep(CHECK_INTERVAL);
         }
     };
     if let Err(error) = thread::Builder::new().name(name).spawn(run) {

@@ -20,7 +20,7 @@ use node::ring::ArcId;
 /// Age from which an unfinished transaction is recovered: longer than an election.
 const LEFT_OVER_AFTER: Duration = Duration::from_secs(3);
 
-/// The most transactions that are recovered at the same time.
+/// The maximum number of transactions that are recovered at the same time.
 const AT_ONCE: usize = 100;
 
 /// The unfinished transactions that a node knows of, and since when.
@@ -108,7 +108,7 @@ pub(crate) async fn finish_attempts(
     try_join_all(finishes).await.map(|_| ())
 }
 
-/// Has every arc apply a decision, and records at its home arc that all have.
+/// Makes every arc apply a decision, and records at the home arc that all have applied it.
 pub(crate) async fn carry_out(
     store: &Store,
     home: ArcId,

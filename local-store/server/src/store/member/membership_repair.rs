@@ -14,7 +14,7 @@ use node::ring::ArcId;
 use node::{Node, NodeId, WeakNode, incarnation_of, slot_of};
 
 /// The interval between two checks of the members.
-const LOOK: Duration = Duration::from_millis(500);
+const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 /// The time for a rebuilt node to receive its data and become a voter, before the members are checked
 /// again.
 const CHANGE: Duration = Duration::from_secs(60);
@@ -22,7 +22,7 @@ const CHANGE: Duration = Duration::from_secs(60);
 /// Repairs the membership of a group for as long as the node runs.
 pub(super) async fn run(node: WeakNode, peer_service: Weak<PeerService>) {
     loop {
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(CHECK_INTERVAL).await;
         let (Some(node), Some(peer_service)) = (node.upgrade(), peer_service.upgrade()) else {
             return;
         };

@@ -14,9 +14,9 @@ use node::status::Status;
 use node::{Node, OnFatal, WeakNode, check_redundancy, slot_of};
 
 /// The interval between two checks of the peers.
-const LOOK: Duration = Duration::from_millis(200);
+const CHECK_INTERVAL: Duration = Duration::from_millis(200);
 /// The interval between two log lines about why the node waits.
-const TELL: Duration = Duration::from_secs(30);
+const LOG_INTERVAL: Duration = Duration::from_secs(30);
 
 /// Restarts the process once the node with these replicas is damaged and its peers can do without it.
 pub(super) async fn run(
@@ -25,9 +25,9 @@ pub(super) async fn run(
     data: Box<Path>,
     restart: OnFatal,
 ) {
-    let mut told: Option<Instant> = None;
+    let mut logged_at: Option<Instant> = None;
     loop {
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(CHECK_INTERVAL).await;
         let upgraded: Option<Vec<Node>> = replicas.iter().map(WeakNode::upgrade).collect();
         let (Some(own), Some(peers)) = (upgraded, peers.upgrade()) else { return };
         let Some(first) = own.first() else { return };
@@ -38,9 +38,9 @@ pub(super) async fn run(
         };
         match checked {
             Ok(()) => return restart(reason),
-            Err(why) if told.is_none_or(|told| told.elapsed() > TELL) => {
+            Err(why) if logged_at.is_none_or(|at| at.elapsed() > LOG_INTERVAL) => {
                 tracing::warn!(reason, why, "this node is damaged, but cannot be set aside yet");
-                told = Some(Instant::now());
+                logged_at = Some(Instant::now());
             }
             Err(_) => {}
         }

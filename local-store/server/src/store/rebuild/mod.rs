@@ -23,9 +23,9 @@ use node::{Node, NodeId, check_redundancy, slot_of};
 
 /// The interval between two checks of the nodes. Reads use other nodes at once; a write may wait for
 /// this.
-const LOOK: Duration = Duration::from_millis(100);
+const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 /// The interval between two log lines about a damaged node that cannot be set aside yet.
-const TELL: Duration = Duration::from_secs(30);
+const LOG_INTERVAL: Duration = Duration::from_secs(30);
 /// The time for requests that still use a stopped node to end: twice the maximum time of a request.
 const RELEASE: Duration = Duration::from_secs(20);
 /// The interval between two attempts to create the new directory.
@@ -42,18 +42,18 @@ pub(super) struct Rebuild {
 
 /// Watches the nodes for as long as the store exists.
 pub(super) async fn run(store: WeakStore, rebuild: Rebuild) {
-    let mut told: Option<Instant> = None;
+    let mut logged_at: Option<Instant> = None;
     loop {
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(CHECK_INTERVAL).await;
         let Some(upgraded) = store.upgrade() else { return };
         let Some(slot) = find_damaged(&upgraded) else { continue };
         let set_aside = rebuild.set_aside(&upgraded, slot).await;
         drop(upgraded);
         match set_aside {
             Ok(identity) => rebuild.begin_again(&store, identity).await,
-            Err(reason) if told.is_none_or(|told| told.elapsed() > TELL) => {
+            Err(reason) if logged_at.is_none_or(|at| at.elapsed() > LOG_INTERVAL) => {
                 tracing::warn!(reason, "node {slot} is damaged, but cannot be set aside yet");
-                told = Some(Instant::now());
+                logged_at = Some(Instant::now());
             }
             Err(_) => {}
         }
@@ -113,7 +113,7 @@ impl Rebuild {
                 ));
                 return;
             }
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(CHECK_INTERVAL).await;
         }
     }
 

@@ -158,7 +158,7 @@ async fn a_node_is_kept_if_the_others_cannot_do_without_it() {
     (1..=3).for_each(|slot| report(&store, slot));
     for _ in 0..20 {
         fixture.put(&store).await;
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(CHECK_INTERVAL).await;
     }
     assert_eq!(fixture.aside(), [0, 0, 0], "no sound node is left");
     fixture.check(&store).await;
@@ -174,7 +174,7 @@ async fn a_node_is_kept_if_the_others_cannot_do_without_it() {
     report(&store, 2);
     for _ in 0..20 {
         fixture.put(&store).await;
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(CHECK_INTERVAL).await;
     }
     assert_eq!(fixture.aside(), [0, 3, 0], "its disk damages what it holds again and again");
     fixture.check(&store).await;
