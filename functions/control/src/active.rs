@@ -1,8 +1,10 @@
-//! Which migrations functions follow now, and which tables migrations move items between.
+//! The active migrations: which of them functions follow, and between which tables items move.
 //!
-//! Item `*` / `ACTIVE`, of which there is one: `active`, by migration its `direction`, the `fingerprint`
-//! of its plan and `since`; `moves`, by migration that has not ended the pairs `<source>><target>`.
-//! A function reads it in each invocation.
+//! One item, `*` / `ACTIVE`:
+//! - `active` maps a migration to its `direction`, the `fingerprint` of its plan, and `since`.
+//! - `moves` maps a migration that has not ended to its pairs `<source>><target>`.
+//!
+//! A function reads the item in each invocation.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,22 +19,23 @@ pub struct Active {
     /// The revision of the entry.
     #[serde(default, skip_serializing_if = "is_default")]
     pub revision: u64,
-    /// By migration: how functions follow it.
+    /// How functions follow each migration, by its name.
     #[serde(default)]
     pub active: BTreeMap<String, Followed>,
-    /// By migration that has not ended: from which table into which it moves items.
+    /// The pairs of source and target table of each migration that has not ended, by its name.
     #[serde(default, skip_serializing_if = "is_default")]
     pub moves: BTreeMap<String, BTreeSet<String>>,
 }
 
-/// How functions follow a migration.
+/// The way functions follow one migration.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Followed {
-    /// Which way items go.
+    /// The direction in which items move.
     pub direction: Direction,
     /// The fingerprint of its plan.
     pub fingerprint: String,
-    /// The second, since 1970, up to which stream records are passed over: a backfill reads what they say.
+    /// The time in seconds since 1970 up to which stream records are skipped, because the backfill reads
+    /// their items.
     #[serde(default)]
     pub since: i64,
 }
@@ -41,7 +44,7 @@ impl Active {
     /// The name of the entry.
     pub const NAME: &'static str = "ACTIVE";
 
-    /// Removes a migration; returns whether it was there.
+    /// Removes a migration. Returns whether it was present.
     pub fn remove(&mut self, migration: &str) -> bool {
         let was_followed = self.active.remove(migration).is_some();
         self.moves.remove(migration).is_some() || was_followed

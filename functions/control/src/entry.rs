@@ -1,15 +1,15 @@
-//! What every entry of the control table has: its keys, and for most a revision.
+//! What all entries of the control table share: the keys and, for most, a revision.
 
 use std::fmt::Debug;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// The attribute that is the table's partition key.
+/// The name of the table's partition key.
 pub const PARTITION_KEY: &str = "migration";
-/// The attribute that is the table's sort key.
+/// The name of the table's sort key.
 pub const SORT_KEY: &str = "entry";
-/// The attribute by which a change is guarded.
+/// The name of the attribute on which every change is conditional.
 pub const REVISION: &str = "revision";
 /// The partition of entries that belong to no single migration.
 pub const SHARED: &str = "*";
@@ -28,13 +28,13 @@ pub trait Entry: Serialize + DeserializeOwned + Clone + Debug + PartialEq + Send
 
 /// An entry that is replaced only while it still has the revision that was read.
 pub trait Revised: Entry {
-    /// Returns the revision; 0 of an entry that is not in the table.
+    /// Returns the revision; 0 if the entry is not in the table.
     fn revision(&self) -> u64;
 
     /// Sets the revision.
     fn set_revision(&mut self, revision: u64);
 
-    /// Returns the entry one revision later, as it is to be written.
+    /// Returns the entry with the next revision, to be written.
     #[must_use]
     fn next(mut self) -> Self {
         self.set_revision(self.revision().saturating_add(1));
@@ -58,7 +58,7 @@ macro_rules! revised {
 }
 pub(crate) use revised;
 
-/// Whether a field has its default value, which an item does not store.
+/// Returns whether a field has its default value, which an item does not store.
 pub(crate) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }

@@ -1,37 +1,37 @@
-//! What a state must be for a change that moves a migration on.
+//! The precondition of a change that moves a migration to another phase.
 
 use rules::migration::Phase;
 
 use crate::state::State;
 
-/// What a state must be. Every step of a verb names it again in the transaction that takes the step, so
-/// that of two commands one is refused.
+/// The expected state of a migration. Each step of a verb repeats the expectation as a condition of its
+/// transaction, so that only one of two concurrent commands succeeds.
 #[derive(Clone, Copy, Debug)]
 pub struct Expect<'e> {
     /// The phases in which the change begins.
     pub phases: &'e [Phase],
-    /// Who must hold the migration, if somebody must.
+    /// The command that must hold the migration; none if the holder does not matter.
     pub holder: Option<&'e str>,
-    /// The run of tasks that must be the last one, if that matters.
+    /// The run of tasks that must be the last one; none if the run does not matter.
     pub run: Option<u64>,
 }
 
-/// Why a state is not what is expected.
+/// The reason why a state is not the expected one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Broken {
-    /// It is in another phase.
+    /// The migration is in another phase.
     Moved {
         /// The phase.
         phase: Phase,
     },
-    /// Somebody else holds it.
+    /// Another command holds the migration.
     TakenOver,
-    /// A later run of tasks was begun.
+    /// A later run of tasks has begun.
     LaterRun,
 }
 
 impl<'e> Expect<'e> {
-    /// Expects one of these phases.
+    /// Expects one of these phases, with any holder.
     #[must_use]
     pub fn phases(phases: &'e [Phase]) -> Self {
         Self { phases, holder: None, run: None }
@@ -43,7 +43,7 @@ impl<'e> Expect<'e> {
         Self { phases, holder: Some(holder), run: None }
     }
 
-    /// Expects as well that this run of tasks is the last one.
+    /// Expects in addition that this run of tasks is the last one.
     #[must_use]
     pub fn with_run(self, run: u64) -> Self {
         Self { run: Some(run), ..self }
@@ -52,7 +52,7 @@ impl<'e> Expect<'e> {
     /// Checks a state.
     ///
     /// # Errors
-    /// Why it is not what is expected.
+    /// The expectation that the state does not meet.
     pub fn check(&self, state: &State) -> Result<(), Broken> {
         if !self.phases.contains(&state.phase) {
             return Err(Broken::Moved { phase: state.phase });
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_state_that_somebody_else_moved_is_not_moved() {
+    fn a_changed_state_is_refused() {
         let holder = Some("a".to_owned());
         let state = State { phase: Phase::CuttingOver, holder, run: 4, ..State::new("shop") };
         let phases = [Phase::CuttingOver];

@@ -1,7 +1,7 @@
-//! When a function was last invoked with records of a table of an active migration.
+//! The time of a function's last invocation with records of a table of an active migration.
 //!
-//! Item `*` / `FOLLOWED#<table>`: `at`, the second. Each process writes it every ten seconds at most.
-//! That of the control table itself proves that functions at work write such notes.
+//! Item `*` / `FOLLOWED#<table>`: `at`, in seconds since 1970. Each process writes it at most every ten
+//! seconds. The item of the control table itself proves that the deployed functions write these notes.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,7 +12,7 @@ use crate::entry::{Entry, SHARED};
 pub struct FollowedTable {
     /// The table.
     pub table: String,
-    /// The second, since 1970.
+    /// The time in seconds since 1970.
     pub at: u64,
 }
 

@@ -1,7 +1,7 @@
 //! One change of a migration's phase.
 //!
-//! Item name / `JOURNAL#<revision of STATE>`: `from`, `to`, `why`, `at`, `by`. It is written in the
-//! transaction that changes the phase, and never changed.
+//! Item name / `JOURNAL#<revision of STATE>`: `from`, `to`, `why`, `at`, `by`. The transaction that
+//! changes the phase writes it. It never changes afterwards.
 
 use rules::migration::Phase;
 use serde::{Deserialize, Serialize};
@@ -13,7 +13,7 @@ use crate::entry::Entry;
 pub struct JournalLine {
     /// The migration.
     pub migration: String,
-    /// The revision of the state that was written with it.
+    /// The revision of the state that the same transaction wrote.
     pub line: u64,
     /// The phase before.
     pub from: Phase,
@@ -21,14 +21,14 @@ pub struct JournalLine {
     pub to: Phase,
     /// The reason, for people.
     pub why: String,
-    /// The store's time, in seconds since 1970.
+    /// The time in seconds since 1970, by the store's clock.
     pub at: i64,
     /// The user at the command line.
     pub by: String,
 }
 
 impl JournalLine {
-    /// What the names of journal lines begin with.
+    /// The prefix of the names of journal lines.
     pub const PREFIX: &'static str = "JOURNAL#";
 }
 

@@ -1,21 +1,21 @@
-//! How far a function is behind in the stream of a table.
+//! How far a function lags behind in the stream of a table.
 //!
-//! Item `*` / `LAG#<table>`: `seconds` that it was behind in the second `at`. Written while that is more
-//! than [`LAG_SECONDS_MAX`]; backfills wait for it.
+//! Item `*` / `LAG#<table>`: `seconds`, the lag, as measured at the second `at`. Functions write it
+//! while the lag is more than [`LAG_SECONDS_MAX`], and backfills wait for it.
 
 use rules::migration::plan::{LAG_FRESH_SECONDS, LAG_SECONDS_MAX};
 use serde::{Deserialize, Serialize};
 
 use crate::entry::{Entry, SHARED};
 
-/// A note of how far the stream of a table is behind.
+/// The measured lag of one table's stream.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lag {
     /// The table.
     pub table: String,
-    /// By how many seconds it was behind.
+    /// The lag in seconds.
     pub seconds: u64,
-    /// The second, since 1970, in which that was so.
+    /// The time of the measurement, in seconds since 1970.
     pub at: u64,
 }
 
@@ -26,7 +26,8 @@ impl Lag {
         format!("LAG#{table}")
     }
 
-    /// Whether a backfill has to wait for it, in a second since 1970.
+    /// Returns whether a backfill has to wait at `now`, in seconds since 1970. An old measurement does
+    /// not count.
     #[must_use]
     pub fn is_too_long(&self, now: u64) -> bool {
         self.seconds > LAG_SECONDS_MAX && self.at + LAG_FRESH_SECONDS >= now
@@ -48,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_backfill_waits_for_a_stream_that_is_behind_now() {
+    fn a_backfill_waits_for_a_stream_that_lags_now() {
         for (seconds, at, waits) in
             [(60, 1_000, false), (61, 1_000, true), (61, 970, true), (3_600, 969, false)]
         {

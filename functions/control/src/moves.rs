@@ -1,8 +1,8 @@
-//! Every move of a migration that its journal records: where it may begin, where it leads, and what it
-//! changes in the state.
+//! Every move of a migration that its journal records: the phases in which it may begin, the phase that
+//! follows, and the changes of the state.
 //!
-//! A move is applied to the state that was read, and written in one transaction with its journal line if
-//! nobody has changed the state meanwhile. So a phase changes by these moves alone.
+//! A move is applied to the state that was read. One transaction writes the result with its journal
+//! line, on the condition that the state has not changed meanwhile. Only these moves change a phase.
 
 use rules::migration::plan::Kind;
 use rules::migration::{Direction, Phase};
@@ -15,8 +15,8 @@ use crate::verbs::{Verb, phases_of};
 /// A move of a migration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Move {
-    /// A command starts the migration, or takes its start over: the steps of the one before are refused
-    /// from then on.
+    /// A command starts the migration, or takes over its start. From then on, steps of the previous
+    /// command are refused.
     Prepare {
         /// The name of the command.
         holder: String,
@@ -25,11 +25,11 @@ pub enum Move {
         /// Items per second that the backfill may read; 0 without a limit.
         rate: u64,
     },
-    /// The streams are followed, the backfill begins.
+    /// Functions follow the streams, and the backfill begins.
     Copy,
-    /// Every segment was read.
+    /// The backfill has read every segment.
     Tail {
-        /// The store's time.
+        /// The time in seconds since 1970, by the store's clock.
         at: i64,
     },
     /// The backfill is paused.
@@ -38,44 +38,44 @@ pub enum Move {
     Resume(Kind),
     /// A comparison for a cut-over has ended.
     Verified(Verified),
-    /// A comparison of the way back has ended.
+    /// A comparison of the reverse direction has ended.
     VerifiedBack(Verified),
-    /// A command takes the migration to switch it, also from one that has died.
+    /// A command claims the migration for a switch, also from a command that has died.
     Claim {
         /// Which switch.
         switch: Switch,
         /// The name of the command.
         holder: String,
-        /// Whether a migration that nobody holds is taken too.
+        /// Whether the command may also claim a migration that no command holds.
         is_first: bool,
     },
     /// A switch is rolled back.
     RollBack(Switch),
-    /// A switch is committed: from here on it can only be finished.
+    /// A switch is committed: from now on it can only be finished.
     Commit {
         /// Which switch.
         switch: Switch,
-        /// Shards that were drained.
+        /// The number of drained shards.
         shards: usize,
-        /// After a cut-over: the second after which records of the targets count.
+        /// After a cut-over: the second after which records of the targets are applied.
         back_since: Option<i64>,
-        /// The second of real time.
+        /// The wall-clock time, in seconds since 1970.
         switched_at: u64,
     },
     /// A committed switch is finished.
     Finish {
         /// Which switch.
         switch: Switch,
-        /// Shards that were drained; none if another command committed it.
+        /// The number of drained shards; none if another command committed the switch.
         shards: Option<usize>,
         /// The epoch of the route.
         epoch: u64,
     },
-    /// Every item is changed back in place.
+    /// Every item has been changed back in place.
     RevertedInPlace {
-        /// Items that were changed back.
+        /// The number of items that were changed back.
         items: u64,
-        /// Shards that were drained.
+        /// The number of drained shards.
         shards: usize,
         /// The epoch of the route.
         epoch: u64,
@@ -88,15 +88,15 @@ pub enum Move {
     Complete,
     /// The migration is aborted.
     Abort {
-        /// What it does.
+        /// The kind of the migration.
         kind: Kind,
-        /// Whether its backfill touches items, whose marks are left to remove.
+        /// Whether its backfill touches items. Their marks are then left to remove.
         touches: bool,
     },
 }
 
 impl Move {
-    /// Returns the phases in which it may begin.
+    /// Returns the phases in which the move may begin.
     #[must_use]
     pub fn phases(&self) -> Vec<Phase> {
         match self {
@@ -119,7 +119,7 @@ impl Move {
         }
     }
 
-    /// Returns the phase after it; none if the phase stays.
+    /// Returns the phase after the move; none if the phase does not change.
     #[must_use]
     pub fn to(&self) -> Option<Phase> {
         Some(match self {
@@ -140,12 +140,12 @@ impl Move {
         })
     }
 
-    /// Applies it to a state. That it may begin there, [`crate::Expect`] checks.
+    /// Applies the move to a state. The caller checks with [`crate::Expect`] that the move may begin.
     pub fn apply(&self, state: &mut State) {
         state.phase = self.to().unwrap_or(state.phase);
         match self {
             Self::Prepare { holder, fingerprint, rate } => {
-                // Another plan of the same name changes nothing.
+                // A different plan under the same name changes nothing.
                 if state.fingerprint.get_or_insert_with(|| fingerprint.clone()) == fingerprint {
                     (state.rate, state.holder) = (*rate, Some(holder.clone()));
                 }
@@ -182,22 +182,26 @@ impl Move {
         }
     }
 
-    /// Returns the reason that the journal records, for people.
+    /// Returns the reason for the journal, as text for people.
     #[must_use]
     pub fn why(&self) -> String {
         match self {
             Self::Prepare { .. } => "started by a person".to_owned(),
-            Self::Copy => "the stream is followed, the backfill begins".to_owned(),
-            Self::Tail { .. } => "every segment was read".to_owned(),
+            Self::Copy => "functions follow the stream, the backfill begins".to_owned(),
+            Self::Tail { .. } => "the backfill has read every segment".to_owned(),
             Self::Pause(_) => "paused by a person".to_owned(),
             Self::Resume(_) => "resumed by a person".to_owned(),
             Self::Verified(Verified { compared, differences, .. }) => {
-                format!("{}, {}", items(*compared, "compared"), told(*differences, "difference"))
+                format!(
+                    "{}, {}",
+                    items(*compared, "compared"),
+                    count_of(*differences, "difference")
+                )
             }
             Self::VerifiedBack(Verified { compared, differences, .. }) => format!(
                 "{} on the way back, {}",
                 items(*compared, "compared"),
-                told(*differences, "difference")
+                count_of(*differences, "difference")
             ),
             Self::Claim { switch, .. } => format!("{} by a person", switch.verb()),
             Self::RollBack(switch) => format!("{} was rolled back", switch.verb()),
@@ -206,7 +210,7 @@ impl Move {
                 format!("{}, epoch {epoch}", drained(*shards))
             }
             Self::Finish { shards: None, epoch, .. } => {
-                format!("a switch that was committed before is finished, epoch {epoch}")
+                format!("finished a switch that was already committed, epoch {epoch}")
             }
             Self::RevertedInPlace { items: number, shards, epoch } => {
                 format!("{}, {}, epoch {epoch}", items(*number, "changed back"), drained(*shards))
@@ -219,22 +223,22 @@ impl Move {
     }
 }
 
-/// Notes the result of a comparison for a cut-over.
+/// Records the result of a comparison for a cut-over.
 fn note(state: &mut State, verified: Verified) {
     state.end_comparison(verified.run);
     state.verified = Some(verified);
 }
 
 fn items(number: u64, what: &str) -> String {
-    format!("{} {what}", told(number, "item"))
+    format!("{} {what}", count_of(number, "item"))
 }
 
 fn drained(shards: usize) -> String {
-    format!("{} drained", told(u64::try_from(shards).unwrap_or(u64::MAX), "shard"))
+    format!("{} drained", count_of(u64::try_from(shards).unwrap_or(u64::MAX), "shard"))
 }
 
-/// A number of things, for people.
-fn told(number: u64, thing: &str) -> String {
+/// Returns a number with its unit, in the singular or plural.
+fn count_of(number: u64, thing: &str) -> String {
     format!("{number} {thing}{}", if number == 1 { "" } else { "s" })
 }
 
@@ -242,7 +246,7 @@ fn told(number: u64, thing: &str) -> String {
 mod tests {
     use super::*;
 
-    /// Every move, by the name that the table has for it.
+    /// Returns every move, by its name in `testdata/moves.txt`.
     fn moves() -> Vec<(&'static str, Move)> {
         let (holder, fingerprint) = ("h".to_owned(), "f".to_owned());
         let claim = |switch, is_first| Move::Claim { switch, holder: holder.clone(), is_first };
@@ -291,7 +295,7 @@ mod tests {
         assert_eq!(table, include_str!("../testdata/moves.txt"));
     }
 
-    /// Goal: whoever holds a migration is known for as long as it is held, and nobody afterwards.
+    /// Goal: a migration has a holder exactly as long as it is held.
     #[test]
     fn a_holder_is_there_while_a_migration_is_held() {
         for (name, it) in moves() {

@@ -1,6 +1,6 @@
 //! The plan of a migration, as it was when the migration began.
 //!
-//! Item name / `PLAN`: `plan`, the plan as JSON. Its fingerprint is computed from that text.
+//! Item name / `PLAN`: `plan`, the plan as JSON. The fingerprint is computed from that text.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,30 +1,31 @@
-//! What workers found that a person must look at.
+//! Problems that workers found and that a person must solve.
 //!
-//! Item name / `PROBLEM#<kind>#<table>#<hash of the key>`: `table`, `key`, `reason`, and `at`, the second
-//! of the last note. A comparison without a difference removes the notes from before it, but for those of
-//! [`ProblemKind::Unassembled`].
+//! Item name / `PROBLEM#<kind>#<table>#<hash of the key>`: `table`, `key`, `reason`, and `at`, the
+//! second of the last report. A comparison without a difference removes all earlier entries except those
+//! of [`ProblemKind::Unassembled`].
 
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_128;
 
 use crate::entry::Entry;
 
-/// What kind of problem it is.
+/// The kind of a problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ProblemKind {
     /// Two source items become one target item.
     Collision,
-    /// An item that the migration did not write stood there, or among the parts of a document.
+    /// An item that the migration did not write has the key of a target, or is among the parts of a
+    /// document.
     Foreign,
-    /// DynamoDB does not take the item.
+    /// DynamoDB rejects the item.
     Refused,
-    /// The parts of a document make no document; the key is that of their partition.
+    /// The parts do not form a document. The key is that of their partition.
     Unassembled,
 }
 
 impl ProblemKind {
-    /// Returns its name, as entries and reports have it.
+    /// Returns the name of the kind in entries and reports.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -36,12 +37,12 @@ impl ProblemKind {
     }
 }
 
-/// A note of a problem.
+/// One reported problem.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Problem {
     /// The migration.
     pub migration: String,
-    /// What kind it is.
+    /// The kind of the problem.
     pub kind: ProblemKind,
     /// The table of the item.
     pub table: String,
@@ -49,16 +50,16 @@ pub struct Problem {
     pub key: String,
     /// The reason, for people.
     pub reason: String,
-    /// The second, since 1970, of the last note; none where the worker did not know the time.
+    /// The time of the last report, in seconds since 1970; none if the worker did not know the time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at: Option<u64>,
 }
 
 impl Problem {
-    /// What the names of notes of problems begin with.
+    /// The prefix of the names of all problems.
     pub const PREFIX: &'static str = "PROBLEM#";
 
-    /// Returns what the names of notes of one kind begin with.
+    /// Returns the prefix of the names of problems of one kind.
     #[must_use]
     pub fn prefix_of(kind: ProblemKind) -> String {
         format!("{}{}#", Self::PREFIX, kind.as_str())

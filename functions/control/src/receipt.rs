@@ -1,4 +1,4 @@
-//! What a purge removed.
+//! The receipt of a purge: what the purge removed.
 //!
 //! Item name / `RECEIPT`: `receipt`, `weir.migration.receipt/v1` as JSON. It is written once.
 

@@ -1,7 +1,7 @@
-//! The marker by which a command sees that the records of a store show a later time than a fence.
+//! The marker by which a command verifies that stream records show a later time than a fence.
 //!
-//! Item `*` / `RECORD_TIME`: `marker`, a name that each check replaces; `behind`, the most seconds by
-//! which the time of the marker's record was behind the store's clock.
+//! Item `*` / `RECORD_TIME`: `marker`, a name that each check replaces; `behind`, the largest number of
+//! seconds by which the record of a marker lagged behind the store's clock.
 
 use serde::{Deserialize, Serialize};
 
@@ -16,7 +16,7 @@ pub struct RecordTime {
     /// The name of the last marker.
     #[serde(default, skip_serializing_if = "is_default")]
     pub marker: String,
-    /// Seconds by which record times may be behind the clock.
+    /// The largest lag of record times behind the store's clock, in seconds.
     #[serde(default, skip_serializing_if = "is_default")]
     pub behind: u64,
 }

@@ -1,4 +1,4 @@
-//! Every entry that is written is read as the same.
+//! Round trips: every entry is equal after it was written as an item and read.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -165,7 +165,7 @@ proptest! {
 }
 
 #[test]
-fn the_layout_is_what_others_read() {
+fn the_layout_is_the_documented_one() {
     let route = Route { write: Side::None, revision: 3, ..Route::new("shop") };
     let item: serde_dynamo::Item = serde_dynamo::to_item(&route).unwrap();
     for (name, expected) in [("read", "source"), ("write", "none")] {

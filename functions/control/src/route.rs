@@ -1,8 +1,7 @@
-//! Which side the application reads and writes.
+//! The side that the application reads and writes.
 //!
-//! Item name / `ROUTE`: `read` and `write`, each `source` or `target`, or `write` is `none` while writers
-//! are blocked; `revision` is the epoch: it grows with each change and never goes back. The application
-//! reads this entry.
+//! Item name / `ROUTE`: `read` and `write` are `source` or `target`; `write` is `none` while writers are
+//! blocked. `revision` is the epoch, which increases with each change. The application reads this entry.
 
 use serde::{Deserialize, Serialize};
 
@@ -21,7 +20,7 @@ pub enum Side {
 }
 
 impl Side {
-    /// Returns its name, as the route has it.
+    /// Returns the name of the side in the entry.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -37,12 +36,12 @@ impl Side {
 pub struct Route {
     /// The migration.
     pub migration: String,
-    /// The revision of the entry, which is the route's epoch.
+    /// The revision of the entry, which is the epoch of the route.
     #[serde(default, skip_serializing_if = "is_default")]
     pub revision: u64,
-    /// Where readers read.
+    /// The side that readers use.
     pub read: Side,
-    /// Where writers write.
+    /// The side that writers use.
     pub write: Side,
 }
 
@@ -50,14 +49,14 @@ impl Route {
     /// The name of the entry.
     pub const NAME: &'static str = "ROUTE";
 
-    /// Returns the route of a migration that has none in the table.
+    /// Returns the route of a migration that has no route in the table yet.
     #[must_use]
     pub fn new(migration: &str) -> Self {
         let migration = migration.to_owned();
         Self { migration, revision: 0, read: Side::Source, write: Side::Source }
     }
 
-    /// Whether writers are blocked.
+    /// Returns whether writers are blocked.
     #[must_use]
     pub fn blocks_writers(&self) -> bool {
         self.write == Side::None

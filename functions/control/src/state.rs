@@ -1,7 +1,7 @@
-//! How far a migration is.
+//! The progress of a migration.
 //!
-//! Item name / `STATE`. A change of `phase` is written in one transaction with its journal line; every
-//! change is guarded by `revision`. Times are the store's, in seconds since 1970, unless a field says
+//! Item name / `STATE`. Every change is conditional on `revision`. A change of `phase` is written in one
+//! transaction with its journal line. Times are the store's, in seconds since 1970, unless a field says
 //! otherwise.
 
 use std::collections::BTreeMap;
@@ -11,9 +11,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::entry::{Entry, is_default, revised};
 
-/// How long a comparison stands for what was written before it: a stream keeps a record for 24 hours, so
-/// one from before that may have been trimmed unread, and no drain would find it. Source: DynamoDB
-/// developer guide, "Change data capture for DynamoDB Streams".
+/// The maximum age of a comparison. A stream keeps a record for 24 hours, so an older record may have
+/// been trimmed before a worker read it, and no drain would notice. Source: DynamoDB developer guide,
+/// "Change data capture for DynamoDB Streams".
 pub const COMPARISON_SECONDS: i64 = 23 * 3600;
 
 /// The state of a migration.
@@ -24,69 +24,70 @@ pub struct State {
     /// The revision of the entry.
     #[serde(default, skip_serializing_if = "is_default")]
     pub revision: u64,
-    /// How far it is.
+    /// The phase.
     #[serde(default)]
     pub phase: Phase,
-    /// The command that starts or switches it, while it is `preparing`, `cutting-over` or `reverting`.
+    /// The command that starts or switches the migration, in `preparing`, `cutting-over` and
+    /// `reverting`.
     #[serde(default, skip_serializing_if = "is_default")]
     pub holder: Option<String>,
     /// The fingerprint of its plan.
     #[serde(default, skip_serializing_if = "is_default")]
     pub fingerprint: Option<String>,
-    /// The second after which records of the sources count.
+    /// The second after which records of the sources are applied.
     #[serde(default, skip_serializing_if = "is_default")]
     pub since: i64,
-    /// The second after which records of the targets count, after a cut-over; in place, that of the run
-    /// that changes items back.
+    /// The second after which records of the targets are applied, after a cut-over. In place: that of
+    /// the run that changes items back.
     #[serde(default, skip_serializing_if = "is_default")]
     pub back_since: i64,
-    /// Items of each source when the backfill began, from which progress is computed.
+    /// The number of items of each source when the backfill began, for the progress.
     #[serde(default, skip_serializing_if = "is_default")]
     pub counted: Option<BTreeMap<String, u64>>,
-    /// The backfill is paused.
+    /// Whether the backfill is paused.
     #[serde(default, skip_serializing_if = "is_default")]
     pub paused: bool,
-    /// It was aborted, so workers do no more of it.
+    /// Whether the migration was aborted, so that workers stop.
     #[serde(default, skip_serializing_if = "is_default")]
     pub stopped: bool,
-    /// Items per second that the backfill may read; 0 without a limit.
+    /// The number of items per second that the backfill may read; 0 for no limit.
     #[serde(default, skip_serializing_if = "is_default")]
     pub rate: u64,
     /// The number of the last run of tasks.
     #[serde(default, skip_serializing_if = "is_default")]
     pub run: u64,
-    /// When every segment was read.
+    /// The time when the backfill had read every segment.
     #[serde(default, skip_serializing_if = "is_default")]
     pub copied_at: Option<i64>,
-    /// Since when writers are blocked, while they are.
+    /// The time since which writers are blocked; none while they are not.
     #[serde(default, skip_serializing_if = "is_default")]
     pub held_at: Option<i64>,
-    /// When it was last switched, by the clock of the store's answers.
+    /// The time of the last switch, in seconds since 1970, by the clock of the store's responses.
     #[serde(default, skip_serializing_if = "is_default")]
     pub switched_at: Option<u64>,
-    /// Tombstones or marks are left to remove.
+    /// Whether tombstones or marks are left to remove.
     #[serde(default, skip_serializing_if = "is_default")]
     pub unswept: bool,
-    /// The last comparison, until its result is noted.
+    /// The last comparison, until its result is recorded.
     #[serde(default, skip_serializing_if = "is_default")]
     pub comparing: Option<Comparing>,
     /// The result of the last comparison for a cut-over.
     #[serde(default, skip_serializing_if = "is_default")]
     pub verified: Option<Verified>,
-    /// Differences that the last comparison of the way back found.
+    /// The number of differences that the last comparison of the reverse direction found.
     #[serde(default, skip_serializing_if = "is_default")]
     pub back_differences: Option<u64>,
-    /// Until when everything that was written to the targets is known to have come back.
+    /// The time up to which all writes to the targets are known to be applied to the sources.
     #[serde(default, skip_serializing_if = "is_default")]
     pub back_at: i64,
 }
 
-/// A comparison whose result nobody has noted.
+/// A comparison whose result is not recorded yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Comparing {
-    /// Its run of tasks.
+    /// The number of its run of tasks.
     pub run: u64,
-    /// When it began, if another command may resume it.
+    /// The time when it began; none if no other command may resume it.
     #[serde(default, skip_serializing_if = "is_default")]
     pub since: Option<i64>,
 }
@@ -94,15 +95,15 @@ pub struct Comparing {
 /// The result of a comparison for a cut-over.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Verified {
-    /// Its run of tasks.
+    /// The number of its run of tasks.
     pub run: u64,
-    /// Differences.
+    /// The number of differences.
     pub differences: u64,
-    /// Of these, those that no repair removes.
+    /// The number of differences that no repair can remove.
     pub refused: u64,
-    /// Items compared.
+    /// The number of compared items.
     pub compared: u64,
-    /// When it began.
+    /// The time when the comparison began.
     pub at: i64,
 }
 
@@ -116,13 +117,13 @@ impl State {
         Self { migration: migration.to_owned(), ..Self::default() }
     }
 
-    /// Whether the backfill is paused; a pause has no meaning once it is over.
+    /// Returns whether the backfill is paused. A pause has no effect once the backfill is over.
     #[must_use]
     pub fn is_paused(&self) -> bool {
         self.paused && matches!(self.phase, Phase::Preparing | Phase::Copying)
     }
 
-    /// Returns when the last comparison for a cut-over began; 0 without one.
+    /// Returns the time when the last comparison for a cut-over began; 0 without one.
     #[must_use]
     pub fn verified_at(&self) -> i64 {
         self.verified.map_or(0, |verified| verified.at)
@@ -134,14 +135,13 @@ impl State {
         now.saturating_sub(self.verified_at())
     }
 
-    /// Returns the last second up to which everything that was written to the targets is known to have
-    /// come back.
+    /// Returns the time up to which all writes to the targets are known to be applied to the sources.
     #[must_use]
     pub fn back_known_at(&self) -> i64 {
         self.back_since.max(self.back_at)
     }
 
-    /// Returns the second after which records count that go in a direction.
+    /// Returns the second after which records of a direction are applied.
     #[must_use]
     pub fn since_of(&self, direction: Direction) -> i64 {
         match direction {
@@ -150,25 +150,25 @@ impl State {
         }
     }
 
-    /// Notes that a comparison begins. With `since`, another command may resume it.
+    /// Records that a comparison begins. With `since`, another command may resume it.
     pub fn begin_comparison(&mut self, run: u64, since: Option<i64>) {
         self.comparing = Some(Comparing { run, since });
     }
 
-    /// Notes that the result of a comparison is known; a later one may be at work.
+    /// Records that the result of a comparison is known. A later comparison stays recorded.
     pub fn end_comparison(&mut self, run: u64) {
         self.comparing = self.comparing.filter(|comparing| comparing.run > run);
     }
 
-    /// Whether a later run replaces this one: its result is void, and two that repair would repair
-    /// twice. Nothing replaces the backfill.
+    /// Returns whether a later run replaces this one. The result of a replaced run is void, and a
+    /// replaced run must not repair. Nothing replaces the backfill.
     #[must_use]
     pub fn replaces(&self, run: u64) -> bool {
         run > crate::task::BACKFILL_RUN && self.run > run
     }
 
-    /// Whether nobody waits for this run any more, because the migration has ended. After a revert, marks
-    /// may be left to remove.
+    /// Returns whether no command waits for this run any more, because the migration has ended. After a
+    /// revert, marks may be left to remove.
     #[must_use]
     pub fn is_past(&self, run: u64) -> bool {
         run > crate::task::BACKFILL_RUN
@@ -206,11 +206,11 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_for_a_run_of_a_migration_that_has_ended() {
+    fn a_run_is_past_once_its_migration_has_ended() {
         for phase in Phase::ALL {
             let state = State { phase, ..State::new("shop") };
             assert_eq!(state.is_past(3), phase.has_ended(), "{phase:?}");
-            // Marks of an aborted touch are still removed.
+            // Workers still remove the marks of an aborted touch.
             assert!(!state.is_past(0), "{phase:?}");
             let unswept = State { unswept: true, ..state };
             let expected = phase.has_ended() && phase != Phase::Reverted;
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_a_comparison_leaves_a_later_one() {
+    fn the_end_of_a_comparison_keeps_a_later_one() {
         let mut state = State::new("shop");
         state.begin_comparison(4, Some(7));
         state.end_comparison(3);

@@ -1,105 +1,106 @@
 //! The cut-over and the revert: one switch with a direction, as a state machine.
 //!
-//! Writers are blocked; a drain proves that everything they wrote has arrived; the switch is committed by
-//! one write; then the route says where to go on. Until the commit, whatever goes wrong rolls back, so
-//! that writers go on where they were. After it nothing can go against the switch: whoever runs the verb
-//! again finishes it. Where no answer comes to the commit, the roll-back finds out which of both it is.
+//! The switch blocks writers, drains what they wrote, commits with one write, and opens the route to the
+//! other side. A failure before the commit rolls back, and writers continue where they were. After the
+//! commit the switch can only be finished, by running the verb again. If the commit gets no response,
+//! the roll-back finds out whether it was written.
 //!
-//! A step is performed by the caller, who says how it ended; [`Switch::next`] says which step follows.
-//! Nothing is read, written or waited for here.
+//! The caller performs a step and reports its outcome; [`Switch::next`] returns the step that follows.
+//! Nothing here reads, writes or waits.
 
 use rules::migration::{Direction, Phase};
 
 use crate::route::Side;
 
-/// Which switch.
+/// One of the two switches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Switch(Direction);
 
-/// What is known before a switch begins.
+/// The facts that are known before a switch begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Known {
     /// The phase of the migration.
     pub phase: Phase,
-    /// Whether it is asked who follows the streams that the way back needs.
+    /// Whether to check that functions follow the streams that the way back needs.
     pub asks_followers: bool,
 }
 
 /// A step of a switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Step {
-    /// Check that somebody follows the streams that the way back needs.
+    /// Check that functions follow the streams that the way back needs.
     FindFollowers,
-    /// Check that every document of a split can go back.
+    /// Check that every document of a split can be assembled for the way back.
     CheckDocuments,
-    /// Check that no comparison is at work, and that the result of the last one is known.
+    /// Check that no comparison is running, and that the result of the last one is known.
     CheckComparison,
-    /// Wait until few changes are not applied. Writers are not blocked.
+    /// Wait until few changes are pending. Writers are not blocked.
     CatchUp,
-    /// Check that the record times of the store can separate what comes before the switch from what comes
-    /// after it.
+    /// Check that the store's record times can separate the changes before the switch from those after
+    /// it.
     CheckRecordTimes,
-    /// Take the migration, also from a command that has died.
+    /// Claim the migration, also from a command that has died.
     Claim,
-    /// Have functions follow as before the switch: a command that died may have turned them round.
+    /// Set the direction that functions follow before the switch. A command that died may have reversed
+    /// it.
     Follow,
-    /// Check again what may have changed since the first check.
+    /// Repeat the checks whose result may have changed.
     CheckAgain,
-    /// Close the route for writers, and wait until each of them has seen it.
+    /// Close the route for writers, and wait until each writer has seen it.
     BlockWriters,
-    /// Prove that everything is applied.
+    /// Prove that every record is applied.
     Drain,
-    /// Check again that every document can go back; all of them have been tried by now.
+    /// Check again that every document can be assembled. Workers have tried all of them by now.
     CheckDocumentsAgain,
-    /// Have functions follow the other direction.
+    /// Make functions follow the other direction.
     Turn,
-    /// Write that the switch is decided.
+    /// Record the decision to switch.
     Commit,
-    /// Put everything back as it was.
+    /// Restore the state from before the switch.
     RollBack,
     /// Open the route to the other side.
     OpenRoute,
-    /// Write that the switch is done.
+    /// Record that the switch is done.
     Finish,
     /// Remove tombstones and marks from the sources.
     Clean,
 }
 
-/// How a step ended.
+/// The outcome of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// As it should.
+    /// The step succeeded.
     Done,
-    /// Something is in the way, which was said.
+    /// A check failed, and the caller has reported why.
     Refused,
-    /// Not in time, which was said.
+    /// The step took too long, and the caller has reported it.
     TimedOut,
-    /// It failed, or nobody knows whether it was done, or a person ended the command.
+    /// The step failed, its result is unknown, or a person interrupted the command.
     Failed,
-    /// Of a roll-back: the commit had been written although no answer came.
+    /// Only of a roll-back: the commit had been written although no response arrived.
     Committed,
 }
 
-/// How a switch ends.
+/// The result of a switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     /// Readers and writers use the other side.
     Switched,
-    /// Something is in the way; everything is as it was.
+    /// A check failed; everything is as it was.
     Refused,
-    /// Not in time; everything is as it was.
+    /// A step took too long; everything is as it was.
     TimedOut,
-    /// It failed; everything is as it was.
+    /// A step failed; everything is as it was.
     Failed,
-    /// It failed, and could not be rolled back: writers may be blocked.
+    /// A step failed, and the roll-back failed too: writers may be blocked.
     Stuck,
-    /// It is committed and not finished: writers may be blocked until the verb is run again.
+    /// The switch is committed but not finished: writers may be blocked until the verb runs again.
     Unfinished,
-    /// Readers and writers use the other side, and tombstones or marks are left to remove.
+    /// Readers and writers use the other side, but tombstones or marks are left to remove.
     Unswept,
 }
 
-/// What follows.
+/// The continuation after a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
     /// A step.
@@ -108,7 +109,7 @@ pub enum Next {
     End(End),
 }
 
-/// Why a switch is rolled back: how it ends once that is done.
+/// The cause of a roll-back, which determines the result after it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cause(Option<Outcome>);
 
@@ -118,7 +119,7 @@ impl Switch {
     /// Back to the sources.
     pub const REVERT: Self = Self(Direction::Reverse);
 
-    /// Returns which way the migration runs before the switch.
+    /// Returns the direction of the migration before the switch.
     #[must_use]
     pub fn direction(self) -> Direction {
         self.0
@@ -133,7 +134,7 @@ impl Switch {
         }
     }
 
-    /// Returns the phase in which it begins, and to which it is rolled back.
+    /// Returns the phase in which the switch begins, and to which it rolls back.
     #[must_use]
     pub fn before(self) -> Phase {
         match self.0 {
@@ -142,7 +143,7 @@ impl Switch {
         }
     }
 
-    /// Returns the phase in which a command holds the migration, and nothing is decided.
+    /// Returns the phase in which a command holds the migration and nothing is committed.
     #[must_use]
     pub fn held(self) -> Phase {
         match self.0 {
@@ -151,7 +152,7 @@ impl Switch {
         }
     }
 
-    /// Returns the phase in which it is decided and not finished.
+    /// Returns the phase in which the switch is committed and not finished.
     #[must_use]
     pub fn committed(self) -> Phase {
         match self.0 {
@@ -160,7 +161,7 @@ impl Switch {
         }
     }
 
-    /// Returns the phase in which it is done.
+    /// Returns the phase after the switch.
     #[must_use]
     pub fn after(self) -> Phase {
         match self.0 {
@@ -169,7 +170,7 @@ impl Switch {
         }
     }
 
-    /// Returns the side that readers and writers use before it.
+    /// Returns the side that readers and writers use before the switch.
     #[must_use]
     pub fn from_side(self) -> Side {
         match self.0 {
@@ -178,7 +179,7 @@ impl Switch {
         }
     }
 
-    /// Returns the side that readers and writers use after it.
+    /// Returns the side that readers and writers use after the switch.
     #[must_use]
     pub fn to_side(self) -> Side {
         match self.0 {
@@ -201,7 +202,7 @@ impl Switch {
         }
     }
 
-    /// Returns what follows a step that ended in this way. `cause` keeps why a switch is rolled back.
+    /// Returns what follows a step with this outcome. `cause` keeps the cause of a roll-back.
     pub fn next(self, known: Known, step: Step, outcome: Outcome, cause: &mut Cause) -> Next {
         if step == Step::RollBack {
             return self.after_roll_back(outcome, *cause);
@@ -243,7 +244,8 @@ impl Switch {
         })
     }
 
-    /// A command that takes over from one that died checks nothing that it cannot change any more.
+    /// Returns the step after [`Step::FindFollowers`]. A command that takes over skips the checks whose
+    /// result it cannot change any more.
     fn after_followers(self, known: Known) -> Step {
         if known.phase == self.before() { Step::CheckComparison } else { Step::CheckRecordTimes }
     }
@@ -257,7 +259,7 @@ impl Switch {
     }
 }
 
-/// How a switch ends of which nothing is left.
+/// Returns the result of a switch that left no changes.
 fn ended(outcome: Outcome) -> End {
     match outcome {
         Outcome::Refused => End::Refused,

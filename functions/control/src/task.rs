@@ -1,8 +1,8 @@
 //! One segment of one table to work on.
 //!
-//! Item name / `TASK#<run>#<work>#<table>#<segment>`. Its stream record wakes a worker; the function's
-//! event filter passes the records in which `done` is false and there is neither `owner` nor `aside`.
-//! Tasks are made in a transaction that checks `STATE`.
+//! Item name / `TASK#<run>#<work>#<table>#<segment>`. Its stream record wakes a worker: the function's
+//! event filter passes records in which `done` is false and both `owner` and `aside` are absent. Tasks
+//! are created in a transaction that checks `STATE`.
 
 use std::collections::BTreeMap;
 
@@ -13,31 +13,32 @@ use crate::entry::{Entry, is_default, revised};
 
 /// The number of the first run of tasks, which is the backfill.
 pub const BACKFILL_RUN: u64 = 0;
-/// Samples that a task keeps: enough to see what is wrong.
+/// The maximum number of samples that a task keeps: enough to see what is wrong.
 const SAMPLES_MAX: usize = 5;
-/// Characters of a reason that are kept: it may contain a server's answer.
+/// The maximum length of a reason in characters, because a reason may contain a server's response.
 const REASON_CHARACTERS_MAX: usize = 500;
-/// No invocation takes longer, in milliseconds. Source: AWS Lambda developer guide, "Lambda quotas".
+/// The maximum duration of an invocation in milliseconds. Source: AWS Lambda developer guide, "Lambda
+/// quotas".
 const INVOCATION_MS_MAX: u64 = 900_000;
 
-/// What a task does with its segment.
+/// The work of a task on its segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Work {
-    /// Reads a source table and states what its items become.
+    /// Reads a source table and writes the target items.
     Backfill,
-    /// Reads a source table and has each of its items come through the stream.
+    /// Reads a source table and touches each item, so that the stream delivers it.
     Touch,
-    /// Compares what a source table becomes with the targets.
+    /// Compares the items that a source table yields with the targets.
     CheckSource,
-    /// Looks in a target table for items that no source has.
+    /// Reads a target table to find items that no source yields.
     CheckTarget,
     /// Removes the marks from a target table, or from a source table that was touched.
     Unmark,
 }
 
 impl Work {
-    /// Returns its name, as entries have it.
+    /// Returns the name of the work in entries.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -49,14 +50,14 @@ impl Work {
         }
     }
 
-    /// Whether it compares.
+    /// Returns whether the work is a comparison.
     #[must_use]
     pub fn is_check(self) -> bool {
         matches!(self, Self::CheckSource | Self::CheckTarget)
     }
 
-    /// Whether the rate of the migration limits it. A person waits for a comparison and for what ends a
-    /// migration.
+    /// Returns whether the rate of the migration limits the work. Comparisons and the work that ends a
+    /// migration have no limit, because a person waits for them.
     #[must_use]
     pub fn has_rate(self) -> bool {
         matches!(self, Self::Backfill | Self::Touch)
@@ -71,80 +72,81 @@ pub struct Task {
     /// The revision of the entry.
     #[serde(default, skip_serializing_if = "is_default")]
     pub revision: u64,
-    /// The number of its run; [`BACKFILL_RUN`] is the backfill. Part of the stamps of its repairs.
+    /// The number of its run; [`BACKFILL_RUN`] is the backfill. The number is part of the stamps of its
+    /// repairs.
     #[serde(default)]
     pub run: u64,
     /// What it does.
     pub work: Work,
     /// The table that it reads.
     pub table: String,
-    /// Which way the migration runs.
+    /// The direction of the migration.
     pub direction: Direction,
     /// The segment of the table, from 0.
     pub segment: u32,
-    /// Segments of the table in all.
+    /// The number of segments of the table.
     pub segments: u32,
     /// The fingerprint of the plan.
     pub fingerprint: String,
-    /// Whether differences are repaired.
+    /// Whether the task repairs differences.
     #[serde(default, skip_serializing_if = "is_default")]
     pub repairs: bool,
-    /// Whether the segment is read to its end.
+    /// Whether the task is finished.
     pub done: bool,
-    /// It is `done` and its work is not: a switch came before its repair, a later run replaced it, or the
-    /// migration ended.
+    /// Whether a finished task was not worked to its end: a switch came before its repair, a later run
+    /// replaced it, or the migration ended.
     #[serde(default, skip_serializing_if = "is_default")]
     pub superseded: bool,
-    /// The key, as DynamoDB JSON, after which the scan goes on; none at the beginning.
+    /// The key, as DynamoDB JSON, after which the scan continues; none at the beginning.
     #[serde(default, skip_serializing_if = "is_default")]
     pub cursor: Option<String>,
-    /// The worker that has it.
+    /// The worker that leases the task.
     #[serde(default, skip_serializing_if = "is_default")]
     pub owner: Option<String>,
-    /// Milliseconds since 1970 until when its owner has it alone.
+    /// The end of the lease, in milliseconds since 1970.
     #[serde(default, skip_serializing_if = "is_default")]
     pub leased_until: u64,
-    /// Items per second that its worker may read, of a migration with a rate.
+    /// The number of items per second that its worker may read; none if the migration has no rate.
     #[serde(default, skip_serializing_if = "is_default")]
     pub share: Option<u64>,
-    /// What was counted so far.
+    /// The counts so far, by name.
     #[serde(default, skip_serializing_if = "is_default")]
     pub counts: BTreeMap<String, u64>,
-    /// Samples of what was counted, for people.
+    /// Samples of the counted items, for people.
     #[serde(default, skip_serializing_if = "is_default")]
     pub samples: Vec<String>,
-    /// Items of a page at most, since one was too much for an invocation.
+    /// The maximum number of items of a page, after a page was too large for an invocation.
     #[serde(default, skip_serializing_if = "is_default")]
     pub page: Option<u32>,
-    /// Why the last attempt failed.
+    /// The reason why the last attempt failed.
     #[serde(default, skip_serializing_if = "is_default")]
     pub failing: Option<String>,
-    /// Attempts in a row that failed.
+    /// The number of consecutive failed attempts.
     #[serde(default, skip_serializing_if = "is_default")]
     pub failed: u64,
-    /// No worker takes it until a person resumes the migration.
+    /// Whether workers leave the task alone until a person resumes the migration.
     #[serde(default, skip_serializing_if = "is_default")]
     pub aside: bool,
-    /// How far it was copied before an abort restarted it, which reads the segment again to remove marks.
+    /// How far a touch was copied before an abort restarted it to remove marks.
     #[serde(default, skip_serializing_if = "is_default")]
     pub clears: Option<Copied>,
 }
 
-/// How far a touch was when it was restarted to remove marks.
+/// The progress of a touch when it was restarted to remove marks.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Copied {
-    /// It was done.
+    /// Whether it was copied to its end.
     pub done: bool,
-    /// What was counted.
+    /// The counts at that time, by name.
     #[serde(default)]
     pub counts: BTreeMap<String, u64>,
 }
 
 impl Task {
-    /// What the names of tasks begin with.
+    /// The prefix of the names of tasks.
     pub const PREFIX: &'static str = "TASK#";
 
-    /// Returns an open task of a whole table that runs forward, as it is before it is written.
+    /// Returns a new task for a whole table that runs forward.
     #[must_use]
     pub fn new(migration: &str, run: u64, work: Work, table: &str) -> Self {
         Self {
@@ -174,75 +176,75 @@ impl Task {
         }
     }
 
-    /// Returns what the names of the tasks of a run begin with.
+    /// Returns the prefix of the names of a run's tasks.
     #[must_use]
     pub fn prefix_of(run: u64) -> String {
         format!("{}{run}#", Self::PREFIX)
     }
 
-    /// Whether it is part of the backfill.
+    /// Returns whether the task is part of the backfill.
     #[must_use]
     pub fn is_backfill(&self) -> bool {
         self.run == BACKFILL_RUN
     }
 
-    /// Whether a worker has it at a time, in milliseconds since 1970.
+    /// Returns whether a worker leases the task at `now_ms`, in milliseconds since 1970.
     #[must_use]
     pub fn is_leased(&self, now_ms: u64) -> bool {
         self.owner.is_some() && self.leased_until > now_ms
     }
 
-    /// Whether a worker other than this one has it at a time, in milliseconds since 1970.
+    /// Returns whether another worker leases the task at `now_ms`, in milliseconds since 1970.
     #[must_use]
     pub fn is_leased_by_another(&self, worker: &str, now_ms: u64) -> bool {
         self.is_leased(now_ms) && self.owner.as_deref() != Some(worker)
     }
 
-    /// Whether nothing is left to do for the stream record of an earlier revision: the task is done, or a
-    /// later revision is free and has a record of its own. If that one is leased, its worker may have died,
-    /// and the earlier record is the only one that is delivered again.
+    /// Returns whether the stream record of an earlier revision needs no work: the task is done, or a
+    /// later revision is free and has its own record. If the later revision is leased, its worker may
+    /// have died, and only the earlier record is redelivered.
     #[must_use]
     pub fn outdates(&self, offered: &Self) -> bool {
         self.done || (self.revision > offered.revision && self.owner.is_none())
     }
 
-    /// Whether its stream record is work for somebody: it is open, not leased and not set aside.
+    /// Returns whether a worker may take the task: it is open, not leased and not set aside.
     #[must_use]
     pub fn is_offered(&self) -> bool {
         !self.done && !self.aside && self.owner.is_none()
     }
 
-    /// Whether a worker may still be at it: one whose lease is over goes on until its slice or its
-    /// invocation ends.
+    /// Returns whether a worker may still work on the task. A worker whose lease has expired continues
+    /// until its slice or its invocation ends.
     #[must_use]
     pub fn may_be_at_work(&self, now_ms: u64) -> bool {
         self.owner.is_some() && now_ms < self.leased_until.saturating_add(INVOCATION_MS_MAX)
     }
 
-    /// Whether a worker has ever had it.
+    /// Returns whether a worker has ever leased the task.
     #[must_use]
     pub fn was_taken(&self) -> bool {
         self.done || self.owner.is_some() || !self.counts.is_empty() || self.failing.is_some()
     }
 
-    /// Leases it to a worker until a time, in milliseconds since 1970, without the share that a worker
-    /// before may have left.
+    /// Leases the task to a worker until a time in milliseconds since 1970. Removes the share that the
+    /// previous worker may have left.
     pub fn lease(&mut self, worker: &str, until_ms: u64) {
         (self.owner, self.leased_until, self.share) = (Some(worker.to_owned()), until_ms, None);
     }
 
-    /// Gives up the lease.
+    /// Releases the lease.
     pub fn release(&mut self) {
         (self.owner, self.leased_until, self.share) = (None, 0, None);
     }
 
-    /// Marks it as done without its work.
+    /// Marks the task as done without its work.
     pub fn supersede(&mut self) {
         self.release();
         (self.done, self.superseded) = (true, true);
     }
 
-    /// Notes that an attempt failed. `page` limits the next page; `set_aside` if a person must act first.
+    /// Records a failed attempt. `page` limits the next page. With `set_aside`, a person must act first.
     pub fn fail(&mut self, reason: &str, page: Option<u32>, set_aside: bool) {
         self.release();
         self.failing = Some(reason.chars().take(REASON_CHARACTERS_MAX).collect());
@@ -251,7 +253,7 @@ impl Task {
         self.aside = set_aside;
     }
 
-    /// Notes that an attempt succeeded, with the limit for the next page.
+    /// Records a successful attempt, with the limit for the next page.
     pub fn succeed(&mut self, page: Option<u32>) {
         self.release();
         (self.failing, self.failed, self.aside, self.page) = (None, 0, false, page);
@@ -270,8 +272,8 @@ impl Task {
         self.samples.truncate(SAMPLES_MAX);
     }
 
-    /// Restarts the segment to remove the marks of a touch that was aborted; returns whether it was not
-    /// restarted before. What was copied stays known: nothing of it is undone.
+    /// Restarts the segment to remove the marks of an aborted touch. Returns whether this was the first
+    /// restart. The counts of the copy are kept, because the copy is not undone.
     pub fn restart_to_clear(&mut self) -> bool {
         if self.clears.is_some() {
             return false;
@@ -283,13 +285,13 @@ impl Task {
         true
     }
 
-    /// Whether its segment was copied to its end.
+    /// Returns whether the segment was copied to its end.
     #[must_use]
     pub fn is_copied(&self) -> bool {
         self.clears.as_ref().map_or(self.done, |copied| copied.done)
     }
 
-    /// Returns what was counted when it was copied.
+    /// Returns the counts of the copy.
     #[must_use]
     pub fn copied_counts(&self) -> &BTreeMap<String, u64> {
         self.clears.as_ref().map_or(&self.counts, |copied| &copied.counts)
@@ -342,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_has_nothing_more_to_say_once_a_later_one_comes() {
+    fn a_record_is_outdated_once_a_later_one_comes() {
         let (offered, leased) = (Task { owner: None, ..task() }, Task { revision: 5, ..task() });
         let mut free = leased.clone();
         free.release();
@@ -373,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn a_task_is_with_its_worker_for_longer_than_its_lease() {
+    fn a_worker_may_work_for_longer_than_its_lease() {
         let task = task();
         assert!(task.is_leased(8) && !task.is_leased(9));
         assert!(task.may_be_at_work(9 + INVOCATION_MS_MAX - 1));

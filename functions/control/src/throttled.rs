@@ -1,19 +1,19 @@
-//! Why DynamoDB throttles requests on a table.
+//! The reason why DynamoDB throttles requests on a table.
 //!
-//! Item `*` / `THROTTLE#<table>`: `reason`, in the second `at`.
+//! Item `*` / `THROTTLE#<table>`: `reason`, as of the second `at`.
 
 use serde::{Deserialize, Serialize};
 
 use crate::entry::{Entry, SHARED};
 
-/// A note that requests on a table are throttled.
+/// A report that DynamoDB throttles requests on a table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Throttled {
     /// The table.
     pub table: String,
-    /// The reason, in DynamoDB's words.
+    /// The reason, as DynamoDB states it.
     pub reason: String,
-    /// The second, since 1970.
+    /// The time in seconds since 1970.
     pub at: u64,
 }
 

@@ -1,19 +1,19 @@
-//! Where a tombstone was written, so that it is found again when nobody needs it any more.
+//! The location of a tombstone, so that a later clean-up finds it.
 //!
 //! Item name`/tombstones/<00 to 15>` / `TOMBSTONE#<table>#<hash of the key>`: `table`, `key`, and `at`,
-//! the stamp of the tombstone. It is written before its tombstone and removed with it; a note without a
-//! tombstone does no harm.
+//! the stamp of the tombstone. The note is written before its tombstone and removed with it. A note
+//! without a tombstone has no effect.
 
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_128;
 
 use crate::entry::Entry;
 
-/// Partitions over which the notes of a migration are spread: DynamoDB takes 1,000 writes per second for
-/// one. Source: DynamoDB developer guide, "Burst and adaptive capacity".
+/// The number of partitions over which the notes of a migration are spread, because DynamoDB accepts
+/// 1,000 writes per second on one. Source: DynamoDB developer guide, "Burst and adaptive capacity".
 const PARTITIONS: u32 = 16;
 
-/// A note of a tombstone.
+/// A note of one tombstone's location.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tombstone {
     /// The partition key of the note, which [`tombstone_partitions`] lists.
@@ -27,10 +27,10 @@ pub struct Tombstone {
 }
 
 impl Tombstone {
-    /// What the names of notes begin with.
+    /// The prefix of the names of notes.
     pub const PREFIX: &'static str = "TOMBSTONE#";
 
-    /// Returns the note of a tombstone with this key, as DynamoDB JSON, and stamp.
+    /// Returns the note of a tombstone. `key` is DynamoDB JSON.
     #[must_use]
     pub fn new(migration: &str, table: &str, key: &str, stamp: &str) -> Self {
         let partition = u32::try_from(hash_of(key) % u128::from(PARTITIONS)).unwrap_or(0);

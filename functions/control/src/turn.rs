@@ -1,40 +1,41 @@
-//! What a worker does with a task whose stream record it received, by the state of the migration.
+//! What a worker does with a task whose stream record it received, depending on the state of the
+//! migration.
 //!
-//! Whether another worker has the task, and whether a stream is behind, is not known here.
+//! Leases and the lag of streams are not considered here.
 
 use rules::migration::Phase;
 
 use crate::state::State;
 use crate::task::{Task, Work};
 
-/// What a worker does with a task.
+/// The decision of a worker about a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turn {
-    /// Works on it.
+    /// Work on the task.
     Work,
-    /// Removes the marks of a touch that was aborted.
+    /// Remove the marks of a touch that was aborted.
     Clear,
-    /// Checks it again: a switch is under way, which may be rolled back, and a repair must not meet it.
+    /// Check again later: a switch is in progress and may be rolled back, and no repair may run during
+    /// it.
     Later,
-    /// Nothing. A later record of the task will come, or there is no migration.
+    /// Do nothing. A later record of the task will come, or there is no migration.
     Ignore,
-    /// Marks it as superseded: what it would repair belongs to the writers now. It would stay open, and
-    /// whoever waits for the comparison would wait forever.
+    /// Mark the task as superseded, because the items that it would repair belong to the writers now. An
+    /// open task would block the command that waits for the comparison.
     End,
-    /// Marks it as superseded unless another worker has it. That one may be repairing, and a switch waits
-    /// for it.
+    /// Mark the task as superseded unless another worker leases it. That worker may be repairing, and a
+    /// switch waits for it.
     EndWhenFree,
 }
 
 impl State {
-    /// Returns what a worker does with a task.
+    /// Decides what a worker does with a task.
     #[must_use]
     pub fn turn_of(&self, task: &Task) -> Turn {
         if self.replaces(task.run) || self.is_past(task.run) {
             return Turn::EndWhenFree;
         }
-        // A comparison that outlived the switch would write what the sources were over what writers
-        // have written to the targets since, or the other way round.
+        // After the switch, a repair would overwrite what writers have written since with older values.
         if task.repairs && !self.phase.may_repair(task.direction) {
             return match self.phase {
                 Phase::None => Turn::Ignore,
@@ -42,8 +43,8 @@ impl State {
                 _ => Turn::Later,
             };
         }
-        // A pause stops the backfill alone; a person waits for comparisons and for the end of a migration.
-        // A resume writes every task, which makes a record of each.
+        // A pause stops only the backfill: a person waits for comparisons and for the end of a
+        // migration. A resume writes every task, so that each has a new record.
         match self.stopped {
             true if task.work == Work::Touch => Turn::Clear,
             false if !self.paused || !task.is_backfill() => Turn::Work,
@@ -83,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pause_is_of_the_backfill_and_a_stop_of_all_but_marks() {
+    fn a_pause_stops_the_backfill_and_an_abort_all_but_marks() {
         let paused = State { paused: true, ..state(Phase::Copying) };
         let stopped = State { stopped: true, ..state(Phase::Copying) };
         for (run, work, of_paused, of_stopped) in [
@@ -100,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_task_that_nobody_waits_for_is_superseded() {
+    fn a_task_of_an_ended_or_replaced_run_is_superseded() {
         let task = |run| Task::new("shop", run, Work::Unmark, "cats");
         let replaced = State { run: 4, stopped: true, ..state(Phase::Completing) };
         assert_eq!(replaced.turn_of(&task(3)), Turn::EndWhenFree);

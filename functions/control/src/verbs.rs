@@ -1,8 +1,8 @@
-//! What each verb of `weir migrate` does in each phase, as one table; where it does nothing, why, and which
+//! What each verb of `weir migrate` does in each phase, as one table. A refusal says why, and which
 //! command helps.
 //!
-//! A command decides by this table first, from what it has read. The transaction that changes the phase
-//! names the phases again, so that of two commands at the same time one is refused.
+//! A command first decides by this table from what it has read. The transaction that changes the phase
+//! is conditional on the same phases, so that only one of two concurrent commands succeeds.
 
 use rules::migration::Phase;
 use rules::migration::plan::Kind;
@@ -30,26 +30,27 @@ pub enum Verb {
     Abort,
 }
 
-/// What becomes of a verb.
+/// The answer to a verb.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// It is carried out.
+    /// The verb is carried out.
     Go,
-    /// Somebody began it and has not ended it: it is taken over.
+    /// Another command has begun it and not finished it; this command takes over.
     GoOn,
-    /// It is done; whoever did it may have died before its last step, which is done again.
+    /// The verb is already done. Its last step is repeated, because the command that did it may have
+    /// died before that step.
     Already,
-    /// Nothing is done.
+    /// The verb is refused, for this reason.
     Refused(String),
 }
 
-/// Returns what a verb does to a migration of this name and kind in this phase.
+/// Returns the answer to a verb for a migration of this name, kind and phase.
 #[must_use]
 pub fn answer(name: &str, kind: Kind, verb: Verb, phase: Phase) -> Answer {
     let answer = match verb {
         Verb::Start => start(phase),
         Verb::Pause => pause(phase),
-        Verb::Resume | Verb::Throttle => go_on(phase),
+        Verb::Resume | Verb::Throttle => adjust(phase),
         Verb::Verify => verify(kind, phase),
         Verb::Cutover => cutover(kind, phase),
         Verb::Revert => revert(kind, phase),
@@ -67,14 +68,14 @@ pub fn answer(name: &str, kind: Kind, verb: Verb, phase: Phase) -> Answer {
 
 type Cell = Result<Answer, &'static str>;
 
-/// Of a migration that was never begun.
-const NOT_BEGUN: &str = "begin it with `weir migrate start`";
-/// Of one whose route is about to be opened.
+/// The reason for a migration that was never started.
+const NOT_BEGUN: &str = "start it with `weir migrate start`";
+/// The reason for a migration whose switch is committed but not finished.
 const FINISH_CUTOVER: &str =
-    "everything is drained already, `weir migrate cutover NAME` opens the route";
+    "the switch is committed but not finished: run `weir migrate cutover NAME` again";
 const FINISH_REVERT: &str =
-    "everything is drained already, `weir migrate revert NAME` opens the route";
-const ENDED: &str = "it has ended";
+    "the switch is committed but not finished: run `weir migrate revert NAME` again";
+const ENDED: &str = "the migration has ended";
 
 fn start(phase: Phase) -> Cell {
     match phase {
@@ -90,7 +91,7 @@ fn start(phase: Phase) -> Cell {
         | Phase::Returning
         | Phase::Completing => Ok(Answer::Already),
         Phase::Reverted | Phase::Completed | Phase::Aborted => Err(
-            "what it wrote must not be mixed with what another run writes: give the plan another name",
+            "items of an earlier run must not mix with those of another run: give the plan another name",
         ),
     }
 }
@@ -104,13 +105,13 @@ fn pause(phase: Phase) -> Cell {
         | Phase::CutOver
         | Phase::Reverting
         | Phase::Returning
-        | Phase::Completing => Err("its backfill is over, there is nothing to pause"),
+        | Phase::Completing => Err("the backfill is over, there is nothing to pause"),
         Phase::Reverted | Phase::Completed | Phase::Aborted => Err(ENDED),
     }
 }
 
-/// Workers may have something left to do after the end: marks to take off.
-fn go_on(phase: Phase) -> Cell {
+/// Returns the answer to `resume` and `throttle`. After the end, workers may still have marks to remove.
+fn adjust(phase: Phase) -> Cell {
     match phase {
         Phase::None => Err(NOT_BEGUN),
         Phase::Completed => Err(ENDED),
@@ -118,23 +119,25 @@ fn go_on(phase: Phase) -> Cell {
     }
 }
 
-/// After a cut-over, the way back is compared.
+/// Returns the answer to `verify`. After a cut-over, the reverse direction is compared.
 fn verify(kind: Kind, phase: Phase) -> Cell {
     match phase {
         Phase::Tailing | Phase::Ready => Ok(Answer::Go),
         Phase::CutOver if matches!(kind, Kind::Restructure | Kind::Split) => Ok(Answer::Go),
         Phase::None => Err(NOT_BEGUN),
-        Phase::Preparing | Phase::Copying => Err("verify when it is tailing"),
-        Phase::CuttingOver => {
-            Err("somebody is cutting it over, `weir migrate cutover NAME` takes that over")
+        Phase::Preparing | Phase::Copying => {
+            Err("wait until it is tailing: `weir migrate status NAME` shows the progress")
         }
+        Phase::CuttingOver => Err(
+            "another command is cutting it over: `weir migrate cutover NAME` takes over from it",
+        ),
         Phase::Turning => Err(FINISH_CUTOVER),
         Phase::Reverting => {
-            Err("somebody is switching it back, `weir migrate revert NAME` takes that over")
+            Err("another command is reverting it: `weir migrate revert NAME` takes over from it")
         }
         Phase::Returning => Err(FINISH_REVERT),
         Phase::CutOver | Phase::Completing => {
-            Err("the targets are no longer what the sources say, there is nothing to compare")
+            Err("the targets no longer follow the sources, there is nothing to compare")
         }
         Phase::Reverted | Phase::Completed | Phase::Aborted => Err(ENDED),
     }
@@ -153,16 +156,18 @@ fn cutover(kind: Kind, phase: Phase) -> Cell {
             Err("`weir migrate verify NAME` must find no difference first")
         }
         Phase::Reverting | Phase::Returning => {
-            Err("somebody is switching it back, `weir migrate revert NAME` takes that over")
+            Err("another command is reverting it: `weir migrate revert NAME` takes over from it")
         }
-        Phase::Completing => Err("it was cut over before, `weir migrate complete NAME` goes on"),
+        Phase::Completing => {
+            Err("it cannot be cut over any more: `weir migrate complete NAME` finishes it")
+        }
         Phase::Reverted | Phase::Completed | Phase::Aborted => Err(ENDED),
     }
 }
 
 fn revert(kind: Kind, phase: Phase) -> Cell {
     if kind == Kind::Purge && !matches!(phase, Phase::Completed | Phase::Aborted) {
-        return Err("what is purged does not come back");
+        return Err("purged items cannot be restored");
     }
     match phase {
         Phase::CutOver => Ok(Answer::Go),
@@ -170,10 +175,12 @@ fn revert(kind: Kind, phase: Phase) -> Cell {
         Phase::Reverted => Ok(Answer::Already),
         Phase::None => Err(NOT_BEGUN),
         Phase::Preparing | Phase::Copying | Phase::Tailing | Phase::Ready | Phase::CuttingOver => {
-            Err("only what is cut over can be reverted; `weir migrate abort NAME` gives it up")
+            Err("it is not cut over yet: `weir migrate abort NAME` ends it instead")
         }
         Phase::Turning => Err(FINISH_CUTOVER),
-        Phase::Completing => Err("its way back is closed, `weir migrate complete NAME` goes on"),
+        Phase::Completing => {
+            Err("the way back is closed: `weir migrate complete NAME` finishes it")
+        }
         Phase::Completed | Phase::Aborted => Err(ENDED),
     }
 }
@@ -189,11 +196,11 @@ fn complete(kind: Kind, phase: Phase) -> Cell {
             Err("`weir migrate verify NAME` must find no difference first")
         }
         Phase::Preparing | Phase::Copying | Phase::Tailing | Phase::Ready | Phase::CuttingOver => {
-            Err("only what is cut over can be completed")
+            Err("cut it over first: `weir migrate cutover NAME`")
         }
         Phase::Turning => Err(FINISH_CUTOVER),
         Phase::Reverting => {
-            Err("somebody is switching it back, `weir migrate revert NAME` takes that over")
+            Err("another command is reverting it: `weir migrate revert NAME` takes over from it")
         }
         Phase::Returning => Err(FINISH_REVERT),
         Phase::Reverted | Phase::Aborted => Err(ENDED),
@@ -209,14 +216,14 @@ fn abort(phase: Phase) -> Cell {
         Phase::None => Err(NOT_BEGUN),
         Phase::Turning => Err(FINISH_CUTOVER),
         Phase::Returning => Err(FINISH_REVERT),
-        Phase::CutOver | Phase::Reverting | Phase::Completing => {
-            Err("only what was not cut over can be aborted")
-        }
+        Phase::CutOver | Phase::Reverting | Phase::Completing => Err(
+            "it can be aborted only before the cut-over: `weir migrate status NAME` shows the next step",
+        ),
         Phase::Reverted | Phase::Completed => Err(ENDED),
     }
 }
 
-/// Returns the phases in which a verb is carried out, for the write that carries it out.
+/// Returns the phases in which a verb is carried out, as the condition of its write.
 #[must_use]
 pub fn phases_of(kind: Kind, verb: Verb) -> Vec<Phase> {
     let is_carried_out = |phase: &Phase| answer("", kind, verb, *phase) == Answer::Go;
@@ -227,13 +234,11 @@ pub fn phases_of(kind: Kind, verb: Verb) -> Vec<Phase> {
 #[must_use]
 pub fn left_by_abort(kind: Kind) -> &'static str {
     match kind {
-        Kind::Restructure | Kind::Split => {
-            "the sources are as they were, the targets are left to you"
-        }
+        Kind::Restructure | Kind::Split => "the sources are unchanged; delete the targets yourself",
         Kind::InPlace => {
-            "items that were changed stay changed: a plan of another name whose transform is the way back changes them back"
+            "changed items stay changed; to change them back, start a plan with another name and the inverse transform"
         }
-        Kind::Purge => "what was removed stays removed",
+        Kind::Purge => "removed items stay removed",
     }
 }
 
@@ -253,7 +258,7 @@ mod tests {
         ("abort", Verb::Abort),
     ];
 
-    /// Every cell of the table, drawn as people read it.
+    /// Returns the whole table of a kind in the form of `testdata/verbs.txt`.
     fn drawn(kind: Kind) -> String {
         let mut text = format!("{:<14}", "phase");
         VERBS.iter().for_each(|(name, _)| text.push_str(&format!("{name:<9}")));

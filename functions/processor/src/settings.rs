@@ -462,7 +462,7 @@ mod tests {
             ),
             (
                 ("FAN_OUT_RULES", ""),
-                "FAN_OUT_RULES: line 1, column 1: there are no rules (in ``)".to_owned(),
+                "FAN_OUT_RULES: line 1, column 1: expected at least one rule (in ``)".to_owned(),
             ),
             (
                 ("FAN_OUT_RULES", loop_back.as_str()),

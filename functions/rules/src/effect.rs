@@ -1,6 +1,6 @@
-//! Effects: statements of what must become true, and how statements about one target combine.
+//! Effects: statements of what must become true, and how statements about one target are joined.
 //!
-//! There is no effect that adds, increments or appends, and none is applied here.
+//! No effect adds, increments or appends. Effects are not applied here.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -11,27 +11,27 @@ use crate::fan_out::{Arrival, Copy, Latest, Origin, Revision};
 use crate::migration::{Document, Keys, Registers, Target};
 use crate::versions::Changes;
 
-/// Two statements about one target become one that says what both say.
+/// A statement that can be joined with another one about the same target.
 ///
-/// Associative, commutative and idempotent. Therefore a batch may be folded into one write per
-/// target, and a statement that is applied twice, late or out of order changes nothing. (A join
-/// semilattice: Shapiro et al., "Conflict-free Replicated Data Types", 2011.)
+/// The join is associative, commutative and idempotent. Therefore a batch may be folded into one write
+/// per target, and a statement that is applied twice, late or out of order has no further effect. (A
+/// join semilattice: Shapiro et al., "Conflict-free Replicated Data Types", 2011.)
 pub trait Join {
-    /// Adds what `other` says.
+    /// Joins `other` into this statement.
     fn join(&mut self, other: Self);
 }
 
-/// A statement that has nothing to it but its target.
+/// A statement that consists of its target alone.
 impl Join for () {
     fn join(&mut self, (): ()) {
-        // Said twice, it says the same.
+        // Joining it twice changes nothing.
     }
 }
 
-/// What must become true of one target.
+/// A statement of what must become true of one target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// The total of a counter knows at least these slots, as of their stamps.
+    /// The total of a counter contains at least these slots, as of their stamps.
     Cells {
         /// The counter.
         counter: String,
@@ -45,63 +45,63 @@ pub enum Effect {
         /// Its rows.
         rows: Rows,
     },
-    /// The history of an item knows at least these changes.
+    /// The history of an item contains at least these changes.
     Changes {
-        /// The item's key as text.
+        /// The key of the item, as text.
         item: String,
         /// Its changes.
         changes: Changes,
     },
-    /// Every copy of an origin holds what this says, or something later.
+    /// Every copy of an origin holds this state or a later one.
     Origin {
         /// The origin.
         origin: Origin,
-        /// The last that is known of it.
+        /// The latest known state of the origin.
         state: Latest,
     },
-    /// The job of an origin goes on, if it is still at this revision.
+    /// The job of an origin continues, if it still has this revision.
     Continue {
         /// The origin.
         origin: Origin,
         /// The job's revision.
         revision: Revision,
     },
-    /// A copy holds what its origin says now.
+    /// A copy holds what its origin holds now.
     Look {
         /// The copy.
         copy: Copy,
-        /// Through how many deployments came what was written to it.
+        /// The number of deployments through which the copy's values came.
         arrival: Arrival,
     },
-    /// The target of a migration knows at least what these source items say, as of their stamps.
+    /// The target of a migration contains at least the registers of these source items, as of their
+    /// stamps.
     Registers {
         /// The target item.
         target: Target,
-        /// What source items say about it.
+        /// The registers of source items for this target.
         registers: Registers,
     },
-    /// An item is as the plan of a migration wants it. What it was when that was said is no part of
-    /// it: what has to be written follows from what stands there.
+    /// An item is as the plan of a migration requires. The former item is not part of the effect: what
+    /// has to be written follows from the current item.
     Rewrite {
         /// The item.
         target: Target,
     },
-    /// A document is what its parts make together.
+    /// A document equals the assembly of its parts.
     Assemble {
         /// The document.
         document: Document,
-        /// Keys that it had.
+        /// The keys that the document had.
         keys: Keys,
     },
 }
 
-/// What a batch says about one target, and which of its records say so.
+/// The joined statements of a batch about one target, and the records that they come from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Joined<T> {
     /// The joined statements.
     pub value: T,
-    /// Positions in the batch of the records behind them, from 0, ascending if they were folded in
-    /// order.
+    /// The positions in the batch of their records, from 0; ascending if they were folded in order.
     pub records: Vec<usize>,
 }
 
@@ -119,23 +119,23 @@ impl<T: Join> Joined<T> {
 /// A batch's effects, one statement per target.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Folded {
-    /// By counter.
+    /// The cells, by counter.
     pub cells: BTreeMap<String, Joined<Cells>>,
-    /// By bucket.
+    /// The rows, by bucket.
     pub rows: BTreeMap<Bucket, Joined<Rows>>,
-    /// By item.
+    /// The changes, by item.
     pub changes: BTreeMap<String, Joined<Changes>>,
-    /// By origin.
+    /// The states of origins, by origin.
     pub origins: BTreeMap<Origin, Joined<Latest>>,
-    /// By origin whose job goes on.
+    /// The jobs that continue, by origin.
     pub jobs: BTreeMap<Origin, Joined<Revision>>,
-    /// By copy that must be looked at.
+    /// The copies to check.
     pub looks: BTreeMap<Copy, Joined<Arrival>>,
-    /// By target of a migration.
+    /// The registers, by target of a migration.
     pub registers: BTreeMap<Target, Joined<Registers>>,
-    /// By item that a migration changes where it stands.
+    /// The items that a migration changes in place.
     pub rewrites: BTreeMap<Target, Joined<()>>,
-    /// By document that is assembled of its parts.
+    /// The documents to assemble from their parts.
     pub assemblies: BTreeMap<Document, Joined<Keys>>,
 }
 
@@ -175,7 +175,7 @@ impl Folded {
         }
     }
 
-    /// Adds what was folded of other records of the same batch.
+    /// Joins the folded effects of other records of the same batch.
     pub fn join(&mut self, other: Self) {
         let Self { cells, rows, changes, origins, jobs, looks, registers, rewrites, assemblies } =
             other;
@@ -190,7 +190,7 @@ impl Folded {
         join_all(&mut self.assemblies, assemblies);
     }
 
-    /// Every target as text with the records behind it, for an executor that knows none of them.
+    /// Returns every target as text with its records, for an executor that knows none of the kinds.
     pub fn into_targets(self) -> impl Iterator<Item = (String, Vec<usize>)> {
         let cells = self.cells.into_iter().map(|(counter, joined)| (counter, joined.records));
         let rows =
@@ -236,7 +236,7 @@ mod tests {
     use crate::Stamp;
 
     proptest! {
-        /// A batch may be folded in parts.
+        /// Goal: a batch may be folded in parts.
         #[test]
         fn parts_of_a_batch_join(
             said in prop::collection::vec((0..4_u8, 0..3_u8, 0..9_u32), 0..20),

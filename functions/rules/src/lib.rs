@@ -1,8 +1,8 @@
 //! The decisions of the stream functions: rules that turn stream records into effects.
 //!
-//! Pure: no clock, no disk, no network, no randomness. A rule cannot write; what it wants is an
-//! [`Effect`], a statement of what must become true, which the processor applies as often as it
-//! is delivered. Names of tables and buckets are not known here.
+//! The crate is pure: no clock, disk, network or randomness. A rule cannot write. It returns an
+//! [`Effect`], a statement of what must become true, and the processor applies the effect as often as
+//! the record is delivered. Names of tables and buckets are not known here.
 
 pub mod archive;
 pub mod counters;

@@ -1,9 +1,8 @@
-//! Marks: the attributes that Weir itself writes into items of a user's tables. One place knows all
-//! of them.
+//! Marks: all attributes that Weir itself writes into items of a user's tables.
 //!
-//! A mark belongs to the item in its table. It gets into no copy of the item: no archive row, no
-//! target of a restructuring migration, no restored item. An attribute of a user's own that only has
-//! the name of a mark is data and stays, so a mark is recognised by its name and its content.
+//! A mark belongs to the item in its table. No copy of the item contains it: no archive row, no target
+//! of a restructuring migration, no restored item. A user's attribute that only has the name of a mark
+//! is data and is kept. So a mark is recognised by its name and its content.
 
 use model::json::ItemView;
 use model::{AttributeValue, Item};
@@ -11,14 +10,14 @@ use model::{AttributeValue, Item};
 use crate::archive::restored;
 use crate::{fan_out, migration};
 
-/// Whether a mark has, or may have, this name. No rule or plan may write another value there.
+/// Returns whether a name is reserved for a mark. No rule or plan may write another value there.
 #[must_use]
 pub fn is_reserved(name: &str) -> bool {
     [migration::MARK, migration::TOUCH, restored::RESTORED].contains(&name)
         || name.starts_with(fan_out::MARK_PREFIX)
 }
 
-/// Whether an attribute is a mark, by its name and by what Weir writes there.
+/// Returns whether an attribute is a mark, by its name and content.
 fn is_mark(name: &str, value: &AttributeValue) -> bool {
     let has_text = |member: &str| {
         let text = value.as_map().and_then(|members| members.get(member)?.as_str());
@@ -43,7 +42,7 @@ pub fn without_marks(item: &Item) -> Item {
     item
 }
 
-/// The same of an item that is read from text; `None` if it has no mark, as nearly all have none.
+/// Returns an item read from text without marks; `None` if it has no mark, as most items.
 pub(crate) fn stripped(item: &ItemView<'_>) -> Option<Item> {
     if !item.iter().any(|(name, _)| is_reserved(name)) {
         return None;
@@ -59,7 +58,7 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// An item with every mark, and with attributes of a user's own whose names are alike.
+    /// Returns an item with every mark, and with attributes of the user whose names are similar.
     pub(crate) fn marked(user: &str) -> Item {
         let stamp = crate::Stamp::of_record("l", &"7".parse().unwrap());
         let mark =
@@ -81,7 +80,7 @@ pub(crate) mod tests {
     pub(crate) const OWN: &str = r#"{"_from":{"S":"a"},"_from_date":{"S":"2026-11-28"},"_from_n":{"N":"1"},"_weird":{"BOOL":true},"id":{"S":"k"},"v":{"N":"1"}}"#;
 
     #[test]
-    fn marks_are_taken_off_and_nothing_else() {
+    fn only_marks_are_removed() {
         let own = item_from_str(OWN).unwrap();
         let all = marked(OWN);
         assert_eq!(all.len(), own.len() + 4);
@@ -91,7 +90,7 @@ pub(crate) mod tests {
         assert_eq!(without_marks(&all), own);
         assert_eq!(stripped(&ItemView::of(&all)).as_ref(), Some(&own));
         assert_eq!(stripped(&ItemView::of(&own)), None);
-        // Names of marks with values that Weir never wrote.
+        // The names of marks with values that Weir never writes.
         for text in [
             r#"{"_weir":{"S":"x"}}"#,
             r#"{"_weir":{"M":{"at":{"N":"1"}}}}"#,

@@ -1,4 +1,5 @@
-//! What a rule is: what it must see of the targets, and what it decides about one stream record.
+//! The interface of a rule: what it needs to see of the targets, and what it decides about one stream
+//! record.
 //!
 //! Nothing is loaded or written here.
 
@@ -12,35 +13,35 @@ use thiserror::Error;
 use crate::counters::{DamagedTotal, Total};
 use crate::effect::Effect;
 
-/// The target items that a rule must see before it can decide.
+/// The target items that a rule needs before it can decide.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Needs {
-    /// Counters whose total items are needed.
+    /// The counters whose total items are needed.
     pub totals: BTreeSet<String>,
-    /// Items, by their keys as text, whose histories' heads are needed.
+    /// The items whose histories' heads are needed, by their keys as text.
     pub heads: BTreeSet<String>,
 }
 
-/// What was found of the [`Needs`]. What is not there was not found.
+/// The found items of the [`Needs`]. An absent entry means that the item does not exist.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Found {
-    /// Totals by counter: read once for a batch, however many of its records need them.
+    /// The totals by counter, read once for a batch however many of its records need them.
     pub totals: BTreeMap<String, Result<Total, DamagedTotal>>,
-    /// Heads of histories by the item's key as text.
+    /// The heads of histories, by the item's key as text.
     pub heads: BTreeMap<String, Item>,
-    /// Counters whose totals were left out, because others that were found have many slots. They are
+    /// The counters whose totals were not loaded, because other loaded totals have many slots. They are
     /// read when they are written.
     pub left_out: BTreeSet<String>,
 }
 
 impl Needs {
-    /// Adds what others need.
+    /// Adds the needs of other records.
     pub fn add(&mut self, others: Needs) {
         self.totals.extend(others.totals);
         self.heads.extend(others.heads);
     }
 
-    /// Those that others do not have.
+    /// Returns the needs that `others` do not contain.
     #[must_use]
     pub fn without(mut self, others: &Needs) -> Self {
         self.totals.retain(|counter| !others.totals.contains(counter));
@@ -48,7 +49,7 @@ impl Needs {
         self
     }
 
-    /// How many there are.
+    /// Returns the number of needed items.
     #[must_use]
     pub fn count(&self) -> usize {
         self.totals.len() + self.heads.len()
@@ -56,70 +57,72 @@ impl Needs {
 }
 
 impl Found {
-    /// Adds what else was found.
+    /// Adds more found items.
     pub fn add(&mut self, others: Found) {
         self.totals.extend(others.totals);
         self.heads.extend(others.heads);
         self.left_out.extend(others.left_out);
     }
 
-    /// How many slots the totals know.
+    /// Returns the number of slots in all found totals.
     #[must_use]
     pub fn slots(&self) -> usize {
         self.totals.values().flatten().map(|total| total.cells.len()).sum()
     }
 }
 
-/// How a rule sees the records of a batch before it decides about the first. Decoded, they take
-/// several times the room of their text.
+/// The way a rule sees the records of a batch before it decides about the first one. Decoded records
+/// take several times the memory of their text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LookAhead {
-    /// Nothing is loaded: [`Rule::needs`] is not asked.
+    /// Nothing is loaded: [`Rule::needs`] is not called.
     Nothing,
-    /// Records are decoded for [`Rule::needs`], one at a time, and again for their decision: for
-    /// items of any size.
+    /// Each record is decoded for [`Rule::needs`] alone, and again for its decision. For items of any
+    /// size.
     ReadTwice,
-    /// Records are decoded once and kept as long as the batch is: for small ones.
+    /// Records are decoded once and kept until the batch ends. For small items.
     Keep,
 }
 
-/// Why a stream record can never be processed, however often it is retried. It is quarantined and
-/// the shard goes on.
+/// The reason why a stream record can never be processed, however often it is retried. The record is
+/// quarantined, and the shard continues.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{0}")]
 pub struct Refusal(pub String);
 
-/// A stream function's decision. The same record always gives the same effects.
+/// The decision of a stream function. The same record always gives the same effects.
 pub trait Rule {
-    /// How the records of a batch are looked at before the first of them is decided about.
+    /// Returns how the records of a batch are read before the first decision.
     fn look_ahead(&self) -> LookAhead {
         LookAhead::Keep
     }
 
-    /// How many slots a target item may have that [`Rule::needs`] asks for; 1 for what has none.
+    /// Returns the maximum number of slots of a target item that [`Rule::needs`] asks for; 1 for items
+    /// without slots.
     fn slots_of_need(&self) -> usize {
         1
     }
 
-    /// What must be loaded to decide about `records`.
+    /// Returns what must be loaded to decide about `records`.
     fn needs(&self, records: &[&LambdaRecord]) -> Needs;
 
-    /// What must become true because of `record`; empty when it does not concern this rule.
+    /// Returns what must become true because of `record`; empty if the record does not concern this
+    /// rule.
     ///
     /// # Errors
-    /// A record that no retry can help.
+    /// No retry can help the record.
     fn decide(&self, record: &LambdaRecord, found: &Found) -> Result<Vec<Effect>, Refusal>;
 
-    /// The same about a record that borrows from its text.
+    /// Decides as [`Rule::decide`] does, about a record that borrows from its text.
     ///
     /// # Errors
-    /// A record that no retry can help.
+    /// No retry can help the record.
     fn decide_view(&self, record: RecordView<'_>, found: &Found) -> Result<Vec<Effect>, Refusal> {
         self.decide(&record.into_record(), found)
     }
 
-    /// The same where several decide about one record: what those say who can, and why the first of
-    /// the others cannot.
+    /// Decides for each of several rules about one record: returns the effects of those that can decide,
+    /// and the first refusal of the others.
     fn decide_each(&self, record: RecordView<'_>, found: &Found) -> (Vec<Effect>, Option<Refusal>) {
         match self.decide_view(record, found) {
             Ok(effects) => (effects, None),
@@ -128,17 +131,17 @@ pub trait Rule {
     }
 }
 
-/// The stream that an ARN names.
+/// Parses the ARN of a stream.
 ///
 /// # Errors
-/// When it names none.
+/// The text is not the ARN of a stream.
 pub(crate) fn stream_of(event_source_arn: &str) -> Result<StreamArn, Refusal> {
     event_source_arn.parse().map_err(|error| Refusal(format!("`eventSourceARN`: {error}")))
 }
 
 #[cfg(test)]
 pub(crate) mod testing {
-    //! Decisions as data: files of `# what it shows`, a record, `----`, and what is decided.
+    //! Decisions as text cases: files with `# what it shows`, a record, `----`, and the decision.
 
     use std::fmt::Write as _;
 
@@ -148,7 +151,7 @@ pub(crate) mod testing {
     use super::{Found, Rule};
     use crate::effect::Effect;
 
-    /// Runs every case of a file and compares what the rule decides with what stands there.
+    /// Runs every case of a file and compares the rule's decision with the expected one.
     pub(crate) fn check_decisions(rule: &dyn Rule, found: &Found, cases: &str) {
         let mut checked = 0;
         for case in cases.split("\n\n").filter(|case| !case.trim().is_empty()) {

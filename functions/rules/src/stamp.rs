@@ -1,6 +1,7 @@
-//! Stamps: the place in time of what was written, kept with it so that older news cannot win.
+//! Stamps: the place of a change in the order of all changes, stored with a value so that older
+//! statements cannot win.
 //!
-//! A stamp is never a timestamp: a stream record's creation time has a resolution of one second.
+//! A stamp is never a timestamp: the creation time of a stream record has a resolution of one second.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,65 +10,65 @@ use model::SequenceNumber;
 use model::stream_record::SEQUENCE_NUMBER_DIGITS;
 use thiserror::Error;
 
-/// Digits of the revision at the end of a reconciler's stamp: any `u64` fits.
+/// The number of digits of the revision at the end of a reconciler's stamp: any `u64` fits.
 const REVISION_DIGITS: usize = 20;
 
-/// A place in the order of all changes of one item, as text whose order is that order.
+/// A place in the order of all changes of one item, as text that sorts in that order.
 ///
-/// - of a stream record: `<stream label>/<sequence number, 40 digits>`. A stream that was disabled
-///   and enabled again has a later label, so its records sort after all earlier ones.
-/// - of a reconciler: `<stamp of a record>+<revision, 20 digits>`: after that record and before
-///   every later one.
+/// - of a stream record: `<stream label>/<sequence number, 40 digits>`. A stream that was disabled and
+///   enabled again has a later label, so its records sort after all earlier ones.
+/// - of a reconciler: `<stamp of a record>+<revision, 20 digits>`: after that record and before every
+///   later one.
 ///
-/// The lowest stamp has an empty label; it stands where no record has been seen.
+/// The lowest stamp has an empty label. It is used where no record has been seen.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Stamp(String);
 
-/// A text that is not a stamp.
+/// The reason why a text is not a stamp.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("invalid stamp: expected `LABEL/40 digits` or `LABEL/40 digits+20 digits`, got=`{0}`")]
 pub struct StampError(String);
 
 impl Stamp {
-    /// The stamp of a stream record.
+    /// Returns the stamp of a stream record.
     #[must_use]
     pub fn of_record(stream_label: &str, sequence_number: &SequenceNumber) -> Self {
         Self(format!("{stream_label}/{}", sequence_number.padded()))
     }
 
-    /// The label of the stream that the record was in.
+    /// Returns the label of the record's stream.
     #[must_use]
     pub fn stream_label(&self) -> &str {
         self.0.split_once('/').map_or("", |(label, _)| label)
     }
 
-    /// A stamp before every record's.
+    /// Returns the stamp before that of every record.
     #[must_use]
     pub fn lowest() -> Self {
         Self(format!("/{:0>SEQUENCE_NUMBER_DIGITS$}", 0))
     }
 
-    /// The reconciler's stamp over this one: after it, and before the stamp of any later record.
-    /// Over a reconciler's stamp it replaces the revision, so stamps do not grow.
+    /// Returns the reconciler's stamp after this one and before that of any later record. It replaces
+    /// the revision of a reconciler's stamp, so stamps do not grow.
     #[must_use]
     pub fn reconciled(&self, revision: u64) -> Self {
         let base = self.0.get(..self.base_length()).unwrap_or(&self.0);
         Self(format!("{base}+{revision:0>REVISION_DIGITS$}"))
     }
 
-    /// The stamp of the record that a reconciler's stamp lies over; any other stamp itself.
+    /// Returns the stamp of the record below a reconciler's stamp; any other stamp unchanged.
     #[must_use]
     pub fn base(&self) -> Self {
         Self(self.0.get(..self.base_length()).unwrap_or(&self.0).to_owned())
     }
 
-    /// The revision at the end of a reconciler's stamp; 0 for any other.
+    /// Returns the revision of a reconciler's stamp; 0 for any other.
     #[must_use]
     pub fn revision(&self) -> u64 {
         self.0.get(self.base_length() + 1..).and_then(|digits| digits.parse().ok()).unwrap_or(0)
     }
 
-    /// The text.
+    /// Returns the text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0

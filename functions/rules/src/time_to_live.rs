@@ -1,20 +1,20 @@
-//! Time to live: what DynamoDB takes for a time of expiry, and when an item has expired.
+//! Time to live: which values DynamoDB accepts as a time of expiry, and when an item has expired.
 //!
-//! Rules: AWS, "Using time to live (TTL)": a top-level Number of seconds since 1970; an item expires
-//! when the current time is greater; a time more than five years in the past is ignored.
+//! Rules (AWS, "Using time to live (TTL)"): the value is a top-level Number of seconds since 1970. An
+//! item expires when the current time is greater. A time more than five years in the past is ignored.
 
 use model::limits::TTL_PAST_SECONDS_MAX;
 
-/// The second of an expiry, from a number as `model::Number` writes it. A fraction of a second is
-/// dropped; `None` for what never comes: a negative number, or one beyond 64 bits.
+/// Returns the second of an expiry, from a number in the format of `model::Number`. Drops a fraction of
+/// a second. Returns `None` for an expiry that never comes: a negative number, or one beyond 64 bits.
 #[must_use]
 pub fn expiry_of(number: &str) -> Option<u64> {
-    // Rust reads `-0`, which is what stands before the point of `-0.5`.
+    // Rust parses `-0`, the part before the point of `-0.5`.
     let whole = number.split('.').next().filter(|whole| !whole.starts_with('-'));
     whole.and_then(|whole| whole.parse().ok())
 }
 
-/// Whether TTL deletes an item that expires at this second.
+/// Returns whether TTL deletes an item with this second of expiry.
 #[must_use]
 pub fn is_over(expiry: u64, now_seconds: u64) -> bool {
     (now_seconds.saturating_sub(TTL_PAST_SECONDS_MAX)..now_seconds).contains(&expiry)

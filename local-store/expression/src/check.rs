@@ -1,7 +1,7 @@
-//! The second pass: reserved words, list indexes, function names and places, and the number of
-//! operators, in the order in which the expression is written.
+//! The second pass: checks reserved words, list indexes, function names and places, and the number of
+//! operators, in the order of the expression's text.
 //!
-//! Nothing here looks at what placeholders stand for.
+//! The meaning of placeholders is not known in this pass.
 
 use model::limits::EXPRESSION_OPERATORS_MAX;
 
@@ -9,19 +9,19 @@ use crate::error::{ExpressionError, ExpressionKind};
 use crate::reserved::is_reserved;
 use crate::syntax::{Call, Node, Step, Steps, UpdateSyntax};
 
-/// Largest list index, inclusive, as measured on the service (September 2026).
+/// The largest list index, inclusive, as measured on the service (September 2026).
 const LIST_INDEX_MAX: u32 = u32::MAX - 1;
 
-/// Where a function may stand, and how many operands it has.
+/// The places of a function, with its number of operands.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Place {
-    /// As a condition of its own.
+    /// As a condition by itself.
     Condition,
-    /// As an operand inside a condition.
+    /// As an operand in a condition.
     Operand,
     /// In an update, also as an operand of another function.
     UpdateOperand,
-    /// In an update, not as an operand of another function.
+    /// In an update, but not as an operand of another function.
     UpdateValue,
 }
 
@@ -49,7 +49,8 @@ pub(crate) fn unknown_function(kind: ExpressionKind, name: &str) -> ExpressionEr
     kind.invalid(format_args!("Invalid function name; function: {name}"))
 }
 
-/// The service stops counting at the first operator too many, so the text never says more.
+/// Returns the refusal of an expression with too many operators. The service stops counting at the first
+/// one beyond the maximum, so the text always has the same number.
 pub(crate) fn too_many_operators(kind: ExpressionKind) -> ExpressionError {
     kind.invalid(format_args!(
         "The expression contains too many operators; operator count: {}",
@@ -57,7 +58,7 @@ pub(crate) fn too_many_operators(kind: ExpressionKind) -> ExpressionError {
     ))
 }
 
-/// Checks how many operands a function has, which is done only when placeholders are known.
+/// Checks the number of operands of a function. This check needs the placeholders.
 pub(crate) fn check_operand_count(
     kind: ExpressionKind,
     call: &Call<'_>,
@@ -86,7 +87,7 @@ pub(crate) fn check_projection(paths: &[Steps<'_>]) -> Result<(), ExpressionErro
     paths.iter().try_for_each(|path| checker.visit_path(path))
 }
 
-/// Checks an update; that each section stands once comes last.
+/// Checks an update. The check that each section occurs only once comes last.
 pub(crate) fn check_update(update: &UpdateSyntax<'_>) -> Result<(), ExpressionError> {
     let kind = ExpressionKind::Update;
     let mut checker = Checker { kind, operators: 0 };
@@ -201,7 +202,7 @@ impl Checker {
     }
 }
 
-/// The index that digits stand for; `None` beyond [`LIST_INDEX_MAX`].
+/// Returns the index for these digits; `None` beyond [`LIST_INDEX_MAX`].
 pub(crate) fn list_index(digits: &str) -> Option<u32> {
     digits.parse().ok().filter(|index| *index <= LIST_INDEX_MAX)
 }

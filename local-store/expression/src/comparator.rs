@@ -33,12 +33,12 @@ impl Comparator {
         }
     }
 
-    /// Whether it asks for an order, which only strings, numbers and binaries have.
+    /// Returns whether the comparator needs an order, which only strings, numbers and binaries have.
     pub(crate) fn is_ordering(self) -> bool {
         !matches!(self, Self::Equal | Self::NotEqual)
     }
 
-    /// The comparator that says the same with its operands exchanged.
+    /// Returns the equivalent comparator for exchanged operands.
     pub(crate) fn mirrored(self) -> Self {
         match self {
             Self::Equal => Self::Equal,

@@ -1,7 +1,7 @@
-//! Conditions: what a condition or filter expression becomes, and its truth for an item.
+//! Conditions: the parsed form of a condition or filter expression, and its evaluation for an item.
 //!
-//! Evaluation is total: an attribute that is missing or has another type makes a comparison
-//! false (`<>` true), never an error. Key attributes in filters are refused by the server.
+//! Evaluation never fails: an attribute that is missing or has another type makes a comparison false
+//! (`<>` true). The server refuses key attributes in filters.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -19,25 +19,26 @@ use crate::placeholders::Placeholders;
 use crate::resolve::Resolver;
 use crate::value_table::{SharedValue, ValueIndex, shared};
 
-/// Paths that most conditions read, at most: room for them is asked for once.
+/// The expected number of paths in a condition, for the capacity of a vector.
 const PATHS_EXPECTED: usize = 8;
 
-/// A condition or filter with its names and values in it, ready to be stored and evaluated.
+/// A condition or filter with resolved names and values, ready to be stored and evaluated.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Condition {
     values: Vec<SharedValue>,
-    /// Shared by the conditions of one statement that is said of many items.
+    /// Shared by all conditions of one statement that a request executes for many items.
     test: Arc<Test>,
 }
 
-/// Values of a condition, by their places in it: see [`Condition::values_beside`]. The default is none.
+/// Values of a condition with their positions in it: see [`Condition::values_beside`]. The default has
+/// none.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct OtherValues(Vec<(ValueIndex, SharedValue)>);
 
-/// Reads a condition or filter expression.
+/// Parses a condition or filter expression.
 ///
 /// # Errors
-/// The first problem that DynamoDB would report, in its words.
+/// The first error that DynamoDB would report, with its text.
 pub fn parse_condition(
     text: &str,
     kind: ExpressionKind,
@@ -55,15 +56,15 @@ impl Condition {
         Self { values, test }
     }
 
-    /// Whether the condition holds for an item. For an item that does not exist, pass an item
+    /// Returns whether the condition holds for an item. An item that does not exist is passed as an item
     /// without attributes.
     #[must_use]
     pub fn evaluate(&self, item: &Item) -> bool {
         Evaluation { values: &self.values, item }.holds(&self.test)
     }
 
-    /// The values by which this condition differs from one that asks the same of other values. `None`
-    /// if that one asks for something else.
+    /// Returns the values in which this condition differs from `other`; `None` if the two differ in more
+    /// than values.
     #[must_use]
     pub fn values_beside(&self, other: &Self) -> Option<OtherValues> {
         let is_same = Arc::ptr_eq(&self.test, &other.test) || self.test == other.test;
@@ -77,13 +78,13 @@ impl Condition {
         Some(OtherValues(differing.map(place).collect()))
     }
 
-    /// The size of the values that others would take the place of, as DynamoDB counts it.
+    /// Returns the size of the values that `others` would replace, as DynamoDB counts it.
     #[must_use]
     pub fn size_replaced(&self, others: &OtherValues) -> usize {
         others.0.iter().map(|(at, _)| at.of(&self.values).size()).sum()
     }
 
-    /// The condition that asks the same of other values.
+    /// Returns this condition with other values.
     #[must_use]
     pub fn with_values(&self, others: OtherValues) -> Self {
         let mut condition = self.clone();
@@ -93,7 +94,7 @@ impl Condition {
         condition
     }
 
-    /// Every path that the condition reads, in the order of the expression.
+    /// Returns every path that the condition reads, in the order of the expression.
     pub fn paths(&self) -> impl Iterator<Item = &Path> {
         let mut paths = Vec::with_capacity(PATHS_EXPECTED);
         self.test.collect_paths(&mut paths);
@@ -173,7 +174,8 @@ fn begins_with(value: &AttributeValue, prefix: &AttributeValue) -> bool {
     }
 }
 
-/// A part of a string or binary, a member of a set, or an element of a list.
+/// Returns whether a value contains a part of a string or binary, a member of a set, or an element of a
+/// list.
 fn contains(value: &AttributeValue, part: &AttributeValue) -> bool {
     match (value, part) {
         (AttributeValue::S(text), AttributeValue::S(part)) => text.contains(part),
@@ -186,7 +188,8 @@ fn contains(value: &AttributeValue, part: &AttributeValue) -> bool {
     }
 }
 
-/// Knuth, Morris and Pratt's search: linear in both lengths, so that no pair of binaries is slow.
+/// Searches with the algorithm of Knuth, Morris and Pratt. It is linear in both lengths, so no pair of
+/// binaries is slow.
 fn contains_bytes(bytes: &[u8], part: &[u8]) -> bool {
     // `borders[i]` is the length of the longest proper prefix of `part` that ends at `i`.
     let mut borders: Vec<usize> = Vec::with_capacity(part.len());

@@ -1,6 +1,6 @@
-//! The tree of a condition whose names are known and whose values are in a table.
+//! The tree of a condition with resolved names. Its values are in a separate table.
 //!
-//! Its truth for an item is computed in `condition`.
+//! `condition` evaluates it.
 
 use model::AttributeValue;
 use serde::{Deserialize, Serialize};
@@ -25,7 +25,7 @@ pub(crate) enum Test {
     Contains { operand: Operand, part: Operand },
 }
 
-/// Where an operand's value comes from.
+/// The source of an operand's value.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) enum Operand {
     Path(Path),
@@ -69,11 +69,11 @@ impl Operand {
     }
 }
 
-/// What the `size` function answers; `None` for types without a size.
+/// Returns the result of the `size` function; `None` for types without a size.
 ///
-/// A string's size is its length in UTF-16 code units: AWS says "the length of the string", and
-/// the service's own implementation is in Java. A binary has bytes; a set, a list and a map have
-/// members.
+/// The size of a string is its length in UTF-16 code units, because AWS documents "the length of the
+/// string" and the service is implemented in Java. The size of a binary is its length in bytes, and that
+/// of a set, list or map is the number of members.
 pub(crate) fn size_of(value: &AttributeValue) -> Option<u64> {
     let size = match value {
         AttributeValue::S(text) => text.encode_utf16().count(),

@@ -1,7 +1,7 @@
-//! Key conditions: which partition key a query asks for, and which range of sort keys.
+//! Key conditions: the partition key and the range of sort keys that a query selects.
 //!
-//! A [`KeyExpression`] is checked without knowing the table, as the service does before it looks
-//! for it; [`KeyExpression::resolve`] then checks it against a key schema.
+//! A [`KeyExpression`] is checked without the table, as the service does before it looks the table up.
+//! [`KeyExpression::resolve`] then checks it against a key schema.
 
 use model::key::KeyError;
 use model::limits::{PARTITION_KEY_BYTES_MAX, SORT_KEY_BYTES_MAX};
@@ -18,12 +18,12 @@ use crate::syntax::{Node, Steps};
 
 const KIND: ExpressionKind = ExpressionKind::KeyCondition;
 
-/// What a query asks for. The values have the types of the key schema and are not empty.
+/// The selection of a query. The values have the types of the key schema and are not empty.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct KeyCondition {
     /// The partition key.
     pub partition: KeyValue,
-    /// The sort keys; all of them when absent.
+    /// The range of sort keys; `None` for all of them.
     pub sort: Option<SortCondition>,
 }
 
@@ -32,13 +32,13 @@ pub struct KeyCondition {
 pub enum SortCondition {
     /// The sort key itself.
     Equal(KeyValue),
-    /// Sort keys before this one.
+    /// Sort keys less than this one.
     Less(KeyValue),
-    /// Sort keys up to and with this one.
+    /// Sort keys less than or equal to this one.
     LessOrEqual(KeyValue),
-    /// Sort keys behind this one.
+    /// Sort keys greater than this one.
     Greater(KeyValue),
-    /// Sort keys from this one on.
+    /// Sort keys greater than or equal to this one.
     GreaterOrEqual(KeyValue),
     /// Sort keys from the first to the second, both inclusive.
     Between(KeyValue, KeyValue),
@@ -47,7 +47,7 @@ pub enum SortCondition {
 }
 
 impl SortCondition {
-    /// Whether a sort key is in the range.
+    /// Returns whether a sort key is in the range.
     #[must_use]
     pub fn matches(&self, key: &KeyValue) -> bool {
         match self {
@@ -66,14 +66,14 @@ impl SortCondition {
     }
 }
 
-/// What a query of an index asks for. The values have the types of the key schema and are not empty.
+/// The selection of a query of an index. The values have the types of the key schema and are not empty.
 #[derive(Clone, Debug, PartialEq)]
 pub struct IndexCondition {
-    /// The partition key, one value for each of its attributes.
+    /// The values of all attributes of the partition key.
     pub partition: Vec<KeyValue>,
-    /// Values of the first attributes of the sort key; not always all of them.
+    /// The values of the first attributes of the sort key, possibly not all.
     pub equal: Vec<KeyValue>,
-    /// What the next attribute of the sort key may be; anything when absent.
+    /// The range of the next attribute of the sort key; `None` for all values.
     pub sort: Option<SortCondition>,
 }
 
@@ -83,7 +83,7 @@ impl From<KeyCondition> for IndexCondition {
     }
 }
 
-/// A key condition expression that was read without its key schema.
+/// A key condition expression that was parsed without a key schema.
 #[derive(Clone, Debug, PartialEq)]
 pub struct KeyExpression {
     clauses: Vec<Clause>,
@@ -101,12 +101,12 @@ pub(crate) enum Range {
     Compare(Comparator, AttributeValue),
     Between(AttributeValue, AttributeValue),
     BeginsWith(AttributeValue),
-    /// What only `KeyConditions` can ask of a key, and no key can answer.
+    /// An operator that only `KeyConditions` allows, and that no key supports.
     NotIndexable,
 }
 
 impl Range {
-    /// What a key is compared with.
+    /// Returns the values with which a key is compared.
     pub(crate) fn values(&self) -> [Option<&AttributeValue>; 2] {
         match self {
             Self::Compare(_, value) | Self::BeginsWith(value) => [Some(value), None],
@@ -116,17 +116,17 @@ impl Range {
     }
 }
 
-/// A key condition expression whose names, values and operands were checked, and not yet whether it
-/// is made of key conditions: the service says that after all that is wrong with the request's
-/// other expressions.
+/// A key condition expression with checked names, values and operands. The check that it consists of key
+/// conditions comes later, because the service reports that after all errors of the request's other
+/// expressions.
 #[derive(Debug)]
 pub struct ParsedKeyExpression<'text>(Node<'text>);
 
 impl<'text> ParsedKeyExpression<'text> {
-    /// Reads the expression as a condition.
+    /// Parses the expression as a condition.
     ///
     /// # Errors
-    /// The first problem that DynamoDB would report, in its words.
+    /// The first error that DynamoDB would report, with its text.
     pub fn parse(
         text: &'text str,
         placeholders: &mut Placeholders,
@@ -137,11 +137,11 @@ impl<'text> ParsedKeyExpression<'text> {
         Ok(Self(node))
     }
 
-    /// Checks what needs no key schema: only `AND`, comparators but `<>`, `BETWEEN` and
+    /// Checks everything that needs no key schema: only `AND`, comparators except `<>`, `BETWEEN` and
     /// `begins_with`, one condition per attribute, no nested paths.
     ///
     /// # Errors
-    /// The first problem that DynamoDB would report, in its words.
+    /// The first error that DynamoDB would report, with its text.
     pub fn into_conditions(
         self,
         placeholders: &mut Placeholders,
@@ -152,7 +152,7 @@ impl<'text> ParsedKeyExpression<'text> {
     }
 }
 
-/// Reads a key condition expression for a table or index with this key schema.
+/// Parses a key condition expression for a table or index with this key schema.
 ///
 /// # Errors
 /// See [`KeyExpression::parse`] and [`KeyExpression::resolve`].
@@ -169,7 +169,7 @@ impl KeyExpression {
         Self { clauses }
     }
 
-    /// Reads an expression that is the only one of its request.
+    /// Parses the only expression of a request.
     ///
     /// # Errors
     /// See [`ParsedKeyExpression`].
@@ -177,7 +177,7 @@ impl KeyExpression {
         ParsedKeyExpression::parse(text, placeholders)?.into_conditions(placeholders)
     }
 
-    /// The names of the attributes that have a condition, in the order of the expression.
+    /// Returns the names of the attributes that have a condition, in the order of the expression.
     pub fn attributes(&self) -> impl Iterator<Item = &str> {
         self.clauses.iter().map(|clause| clause.attribute.as_str())
     }
@@ -185,7 +185,7 @@ impl KeyExpression {
     /// Checks the conditions against a key schema: the partition key must be equal to a value.
     ///
     /// # Errors
-    /// The first problem that DynamoDB would report, in its words.
+    /// The first error that DynamoDB would report, with its text.
     pub fn resolve(&self, schema: &KeySchema) -> Result<KeyCondition, ExpressionError> {
         let key_attributes = schema.attributes().count();
         self.check_count(key_attributes)?;
@@ -203,11 +203,11 @@ impl KeyExpression {
         Ok(KeyCondition { partition, sort: sort.transpose()? })
     }
 
-    /// Checks against a key schema what the service looks at before it looks at all of a starting
-    /// key: that there is a condition on the partition key, and not more than there can be.
+    /// Checks against a key schema what the service checks before it reads a whole starting key: there
+    /// is a condition on the partition key, and there are not too many conditions.
     ///
     /// # Errors
-    /// The first problem that DynamoDB would report, in its words.
+    /// The first error that DynamoDB would report, with its text.
     pub fn check_partition(&self, schema: &IndexKeySchema) -> Result<(), ExpressionError> {
         match (schema.partition.as_slice(), schema.sort.as_slice()) {
             ([partition], [] | [_]) => {
@@ -218,12 +218,12 @@ impl KeyExpression {
         }
     }
 
-    /// Checks the conditions against the key schema of an index: every attribute of the partition
-    /// key must be equal to a value, and of the sort key every one before the last that has a
+    /// Checks the conditions against the key schema of an index. Every attribute of the partition key
+    /// must be equal to a value. So must every attribute of the sort key before the last one that has a
     /// condition.
     ///
     /// # Errors
-    /// The first problem that DynamoDB would report, in its words.
+    /// The first error that DynamoDB would report, with its text.
     pub fn resolve_index(
         &self,
         schema: &IndexKeySchema,
@@ -295,7 +295,7 @@ impl KeyExpression {
         )))
     }
 
-    /// The names of the attributes that need not be equal to a value.
+    /// Returns the names of the attributes that have no equality condition.
     fn without_equality<'s>(&self, attributes: &'s [KeyAttribute]) -> Vec<&'s str> {
         let has_equality = |attribute: &KeyAttribute| {
             self.clauses.iter().any(|clause| {
@@ -331,8 +331,8 @@ impl KeyExpression {
     }
 }
 
-/// The value that an attribute must have. A value of another type is told before an operator that
-/// is none for it.
+/// Returns the value that an attribute must equal. A wrong type is reported before an unsupported
+/// operator.
 fn equal_to<'r>(
     attribute: &KeyAttribute,
     range: &'r Range,
@@ -373,7 +373,7 @@ fn sort_condition(
     })
 }
 
-/// The value of a key attribute, checked as the service checks keys.
+/// Returns the value of a key attribute, checked as the service checks keys.
 fn key_value(
     attribute: &KeyAttribute,
     value: &AttributeValue,
@@ -455,7 +455,7 @@ fn collect_clauses<'text>(
     Ok(())
 }
 
-/// One condition: exactly one of its operands is a path.
+/// Parses one condition. Exactly one of its operands is a path.
 fn clause<'text>(
     resolver: &mut Resolver<'_, 'text>,
     node: &Node<'text>,
@@ -473,7 +473,8 @@ fn clause<'text>(
     for (position, operand) in operands.iter().enumerate() {
         match operand.unwrapped() {
             Node::Path(_) if path.is_some() => {
-                // Of this problem alone it was recorded that the service names the parameter twice.
+                // Only for this problem was it recorded that the service repeats the name of the
+                // parameter.
                 let problem = invalid_condition("Multiple attribute names used in one condition");
                 return Err(KIND.invalid(problem));
             }
@@ -511,7 +512,7 @@ fn clause<'text>(
     Ok(Clause { attribute, range })
 }
 
-/// The operators whose first operand must be the key attribute.
+/// Returns the operator of a condition whose first operand must be the key attribute.
 fn first_operand_operator(node: &Node<'_>) -> Option<&'static str> {
     match node {
         Node::Between { .. } => Some("BETWEEN"),

@@ -1,8 +1,8 @@
-//! Conditions, updates, key conditions and projections from the parameters that were before
-//! expressions: they become the same values as expressions do.
+//! Conditions, updates, key conditions and projections from the legacy parameters. They become the same
+//! values as expressions do.
 //!
-//! What of the parameters is allowed is checked by the server, which knows their texts. A name is
-//! always that of a top-level attribute here, whatever characters it has.
+//! The server checks which parameters are allowed, because it knows the texts. A name here is always
+//! that of a top-level attribute, whatever characters it contains.
 
 use std::sync::Arc;
 
@@ -17,50 +17,49 @@ use crate::projection::Projection;
 use crate::update::{Action, SetOperand, SetValue, Update};
 use crate::value_table::{ValueIndex, shared};
 
-/// Values that the conditions of one request may have together; a table of them is indexed by 16
-/// bits.
+/// The maximum number of values in all conditions of one request. Values are indexed with 16 bits.
 pub const LEGACY_VALUES_MAX: usize = u16::MAX as usize;
 
-/// `ComparisonOperator`.
+/// The comparison operator of `ComparisonOperator`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LegacyOperator {
-    /// `EQ`
+    /// `EQ`.
     Equal,
-    /// `NE`
+    /// `NE`.
     NotEqual,
-    /// `LE`
+    /// `LE`.
     LessOrEqual,
-    /// `LT`
+    /// `LT`.
     Less,
-    /// `GE`
+    /// `GE`.
     GreaterOrEqual,
-    /// `GT`
+    /// `GT`.
     Greater,
-    /// `NOT_NULL`
+    /// `NOT_NULL`.
     NotNull,
-    /// `NULL`
+    /// `NULL`.
     Null,
-    /// `CONTAINS`
+    /// `CONTAINS`.
     Contains,
-    /// `NOT_CONTAINS`
+    /// `NOT_CONTAINS`.
     NotContains,
-    /// `BEGINS_WITH`
+    /// `BEGINS_WITH`.
     BeginsWith,
-    /// `IN`
+    /// `IN`.
     In,
-    /// `BETWEEN`
+    /// `BETWEEN`.
     Between,
 }
 
-/// One condition of `Expected`, `ScanFilter`, `QueryFilter` or `KeyConditions`. The number of
-/// values fits the operator; a condition whose number does not fit never holds.
+/// One condition of `Expected`, `ScanFilter`, `QueryFilter` or `KeyConditions`. A condition whose number
+/// of values does not fit its operator never holds.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LegacyCondition {
     /// The name of the attribute.
     pub attribute: String,
-    /// How it is compared.
+    /// The comparison operator.
     pub operator: LegacyOperator,
-    /// With what.
+    /// The values to compare with.
     pub values: Vec<AttributeValue>,
 }
 
@@ -89,7 +88,7 @@ impl Values {
 }
 
 impl Condition {
-    /// The condition that all of `conditions` hold, or any of them.
+    /// Creates the condition that all of `conditions` hold, or with `any` that at least one does.
     #[must_use]
     pub fn of_legacy(conditions: Vec<LegacyCondition>, any: bool) -> Self {
         let mut values = Values::default();
@@ -103,7 +102,7 @@ fn test(condition: LegacyCondition, values: &mut Values) -> Test {
     let path = Path::new(condition.attribute, Vec::new());
     let operand = Operand::Path(path.clone());
     let mut kept = condition.values.into_iter().map(|value| Operand::Value(values.keep(value)));
-    // No condition at all is never true.
+    // A disjunction without members is never true.
     let never = Test::Or(Vec::new());
     let compare = |comparator: Comparator, value: Option<Operand>| match value {
         Some(right) => Test::Compare { comparator, left: Operand::Path(path.clone()), right },
@@ -121,7 +120,7 @@ fn test(condition: LegacyCondition, values: &mut Values) -> Test {
         LegacyOperator::Contains => {
             kept.next().map_or(never, |part| Test::Contains { operand, part })
         }
-        // Of an attribute that is missing neither this nor its opposite holds.
+        // Neither this condition nor its opposite holds for a missing attribute.
         LegacyOperator::NotContains => kept.next().map_or(never, |part| {
             let contains = Test::Contains { operand, part };
             Test::And(vec![Test::AttributeExists(path), Test::Not(Box::new(contains))])
@@ -138,7 +137,7 @@ fn test(condition: LegacyCondition, values: &mut Values) -> Test {
 }
 
 impl Update {
-    /// The update that makes these actions, each on its own attribute.
+    /// Creates the update with these actions, each on its own attribute.
     #[must_use]
     pub fn of_legacy(updates: Vec<(String, LegacyAction)>) -> Self {
         let mut values = Values::default();
@@ -166,7 +165,7 @@ impl Update {
     }
 }
 
-/// `ADD` of a list puts its elements behind those that are there.
+/// Returns the action for `ADD` of a list, which appends the elements to the existing ones.
 fn append(path: Path, value: AttributeValue, values: &mut Values) -> Action {
     let empty = SetOperand::Value(values.keep(AttributeValue::L(Vec::new())));
     let first = SetOperand::IfNotExists { path: path.clone(), default: Box::new(empty) };
@@ -176,8 +175,8 @@ fn append(path: Path, value: AttributeValue, values: &mut Values) -> Action {
 }
 
 impl KeyExpression {
-    /// The key conditions of `KeyConditions`. That an operator is not for keys is told when they are
-    /// checked against a key schema.
+    /// Creates the key conditions of `KeyConditions`. An operator that keys do not support is reported
+    /// later, by the check against a key schema.
     #[must_use]
     pub fn of_legacy(conditions: Vec<LegacyCondition>) -> Self {
         let clause = |condition: LegacyCondition| {
@@ -210,7 +209,7 @@ impl KeyExpression {
 }
 
 impl Projection {
-    /// Whole top-level attributes.
+    /// Creates the projection of whole top-level attributes.
     #[must_use]
     pub fn of_attributes<'a>(names: impl IntoIterator<Item = &'a str>) -> Self {
         let paths: Vec<Path> =
@@ -234,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn conditions_hold_as_the_service_says() {
+    fn conditions_hold_as_on_the_service() {
         let item = Item::new()
             .with("s", text("hello"))
             .with("n", number(5))
@@ -284,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn updates_do_what_their_actions_say() {
+    fn updates_apply_their_actions() {
         let item = Item::new()
             .with("n", number(5))
             .with("list", AttributeValue::L(vec![text("a")]))

@@ -1,7 +1,7 @@
-//! The grammar: from text to the syntax tree.
+//! The grammar: from the text to the syntax tree.
 //!
-//! Only the grammar, the size of the text and redundant parentheses are checked here. Recursion
-//! is bounded by [`NESTING_MAX`], so no text can overflow the stack.
+//! This pass checks only the grammar, the size of the text and redundant parentheses. [`NESTING_MAX`]
+//! bounds the recursion, so no text can overflow the stack.
 
 use model::limits::{EXPRESSION_BYTES_MAX, EXPRESSION_OPERATORS_MAX};
 
@@ -11,14 +11,14 @@ use crate::error::{ExpressionError, ExpressionKind};
 use crate::syntax::{Action, Call, Node, Section, Step, Steps, UpdateSyntax};
 use crate::token::{Token, TokenKind, tokenize};
 
-/// Parentheses and function calls inside each other, inclusive. An expression within the limit of
+/// The maximum nesting of parentheses and function calls, inclusive. An expression within the limit of
 /// 300 operators cannot nest deeper without redundant parentheses: at most 300 calls or `NOT`s,
 /// parentheses around each, and one pair around the innermost operand.
 const NESTING_MAX: usize = 2 * EXPRESSION_OPERATORS_MAX + 1;
 
 type Parsed<T> = Result<T, ExpressionError>;
 
-/// Reads a condition, filter or key condition expression.
+/// Parses a condition, filter or key condition expression.
 pub(crate) fn parse_condition(text: &str, kind: ExpressionKind) -> Parsed<Node<'_>> {
     let mut parser = Parser::new(text, kind)?;
     let condition = parser.condition(false)?;
@@ -26,7 +26,7 @@ pub(crate) fn parse_condition(text: &str, kind: ExpressionKind) -> Parsed<Node<'
     Ok(condition)
 }
 
-/// Reads a projection expression: at least one path.
+/// Parses a projection expression: at least one path.
 pub(crate) fn parse_projection(text: &str) -> Parsed<Vec<Steps<'_>>> {
     let mut parser = Parser::new(text, ExpressionKind::Projection)?;
     let mut paths = vec![parser.path()?];
@@ -37,7 +37,7 @@ pub(crate) fn parse_projection(text: &str) -> Parsed<Vec<Steps<'_>>> {
     Ok(paths)
 }
 
-/// Reads an update expression: at least one section with at least one action.
+/// Parses an update expression: at least one section with at least one action.
 pub(crate) fn parse_update(text: &str) -> Parsed<UpdateSyntax<'_>> {
     let mut parser = Parser::new(text, ExpressionKind::Update)?;
     let mut update = UpdateSyntax { sections: Vec::new(), actions: Vec::new() };
@@ -99,7 +99,7 @@ impl<'a> Parser<'a> {
         self.text.get(start..end).unwrap_or("")
     }
 
-    /// The text of the next token if it is of that kind.
+    /// Consumes the next token if it has this kind, and returns its text.
     fn expect(&mut self, kind: TokenKind) -> Parsed<&'a str> {
         let token = self.token(self.position);
         if token.kind != kind {
@@ -109,8 +109,8 @@ impl<'a> Parser<'a> {
         Ok(self.slice(token.start, token.end))
     }
 
-    /// The next token is not what the grammar needs. `near` runs from the token before it to the
-    /// token behind it.
+    /// Returns the error that the next token does not fit the grammar. `near` covers the tokens before
+    /// and after it too.
     fn syntax_error(&self) -> ExpressionError {
         let token = self.token(self.position);
         let before = self.position.checked_sub(1).map_or(token, |before| self.token(before));
@@ -127,8 +127,8 @@ impl<'a> Parser<'a> {
         self.kind.invalid("The expression has redundant parentheses;")
     }
 
-    /// Goes one level deeper into parentheses or arguments; the caller has not yet read what is
-    /// there, so the reason is the one that must follow from what was read so far.
+    /// Enters parentheses or arguments. The caller has not read their contents, so an error must follow
+    /// from the text before them.
     fn descend(&mut self, function: Option<&str>) -> Parsed<()> {
         self.nesting += 1;
         if self.nesting <= NESTING_MAX {
@@ -142,8 +142,8 @@ impl<'a> Parser<'a> {
         })
     }
 
-    /// `OR` of `AND`s of possibly negated comparisons. In parentheses (`grouped`), a lone operand
-    /// may stand instead of a condition.
+    /// Parses `OR` of `AND`s of possibly negated comparisons. In parentheses (`grouped`), a lone operand
+    /// is allowed too.
     fn condition(&mut self, grouped: bool) -> Parsed<Node<'a>> {
         let mut alternatives = Vec::new();
         loop {
@@ -212,7 +212,7 @@ impl<'a> Parser<'a> {
         Ok(left)
     }
 
-    /// Parentheses around what `inner` reads.
+    /// Parses parentheses around what `inner` parses.
     fn group(&mut self, inner: impl FnOnce(&mut Self) -> Parsed<Node<'a>>) -> Parsed<Node<'a>> {
         self.expect(TokenKind::Open)?;
         self.descend(None)?;
@@ -225,7 +225,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// A value, a path, a function call, or one of these in parentheses.
+    /// Parses a value, a path, a function call, or one of these in parentheses.
     fn operand(&mut self) -> Parsed<Node<'a>> {
         match self.peek() {
             TokenKind::Open => self.group(Self::operand),
@@ -242,7 +242,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// At least one operand, and the closing parenthesis.
+    /// Parses at least one operand, and the closing parenthesis.
     fn operands(&mut self) -> Parsed<Vec<Node<'a>>> {
         let mut operands = vec![self.operand()?];
         while self.take(TokenKind::Comma) {
@@ -286,7 +286,7 @@ impl<'a> Parser<'a> {
         Ok(Action { section, path, value })
     }
 
-    /// An operand, a sum or a difference of two operands, or one of these in parentheses.
+    /// Parses an operand, a sum or difference of two operands, or one of these in parentheses.
     fn set_value(&mut self) -> Parsed<Node<'a>> {
         let left = match self.peek() {
             TokenKind::Open => self.group(Self::set_value)?,
@@ -306,7 +306,7 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// A list of members, or the only one of them.
+/// Joins a list of members; a single member stays alone.
 fn joined<'a>(
     mut members: Vec<Node<'a>>,
     join: impl FnOnce(Vec<Node<'a>>) -> Node<'a>,

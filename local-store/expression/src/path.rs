@@ -1,6 +1,6 @@
-//! Document paths: where a value stands in an item, and which paths exclude each other.
+//! Document paths: the position of a value in an item, and which paths exclude each other.
 //!
-//! A path here has its names resolved; `#name` placeholders are gone.
+//! The names of these paths are resolved; `#name` placeholders no longer occur.
 
 use std::fmt;
 
@@ -18,8 +18,8 @@ pub enum PathElement {
     Index(u32),
 }
 
-/// A document path such as `a.b[3].c`: the name of an attribute and at most 31 steps below it.
-/// The order of paths puts a list's elements in the order of their indexes.
+/// A document path such as `a.b[3].c`: the name of an attribute and at most 31 steps below it. Paths
+/// sort list elements by their indexes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Path {
     root: String,
@@ -31,38 +31,38 @@ impl Path {
         Self { root, below }
     }
 
-    /// The name of the top-level attribute.
+    /// Returns the name of the top-level attribute.
     #[must_use]
     pub fn root(&self) -> &str {
         &self.root
     }
 
-    /// The steps below the top-level attribute; empty for a top-level path.
+    /// Returns the steps below the top-level attribute; empty for a top-level path.
     #[must_use]
     pub fn below(&self) -> &[PathElement] {
         &self.below
     }
 
-    /// Whether the path leads below a top-level attribute.
+    /// Returns whether the path leads below a top-level attribute.
     #[must_use]
     pub fn is_nested(&self) -> bool {
         !self.below.is_empty()
     }
 
-    /// The value that stands there; `None` where the item has none.
+    /// Returns the value at the path; `None` if the item has none.
     #[must_use]
     pub fn find<'a>(&self, item: &'a Item) -> Option<&'a AttributeValue> {
         self.below.iter().try_fold(item.get(&self.root)?, step)
     }
 
-    /// The map or list that the last step leads into; `None` for a top-level path and where the
-    /// item has no value.
+    /// Returns the map or list that contains the last step; `None` for a top-level path, or if the item
+    /// has no such value.
     pub(crate) fn find_parent<'a>(&self, item: &'a Item) -> Option<&'a AttributeValue> {
         let (_, above) = self.below.split_last()?;
         above.iter().try_fold(item.get(&self.root)?, step)
     }
 
-    /// The same as [`Path::find_parent`], to be changed.
+    /// Returns the same as [`Path::find_parent`], mutable.
     pub(crate) fn find_parent_mut<'a>(
         &self,
         item: &'a mut Item,
@@ -97,7 +97,7 @@ fn step_mut<'a>(
 }
 
 impl fmt::Display for Path {
-    /// As error texts show it: `[a, b, [3], c]`.
+    /// Writes the path as error texts show it: `[a, b, [3], c]`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "[{}", self.root)?;
         for element in &self.below {
@@ -130,8 +130,8 @@ fn clash(one: &Path, two: &Path) -> Option<Clash> {
     Some(Clash::Overlap)
 }
 
-/// Checks that no path leads to or into another one (overlap), and that no two paths use one
-/// value as a map and as a list (conflict). An overlap is reported before any conflict.
+/// Checks that no path leads to or into another one (overlap), and that no two paths use one value as a
+/// map and as a list (conflict). An overlap is reported before any conflict.
 pub(crate) fn check_distinct(kind: ExpressionKind, paths: &[&Path]) -> Result<(), ExpressionError> {
     let mut conflict = None;
     for (position, two) in paths.iter().enumerate() {

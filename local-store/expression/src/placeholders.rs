@@ -1,7 +1,7 @@
-//! `ExpressionAttributeNames` and `ExpressionAttributeValues`: what `#name` and `:value` stand
-//! for, and which of them the expressions of a request used.
+//! `ExpressionAttributeNames` and `ExpressionAttributeValues`: the substitutions for `#name` and
+//! `:value`, and which of them the expressions of a request have used.
 //!
-//! Attribute values arrive decoded; what is wrong inside one of them is reported by who decodes.
+//! Attribute values arrive decoded. The decoder reports errors in them.
 
 use std::collections::BTreeMap;
 
@@ -11,8 +11,8 @@ use model::limits::{ATTRIBUTE_NAME_BYTES_MAX, SUBSTITUTIONS_BYTES_MAX};
 use crate::error::ExpressionError;
 use crate::token::is_word_byte;
 
-/// Longest placeholder in bytes, with its `#` or `:`, inclusive. Source: AWS, "Quotas: expression
-/// parameters".
+/// The maximum length of a placeholder in bytes, including its `#` or `:`, inclusive. Source: AWS,
+/// "Quotas: expression parameters".
 const PLACEHOLDER_BYTES_MAX: usize = 255;
 
 /// The substitutions of one request.
@@ -30,11 +30,11 @@ struct Substitution<T> {
 }
 
 impl Placeholders {
-    /// Checks the two maps, names first. `None` is a parameter that the request does not have.
+    /// Checks the two maps, names first. `None` is an absent parameter.
     ///
     /// # Errors
-    /// An empty map, a key that is no placeholder, an empty or too long attribute name, or more
-    /// than 2 MB in one map.
+    /// An empty map, a key that is not a placeholder, an empty or too long attribute name, or more than
+    /// 2 MB in one map.
     pub fn new(
         names: Option<BTreeMap<String, String>>,
         values: Option<BTreeMap<String, AttributeValue>>,
@@ -59,7 +59,7 @@ impl Placeholders {
         })
     }
 
-    /// To be called when all expressions of the request were parsed.
+    /// Checks that all placeholders were used, after all expressions of the request were parsed.
     ///
     /// # Errors
     /// Placeholders that no expression used, names first, in the order of the placeholders; or
@@ -84,19 +84,19 @@ impl Placeholders {
         Ok(())
     }
 
-    /// Notes that the request has an expression.
+    /// Records that the request has an expression.
     pub(crate) fn note_expression(&mut self) {
         self.any_expression = true;
     }
 
-    /// What `#name` stands for; it counts as used.
+    /// Returns the name for `#name`, which counts as used.
     pub(crate) fn name(&mut self, placeholder: &str) -> Option<&str> {
         let name = self.names.get_mut(placeholder)?;
         name.used = true;
         Some(&name.target)
     }
 
-    /// What `:value` stands for; it counts as used.
+    /// Returns the value for `:value`, which counts as used.
     pub(crate) fn value(&mut self, placeholder: &str) -> Option<&AttributeValue> {
         let value = self.values.get_mut(placeholder)?;
         value.used = true;

@@ -1,7 +1,7 @@
-//! Projections: the part of an item that a projection expression asks for.
+//! Projections: the part of an item that a projection expression selects.
 //!
-//! Elements that are picked from a list move together, in the order of the list; a map or list
-//! of which nothing was picked is left out.
+//! The selected elements of a list are compacted in the order of the list. A map or list without any
+//! selected part is left out.
 
 use std::collections::BTreeMap;
 
@@ -15,15 +15,15 @@ use crate::path::{Path, PathElement, check_distinct};
 use crate::placeholders::Placeholders;
 use crate::resolve::Resolver;
 
-/// What to keep of an item.
+/// The selected parts of an item.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Projection {
     roots: BTreeMap<String, Selection>,
-    /// Values under names of their own, which stand at the top of the answer.
+    /// Values with names of their own at the top level of the result.
     columns: Vec<(String, Path)>,
 }
 
-/// What to keep of a value.
+/// The selected parts of a value.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 enum Selection {
     Whole,
@@ -31,10 +31,10 @@ enum Selection {
     Elements(BTreeMap<u32, Selection>),
 }
 
-/// Reads a projection expression.
+/// Parses a projection expression.
 ///
 /// # Errors
-/// The first problem that DynamoDB would report, in its words.
+/// The first error that DynamoDB would report, with its text.
 pub fn parse_projection(
     text: &str,
     placeholders: &mut Placeholders,
@@ -50,7 +50,7 @@ pub fn parse_projection(
 }
 
 impl Projection {
-    /// Keeps what stands at `paths`, none of which leads to or into another.
+    /// Selects the values at `paths`, none of which leads to or into another.
     pub(crate) fn of<'a>(paths: impl IntoIterator<Item = &'a Path>) -> Self {
         let mut roots = BTreeMap::new();
         for path in paths {
@@ -59,25 +59,26 @@ impl Projection {
         Self { roots, columns: Vec::new() }
     }
 
-    /// Keeps each value under a name of its own. Of two values with one name the last is kept.
+    /// Selects each value under a name of its own. Of two values with one name the last is kept.
     pub(crate) fn of_columns(columns: Vec<(String, Path)>) -> Self {
         Self { roots: BTreeMap::new(), columns }
     }
 
-    /// The names of the top-level attributes that it keeps or keeps parts of.
+    /// Returns the names of the top-level attributes that are selected completely or partly.
     pub fn roots(&self) -> impl Iterator<Item = &str> {
         let of_columns = self.columns.iter().map(|(_, path)| path.root());
         self.roots.keys().map(String::as_str).chain(of_columns)
     }
 
-    /// The names of the top-level attributes that it keeps only parts of, without those of columns.
+    /// Returns the names of the top-level attributes that are selected only partly, without those of
+    /// columns.
     pub fn entered_roots(&self) -> impl Iterator<Item = &str> {
         let is_part = |selection: &Selection| !matches!(selection, Selection::Whole);
         let of_roots = self.roots.iter().filter(move |(_, selection)| is_part(selection));
         of_roots.map(|(name, _)| name.as_str())
     }
 
-    /// The kept part of an item.
+    /// Returns the selected part of an item.
     #[must_use]
     pub fn apply(&self, item: &Item) -> Item {
         let kept = members_of(&self.roots, item);
@@ -89,8 +90,8 @@ impl Projection {
     }
 }
 
-/// What is kept of named values. The fewer of the two are gone through: a request may ask for far
-/// more names than an item has.
+/// Returns the selected members. The loop runs over the smaller side, because a request may name far
+/// more attributes than an item has.
 fn members_of(
     selections: &BTreeMap<String, Selection>,
     values: &BTreeMap<String, AttributeValue>,

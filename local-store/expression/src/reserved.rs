@@ -1,4 +1,4 @@
-//! The 573 words that may not stand as attribute names in expressions.
+//! The 573 reserved words, which are not allowed as attribute names in expressions.
 //!
 //! The words are in `reserved_words.txt`, lowercase and sorted. Source: AWS, "Reserved words in
 //! DynamoDB".
@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 static WORDS: LazyLock<Vec<&'static str>> =
     LazyLock::new(|| include_str!("reserved_words.txt").lines().collect());
 
-/// Whether `word` is reserved, in any case.
+/// Returns whether `word` is reserved, in any case.
 pub(crate) fn is_reserved(word: &str) -> bool {
     let folded = word.to_ascii_lowercase();
     WORDS.binary_search(&folded.as_str()).is_ok()

@@ -1,8 +1,8 @@
-//! The last pass: placeholders become names and values, and operands whose type is known before
-//! any item is seen are checked.
+//! The last pass: replaces placeholders by names and values, and checks operands whose type is known
+//! without an item.
 //!
-//! Values are kept once per expression, however often it names them, so that a short text cannot
-//! grow into a large tree.
+//! Each value is stored once per expression, however often the expression uses it, so that a short text
+//! cannot become a large tree.
 
 use std::collections::BTreeMap;
 
@@ -18,15 +18,15 @@ use crate::placeholders::Placeholders;
 use crate::syntax::{Call, Node, Step, Steps};
 use crate::value_table::ValueIndex;
 
-/// Elements of one path with the top-level attribute, inclusive. Source: AWS, "Quotas: item
-/// attributes and expression parameters".
+/// The maximum number of elements of a path including the top-level attribute, inclusive. Source: AWS,
+/// "Quotas: item attributes and expression parameters".
 const PATH_ELEMENTS_MAX: usize = 32;
-/// Candidates of one `IN`, inclusive.
+/// The maximum number of candidates of one `IN`, inclusive.
 const IN_CANDIDATES_MAX: usize = model::limits::IN_OPERANDS_MAX;
 
 type Resolved<T> = Result<T, ExpressionError>;
 
-/// Resolves one expression.
+/// A resolver of one expression.
 pub(crate) struct Resolver<'p, 'text> {
     kind: ExpressionKind,
     placeholders: &'p mut Placeholders,
@@ -41,7 +41,7 @@ impl<'p, 'text> Resolver<'p, 'text> {
         Self { kind, placeholders, indexes: BTreeMap::new(), values: Vec::new(), name_bytes: 0 }
     }
 
-    /// The values that the expression uses, to be indexed by [`ValueIndex`].
+    /// Returns the values that the expression uses, indexed by [`ValueIndex`].
     pub(crate) fn into_values(self) -> Vec<AttributeValue> {
         self.values
     }
@@ -121,7 +121,7 @@ impl<'p, 'text> Resolver<'p, 'text> {
         Ok(Path::new(root, below))
     }
 
-    /// A condition. What cannot be one was refused by the grammar and the checks before.
+    /// Returns the test of a condition. The earlier passes have refused what is not a condition.
     pub(crate) fn test(&mut self, node: &Node<'text>) -> Resolved<Test> {
         match node {
             Node::And(members) => Ok(Test::And(self.tests(members)?)),
@@ -143,7 +143,7 @@ impl<'p, 'text> Resolver<'p, 'text> {
         members.iter().map(|member| self.test(member)).collect()
     }
 
-    /// The grammar lets nothing of this kind stand here.
+    /// Returns the error for a node that the grammar never puts here.
     pub(crate) fn misplaced(&self) -> ExpressionError {
         self.kind.invalid("Syntax error; the expression has an operand in the wrong place")
     }
@@ -252,7 +252,7 @@ impl<'p, 'text> Resolver<'p, 'text> {
         ))
     }
 
-    /// The second operand of `attribute_type`.
+    /// Returns the type of the second operand of `attribute_type`.
     fn type_descriptor(&self, operand: &Operand) -> Resolved<String> {
         let wrong = match operand {
             Operand::Value(index) => match self.value_of(*index) {
@@ -266,8 +266,7 @@ impl<'p, 'text> Resolver<'p, 'text> {
                 }
                 other => other.attribute_type().descriptor(),
             },
-            // The service lists every type that it knows inside, also those without a name in
-            // its interface.
+            // The service lists all its internal types, including those without a name in its interface.
             Operand::Path(_) => {
                 "{S,SS,N,NS,B,BS,BOOL,NULL,L,M,HD,DOUBLE,FLOAT,HDS,FS,DOUBLESET,DICT,DECIMAL,INT,DECIMALSET,INTSET}"
             }
@@ -309,7 +308,7 @@ impl<'p, 'text> Resolver<'p, 'text> {
         }
     }
 
-    /// The type that an operand has whatever the item holds.
+    /// Returns the type that an operand has for every item, if there is one.
     fn static_type(&self, operand: &Operand) -> Option<AttributeType> {
         match operand {
             Operand::Path(_) => None,
@@ -346,7 +345,7 @@ impl<'p, 'text> Resolver<'p, 'text> {
         ))
     }
 
-    /// The first operand may not be the same path as another one.
+    /// Checks that the first operand is not the same path as another one.
     fn check_distinct<'a>(
         &self,
         operator: &str,
@@ -363,7 +362,7 @@ impl<'p, 'text> Resolver<'p, 'text> {
     }
 }
 
-/// A bound of `BETWEEN` as the error texts show it: `{N:5}`, binaries in Base64.
+/// Returns a bound of `BETWEEN` as error texts show it: `{N:5}`, binaries in Base64.
 fn bound_text(value: &AttributeValue) -> String {
     let text = match value {
         AttributeValue::S(text) => text.clone(),

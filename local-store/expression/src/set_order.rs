@@ -1,10 +1,10 @@
-//! The order in which the service lists names that it has collected: that in which Java goes over a
-//! `HashSet` of them. Source: its answers, and the documentation of `String.hashCode`.
+//! The order in which the service lists collected names: the iteration order of Java's `HashSet`.
+//! Source: the service's answers, and the documentation of `String.hashCode`.
 
-/// The buckets that a set begins with. Three of four may be full.
+/// The initial number of buckets of a set. Three of four may be full.
 const BUCKETS_MIN: usize = 16;
 
-/// Each name once, in that order.
+/// Returns the names without duplicates, in that order.
 #[must_use]
 pub fn in_set_order<'n>(names: impl Iterator<Item = &'n str>) -> Vec<&'n str> {
     let mut distinct: Vec<&str> = Vec::new();
@@ -31,7 +31,7 @@ mod tests {
     use super::in_set_order;
 
     #[test]
-    fn names_stand_where_their_hash_leads() {
+    fn names_are_ordered_by_their_hash() {
         for (names, expected) in [
             ("zz aa mm", "zz aa mm"),
             ("b a b", "a b"),
@@ -42,7 +42,7 @@ mod tests {
         ] {
             assert_eq!(in_set_order(names.split_whitespace()).join(" "), expected, "{names}");
         }
-        // Thirteen names have twice as many buckets as twelve.
+        // Thirteen names need twice as many buckets as twelve.
         let letters: Vec<String> = ('a'..='m').map(String::from).collect();
         let (twelve, all) = (letters.get(..12).unwrap(), &letters);
         assert_eq!(in_set_order(twelve.iter().map(String::as_str)).join(""), "abcdefghijkl");

@@ -1,11 +1,11 @@
-//! The syntax tree as written: names and values are still placeholders, nothing is checked but
-//! the grammar.
+//! The syntax tree of an expression as written: names and values are still placeholders, and only the
+//! grammar is checked.
 //!
-//! Its depth is bounded by the parser (`NESTING_MAX`), so it may be walked recursively.
+//! The parser bounds the depth (`NESTING_MAX`), so the tree may be walked recursively.
 
 use crate::comparator::Comparator;
 
-/// One step of a path; the first one is never an index.
+/// One step of a path. The first one is never an index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step<'a> {
     /// A bare name.
@@ -39,7 +39,7 @@ pub(crate) enum Node<'a> {
         times: usize,
         inner: Box<Node<'a>>,
     },
-    /// Parentheses; never straight around other parentheses.
+    /// Parentheses, never directly around other parentheses.
     Group(Box<Node<'a>>),
     Compare {
         comparator: Comparator,
@@ -68,7 +68,7 @@ pub(crate) enum Node<'a> {
 }
 
 impl<'a> Node<'a> {
-    /// The node without parentheses around it.
+    /// Returns the node without the parentheses around it.
     pub(crate) fn unwrapped(&self) -> &Node<'a> {
         match self {
             Self::Group(inner) => inner.unwrapped(),
@@ -76,18 +76,18 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// Whether the node has a value, so that it may stand beside a comparator.
+    /// Returns whether the node has a value, so that it can be an operand of a comparator.
     pub(crate) fn is_operand(&self) -> bool {
         matches!(self.unwrapped(), Self::Path(_) | Self::Value(_) | Self::Call(_))
     }
 
-    /// Whether the node has a value and cannot be a condition.
+    /// Returns whether the node has a value and cannot be a condition.
     pub(crate) fn is_bare_operand(&self) -> bool {
         matches!(self.unwrapped(), Self::Path(_) | Self::Value(_))
     }
 }
 
-/// The section of an update expression that an action stands in.
+/// The section of an action in an update expression.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Section {
     Set,
@@ -115,7 +115,7 @@ pub(crate) struct Action<'a> {
     pub(crate) value: Option<Node<'a>>,
 }
 
-/// An update expression: its actions, and its sections as they were opened.
+/// An update expression: its actions, and its sections in the order of the text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct UpdateSyntax<'a> {
     pub(crate) sections: Vec<Section>,

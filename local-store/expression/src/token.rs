@@ -1,9 +1,9 @@
-//! From text to tokens.
+//! The tokenizer of expressions.
 //!
-//! Every text has tokens: a character that no token starts with is a token of its own, which the
-//! grammar then refuses by name.
+//! Every text has tokens: a character that begins no token becomes a token by itself, which the grammar
+//! then refuses.
 
-/// What a token is. Keywords are keywords in every kind of expression and in any case.
+/// The kind of a token. Keywords are the same in every kind of expression and in any case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TokenKind {
     /// A bare word: a letter, then letters, digits and `_`.
@@ -37,13 +37,13 @@ pub(crate) enum TokenKind {
     Dot,
     Plus,
     Minus,
-    /// A character that means nothing here.
+    /// A character that begins no token.
     Unknown,
-    /// Behind the last token.
+    /// The end of the text.
     End,
 }
 
-/// A token and where it stands: bytes `start..end` of the text.
+/// A token and its position: bytes `start..end` of the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Token {
     pub(crate) kind: TokenKind,
@@ -63,7 +63,7 @@ const KEYWORDS: [(&str, TokenKind); 9] = [
     ("DELETE", TokenKind::Delete),
 ];
 
-/// Splits the text; the last token is always [`TokenKind::End`].
+/// Splits the text into tokens. The last one is always [`TokenKind::End`].
 pub(crate) fn tokenize(text: &str) -> Vec<Token> {
     let mut tokens = Vec::with_capacity(text.len() / 3 + 2);
     let mut start = 0;
@@ -77,7 +77,7 @@ pub(crate) fn tokenize(text: &str) -> Vec<Token> {
     tokens
 }
 
-/// The kind and length in bytes of what `rest` begins with; no kind for white space.
+/// Returns the kind and the length in bytes of the first token of `rest`; no kind for white space.
 fn first_token(rest: &str) -> (Option<TokenKind>, usize) {
     let mut characters = rest.chars();
     let Some(first) = characters.next() else { return (None, 0) };
@@ -123,7 +123,7 @@ fn keyword(word: &str) -> TokenKind {
         .map_or(TokenKind::Word, |(_, kind)| *kind)
 }
 
-/// Whether a byte may stand in a word behind its first character.
+/// Returns whether a byte may follow the first character of a word.
 pub(crate) fn is_word_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'_'
 }

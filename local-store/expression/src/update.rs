@@ -1,7 +1,7 @@
-//! Updates: what an update expression makes of an item.
+//! Updates: the application of an update expression to an item.
 //!
-//! Every value is read from the item as it was, and every list index means a place in the list as
-//! it was. Key attributes are protected by the server, which asks [`Update::touched`].
+//! Every value is read from the old item, and every list index is a position in the old list. The server
+//! protects key attributes with [`Update::touched`].
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -17,22 +17,22 @@ use crate::path::{Path, PathElement};
 use crate::projection::Projection;
 use crate::value_table::ValueIndex;
 
-/// An update with its names and values in it, ready to be stored and applied. The default is the
-/// update of a request without an update expression: it changes nothing. Copies share it, so many
-/// writes of one statement have it once.
+/// An update with resolved names and values, ready to be stored and applied. The default is the update
+/// of a request without an update expression, which changes nothing. Copies share the contents, so that
+/// many writes of one statement hold them once.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Update(Arc<Changes>);
 
-/// What an update consists of.
+/// The contents of an update.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 struct Changes {
     values: Vec<AttributeValue>,
     actions: Vec<Action>,
-    /// Whether it came as `AttributeUpdates`, whose errors have other words.
+    /// Whether it came as `AttributeUpdates`, which has other error texts.
     is_legacy: bool,
 }
 
-/// What happens to one path. No path leads to or into another one.
+/// The change of one path. No path leads to or into another one.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) enum Action {
     Set { path: Path, value: SetValue },
@@ -49,7 +49,7 @@ pub(crate) enum SetValue {
     Difference(SetOperand, SetOperand),
 }
 
-/// Where a value to be set comes from. The parser bounds its depth.
+/// The source of a value to be set. The parser bounds its depth.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) enum SetOperand {
     Path(Path),
@@ -97,7 +97,7 @@ impl SetOperand {
     }
 }
 
-/// What is to be done to the item, with all values computed.
+/// A write to the item with a computed value.
 enum Write<'a> {
     Put(&'a Path, AttributeValue),
     Remove(&'a Path),
@@ -105,7 +105,7 @@ enum Write<'a> {
 }
 
 impl Update {
-    /// `is_legacy`: it came as `AttributeUpdates`.
+    /// Creates an update. `is_legacy` is true for `AttributeUpdates`.
     pub(crate) fn new(actions: Vec<Action>, values: Vec<AttributeValue>, is_legacy: bool) -> Self {
         Self(Arc::new(Changes { values, actions, is_legacy }))
     }
@@ -122,18 +122,18 @@ impl Update {
         self.0.is_legacy
     }
 
-    /// The item after the update. For an item that does not exist, use
+    /// Returns the item after the update. For an item that does not exist, use
     /// [`Update::apply_to_missing`].
     ///
     /// # Errors
-    /// When the item does not have what the update needs, or a result is no number, too deep or
-    /// certainly too large. That the whole item is at most 400 KB is checked by the caller.
+    /// The item lacks what the update needs, or a result is not a number, too deep or certainly too
+    /// large. The caller checks that the whole item has at most 400 KB.
     pub fn apply(&self, item: &Item) -> Result<Item, UpdateError> {
         self.apply_to(item, true).map_err(|error| self.in_its_words(error))
     }
 
-    /// The item that the update creates from its key attributes. The one difference: `REMOVE` of
-    /// a nested path is no error here, as the service has it.
+    /// Returns the item that the update creates from its key attributes. The only difference to
+    /// [`Update::apply`]: as on the service, `REMOVE` of a nested path is no error.
     ///
     /// # Errors
     /// See [`Update::apply`].
@@ -148,27 +148,27 @@ impl Update {
         }
     }
 
-    /// Whether the other one does the same.
+    /// Returns whether the other update is equal.
     #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0) || self == other
     }
 
-    /// Whether the update creates an item that does not exist. One that only removes does not; one
-    /// without actions creates an item of nothing but its key.
+    /// Returns whether the update creates an item that does not exist. An update that only removes does
+    /// not. An update without actions creates an item that has only its key.
     #[must_use]
     pub fn creates_item(&self) -> bool {
         let creates = |action: &Action| matches!(action, Action::Set { .. } | Action::Add { .. });
         self.0.actions.is_empty() || self.0.actions.iter().any(creates)
     }
 
-    /// The paths that the update changes, in the order of the expression.
+    /// Returns the paths that the update changes, in the order of the expression.
     pub fn touched(&self) -> impl Iterator<Item = &Path> {
         self.0.actions.iter().map(Action::path)
     }
 
-    /// Returns true if the update sets the attribute to something else than a value of the request:
-    /// to another attribute, a sum, or what a function returns.
+    /// Returns whether the update sets the attribute to a value that is not in the request: another
+    /// attribute, a sum, or the result of a function.
     #[must_use]
     pub fn computes(&self, attribute: &str) -> bool {
         self.0.actions.iter().any(|action| match action {
@@ -180,7 +180,7 @@ impl Update {
         })
     }
 
-    /// Every path that the update reads or changes.
+    /// Returns every path that the update reads or changes.
     pub fn paths(&self) -> impl Iterator<Item = &Path> {
         let mut paths: Vec<&Path> = self.touched().collect();
         for action in &self.0.actions {
@@ -191,9 +191,9 @@ impl Update {
         paths.into_iter()
     }
 
-    /// What stands at exactly the changed paths: of the old item for `UPDATED_OLD`, of the new
-    /// item for `UPDATED_NEW`. A list index means a place in the list given, so an element that
-    /// was appended beyond the end does not show, as the service has it.
+    /// Returns the values at exactly the changed paths: of the old item for `UPDATED_OLD`, of the new
+    /// item for `UPDATED_NEW`. A list index is a position in the given list, so an element that was
+    /// appended beyond the end is absent, as on the service.
     #[must_use]
     pub fn updated_attributes(&self, item: &Item) -> Item {
         Projection::of(self.touched()).apply(item)
@@ -220,7 +220,7 @@ impl Update {
                     writes.push(Write::Put(path, value));
                 }
                 Ok(write) => writes.push(write),
-                // As when the value is counted: told before what is wrong behind it.
+                // Reported at once, as during the count: it precedes later errors.
                 Err(UpdateError::TooLarge) => return Err(UpdateError::TooLarge),
                 Err(error) if precedence(&error) == 0 => return Err(error),
                 Err(error) => failure = more_urgent(failure, error),
@@ -246,7 +246,7 @@ impl Update {
             Action::Remove { .. } => Write::Nothing,
             Action::Set { value, .. } => {
                 let value = self.set_value(value, item);
-                // A wrong type is told before a missing parent.
+                // A wrong type is reported before a missing parent.
                 if parent_missing && value != Err(UpdateError::IncorrectType) {
                     return Err(UpdateError::InvalidPath);
                 }
@@ -311,11 +311,11 @@ impl Update {
     }
 }
 
-/// What an operand means. Nothing is copied before the whole of it is known to be small enough:
-/// statements nest `list_append` hundreds of times, and each may double what it is given.
+/// The value of an operand. Nothing is copied before the size of the whole is known to be permitted:
+/// statements nest `list_append` hundreds of times, and each may double its input.
 enum Found<'a> {
     Value(&'a AttributeValue),
-    /// The lists that one is put together from, in order, and its size.
+    /// The lists that are concatenated, in order, and the total size.
     Appended {
         parts: Vec<&'a [AttributeValue]>,
         bytes: usize,
@@ -336,14 +336,14 @@ impl<'a> Found<'a> {
         parts.extend(behind);
         let empty_bytes = AttributeValue::L(Vec::new()).size();
         let bytes = (first_bytes + second_bytes).saturating_sub(empty_bytes);
-        // No part of a value that is set may be larger than the item that it is set in.
+        // No part of a new value may be larger than an item.
         if bytes > ITEM_BYTES_MAX {
             return Err(UpdateError::TooLarge);
         }
         Ok(Self::Appended { parts, bytes })
     }
 
-    /// The parts of a list, and its size.
+    /// Returns the parts of a list, and its size.
     fn into_parts(self) -> Result<(Vec<&'a [AttributeValue]>, usize), UpdateError> {
         match self {
             Self::Value(list @ AttributeValue::L(elements)) => Ok((vec![elements], list.size())),
@@ -353,7 +353,7 @@ impl<'a> Found<'a> {
     }
 }
 
-/// Which of several failures the service tells; the lowest number first.
+/// Returns the precedence of an error: the service reports the one with the lowest number.
 fn precedence(error: &UpdateError) -> u8 {
     match error {
         UpdateError::IncorrectType | UpdateError::TypeMismatch => 0,
@@ -371,7 +371,7 @@ fn more_urgent(earlier: Option<UpdateError>, later: UpdateError) -> Option<Updat
     }
 }
 
-/// Whether a map or list can have what the last step of a path names.
+/// Returns whether a map or list can contain the last step of a path.
 fn accepts(parent: &AttributeValue, below: &[PathElement]) -> bool {
     match (parent, below.last()) {
         (AttributeValue::M(_), Some(PathElement::Member(_)))
@@ -388,7 +388,7 @@ fn difference(left: Number, right: Number) -> Result<Number, NumberError> {
     left.checked_sub(right).map_err(as_overflow)
 }
 
-/// A result with too many digits is told as one that is too large.
+/// Converts the error of too many digits into that of a number that is too large.
 fn as_overflow(error: NumberError) -> NumberError {
     match error {
         NumberError::TooPrecise => NumberError::Overflow,
@@ -396,7 +396,7 @@ fn as_overflow(error: NumberError) -> NumberError {
     }
 }
 
-/// `ADD`: a sum, or the union of two sets of one type.
+/// Applies `ADD`: a sum, or the union of two sets of one type.
 fn added(
     old: Option<&AttributeValue>,
     value: &AttributeValue,
@@ -422,7 +422,8 @@ fn added(
     }
 }
 
-/// `DELETE`: a set without some members; `None` when no member is left, as no set is empty.
+/// Applies `DELETE`: a set without some members; `None` if no member is left, because a set cannot be
+/// empty.
 fn without(
     old: &AttributeValue,
     value: &AttributeValue,
@@ -445,9 +446,9 @@ fn without(
     }
 }
 
-/// Writes everything into a copy of the item. Values in place come first, then elements behind
-/// the ends of lists in the order of their indexes, then removals from the back of each list:
-/// so every index still means a place in the list as it was.
+/// Applies all writes to a copy of the item. Replacements come first, then elements beyond the ends of
+/// lists in the order of their indexes, then removals from the end of each list. So every index is a
+/// position in the old list.
 fn perform(writes: Vec<Write<'_>>, item: &Item) -> Item {
     let mut result = item.clone();
     let mut appended = Vec::new();
@@ -476,7 +477,7 @@ fn perform(writes: Vec<Write<'_>>, item: &Item) -> Item {
     result
 }
 
-/// Puts a value in its place; gives it back when that place is behind the end of a list.
+/// Stores a value at a path. Returns it if its position is beyond the end of a list.
 fn put(item: &mut Item, path: &Path, value: AttributeValue) -> Result<(), AttributeValue> {
     if !path.is_nested() {
         item.insert(path.root().to_owned(), value);

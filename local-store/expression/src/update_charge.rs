@@ -1,8 +1,8 @@
-//! What an update expression is charged: the bytes that the service counts for the statement itself,
-//! and holds to the limit of an item beside the item that it makes.
+//! The charge of an update expression: the bytes that the service counts for the statement itself, and
+//! limits together with the size of the item.
 //!
-//! Source: the service's answers in us-east-1 and most other Regions as a public conformance suite
-//! recorded them in October 2026, to the byte. AWS documents nothing of it. It does not apply to
+//! Source: the service's answers in us-east-1 and most other Regions, as a public conformance suite
+//! recorded them in October 2026, to the byte. AWS does not document the charge. It does not apply to
 //! `AttributeUpdates`, PartiQL and transactions.
 
 use model::AttributeValue;
@@ -10,15 +10,15 @@ use model::AttributeValue;
 use crate::path::{Path, PathElement};
 use crate::update::{Action, SetOperand, SetValue, Update};
 
-/// The update itself.
+/// The charge of an update.
 const UPDATE: usize = 3;
-/// An action that writes a value: `SET` and `ADD`.
+/// The charge of an action that writes a value: `SET` and `ADD`.
 const WRITE: usize = 19;
-/// An action that only removes: `REMOVE` and `DELETE`. What is removed costs nothing.
+/// The charge of an action that only removes: `REMOVE` and `DELETE`. The removed value is free.
 const REMOVAL: usize = 1;
-/// Each further element of a path that is changed.
+/// The charge of each further element of a changed path.
 const TARGET_ELEMENT: usize = 4;
-/// A path that is read, and each of its elements; the value found there costs nothing.
+/// The charge of a path that is read, and of each of its elements. The value is free.
 const READ: usize = 1;
 const READ_ELEMENT: usize = 14;
 const SUM: usize = 34;
@@ -27,8 +27,8 @@ const IF_NOT_EXISTS: usize = 39;
 const LIST_APPEND: usize = 37;
 
 impl Update {
-    /// What the expression is charged, in bytes, whatever the item is: a value at each of its uses,
-    /// and some bytes for each action and path. 0 for `AttributeUpdates`, which are not charged.
+    /// Returns the charge of the expression in bytes, which does not depend on the item: each use of a
+    /// value, and some bytes for each action and path. 0 for `AttributeUpdates`, which are not charged.
     #[must_use]
     pub fn charge(&self) -> usize {
         if self.is_legacy() {
@@ -70,19 +70,19 @@ fn operand(of: &SetOperand, values: &[AttributeValue]) -> usize {
     }
 }
 
-/// A path that is changed.
+/// Returns the charge of a changed path.
 fn target(path: &Path) -> usize {
     let below = path.below().iter().map(|element| TARGET_ELEMENT + element_bytes(element));
     path.root().len() + below.sum::<usize>()
 }
 
-/// A path that is read.
+/// Returns the charge of a path that is read.
 fn read(path: &Path) -> usize {
     let below = path.below().iter().map(|element| READ_ELEMENT + element_bytes(element));
     READ + READ_ELEMENT + path.root().len() + below.sum::<usize>()
 }
 
-/// The bytes of a name, or the digits of an index.
+/// Returns the bytes of a name, or the digits of an index.
 fn element_bytes(element: &PathElement) -> usize {
     match element {
         PathElement::Member(name) => name.len(),
@@ -110,8 +110,9 @@ mod tests {
         parse_update(text, &mut placeholders).unwrap()
     }
 
-    /// Goal: the charge of each kind of action is that of the service, whose figures stand here in the
-    /// parts that the page on them gives: the action, what is changed, and what is written or read.
+    /// Goal: the charge of each kind of action equals that of the service. The figures are split into
+    /// the parts that the documentation page gives: the action, the changed path, and the written or
+    /// read value.
     #[test]
     fn actions_are_charged_as_the_service_does() {
         for (text, charge) in [

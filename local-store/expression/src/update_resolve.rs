@@ -1,6 +1,6 @@
-//! From the syntax of an update expression to the update, with its checks in DynamoDB's order.
+//! The conversion of an update expression's syntax to an update, with checks in DynamoDB's order.
 //!
-//! What the update does to an item is not here: see `update`.
+//! `update` applies the update to an item.
 
 use model::{AttributeType, AttributeValue};
 
@@ -14,13 +14,13 @@ use crate::syntax::{self, Call, Node, Section};
 use crate::update::{Action, SetOperand, SetValue, Update};
 use crate::value_table::ValueIndex;
 
-/// Names the parameter in the error texts.
+/// The parameter in error texts.
 const KIND: ExpressionKind = ExpressionKind::Update;
 
-/// Reads an update expression.
+/// Parses an update expression.
 ///
 /// # Errors
-/// The first problem that DynamoDB would report, in its words.
+/// The first error that DynamoDB would report, with its text.
 pub fn parse_update(
     text: &str,
     placeholders: &mut Placeholders,
@@ -34,7 +34,7 @@ pub fn parse_update(
         .map(|action| resolver.path(&action.path))
         .collect::<Result<_, _>>()?;
     check_distinct(KIND, &paths.iter().collect::<Vec<_>>())?;
-    // The service goes through the actions from the last to the first: all names, then values.
+    // The service checks the actions from the last to the first: all names, then all values.
     for value in syntax.actions.iter().rev().filter_map(|action| action.value.as_ref()) {
         check_names(&mut resolver, value)?;
     }
@@ -87,8 +87,8 @@ fn resolve_action<'text>(
     }
 }
 
-/// `ADD` takes numbers and sets, `DELETE` takes sets. The service's text names the set of types
-/// for `ADD` in both cases, and one type by its descriptor.
+/// Checks the operand of `ADD`, a number or set, or of `DELETE`, a set. The service's text names the set
+/// of types for `ADD` in both cases, and a single type by its descriptor.
 fn check_addend(section: Section, value: &AttributeValue) -> Result<(), ExpressionError> {
     let name = match value.attribute_type() {
         AttributeType::Ss | AttributeType::Ns | AttributeType::Bs => return Ok(()),
@@ -159,7 +159,7 @@ fn resolve_call<'text>(
     }
 }
 
-/// Values of a wrong type are refused before any item is seen.
+/// Checks the types of values that are known without an item.
 fn check_static_types(
     resolver: &Resolver<'_, '_>,
     operator: &str,

@@ -1,7 +1,7 @@
-//! Message authentication codes (MAC): prove that the sender of a text or message knows a key.
+//! Message authentication codes (MAC): they prove that the sender of a text or message knows a key.
 //!
-//! A MAC is the first half of an HMAC-SHA-256 over parts, each behind its length (8 bytes, the
-//! highest first), so that no two lists of parts give the same bytes. Nothing is hidden by it.
+//! A MAC is the first half of an HMAC-SHA-256 over parts. Each part is preceded by its length (8 bytes,
+//! big-endian), so that different lists of parts never give the same bytes. A MAC encrypts nothing.
 
 use hmac::digest::FixedOutput;
 use hmac::{Hmac, KeyInit, Mac};
@@ -16,7 +16,7 @@ pub(crate) struct MacKey(Hmac<Sha256>);
 
 impl MacKey {
     pub(crate) fn new(key: &[u8]) -> Self {
-        // HMAC takes keys of every length; this library has no other error.
+        // HMAC accepts keys of any length; the library has no other error.
         Self(Hmac::new_from_slice(key).unwrap_or_else(|_| Hmac::new(&Default::default())))
     }
 
@@ -33,7 +33,7 @@ impl MacKey {
         mac
     }
 
-    /// Returns whether a MAC is right, in constant time.
+    /// Verifies a MAC in constant time.
     pub(crate) fn verify(&self, parts: &[&[u8]], mac: &[u8]) -> bool {
         mac.len() == MAC_BYTES && self.over(parts).verify_truncated_left(mac).is_ok()
     }
@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn marks_depend_on_every_part_and_its_length() {
+    fn macs_depend_on_every_part_and_its_length() {
         let key = MacKey::new(b"key");
         let mac = key.mac(&[b"ab", b"c"]);
         assert!(key.verify(&[b"ab", b"c"], &mac));

@@ -22,34 +22,34 @@ const KEY_BYTES: usize = 32;
 pub struct TokenKey([u8; KEY_BYTES]);
 
 impl TokenKey {
-    /// A key with these bytes.
+    /// Returns a key with these bytes.
     #[must_use]
     pub fn new(bytes: [u8; KEY_BYTES]) -> Self {
         Self(bytes)
     }
 
-    /// The key of a data directory, which is made if it is not there.
+    /// Opens the key of a data directory, which is created if missing.
     ///
     /// # Errors
-    /// What is wrong with the file, and what to do.
+    /// The problem with the file, and what to do.
     pub fn open(directory: &Path) -> Result<Self, String> {
         let path = directory.join(FILE);
-        let remove = "remove it: shard iterators that are out become invalid";
+        let remove = "remove it; existing shard iterators then become invalid";
         match Self::read(&path, remove)? {
             Some(key) => Ok(key),
             None => Self::create(directory, &path)
-                .map_err(|error| format!("cannot make `{}`: {error}", path.display())),
+                .map_err(|error| format!("cannot create `{}`: {error}", path.display())),
         }
     }
 
-    /// The key of the data directory of a node that has been one of several. Without it the node would
-    /// make another key than the others have, and refuse what they give out.
+    /// Opens the key of the data directory of a node with peers. Without the file, the node would create
+    /// another key than the others have, and refuse their tokens.
     ///
     /// # Errors
-    /// What is wrong with the file, and what to do.
+    /// The problem with the file, and what to do.
     pub(crate) fn of_member(directory: &Path) -> Result<Self, String> {
         let path = directory.join(FILE);
-        Self::read(&path, "put that of another node there")?.ok_or_else(|| {
+        Self::read(&path, "copy the file of another node there")?.ok_or_else(|| {
             format!(
                 "`{}` is missing: copy it from the data directory of another node; if none has it, put \
                  the same {KEY_BYTES} random bytes into that of each",
@@ -69,17 +69,17 @@ impl TokenKey {
         }
     }
 
-    /// Makes a key that another node of the store gave the key of a data directory.
+    /// Stores a key from another node of the store as the key of a data directory.
     ///
     /// # Errors
-    /// When it is no key, or cannot be written.
+    /// The bytes are not a key, or cannot be written.
     pub(crate) fn adopt(directory: &Path, bytes: &[u8]) -> Result<Self, String> {
         let bytes = <[u8; KEY_BYTES]>::try_from(bytes).map_err(|error| error.to_string())?;
         Self::write(directory, &directory.join(FILE), bytes)
             .map_err(|error| format!("cannot write `{FILE}`: {error}"))
     }
 
-    /// The key itself, for other nodes of the store.
+    /// Returns the bytes of the key, for other nodes of the store.
     pub(crate) fn as_bytes(&self) -> &[u8] {
         &self.0
     }
@@ -90,7 +90,8 @@ impl TokenKey {
         Self::write(directory, path, bytes)
     }
 
-    /// The file gets its name only when it is complete, so that a crash leaves no half of a key.
+    /// Writes the key. The file gets its name only when it is complete, so that a crash leaves no
+    /// partial key.
     fn write(directory: &Path, path: &Path, bytes: [u8; KEY_BYTES]) -> std::io::Result<Self> {
         let unfinished = directory.join(format!("{FILE}.new"));
         let mut file = OpenOptions::new()
@@ -106,13 +107,13 @@ impl TokenKey {
         Ok(Self(bytes))
     }
 
-    /// Returns the MAC of a text of some kind that belongs to something.
+    /// Returns the MAC of a text with its kind and its owner.
     #[must_use]
     pub fn mac(&self, kind: &str, belongs_to: &str, text: &[u8]) -> [u8; MAC_BYTES] {
         MacKey::new(&self.0).mac(&[kind.as_bytes(), belongs_to.as_bytes(), text])
     }
 
-    /// Returns whether a MAC is right, in constant time.
+    /// Verifies a MAC in constant time.
     #[must_use]
     pub fn verify(&self, kind: &str, belongs_to: &str, text: &[u8], mac: &[u8]) -> bool {
         MacKey::new(&self.0).verify(&[kind.as_bytes(), belongs_to.as_bytes(), text], mac)
@@ -124,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_survives_a_restart_and_is_for_its_owner_only() {
+    fn a_key_survives_a_restart_and_macs_are_bound_to_their_owner() {
         use std::os::unix::fs::PermissionsExt;
 
         let folder = tempfile::tempdir().unwrap();
@@ -139,7 +140,9 @@ mod tests {
         fs::write(&file, b"short").unwrap();
         assert!(TokenKey::open(folder.path()).is_err_and(|error| error.contains("; remove it")));
         let damaged = TokenKey::of_member(folder.path());
-        assert!(damaged.is_err_and(|error| error.contains("; put that of another node there")));
+        assert!(
+            damaged.is_err_and(|error| error.contains("; copy the file of another node there"))
+        );
         fs::remove_file(&file).unwrap();
         let missing = TokenKey::of_member(folder.path());
         assert!(missing.is_err_and(|error| error.contains("of another node")));

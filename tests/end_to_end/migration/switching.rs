@@ -97,7 +97,7 @@ fn a_cut_over_that_does_not_go_through_leaves_everything_as_it_was() {
     migrating.holding("killed.log", "60").kill();
     assert_eq!(migrating.status()["phase"], "cutting-over");
     let (code, said) = migrating.verb(&["verify", "move"]);
-    assert!(code == 4 && said.contains("takes that over"), "{code}: {said}");
+    assert!(code == 4 && said.contains("takes over from it"), "{code}: {said}");
     let (code, _) = migrating.verb(&["cutover", "move", "--timeout", "1"]);
     assert_eq!(code, 5);
     migrating.is_as_it_was();
@@ -189,7 +189,7 @@ fn a_cut_over_that_was_decided_is_only_ended() {
     let pet = json!({"p": {"S": "n001"}, "text": {"S": "of the targets"}});
     store.endpoint.ok("PutItem", &json!({"TableName": "pets", "Item": pet}));
     let (code, said) = migrating.verb(&["abort", "move"]);
-    assert!(code == 4 && said.contains("opens the route"), "{code}: {said}");
+    assert!(code == 4 && said.contains("run `weir migrate"), "{code}: {said}");
     migrating.ok(&["cutover", "move"]);
     let status = migrating.status();
     assert_eq!(

@@ -1,4 +1,4 @@
-//! Switches as text: what is known and which steps do not end as they should, then the steps and the end.
+//! Switches as text cases: the start and the failing steps, then all steps and the result.
 
 use super::*;
 
@@ -69,8 +69,8 @@ fn switches_as_text() {
     assert_eq!(found.join("\n\n"), expected.join("\n\n"));
 }
 
-/// Goal: nothing that goes wrong before the commit leaves writers blocked or a switch half done, and
-/// nothing after it undoes the switch.
+/// Goal: a failure before the commit leaves neither blocked writers nor a half-done switch, and a
+/// failure after the commit never undoes the switch.
 #[test]
 fn whatever_goes_wrong_rolls_back_or_finishes() {
     let outcomes = [Outcome::Refused, Outcome::TimedOut, Outcome::Failed];

@@ -1,8 +1,7 @@
-//! Buckets: where in the archive a row belongs, by what its record says and nothing else.
+//! Buckets: the place of a row in the archive, derived from its record alone.
 //!
-//! A bucket is a table, a stream label and a minute of UTC. A record that is delivered again, at
-//! any time and in any batch, belongs to the same bucket. Which rows a bucket already holds is not
-//! known here.
+//! A bucket is a table, a stream label and a minute of UTC. A redelivered record belongs to the same
+//! bucket, at any time and in any batch. This module does not know which rows a bucket already holds.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,12 +10,13 @@ use model::limits::{TABLE_NAME_LENGTH_MAX, TABLE_NAME_LENGTH_MIN};
 
 use crate::rule::Refusal;
 
-/// Highest number of a part of one bucket, inclusive: five digits, so that names sort as numbers.
-/// A bucket takes a minute of one stream; a part for every record at 1,600 records per second.
+/// The highest number of a part of one bucket, inclusive: five digits, so that names sort as numbers. A
+/// bucket holds one minute of one stream, so this is enough for one part per record at 1,600 records per
+/// second.
 pub const PART_NUMBER_MAX: u32 = 99_999;
-/// Seconds from 1970 to the end of the year 9999, exclusive: dates have four digits of year.
+/// Seconds from 1970 to the end of the year 9999, exclusive: the year of a date has four digits.
 const SECONDS_END: u64 = 253_402_300_800;
-/// End of an archive object's name.
+/// The ending of an archive object's name.
 pub(super) const EXTENSION: &str = ".parquet";
 
 /// A minute of UTC since 1970, before the year 10000.
@@ -32,19 +32,19 @@ pub struct Bucket {
 }
 
 impl UtcMinute {
-    /// The minute that contains a time in seconds since 1970; `None` from the year 10000 on.
+    /// Returns the minute that contains a time in seconds since 1970; `None` from the year 10000 on.
     #[must_use]
     pub fn of_seconds(seconds: u64) -> Option<Self> {
         (seconds < SECONDS_END).then_some(Self(seconds / 60))
     }
 
-    /// Milliseconds since 1970 of a second that [`UtcMinute::of_seconds`] accepted.
+    /// Returns the milliseconds since 1970 of a second that [`UtcMinute::of_seconds`] accepted.
     pub(super) fn millis_of_second(self, seconds: u64) -> i64 {
         i64::try_from(self.0 * 60_000 + seconds % 60 * 1000).unwrap_or(i64::MAX)
     }
 
-    /// Year, month and day of the Gregorian calendar. Years are counted from March, so that the
-    /// leap day is a year's last day (Hinnant, "chrono-Compatible Low-Level Date Algorithms").
+    /// Returns year, month and day of the Gregorian calendar. Years are counted from March, so that the
+    /// leap day is the last day of a year (Hinnant, "chrono-Compatible Low-Level Date Algorithms").
     fn date(self) -> (u64, u64, u64) {
         const DAYS_TO_1970: u64 = 719_468;
         const DAYS_OF_ERA: u64 = 146_097;
@@ -58,14 +58,14 @@ impl UtcMinute {
         (era * 400 + year + carry, month, day)
     }
 
-    /// `2026-11-21`.
+    /// Returns the date, such as `2026-11-21`.
     #[must_use]
     pub fn date_text(self) -> String {
         let (year, month, day) = self.date();
         format!("{year:04}-{month:02}-{day:02}")
     }
 
-    /// `20261121T0230`.
+    /// Returns the minute, such as `20261121T0230`.
     #[must_use]
     pub fn compact_text(self) -> String {
         let (year, month, day) = self.date();
@@ -73,14 +73,14 @@ impl UtcMinute {
         format!("{year:04}{month:02}{day:02}T{:02}{:02}", minute / 60, minute % 60)
     }
 
-    /// `20261121T02`.
+    /// Returns the hour, such as `20261121T02`.
     pub(super) fn compact_hour_text(self) -> String {
         let mut text = self.compact_text();
         text.truncate(text.len() - "30".len());
         text
     }
 
-    /// The minute that [`UtcMinute::compact_text`] says; `None` for other text.
+    /// Reads the text of [`UtcMinute::compact_text`]; `None` for other text.
     #[must_use]
     pub fn of_compact_text(text: &str) -> Option<Self> {
         let number = |range: std::ops::Range<usize>| text.get(range)?.parse::<u64>().ok();
@@ -97,17 +97,17 @@ impl UtcMinute {
         (Self::of_seconds(found.0 * 60)?.compact_text() == text).then_some(found)
     }
 
-    /// The first minute of its hour.
+    /// Returns the first minute of its hour.
     pub(super) fn start_of_hour(self) -> Self {
         Self(self.0 / 60 * 60)
     }
 }
 
 impl Bucket {
-    /// The bucket of a table, a stream label and a minute.
+    /// Returns the bucket of a table, a stream label and a minute.
     ///
     /// # Errors
-    /// A table name or a label that DynamoDB does not give, and that must not become a path.
+    /// The table name or the stream label is not one that DynamoDB accepts. It must not become a path.
     pub fn new(table: &str, label: &str, minute: UtcMinute) -> Result<Self, Refusal> {
         let is_name = (TABLE_NAME_LENGTH_MIN..=TABLE_NAME_LENGTH_MAX).contains(&table.len())
             && table.bytes().all(|b| b.is_ascii_alphanumeric() || b"_-.".contains(&b));
@@ -121,25 +121,25 @@ impl Bucket {
         Ok(Self { table: table.into(), label: compact.into(), minute })
     }
 
-    /// The table.
+    /// Returns the table.
     #[must_use]
     pub fn table(&self) -> &str {
         &self.table
     }
 
-    /// The bucket of the same stream at another minute.
+    /// Returns the bucket of the same stream at another minute.
     pub(super) fn at(&self, minute: UtcMinute) -> Self {
         Self { table: Arc::clone(&self.table), label: Arc::clone(&self.label), minute }
     }
 
-    /// The minute.
+    /// Returns the minute.
     #[must_use]
     pub fn minute(&self) -> UtcMinute {
         self.minute
     }
 
-    /// What the names of all parts of this bucket begin with:
-    /// `<archive prefix>table=<table>/dt=<date>/part-<label>-<minute>-`.
+    /// Returns the common prefix of the names of this bucket's parts: `<archive
+    /// prefix>table=<table>/dt=<date>/part-<label>-<minute>-`.
     #[must_use]
     pub fn prefix(&self, archive_prefix: &str) -> String {
         let Self { table, label, minute } = self;
@@ -147,14 +147,14 @@ impl Bucket {
         format!("{archive_prefix}table={table}/dt={date}/part-{label}-{minute}-")
     }
 
-    /// The name of a part: the prefix, the part's number in five digits, `.parquet`. Parts are
+    /// Returns the name of a part: the prefix, the part's number in five digits, `.parquet`. Parts are
     /// numbered from 1.
     #[must_use]
     pub fn part_name(&self, archive_prefix: &str, number: u32) -> String {
         format!("{}{number:05}{EXTENSION}", self.prefix(archive_prefix))
     }
 
-    /// The number in a part's name; `None` if the name is not of a part of this bucket.
+    /// Returns the number in a part's name; `None` if the name is not that of a part of this bucket.
     #[must_use]
     pub fn part_number(&self, archive_prefix: &str, name: &str) -> Option<u32> {
         let prefix = self.prefix(archive_prefix);

@@ -1,6 +1,6 @@
-//! Typed columns: how they are declared, and which a row has.
+//! Typed columns: their declaration, and the columns of a row.
 //!
-//! How an attribute becomes a column's value is not known here.
+//! The conversion of an attribute to a column's value is in `content`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -10,7 +10,7 @@ use model::AttributeType;
 use model::json::ItemView;
 use thiserror::Error;
 
-/// The columns that every archive object has behind the typed ones, with their types, in order.
+/// The columns that follow the typed ones in every archive object, with their types, in order.
 pub const SYSTEM_COLUMNS: [(&str, &str); 12] = [
     ("_item", "string"),
     ("_event_id", "string"),
@@ -25,70 +25,70 @@ pub const SYSTEM_COLUMNS: [(&str, &str); 12] = [
     ("_schema_version", "int"),
     ("_coercions", "array<string>"),
 ];
-/// The columns that readers make from an object's path; no file may have them as well.
+/// The columns that readers derive from an object's path. No file may have columns with these names.
 pub const PATH_COLUMNS: [&str; 2] = ["table", "dt"];
-/// Digits of a decimal column, inclusive: what Parquet's and SQL's 128-bit decimals hold, and as
-/// many as DynamoDB's numbers have.
+/// The maximum number of digits of a decimal column, inclusive: the precision of 128-bit decimals in
+/// Parquet and SQL, and of DynamoDB's numbers.
 const DECIMAL_PRECISION_MAX: u8 = 38;
 
-/// The type of a column, in the words of Athena's and DuckDB's SQL.
+/// The type of a column, named as in the SQL of Athena and DuckDB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ColumnType {
-    /// Text; also takes numbers, as their exact decimal text.
+    /// Text. Numbers are stored as their exact decimal text.
     String,
     /// 64-bit integer.
     Bigint,
     /// Exact decimal number of `precision` digits, `scale` of them after the point.
     Decimal {
-        /// 1 to 38.
+        /// The number of digits, 1 to 38.
         precision: u8,
-        /// 0 to `precision`.
+        /// The number of digits after the point, 0 to `precision`.
         scale: u8,
     },
     /// True or false.
     Boolean,
     /// Bytes.
     Binary,
-    /// Any value, as plain JSON text: numbers exact, sets as arrays, binary as base64.
+    /// Any value as plain JSON text: exact numbers, sets as arrays, binary values as base64.
     Json,
 }
 
-/// The way to an attribute: names of nested maps, outermost first.
+/// The path of an attribute: the names of nested maps, outermost first.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Path(Vec<String>);
 
 /// A typed column.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Column {
-    /// Lower snake case, unique among the columns.
+    /// The name in lower snake case, unique among the columns.
     pub name: String,
-    /// Where in the item the value is.
+    /// The path of the value in the item.
     pub path: Path,
     /// The column's type.
     pub column_type: ColumnType,
 }
 
-/// The typed columns of rows: key attributes first, in the order of their names, then the declared
-/// ones in the order of declaration, then those that were discovered, by their names.
+/// The typed columns of rows: first the key attributes by name, then the declared columns in the order
+/// of declaration, then the discovered ones by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Schema {
     columns: Vec<Column>,
-    /// How many columns were not discovered.
+    /// The number of columns that were not discovered.
     base: usize,
 }
 
-/// A declaration of columns that cannot be used.
+/// The reason why a declaration of columns is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ColumnsError {
-    /// Not `path:type`.
+    /// The entry is not of the form `path:type`.
     #[error(
         "column `{0}` is not of the form PATH:TYPE, such as `info.rating:decimal(4,1)`; types are string, bigint, decimal(p,s), boolean, binary, json"
     )]
     Form(String),
-    /// A precision or scale out of range.
+    /// A precision or scale is out of range.
     #[error("column `{0}`: decimal(p,s) needs 1 <= p <= 38 and s <= p")]
     Decimal(String),
-    /// Two paths with one name, or a name that the archive uses itself.
+    /// Two paths have the same column name, or a path has a name that the archive uses itself.
     #[error(
         "column `{path}` would be named `{name}`, which is taken by {taken_by}; leave one of them out, it stays readable in `_item`"
     )]
@@ -97,26 +97,26 @@ pub enum ColumnsError {
         path: String,
         /// The folded name.
         name: String,
-        /// What has the name already.
+        /// The column that has this name already.
         taken_by: String,
     },
 }
 
-/// What a declaration says.
+/// A parsed declaration of columns.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Declaration {
-    /// The columns that have a type.
+    /// The columns with a declared type.
     pub columns: Arc<[Column]>,
-    /// Whether every other attribute gets a column as it is found.
+    /// Whether every other attribute gets a column when it is found.
     pub discover: bool,
 }
 
 impl Declaration {
-    /// Reads a declaration: [`parse_columns`], where the entry `*` stands for every attribute that
-    /// is not declared.
+    /// Parses a declaration: [`parse_columns`], where the entry `*` stands for every attribute that is
+    /// not declared.
     ///
     /// # Errors
-    /// The first entry that cannot be used, and why.
+    /// The first invalid entry, and why.
     pub fn parse(declaration: &str) -> Result<Self, ColumnsError> {
         let mut entries: Vec<&str> = split_entries(declaration).collect();
         let declared = entries.len();
@@ -126,10 +126,10 @@ impl Declaration {
     }
 }
 
-/// Reads a declaration of columns: `path:type`, separated by commas. Empty text declares none.
+/// Parses a declaration of columns: `path:type`, separated by commas. Empty text declares none.
 ///
 /// # Errors
-/// The first entry that cannot be used, and why.
+/// The first invalid entry, and why.
 pub fn parse_columns(declaration: &str) -> Result<Vec<Column>, ColumnsError> {
     let mut columns: Vec<Column> = Vec::new();
     for entry in split_entries(declaration) {
@@ -208,13 +208,13 @@ impl ColumnType {
         }
     }
 
-    /// The type that a text such as `decimal(4,1)` says; `None` for other text.
+    /// Parses a type such as `decimal(4,1)`; `None` for other text.
     #[must_use]
     pub fn from_text(text: &str) -> Option<Self> {
         Self::parse(text).ok()
     }
 
-    /// The type of a key attribute's column that nobody declared.
+    /// Returns the column type of a key attribute that is not declared.
     fn of_key(attribute_type: AttributeType) -> Self {
         match attribute_type {
             AttributeType::N => Self::Bigint,
@@ -243,13 +243,13 @@ impl Path {
         names.iter().all(|name| !name.is_empty()).then_some(Self(names))
     }
 
-    /// The path of a top-level attribute.
+    /// Returns the path of a top-level attribute.
     pub(super) fn top_level(name: &str) -> Self {
         Self(vec![name.to_owned()])
     }
 
-    /// The names, folded to lower snake case and joined: Athena and Glue fold case, so two names
-    /// that differ only in case must not stand side by side.
+    /// Returns the names, folded to lower snake case and joined. Athena and Glue ignore case, so column
+    /// names must not differ only in case.
     pub(super) fn column_name(&self) -> String {
         let mut name = String::new();
         for part in &self.0 {
@@ -272,7 +272,7 @@ impl Path {
         name
     }
 
-    /// The names, outermost first.
+    /// Returns the names, outermost first.
     pub(super) fn names(&self) -> &[String] {
         &self.0
     }
@@ -285,8 +285,9 @@ impl fmt::Display for Path {
 }
 
 impl Schema {
-    /// The columns of a table whose items have these keys. A key attribute that is declared takes
-    /// its type from the declaration; one whose folded name is taken gets `_key` behind it.
+    /// Returns the columns of a table whose items have these keys. A declared key attribute takes its
+    /// type from the declaration. If the folded name of a key attribute is taken, its column gets the
+    /// suffix `_key`.
     #[must_use]
     pub fn of(keys: &ItemView<'_>, declared: &[Column]) -> Self {
         let mut taken: BTreeSet<String> = declared.iter().map(|c| c.name.clone()).collect();
@@ -310,33 +311,33 @@ impl Schema {
         Self { base: columns.len(), columns }
     }
 
-    /// These columns and some that were discovered, sorted by name, behind them.
+    /// Returns these columns, followed by discovered ones sorted by name.
     pub(super) fn with_discovered(&self, discovered: Vec<Column>) -> Self {
         let mut columns = self.columns.clone();
         columns.extend(discovered);
         Self { columns, base: self.base }
     }
 
-    /// The columns, in order.
+    /// Returns the columns, in order.
     pub fn columns(&self) -> impl Iterator<Item = &Column> {
         self.columns.iter()
     }
 
-    /// Number of columns.
+    /// Returns the number of columns.
     #[must_use]
     pub fn len(&self) -> usize {
         self.columns.len()
     }
 
-    /// Whether there is no column.
+    /// Returns whether there is no column.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.columns.is_empty()
     }
 
-    /// The columns of rows that stand together. Same names have the same type; of two attributes
-    /// whose columns have one name, the lesser path is told. `None` if the columns that were not
-    /// discovered differ, or if there would be more than `max` columns.
+    /// Returns the columns of rows that are stored in one file. Equal names have equal types. If two
+    /// attributes have the same column name, the lesser path is kept. Returns `None` if the columns that
+    /// were not discovered differ, or if there would be more than `max` columns.
     #[must_use]
     pub fn union(&self, other: &Self, max: usize) -> Option<Self> {
         let (base, found) = self.columns.split_at_checked(self.base)?;
@@ -353,7 +354,7 @@ impl Schema {
         (columns.len() <= max).then_some(Self { columns, base: self.base })
     }
 
-    /// For each of these columns, where `row` has it.
+    /// Returns the position of each of these columns in `row`; `None` for an absent one.
     #[must_use]
     pub fn places_in(&self, row: &Self) -> Vec<Option<usize>> {
         let place = |column: &Column| row.columns.iter().position(|c| c.name == column.name);
@@ -368,7 +369,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn declarations_name_what_is_wrong() {
+    fn an_invalid_declaration_is_named() {
         let columns =
             parse_columns(" info.rating : decimal( 4 , 1 ),title:String, userID:json,").unwrap();
         let texts: Vec<String> =

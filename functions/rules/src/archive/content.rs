@@ -1,9 +1,9 @@
-//! What a row keeps of an item: its text, and the values of its columns.
+//! The part of an item that a row keeps: its text, and the values of its columns.
 //!
-//! Exact or NULL: a value that a column cannot hold exactly is left out of the column and named;
-//! the item's text has it in any case. A number never becomes a binary fraction.
-//! An item is looked at once, and what a column holds as it stands in the item's text is not
-//! copied. Which columns there are is not decided here.
+//! A column holds the exact value or NULL. A value that does not fit exactly is NULL in the column and
+//! named in the row, and the item's text still has it. A number never becomes a binary fraction. An item
+//! is read once, and a column value that occurs literally in the item's text is not copied. Which
+//! columns exist is decided in `column` and `discovered`.
 
 use model::Number;
 use model::json::{ItemView, ValueView};
@@ -13,12 +13,13 @@ use super::misfit;
 use super::plain_json::write_plain_json;
 use super::row::{Content, Kept, Span};
 
-/// What stands before and behind a text or a number in DynamoDB JSON: `{"S":"` and `"}`.
+/// The number of bytes before and after a string or number in DynamoDB JSON: `{"S":"` and `"}`.
 const BEFORE: u32 = 6;
 const BEHIND: u32 = 2;
 
-/// A record's sequence number and event id, its item's text and columns; what does not fit is NULL
-/// and is named in `coercions`. `places` tell where the columns' attributes may be.
+/// Returns the content of a row: the sequence number, the event id, the item's text, and its columns. A
+/// value that does not fit is NULL and is named in `coercions`. `places` are hints where the attributes
+/// of the columns are in the item.
 pub(super) fn content_of(
     names: (&str, &str),
     item: &ItemView<'_>,
@@ -26,7 +27,7 @@ pub(super) fn content_of(
     coercions: &mut Vec<String>,
 ) -> Content {
     let (sequence_number, event_id) = names;
-    // What columns add to the text is mostly a part of it again, so the text seldom has to grow.
+    // Most column values are parts of the item's text, so the buffer seldom grows.
     let capacity = sequence_number.len() + event_id.len() + 2 * item.text_len();
     let mut writing = Writing { texts: String::with_capacity(capacity), bytes: Vec::new() };
     let sequence_number = writing.append(|texts| texts.push_str(sequence_number));
@@ -48,13 +49,13 @@ pub(super) fn content_of(
         })
     });
     let values = values.collect();
-    // A copy, as what was reserved beyond it would stay with the row.
+    // The copy releases the unused capacity, which would otherwise stay with the row.
     let texts = Box::from(writing.texts.as_str());
     let bytes = writing.bytes.into_boxed_slice();
     Content { texts, sequence_number, event_id, item: item_span, bytes, values }
 }
 
-/// A column's attribute, and where the value is written, unless it is in a map.
+/// Finds a column's attribute, and where its value is written, unless it is in a map.
 fn find<'i, 't>(
     item: &'i ItemView<'t>,
     attributes: &[Span],
@@ -68,7 +69,7 @@ fn find<'i, 't>(
     Some((value, written))
 }
 
-/// A content while it is written.
+/// The content of a row while it is written.
 struct Writing {
     texts: String,
     bytes: Vec<u8>,
@@ -81,7 +82,7 @@ impl Writing {
         Span { start, end: offset(self.texts.len()) }
     }
 
-    /// The value in this type; `None` if it does not fit.
+    /// Converts the value to this type; `None` if it does not fit.
     fn keep(
         &mut self,
         column_type: ColumnType,
@@ -99,7 +100,7 @@ impl Writing {
                     .filter(|span| span.end - span.start == offset(text.len()));
                 Kept::Text(as_it_is.unwrap_or_else(|| self.append(|texts| texts.push_str(text))))
             }
-            // The text of a whole number has neither a point nor an exponent.
+            // Only the text of a whole number has neither a point nor an exponent.
             (ColumnType::Bigint, ValueView::N(text)) => Kept::Integer(text.parse().ok()?),
             (ColumnType::Decimal { precision, scale }, ValueView::N(text)) => {
                 let fits =
@@ -121,14 +122,14 @@ impl Writing {
     }
 }
 
-/// An item has 400 KB at most, so its text and columns are far from 4 GB.
+/// Converts an offset. An item has at most 400 KB, so its text and columns are far below 4 GB.
 fn offset(at: usize) -> u32 {
     u32::try_from(at).unwrap_or(u32::MAX)
 }
 
-/// The number times 10^scale, if that is exact and fits.
+/// Returns the number times 10^scale, if the result is exact and fits.
 fn unscaled(text: &str, scale: u8) -> Option<i128> {
-    /// Any number of so many bytes is a few digits of a 64-bit integer.
+    /// The digits of a number with at most this many bytes fit a 64-bit integer.
     const BYTES_MAX: usize = 18;
     let places = text.bytes().rev().position(|byte| byte == b'.').unwrap_or(0);
     let zeros = usize::from(scale).checked_sub(places)?;
@@ -150,7 +151,7 @@ mod tests {
     use super::super::column::parse_columns;
     use super::*;
 
-    /// The column `a.b` of this type in an item, or why it is NULL.
+    /// Returns the column `a.b` of this type in an item, or the reason why it is NULL.
     fn value(type_text: &str, item: &Item) -> String {
         let columns = parse_columns(&format!("a.b:{type_text}")).unwrap();
         let schema = Schema::of(&ItemView::of(&Item::new()), &columns);
@@ -202,7 +203,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn decimals_are_what_numbers_say(text in "-?[0-9]{1,12}(\\.[0-9]{1,12})?", scale in 0..20_u8) {
+        fn decimals_equal_their_numbers(text in "-?[0-9]{1,12}(\\.[0-9]{1,12})?", scale in 0..20_u8) {
             let number: Number = text.parse().unwrap();
             prop_assert_eq!(unscaled(&number.to_string(), scale), number.to_scaled_i128(scale.into()));
         }

@@ -1,9 +1,9 @@
-//! Columns that nobody declared: what an item's own attributes give.
+//! Discovered columns: those that follow from an item's attributes without a declaration.
 //!
-//! A column's name says the attribute and its type: `price_n` holds the numbers of `price`,
-//! `price_s` its texts. So a name has one type in all files, whatever a table holds and in whatever
-//! batch it comes: no engine ever meets a column that changes its type, and nothing has to be
-//! remembered from one batch to the next. Which columns stand in one file is not decided here.
+//! A column's name contains the attribute and its type: `price_n` holds the numbers of `price`,
+//! `price_s` its strings. So a name has the same type in all files, and no query engine meets a column
+//! that changes its type. No state has to be kept between batches. Which columns one file has is decided
+//! elsewhere.
 
 use std::collections::BTreeSet;
 
@@ -12,16 +12,16 @@ use model::{AttributeType, Number};
 
 use super::column::{Column, ColumnType, Path, Schema, is_reserved};
 
-/// Attributes of one item that get a column at most, inclusive. An item that uses names as data
-/// must not make a table of thousands of columns.
+/// The maximum number of attributes of one item that get a column, inclusive. An item that uses names as
+/// data must not produce thousands of columns.
 pub const DISCOVERED_MAX: usize = 200;
-/// Every discovered number: 28 digits before the point and 10 behind it, so that a column never has
-/// to change its type because a later number has a fraction.
+/// The type of every discovered number: 28 digits before the point and 10 after it. A column never
+/// changes its type because a later number has a fraction.
 const NUMBER: ColumnType = ColumnType::Decimal { precision: NUMBER_PRECISION, scale: NUMBER_SCALE };
 const NUMBER_PRECISION: u8 = 38;
 const NUMBER_SCALE: u8 = 10;
 const NUMBER_SUFFIX: &str = "_n";
-/// The types of attributes that may get a column.
+/// The types of attributes that can get a column.
 const ATTRIBUTE_TYPES: [AttributeType; 9] = [
     AttributeType::S,
     AttributeType::N,
@@ -34,8 +34,8 @@ const ATTRIBUTE_TYPES: [AttributeType; 9] = [
     AttributeType::Bs,
 ];
 
-/// What is behind an attribute's name in the name of its column, and the column's type. `None` for
-/// NULL, which is no value.
+/// Returns the suffix of the column's name and the column's type. Returns `None` for NULL, which is not
+/// a value.
 fn column_of(attribute_type: AttributeType) -> Option<(&'static str, ColumnType)> {
     Some(match attribute_type {
         AttributeType::S => ("_s", ColumnType::String),
@@ -51,8 +51,8 @@ fn column_of(attribute_type: AttributeType) -> Option<(&'static str, ColumnType)
     })
 }
 
-/// Whether a column was discovered, by its name, the attribute that it is from and its type. One that
-/// was declared, or is of the key, has the attribute's name alone, or another ending.
+/// Returns whether a column was discovered, from its name, its attribute and its type. A declared column
+/// or a key column has the attribute's name alone, or another suffix.
 #[must_use]
 pub fn is_discovered(name: &str, attribute: &str, column_type: ColumnType) -> bool {
     let folded = Path::top_level(attribute).column_name();
@@ -61,28 +61,28 @@ pub fn is_discovered(name: &str, attribute: &str, column_type: ColumnType) -> bo
         .is_some_and(|suffix| known.any(|known| known == (suffix, column_type)))
 }
 
-/// The name of the column that an attribute with a value of this type has if it is discovered; `None`
-/// for NULL, which is no value.
+/// Returns the name of the discovered column of an attribute with a value of this type; `None` for NULL,
+/// which is not a value.
 #[must_use]
 pub fn discovered_column(attribute: &str, attribute_type: AttributeType) -> Option<String> {
     let (suffix, _) = column_of(attribute_type)?;
     Some(Path::top_level(attribute).column_name() + suffix)
 }
 
-/// The name of the column that is discovered for the numbers of an attribute.
+/// Returns the name of the discovered column of an attribute's numbers.
 pub(super) fn number_column(attribute: &str) -> String {
     Path::top_level(attribute).column_name() + NUMBER_SUFFIX
 }
 
-/// Whether such a column can hold the number.
+/// Returns whether a discovered column can hold the number.
 pub(super) fn has_room_for(number: &Number) -> bool {
     let bound = 10_u128.pow(NUMBER_PRECISION.into());
     let unscaled = number.to_scaled_i128(NUMBER_SCALE.into());
     unscaled.is_some_and(|unscaled| unscaled.unsigned_abs() < bound)
 }
 
-/// The columns of `base`, then one for each other attribute of the item, by their names; and what
-/// must be said of attributes that get none.
+/// Returns the columns of `base`, followed by one for each other attribute of the item, by name; and a
+/// note for each attribute that gets none.
 pub(super) fn discover(base: &Schema, item: &ItemView<'_>) -> (Schema, Vec<String>) {
     let known: BTreeSet<&Path> = base.columns().map(|column| &column.path).collect();
     let mut taken: BTreeSet<String> = base.columns().map(|column| column.name.clone()).collect();
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_says_its_attribute_and_its_type() {
+    fn a_name_contains_its_attribute_and_its_type() {
         for (declared, item, expected) in [
             (
                 "",
@@ -143,13 +143,13 @@ mod tests {
                 r#"{"a":{"M":{}},"b":{"L":[]},"c":{"SS":["x"]},"d":{"NS":["1"]},"e":{"BS":["AA=="]},"f":{"NULL":true}}"#,
                 "id=id:string | a_m=a:json | b_l=b:json | c_ss=c:json | d_ns=d:json | e_bs=e:json",
             ),
-            // Names that differ only in case, or in what folds away.
+            // Names that differ only in case, or in characters that folding removes.
             (
                 "",
                 r#"{"name":{"S":"a"},"Name":{"S":"b"},"NAME":{"N":"1"}}"#,
                 "id=id:string | name_n=NAME:decimal(38,10) | name_s=Name:string | name_s: name has no column, the name is taken",
             ),
-            // A declared attribute has its declared column alone; its map keeps one of its own.
+            // A declared attribute has only its declared column. Its map has a separate one.
             (
                 "price:bigint,info.x:json",
                 r#"{"price":{"N":"1"},"info":{"M":{}}}"#,
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_tells_whether_it_was_discovered() {
+    fn discovered_columns_are_recognised_by_name() {
         let bigint = ColumnType::Bigint;
         for (name, attribute, column_type, expected) in [
             ("price_n", "price", NUMBER, true),

@@ -1,7 +1,7 @@
-//! Hours: what compaction makes larger objects of, by what the parts' names say and nothing else.
+//! Hours: the unit of compaction, derived from the names of the parts alone.
 //!
 //! An hour is a table, a stream label and an hour of UTC: sixty buckets. Its compacted objects are
-//! numbered as the parts of a bucket are. What is in them is not known here.
+//! numbered like the parts of a bucket. The contents of the objects are not read here.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ pub struct Hour {
 }
 
 impl Bucket {
-    /// The hour that the bucket belongs to.
+    /// Returns the hour that the bucket belongs to.
     #[must_use]
     pub fn hour(&self) -> Hour {
         Hour {
@@ -27,7 +27,7 @@ impl Bucket {
         }
     }
 
-    /// The bucket and the number that a part's name says; `None` if it is not a part's name.
+    /// Parses the bucket and the number in a part's name; `None` if it is not a part's name.
     #[must_use]
     pub fn of_part(archive_prefix: &str, name: &str) -> Option<(Self, u32)> {
         let path = name.strip_prefix(archive_prefix)?.strip_prefix("table=")?;
@@ -42,33 +42,33 @@ impl Bucket {
 }
 
 impl Hour {
-    /// The table.
+    /// Returns the table.
     #[must_use]
     pub fn table(&self) -> &str {
         &self.table
     }
 
-    /// What the names of all parts of this hour's buckets begin with:
-    /// `<archive prefix>table=<table>/dt=<date>/part-<label>-<hour>`.
+    /// Returns the common prefix of the names of all parts of this hour's buckets: `<archive
+    /// prefix>table=<table>/dt=<date>/part-<label>-<hour>`.
     #[must_use]
     pub fn parts_prefix(&self, archive_prefix: &str) -> String {
         self.path(archive_prefix, "part")
     }
 
-    /// What the names of the hour's compacted objects begin with:
-    /// `<archive prefix>table=<table>/dt=<date>/compact-<label>-<hour>-`.
+    /// Returns the common prefix of the names of the hour's compacted objects: `<archive
+    /// prefix>table=<table>/dt=<date>/compact-<label>-<hour>-`.
     #[must_use]
     pub fn compacted_prefix(&self, archive_prefix: &str) -> String {
         self.path(archive_prefix, "compact") + "-"
     }
 
-    /// The name of a compacted object; they are numbered from 1.
+    /// Returns the name of a compacted object. Numbers start at 1.
     #[must_use]
     pub fn compacted_name(&self, archive_prefix: &str, number: u32) -> String {
         format!("{}{number:05}{EXTENSION}", self.compacted_prefix(archive_prefix))
     }
 
-    /// The number in a compacted object's name; `None` if the name is not of one of this hour.
+    /// Returns the number in a compacted object's name; `None` if the object is not one of this hour.
     #[must_use]
     pub fn compacted_number(&self, archive_prefix: &str, name: &str) -> Option<u32> {
         let prefix = self.compacted_prefix(archive_prefix);
@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_part_name_says_its_bucket_and_hour() {
+    fn a_part_name_contains_its_bucket_and_hour() {
         let minute = UtcMinute::of_seconds(1_795_228_199).unwrap();
         let bucket = Bucket::new("mo-vies", "2026-11-21T02:00:00.123", minute).unwrap();
         let name = bucket.part_name("archive/", 7);

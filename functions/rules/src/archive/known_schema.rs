@@ -1,7 +1,7 @@
-//! The columns of the records that came last: those of a table mostly have the same keys and
-//! attributes, so their columns are derived once and shared.
+//! A cache of the columns of recent records. Most records of a table have the same keys and attributes,
+//! so their columns are derived once and shared.
 //!
-//! Nothing that is decided depends on what is known here; therefore all of them are equal.
+//! The cache never changes a result. Therefore all caches compare as equal.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,18 +13,19 @@ use model::json::ItemView;
 use super::column::{Column, Schema};
 use super::discovered::discover;
 
-/// Sets of columns that are remembered: tables that hold several kinds of item have some of them.
+/// The maximum number of cached schemas. A table with several kinds of items needs one for each.
 const KNOWN_MAX: usize = 16;
 
-/// Sets of columns, the one that was used last first.
+/// The cached schemas, most recently used first.
 #[derive(Debug, Default)]
 pub struct KnownSchema(Mutex<VecDeque<Known>>);
 
-/// The columns of a row, and what must be said of attributes that have none.
+/// The columns of a row, and the notes about attributes that have none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Columns {
     pub(super) schema: Arc<Schema>,
-    /// Where the attribute of each column was in the first item; it mostly is there again.
+    /// The positions of the columns' attributes in the first item. In most later items they are the
+    /// same.
     pub(super) places: Arc<[usize]>,
     pub(super) notes: Arc<[String]>,
 }
@@ -41,8 +42,8 @@ struct Known {
 }
 
 impl KnownSchema {
-    /// What [`Schema::of`] says, with the columns that are discovered in `item`, if that is asked
-    /// for.
+    /// Returns the result of [`Schema::of`], and with `discovers` also the columns that are discovered in
+    /// `item`.
     pub(super) fn of(
         &self,
         keys: &ItemView<'_>,
@@ -105,7 +106,7 @@ impl Known {
             (None, None) => true,
             _ => false,
         };
-        // A rule's declaration stays where it is, so it is seldom compared.
+        // A rule's declaration keeps its address, so its contents are seldom compared.
         let same_declaration =
             || Arc::ptr_eq(&self.declared, declared) || self.declared == *declared;
         same_item && has_shape(keys, &self.keys) && same_declaration()
@@ -170,7 +171,7 @@ mod tests {
             }
             assert!(known.0.lock().len() <= KNOWN_MAX);
         }
-        // The kind of item that comes all the time was derived once.
+        // The most frequent kind of item was derived only once.
         let item = item(r#"{"a0":{"S":"2"}}"#);
         let schema = || known.of(&keys, &undeclared, &item, true).schema;
         assert!(Arc::ptr_eq(&schema(), &schema()));

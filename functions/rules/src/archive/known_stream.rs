@@ -1,7 +1,7 @@
-//! The stream of the record that came last: the records of a batch are all of one stream, so what
-//! its ARN says is read once and shared.
+//! A cache of the stream of the last record. All records of a batch are of one stream, so its ARN is
+//! parsed once and shared.
 //!
-//! Nothing that is decided depends on what is known here; therefore all of them are equal.
+//! The cache never changes a result. Therefore all caches compare as equal.
 
 use std::sync::Arc;
 
@@ -10,15 +10,15 @@ use locks::Mutex;
 use super::bucket::{Bucket, UtcMinute};
 use crate::rule::{Refusal, stream_of};
 
-/// The stream that was read last.
+/// The stream that was parsed last.
 #[derive(Debug, Default)]
 pub struct KnownStream(Mutex<Option<(Arc<str>, Bucket)>>);
 
 impl KnownStream {
-    /// The ARN as it is kept, and the bucket of the stream's table, label and `minute`.
+    /// Returns the shared ARN, and the bucket of the stream's table, label and `minute`.
     ///
     /// # Errors
-    /// When the ARN names no stream, or one whose name must not become a path.
+    /// The ARN is not that of a stream, or its names must not become a path.
     pub(super) fn of(
         &self,
         event_source_arn: &str,

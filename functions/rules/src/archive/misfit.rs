@@ -1,7 +1,6 @@
-//! Values that do not fit their column: how a row names them, and where its item has them.
+//! Values that do not fit their column: how a row names them, and how they are found in its item.
 //!
-//! The column is NULL then, which says nothing; whoever compares wants the value. What is compared,
-//! and with what, is not known here.
+//! The column is NULL then, but a comparison needs the value. The comparison itself is done elsewhere.
 
 use model::{AttributeType, AttributeValue, Item, Number};
 
@@ -9,24 +8,24 @@ use super::column::{Column, ColumnType};
 use super::discovered::{has_room_for, number_column};
 use super::{TTL_RAW, expires_at_ms, whole_seconds};
 
-/// What the notes of a column begin with, up to its type.
+/// Returns the start of a column's note, up to the column type.
 fn note_start(column: &str, found: AttributeType) -> String {
     format!("{column}: {} does not fit ", found.descriptor())
 }
 
-/// The note that a value of type `found` does not fit the column.
+/// Returns the note that a value of type `found` does not fit the column.
 pub(super) fn note(column: &Column, found: AttributeType) -> String {
     note_of(&column.name, column.column_type, found)
 }
 
-/// The same of a column that is none of a schema's.
+/// Returns the same note for a column that is not in a schema.
 pub(super) fn note_of(column: &str, column_type: ColumnType, found: AttributeType) -> String {
     note_start(column, found) + &column_type.to_string()
 }
 
-/// The value in a row's item that its column does not have, as the row's `coercions` say; `None` if
-/// they do not say it, as of an attribute that is not there. `path` is what an object tells of the
-/// column.
+/// Returns the value of a row's item that does not fit its column, according to the row's `coercions`;
+/// `None` if they do not name the column, for example because the attribute is absent. `path` is the
+/// path that an archive object records for the column.
 #[must_use]
 pub fn misfit_of<'i>(
     item: &'i Item,
@@ -39,8 +38,8 @@ pub fn misfit_of<'i>(
         coercions.iter().any(|note| note.starts_with(&start))
     };
     if number_column(path) == column {
-        // Several attributes may have the column, and the path that is told may be another row's:
-        // the first one in this item has it.
+        // Several attributes may have this column, and the recorded path may be that of another row. The
+        // first one in this item has the column.
         let is_of_column = |name: &str, value: &AttributeValue| {
             value.as_number().is_some_and(|number| !has_room_for(&number))
                 && number_column(name) == column
@@ -48,14 +47,13 @@ pub fn misfit_of<'i>(
         let mut found = item.iter().filter(|(name, value)| is_of_column(name, value));
         return found.next().map(|(_, value)| value).filter(is_told);
     }
-    // A name may have a dot of its own.
+    // A name may contain a dot.
     nested(item, path).into_iter().chain(item.get(path)).find(is_told)
 }
 
-/// The numbers in a row's item one of which is its time to live, if its `_ttl_raw` does not have that,
-/// as the row's `coercions` say. A row does not say which attribute it is, only the second that it
-/// says, so there may be several, which differ in the fraction of that second at most where the row
-/// has one.
+/// Returns the numbers of a row's item that may be its time to live, if the row's `coercions` say that
+/// it does not fit `_ttl_raw`. A row stores the second of expiry but not the attribute, so several
+/// numbers may match. If the row has that second, they differ at most in its fraction.
 #[must_use]
 pub fn ttl_misfits_of(item: &Item, expires_at: Option<i64>, coercions: &[String]) -> Vec<Number> {
     let start = note_start(TTL_RAW, AttributeType::N);
@@ -69,7 +67,7 @@ pub fn ttl_misfits_of(item: &Item, expires_at: Option<i64>, coercions: &[String]
     item.values().filter_map(AttributeValue::as_number).filter(is_misfit).collect()
 }
 
-/// The value at a path of names with dots between them.
+/// Returns the value at a path of names that are separated by dots.
 fn nested<'i>(item: &'i Item, path: &str) -> Option<&'i AttributeValue> {
     let mut names = path.split('.');
     let first = item.get(names.next()?)?;
@@ -90,7 +88,7 @@ mod tests {
     use super::super::row::ColumnValue;
     use super::*;
 
-    /// The columns of an item and what is said of them; its keys are `id` and `s.k`.
+    /// Returns the columns of an item, whether each is NULL, and the notes. Its keys are `id` and `s.k`.
     fn written(item: &Item, declared: &str) -> (Schema, Vec<bool>, Vec<String>) {
         let Declaration { columns, discover: discovers } = Declaration::parse(declared).unwrap();
         let mut keys = item.clone();
@@ -105,12 +103,12 @@ mod tests {
     }
 
     #[test]
-    fn the_value_is_found_that_the_column_does_not_have() {
+    fn the_value_that_does_not_fit_is_found() {
         for (declared, item, column, path, expected) in [
             ("", r#"{"id":{"N":"1.5"}}"#, "id", "id", Some(r#"{"N":"1.5"}"#)),
             ("", r#"{"id":{"N":"15"}}"#, "id", "id", None),
             ("", r#"{"s.k":{"N":"0.5"}}"#, "s_k", "s.k", Some(r#"{"N":"0.5"}"#)),
-            // The nested one fits nothing else, so the note says which of the two it is.
+            // The nested value fits everything else, so the note identifies the attribute.
             (
                 "",
                 r#"{"s.k":{"N":"0.5"},"s":{"M":{"k":{"S":"x"}}}}"#,
@@ -135,7 +133,7 @@ mod tests {
             ("n:bigint", r#"{"n":{"NULL":true}}"#, "n", "n", None),
             ("n:bigint", r#"{"id":{"S":"1"}}"#, "n", "n", None),
             ("*", r#"{"n":{"N":"1E100"}}"#, "n_n", "n", Some(r#"{"N":"1E100"}"#)),
-            // Of two attributes with one column the first has it, whichever path is told.
+            // If two attributes have one column, the first one has it, whichever path is recorded.
             (
                 "*",
                 r#"{"Price":{"N":"1E100"},"price":{"N":"2E100"}}"#,
@@ -143,7 +141,7 @@ mod tests {
                 "price",
                 Some(r#"{"N":"1E100"}"#),
             ),
-            // A declared attribute has another column, though its name would give this one.
+            // A declared attribute has another column, although its name would give this one.
             (
                 "*,Price:string",
                 r#"{"Price":{"N":"1"},"price":{"N":"2E100"}}"#,
@@ -151,7 +149,7 @@ mod tests {
                 "price",
                 Some(r#"{"N":"2E100"}"#),
             ),
-            // What has no column because the name is taken is no value of that column.
+            // An attribute without a column, because the name is taken, is not a value of that column.
             ("*,n_n:bigint", r#"{"n":{"N":"1E100"}}"#, "n_n", "n_n", None),
         ] {
             let item = item_from_str(item).unwrap();
@@ -179,9 +177,9 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is NULL in a row although its item has a value is found, and nothing else.
+        /// Goal: every NULL of a row whose item has a value is found, and nothing else.
         #[test]
-        fn each_column_that_is_null_has_its_value_or_none(
+        fn a_value_is_found_for_exactly_the_misfits(
             numbers in prop::collection::vec("-?[1-9][0-9]{0,33}|-?[0-9]{1,6}\\.[0-9]{1,12}", 4),
             texts in prop::collection::vec(any::<bool>(), 4),
             declared in prop::sample::select(&["", "*", "a:bigint,B:decimal(6,2)", "*,b:bigint"][..]),

@@ -1,11 +1,12 @@
-//! The archive: what TTL deletes becomes rows, each standing in the archive exactly once.
+//! The archive: each item that TTL deletes becomes one row, and each row is archived exactly once.
 //!
-//! A REMOVE record that carries TTL's `userIdentity` gives a row. Other deletes give one only when
-//! the rule is told to keep them, and then say so: `inferred` when the item had expired, as where a
-//! global table copies TTL's deletes without saying whose they are, and `user` otherwise. An item
-//! that was restored from this archive and not changed since gives none: the archive has it, or it
-//! was erased there and shall not come back. One from any other archive gives a row. Files and their
-//! format are not known here; the place of a row in time is: its [`Bucket`].
+//! A REMOVE record with TTL's `userIdentity` gives a row. Other deletes give a row only if the rule
+//! keeps them. Such a row is marked `inferred` if the item had expired, for example because a global
+//! table replicates TTL's deletes without `userIdentity`, and `user` otherwise. An item that was
+//! restored from this archive and is unchanged gives no row: the archive has it, or its row was erased
+//! and must not come back. An item from another archive gives a row.
+//!
+//! A row's place in time is its [`Bucket`]. Files and their format are not known here.
 
 mod bucket;
 mod column;
@@ -46,41 +47,41 @@ use crate::marks::stripped;
 use crate::rule::{Found, LookAhead, Needs, Refusal, Rule};
 use crate::{migration, time_to_live};
 
-/// The seconds since 1970 of the years 1 to 9999: what timestamps of Athena, DuckDB and Python hold.
+/// The seconds since 1970 of the years 1 to 9999: the range of timestamps in Athena, DuckDB and Python.
 const EXPIRY_SECONDS: RangeInclusive<i64> = -62_135_596_800..=253_402_300_799;
 
-/// The column with the number in the TTL attribute.
+/// The column that holds the number of the TTL attribute.
 pub const TTL_RAW: &str = "_ttl_raw";
 
 /// The archive rule.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Archive {
-    /// Attributes that get a typed column of their own, beside the key attributes.
+    /// The attributes that get a typed column, in addition to the key attributes.
     pub columns: Arc<[Column]>,
-    /// Whether every other attribute gets a column too, as it is found.
+    /// Whether every other attribute also gets a column when it is found.
     pub discover: bool,
-    /// The attribute that holds the time of expiry in seconds, if rows shall tell it.
+    /// The attribute that holds the time of expiry in seconds; `None` if rows do not contain it.
     pub ttl_attribute: Option<String>,
-    /// Whose deletes are kept.
+    /// Which deletes are archived.
     pub deletes: Deletes,
-    /// The archive that the rows go to, as [`restored::archive_name`] names it. Without it every
+    /// The archive that the rows go to, as [`restored::archive_name`] names it. Without it, every
     /// restored item that expires gives a row.
     pub archive: Option<String>,
-    /// The columns of the last records.
+    /// The cached columns of recent records.
     pub schema: KnownSchema,
-    /// The stream of the last record.
+    /// The cached stream of the last record.
     pub stream: KnownStream,
 }
 
-/// Whose deletes the archive keeps.
+/// The deletes that the archive keeps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Deletes {
-    /// Those of TTL, as the records say.
+    /// Deletes by TTL, as the records identify them.
     #[default]
     TimeToLive,
-    /// Those of TTL, and of items that had expired when they were deleted.
+    /// Deletes by TTL, and deletes of items that had expired.
     Expired,
-    /// All.
+    /// All deletes.
     All,
 }
 
@@ -101,7 +102,7 @@ impl Rule for Archive {
         let Some(deleted_by) = self.deleted_by(&record) else {
             return Ok(Vec::new());
         };
-        // That a person deleted it is news, also of an item that the archive has.
+        // A delete by a person is archived even if the archive already has the item.
         let is_over = deleted_by != DeletedBy::User;
         if is_over && self.was_restored_from_here(&record) || is_tombstone(&record) {
             return Ok(Vec::new());
@@ -111,19 +112,20 @@ impl Rule for Archive {
     }
 }
 
-/// The time of expiry in milliseconds since 1970; `None` before the year 1 and after the year 9999,
-/// as of an attribute that somebody wrote in microseconds: engines fail on a column that has it.
+/// Returns the time of expiry in milliseconds since 1970; `None` before the year 1 and after the year
+/// 9999, for example if the attribute is in microseconds. Query engines fail on a column with such a
+/// time.
 fn expires_at_ms(seconds: i64) -> Option<i64> {
     EXPIRY_SECONDS.contains(&seconds).then(|| seconds.saturating_mul(1000))
 }
 
-/// The second that a number says, as TTL reads it: without its fraction.
+/// Returns the second of a number as TTL reads it: without its fraction.
 fn whole_seconds(number: &str) -> Option<i64> {
     number.split('.').next().and_then(|whole| whole.parse().ok())
 }
 
-/// Whether what was deleted is the tombstone of a migration, which has nothing but a key: the item
-/// went before it, and somebody may have put its row here.
+/// Returns whether the deleted item is the tombstone of a migration, which has only a key. The item
+/// itself was deleted before, and its row may have been archived at that time.
 fn is_tombstone(change: &RecordView<'_>) -> bool {
     let marked = change.old_image.as_ref().filter(|item| item.get(migration::MARK).is_some());
     marked.is_some_and(|item| {
@@ -133,19 +135,19 @@ fn is_tombstone(change: &RecordView<'_>) -> bool {
 }
 
 impl Archive {
-    /// Whether the item was restored from the record's table in this archive, and nobody changed it.
+    /// Returns whether the item was restored from the record's table in this archive and is unchanged.
     /// Most items have no mark.
     fn was_restored_from_here(&self, change: &RecordView<'_>) -> bool {
         let marked =
             change.old_image.as_ref().filter(|item| item.get(restored::RESTORED).is_some());
         let (Some(item), Some(archive)) = (marked, &self.archive) else { return false };
-        // A record without a stream is refused when its row is made.
+        // A record without a stream is refused later, when its row is made.
         let Ok(stream) = change.event_source_arn.parse::<StreamArn>() else { return false };
         let is_key = |name: &str| change.keys.get(name).is_some();
         restored::is_in_archive(&item.clone().into_item(), archive, &stream.table.table, is_key)
     }
 
-    /// Who deleted the item; `None` if nothing was deleted, or nothing that is kept.
+    /// Returns who deleted the item; `None` if nothing was deleted, or if such deletes are not kept.
     fn deleted_by(&self, change: &RecordView<'_>) -> Option<DeletedBy> {
         if change.is_time_to_live() {
             return Some(DeletedBy::TimeToLive);
@@ -164,7 +166,7 @@ impl Archive {
         (self.deletes == Deletes::All).then_some(DeletedBy::User)
     }
 
-    /// The number in the item's TTL attribute.
+    /// Returns the number in the item's TTL attribute.
     fn ttl_of<'i>(&self, item: &'i ItemView<'_>) -> Option<&'i str> {
         match item.get(self.ttl_attribute.as_ref()?)? {
             ValueView::N(text) => Some(text),
@@ -183,12 +185,13 @@ impl Archive {
                 change.view_type.as_str()
             ))
         })?;
-        // The row is the user's item: what Weir wrote into it says nothing outside of its table.
+        // The row contains only the user's attributes: Weir's own marks have no meaning outside of the
+        // table.
         let stripped = stripped(item);
         let stripped = stripped.as_ref().map(ItemView::of);
         let item = stripped.as_ref().unwrap_or(item);
-        // Absent times are decoded as 0 by some senders; either way the minute is not known, and
-        // the row must not land in 1970.
+        // Some senders decode an absent time as 0. In either case the minute is unknown, and the row
+        // must not be archived in 1970.
         let seconds = change
             .approximate_creation_seconds
             .filter(|seconds| *seconds > 0)
@@ -246,7 +249,7 @@ mod tests {
         check_decisions(&rule, &Found::default(), include_str!("../../testdata/archive.txt"));
     }
 
-    /// Neither a column nor `_item` tells of a mark; the user's own attributes are all there.
+    /// Goal: neither a column nor `_item` contains a mark, and all of the user's attributes are kept.
     #[test]
     fn marks_of_an_item_are_no_part_of_its_row() {
         use crate::marks::tests::{OWN, marked};
@@ -271,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn other_deletes_are_kept_when_that_is_asked_for() {
+    fn other_deletes_are_kept_if_configured() {
         let record = |ttl: bool, expires: &str| {
             let text = include_str!("../../testdata/archive.txt").lines().nth(1).unwrap();
             let mut record =
@@ -284,7 +287,7 @@ mod tests {
             image.insert("expires".to_owned(), model::AttributeValue::N(expires.parse().unwrap()));
             record
         };
-        // The record is of second 1795228199.
+        // The time of the record is second 1795228199.
         for (deletes, ttl, expires, expected) in [
             (Deletes::TimeToLive, true, "1795228100", Some("ttl")),
             (Deletes::TimeToLive, false, "1795228100", None),
@@ -294,7 +297,7 @@ mod tests {
             (Deletes::Expired, false, "1795228199", None),
             (Deletes::All, false, "1795228198", Some("inferred")),
             (Deletes::All, false, "1795228199", Some("user")),
-            // TTL never deletes these.
+            // TTL never deletes these items.
             (Deletes::Expired, false, "1637548199", Some("inferred")),
             (Deletes::Expired, false, "1637548198", None),
             (Deletes::Expired, false, "0", None),
@@ -312,9 +315,9 @@ mod tests {
         }
     }
 
-    /// Nothing is left out that this archive did not have itself.
+    /// Goal: only items that this archive already has are left out.
     #[test]
-    fn what_was_restored_from_this_archive_gives_no_row_when_it_expires_until_it_is_changed() {
+    fn an_unchanged_restored_item_gives_no_row_when_it_expires() {
         let text = include_str!("../../testdata/archive.txt").lines().nth(1).unwrap();
         let plain = model::stream_record::lambda_record_from_str(text).unwrap();
         let table = plain.event_source_arn.parse::<StreamArn>().unwrap().table.table;
@@ -325,7 +328,7 @@ mod tests {
             (own, other, &*table, None, false, 1),
             (other, own, &*table, None, false, 1),
             (own, None, &*table, None, false, 1),
-            // As they were before marks named the archive.
+            // Items as they were restored before marks named the archive.
             (own, None, &*table, Some("table"), false, 1),
             (None, own, &*table, None, false, 1),
             (None, None, &*table, None, false, 1),
@@ -333,7 +336,7 @@ mod tests {
             (own, own, &*table, None, true, 1),
             (own, own, &*table, Some("fingerprint"), false, 1),
         ] {
-            // A person's delete before the time is over is kept in any case. The record is of second
+            // A person's delete before the expiry is kept in any case. The time of the record is second
             // 1795228199.
             for (deletes, by_ttl, expires, rows) in [
                 (Deletes::TimeToLive, true, "1795228100", rows),
@@ -372,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tombstone_gives_no_row_and_what_was_written_where_it_stood_does() {
+    fn a_tombstone_gives_no_row_but_a_later_item_at_its_key_does() {
         let text = include_str!("../../testdata/archive.txt").lines().nth(1).unwrap();
         let plain = model::stream_record::lambda_record_from_str(text).unwrap();
         let rule = Archive { deletes: Deletes::All, ..Archive::default() };
@@ -397,9 +400,9 @@ mod tests {
         }
     }
 
-    /// It is another item by its key, and its row stands nowhere.
+    /// Goal: an item under another key is another item, and the archive has no row for it.
     #[test]
-    fn what_was_restored_under_another_key_gives_a_row() {
+    fn an_item_restored_under_another_key_gives_a_row() {
         let text = include_str!("../../testdata/archive.txt").lines().nth(1).unwrap();
         let plain = model::stream_record::lambda_record_from_str(text).unwrap();
         let rule = Archive { archive: Some("b/archive/".to_owned()), ..Archive::default() };
@@ -418,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn an_expiry_that_no_calendar_has_is_null() {
+    fn an_expiry_outside_of_the_calendar_is_null() {
         for (seconds, expected) in [
             (1_795_228_100, Some(1_795_228_100_000)),
             (0, Some(0)),
@@ -426,7 +429,7 @@ mod tests {
             (-62_135_596_801, None),
             (253_402_300_799, Some(253_402_300_799_000)),
             (253_402_300_800, None),
-            // Milliseconds and microseconds of 2026 that were taken for seconds.
+            // Times of 2026 in milliseconds and microseconds, read as seconds.
             (1_795_228_100_000, None),
             (1_795_228_100_000_000, None),
             (i64::MAX, None),

@@ -1,7 +1,7 @@
-//! Plain JSON for columns of type `json`: what SQL's JSON functions can read.
+//! Plain JSON for columns of type `json`, which SQL's JSON functions can read.
 //!
-//! Not lossless, unlike DynamoDB JSON: types of sets and of binary values are not told. Numbers
-//! are written with all their digits.
+//! Unlike DynamoDB JSON it is not lossless: the types of sets and binary values are lost. Numbers keep
+//! all their digits.
 
 use std::fmt::Write as _;
 

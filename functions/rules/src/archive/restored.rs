@@ -1,10 +1,10 @@
-//! The mark on an item that was restored from an archive, and what it means when the item expires
-//! again: nothing new for that archive, as long as nobody changed it.
+//! The mark on an item that was restored from an archive. As long as the item is unchanged, its next
+//! expiry gives no second row in that archive.
 //!
-//! The mark is an attribute of the item. It names the archive, the row and its table, and
-//! fingerprints what was restored, so an item that still is what the archive of its table holds is
-//! not archived there twice. One that was changed, or restored from another archive, another table's,
-//! or one that nobody can name, is. Who restores, and how, is not known here.
+//! The mark is an attribute of the item. It names the archive, the row and its table, and contains a
+//! fingerprint of the restored item. The item is archived again if it was changed, or if it was restored
+//! from another archive, another table's archive, or one whose name is unknown. The restore itself is
+//! done elsewhere.
 
 use model::{AttributeValue, Item, json};
 use xxhash_rust::xxh3::xxh3_128;
@@ -20,29 +20,29 @@ const EVENT_ID: &str = "event_id";
 const TTL_ATTRIBUTE: &str = "ttl_attribute";
 const FINGERPRINT: &str = "fingerprint";
 
-/// Which archived row an item was restored from.
+/// The archived row from which an item was restored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Origin<'o> {
-    /// The archive that the row is in, as [`archive_name`] names it. `None` if nobody can tell, as of
-    /// a copy in a folder: then no function takes the archived row for one of its own.
+    /// The archive of the row, as [`archive_name`] names it. `None` if its name is unknown, for example
+    /// for a copy in a folder. Then no function treats the row as one of its own archive.
     pub archive: Option<&'o str>,
-    /// The table in whose archive the row is.
+    /// The table to whose archive the row belongs.
     pub table: &'o str,
     /// The row's event id.
     pub event_id: &'o str,
-    /// The row's place in time.
+    /// The stamp of the row.
     pub stamp: &'o str,
 }
 
-/// The name of the archive whose objects are in this bucket, and whose names begin with this prefix:
-/// empty, or ending in `/`. No two archives of one S3 have the same.
+/// Returns the name of the archive in this bucket whose object names begin with this prefix. The prefix
+/// is empty or ends in `/`. The name is unique within one S3.
 #[must_use]
 pub fn archive_name(bucket: &str, prefix: &str) -> String {
     format!("{bucket}/{prefix}")
 }
 
-/// The mark as an attribute: of an item that was restored from a row, and whose time to live is in
-/// `ttl_attribute`; `None` also if that is a part of its key, which is restored as it was.
+/// Returns the mark of an item that was restored from a row, as an attribute. `ttl_attribute` is the
+/// attribute with the time to live; `None` also if it is part of the key, which is restored unchanged.
 #[must_use]
 pub fn mark(item: &Item, origin: Origin<'_>, ttl_attribute: Option<&str>) -> AttributeValue {
     let text = |text: &str| AttributeValue::S(text.to_owned());
@@ -59,28 +59,28 @@ pub fn mark(item: &Item, origin: Origin<'_>, ttl_attribute: Option<&str>) -> Att
     AttributeValue::M(mark.0)
 }
 
-/// The stamp in an item's mark; `None` if it has no mark.
+/// Returns the stamp in an item's mark; `None` if it has no mark.
 #[must_use]
 pub fn stamp_of(item: &Item) -> Option<&str> {
     text_of(item, STAMP)
 }
 
-/// Whether the item is still what was restored from the archive of `table`, apart from its time to
-/// live, unless that is a part of its key: then another time is another item. Marks that say no
-/// table are older than this part of them, and count for any.
+/// Returns whether the item is still as it was restored from the archive of `table`, apart from its time
+/// to live. A time to live that is part of the key counts, because another time is another item. Older
+/// marks name no table and match any.
 #[must_use]
 pub fn is_as_restored(item: &Item, table: &str, is_key: impl Fn(&str) -> bool) -> bool {
     let ttl_attribute = text_of(item, TTL_ATTRIBUTE).filter(|name| !is_key(name));
     text_of(item, TABLE).is_none_or(|known| known == table)
         && text_of(item, FINGERPRINT).is_some_and(|known| {
             known == fingerprint(&without_marks(item), ttl_attribute)
-                // As an earlier edition restored it, with the marks that the archived item had.
+                // Earlier releases included the marks of the archived item in the fingerprint.
                 || known == fingerprint(item, ttl_attribute)
         })
 }
 
-/// Whether the item is still what was restored from the rows of `table` in `archive`, as
-/// [`archive_name`] names it. Marks that name no archive, as older ones do, are of none.
+/// Returns whether the item is still as it was restored from the rows of `table` in `archive`, as
+/// [`archive_name`] names it. Older marks name no archive and match none.
 #[must_use]
 pub fn is_in_archive(
     item: &Item,
@@ -101,7 +101,8 @@ fn text_of<'i>(item: &'i Item, name: &str) -> Option<&'i str> {
     }
 }
 
-/// Of everything but the mark and the time to live; 128 bits, as it stands for equality.
+/// Returns the 128-bit hash of everything except the mark and the time to live. Equal hashes count as
+/// equal items.
 fn fingerprint(item: &Item, ttl_attribute: Option<&str>) -> String {
     let mut content = item.clone();
     content.remove(RESTORED);
@@ -132,7 +133,7 @@ mod tests {
         let mut renewed = restored.clone();
         renewed.insert("ttl".to_owned(), AttributeValue::N("99".parse().unwrap()));
         assert!(is_as_restored(&renewed, "films", is_key));
-        // What Weir itself writes into it is no change of it.
+        // An attribute that Weir itself writes is not a change of the item.
         let touched = renewed.clone().with(crate::migration::TOUCH, "m");
         assert!(is_as_restored(&touched, "films", is_key));
         for change in
@@ -153,10 +154,10 @@ mod tests {
             assert_eq!(is_in_archive(&renewed, archive, table, is_key), is_in, "{archive} {table}");
         }
         assert_eq!(stamp_of(&archived), None);
-        // Where the time to live is a part of the key, another time is another item.
+        // If the time to live is part of the key, another time is another item.
         assert!(!is_as_restored(&renewed, "films", |name| name == "ttl"));
 
-        // The archive of another table has no row of it.
+        // The archive of another table has no row of this item.
         assert!(!is_as_restored(&restored, "other", is_key));
         let Some(AttributeValue::M(mark)) = restored.get_mut(RESTORED) else { panic!("a mark") };
         mark.remove(TABLE);

@@ -1,7 +1,7 @@
-//! Archive rows: what is kept of one deleted item, as plain typed values.
+//! Archive rows: the data that is kept of one deleted item, as plain typed values.
 //!
-//! A row says nothing that its record does not say: no time of archiving, no file name. So the
-//! same record always gives the same row.
+//! A row depends only on its record: it contains no time of archiving and no file name. So the same
+//! record always gives the same row.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -9,22 +9,22 @@ use std::sync::Arc;
 use super::column::Schema;
 use crate::effect::Join;
 
-/// Version of the columns and their meaning.
+/// The version of the columns and their meaning.
 pub const SCHEMA_VERSION: i32 = 1;
 
-/// Who deleted the item.
+/// The author of a delete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum DeletedBy {
-    /// TTL, says the record's `userIdentity`.
+    /// TTL, according to the record's `userIdentity`.
     TimeToLive,
-    /// TTL probably: the item had expired, but the record does not say who deleted it.
+    /// Probably TTL: the item had expired, but the record does not say who deleted it.
     Inferred,
-    /// Somebody else.
+    /// Another caller.
     User,
 }
 
 impl DeletedBy {
-    /// The text in the column `_deleted_by`.
+    /// Returns the text for the column `_deleted_by`.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -38,31 +38,31 @@ impl DeletedBy {
 /// The value of one typed column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ColumnValue<'r> {
-    /// No such attribute, or one that does not fit the column.
+    /// The attribute is absent or does not fit the column.
     Null,
-    /// Of a `string` or `json` column.
+    /// The value of a `string` or `json` column.
     Text(&'r str),
-    /// Of a `bigint` column.
+    /// The value of a `bigint` column.
     Integer(i64),
-    /// Of a `decimal` column: the value times 10^scale.
+    /// The value of a `decimal` column, times 10^scale.
     Decimal(i128),
-    /// Of a `boolean` column.
+    /// The value of a `boolean` column.
     Boolean(bool),
-    /// Of a `binary` column.
+    /// The value of a `binary` column.
     Binary(&'r [u8]),
 }
 
-/// A [`ColumnValue`] as a row keeps it, in sixteen bytes: a row has one for each column.
+/// A [`ColumnValue`] in the compact form of a row: sixteen bytes, because a row has one for each column.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kept {
     Null,
     Text(Span),
     Integer(i64),
     Decimal(i64),
-    /// One beyond 64 bits.
+    /// A decimal beyond 64 bits.
     Wide(Box<i128>),
     Boolean(bool),
-    /// In the row's bytes.
+    /// A part of the row's bytes.
     Binary(Span),
 }
 
@@ -80,67 +80,68 @@ impl Span {
     }
 }
 
-/// One deleted item. Rows order by sequence number.
+/// One deleted item. Rows are ordered by sequence number.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Row {
-    /// What was kept of the record and its item. First, as it begins with the sequence number.
+    /// The kept part of the record and its item. It is the first field, because it begins with the
+    /// sequence number, which orders rows.
     pub(super) content: Content,
     /// `REMOVE`.
     pub event_name: &'static str,
     /// Who deleted the item.
     pub deleted_by: DeletedBy,
-    /// When, in milliseconds since 1970, with the record's resolution of one second.
+    /// The time of the delete in milliseconds since 1970, with the record's resolution of one second.
     pub deleted_at_ms: i64,
-    /// When the item expired, in milliseconds since 1970.
+    /// The time of expiry in milliseconds since 1970.
     pub expires_at_ms: Option<i64>,
-    /// The TTL attribute as it stood in the item, if it was an integer that fits.
+    /// The number in the item's TTL attribute, if it is an integer that fits.
     pub ttl_raw: Option<i64>,
-    /// The item's table.
+    /// The table of the item.
     pub table: Arc<str>,
-    /// The stream that told of the delete.
+    /// The stream of the record.
     pub stream_arn: Arc<str>,
     /// The typed columns.
     pub schema: Arc<Schema>,
-    /// Columns whose attribute did not fit, each with what was found; in the schema's order.
+    /// The columns whose attribute did not fit, each with the found type, in the order of the schema.
     pub coercions: Vec<String>,
 }
 
-/// A record's names and its item as one text, with the item's columns. Most texts of columns stand
-/// in the item's.
+/// The names of a record and its item as one text, with the item's columns. The texts of most columns
+/// are parts of the item's text.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Content {
-    /// The sequence number, the event id, the item, and behind it what columns hold that does not
-    /// stand there as it is.
+    /// The sequence number, the event id, the item, and then the column values that do not occur
+    /// literally in the item.
     pub(super) texts: Box<str>,
     pub(super) sequence_number: Span,
     pub(super) event_id: Span,
     pub(super) item: Span,
-    /// What binary columns hold.
+    /// The values of binary columns.
     pub(super) bytes: Box<[u8]>,
-    /// In the schema's order.
+    /// The column values, in the order of the schema.
     pub(super) values: Vec<Kept>,
 }
 
 impl Row {
-    /// The record's place in its stream, 40 digits.
+    /// Returns the record's place in its stream, 40 digits.
     #[must_use]
     pub fn sequence_number(&self) -> &str {
         self.content.text(self.content.sequence_number)
     }
 
-    /// The record's event id; identifies the row in its bucket.
+    /// Returns the record's event id, which identifies the row in its bucket.
     #[must_use]
     pub fn event_id(&self) -> &str {
         self.content.text(self.content.event_id)
     }
 
-    /// The whole item as DynamoDB JSON, lossless.
+    /// Returns the whole item as DynamoDB JSON, lossless.
     #[must_use]
     pub fn item(&self) -> &str {
         self.content.text(self.content.item)
     }
 
-    /// The value of a column, by its place in the schema.
+    /// Returns the value of a column. `column` is its position in the schema.
     #[must_use]
     pub fn value(&self, column: usize) -> ColumnValue<'_> {
         self.content.value(column)
@@ -167,7 +168,7 @@ impl Content {
     }
 }
 
-/// A set of rows, each event once, by their places in the stream.
+/// A set of rows, one for each event, ordered by their places in the stream.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rows(Vec<Row>);
 
@@ -188,8 +189,8 @@ impl Join for Rows {
 }
 
 impl Rows {
-    /// Two rows of one event are equal; if they ever should not be, the greater one stays
-    /// everywhere alike. Records come in the order of their stream, so most rows go to the end.
+    /// Adds a row. Two rows of one event are equal; should they ever differ, the greater one is kept, so
+    /// that all executions agree. Records come in the order of their stream, so most rows are appended.
     fn insert(&mut self, row: Row) {
         fn place(row: &Row) -> (&str, &str) {
             (row.sequence_number(), row.event_id())
@@ -207,28 +208,28 @@ impl Rows {
         }
     }
 
-    /// The event ids.
+    /// Returns the event ids.
     pub fn event_ids(&self) -> impl Iterator<Item = &str> {
         self.0.iter().map(Row::event_id)
     }
 
-    /// All rows, by their places in the stream.
+    /// Returns all rows in the order of their places in the stream.
     pub fn iter(&self) -> impl Iterator<Item = &Row> {
         self.0.iter()
     }
 
-    /// Forgets the rows that `is_kept` says no to.
+    /// Removes the rows for which `is_kept` returns false.
     pub fn retain(&mut self, is_kept: impl FnMut(&Row) -> bool) {
         self.0.retain(is_kept);
     }
 
-    /// Number of rows.
+    /// Returns the number of rows.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there is no row.
+    /// Returns whether there is no row.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

@@ -1,5 +1,5 @@
-//! Rows are read from a record's text; here they are compared with what whole items give, however
-//! the sender wrote the text and in whatever order and number records come.
+//! Rows from the text of records, compared with rows from parsed items, for any formatting of the sender
+//! and any order and number of records.
 
 use std::fmt::Write as _;
 
@@ -41,7 +41,7 @@ fn values() -> impl Strategy<Value = AttributeValue> {
     })
 }
 
-/// Names that fold to one column, that are declared, and that must be escaped.
+/// Returns names that fold to one column, that are declared, and that must be escaped.
 fn names() -> impl Strategy<Value = String> {
     const NAMES: [&str; 11] =
         ["a", "A", "b", "price", "Price", "price_n", "m", "ttl", "dt", "é\"", "x.y"];
@@ -55,8 +55,8 @@ fn items() -> impl Strategy<Value = Item> {
     })
 }
 
-/// The item as another sender may write it: members in another order, white space, texts escaped,
-/// numbers in another form.
+/// Writes the item in another valid form: other order of members, white space, escaped strings, other
+/// forms of numbers.
 fn write_otherwise(out: &mut String, value: &AttributeValue) {
     match value {
         AttributeValue::S(text) => {
@@ -105,7 +105,7 @@ fn write_members_otherwise<'i>(
     out.push('}');
 }
 
-/// A delete by TTL, written in one way or the other.
+/// Returns a record of a delete by TTL, in the normal or the other form.
 fn record(number: usize, item: &Item, otherwise: bool) -> String {
     let mut image = item_to_string(item);
     if otherwise {
@@ -117,7 +117,7 @@ fn record(number: usize, item: &Item, otherwise: bool) -> String {
     )
 }
 
-/// Plain JSON of an attribute value.
+/// Returns the plain JSON of an attribute value.
 fn plain(value: &AttributeValue) -> String {
     let quoted = |text: &str| {
         let mut out = String::new();
@@ -146,7 +146,7 @@ fn plain(value: &AttributeValue) -> String {
     }
 }
 
-/// What a column holds of an item, as text; `None` if the attribute is there and does not fit.
+/// Returns the expected value of a column, as text; `None` if the attribute is present and does not fit.
 fn expected_value(column: &Column, item: &Item) -> Option<String> {
     let path = column.path.to_string();
     let found = match path.as_str() {
@@ -239,7 +239,7 @@ proptest! {
             }
             in_order.join(rows);
         }
-        // Whatever is delivered again, in whatever order: the same rows.
+        // Redelivery in any order gives the same rows.
         let mut joined = Rows::default();
         let again = deliveries.iter().map(|(which, otherwise)| (which.index(items.len()), *otherwise));
         for (number, otherwise) in again.chain((0..items.len()).rev().map(|number| (number, true))) {

@@ -1,9 +1,9 @@
-//! Ballots: one item for each voter that says what the voter's vote is, beside the slot that it is
-//! counted in. Which slots change when a vote is cast, changed or withdrawn.
+//! Ballots: one item for each voter with the vote and the slot that counts it, and the changes of slots
+//! when a vote is cast, changed or withdrawn.
 //!
-//! Ballot and slots are written in one transaction, guarded by what the ballot was. So a vote that
-//! is sent twice counts once, and the slots are the sum of the ballots at every moment. Nothing is
-//! read or written here.
+//! Ballot and slots are written in one transaction, conditional on the previous ballot. So a vote that
+//! is sent twice counts once, and the slots always equal the sum of the ballots. Nothing is read or
+//! written here.
 
 use std::collections::BTreeMap;
 
@@ -16,32 +16,32 @@ use crate::rule::Refusal;
 const COUNTER: &str = "counter";
 const SLOT: &str = "counted_in";
 const POINTS: &str = "points";
-/// The attribute with a number that is drawn anew for each write of a ballot: two reads that find the
-/// same one know that the vote was not changed, nor withdrawn and cast again, between them.
+/// The attribute with a random number that each write of a ballot replaces. Two reads with the same
+/// number prove that the vote was not changed, nor withdrawn and cast again, in between.
 pub const DRAWN: &str = "drawn";
 
-/// A voter's vote, and where it is counted.
+/// A voter's vote, and the slot that counts it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ballot {
     /// The counter.
     pub counter: String,
-    /// The slot that it was added to.
+    /// The slot to which the points were added.
     pub slot: u32,
-    /// What was added to it; may be negative.
+    /// The points of the vote; may be negative.
     pub points: Number,
 }
 
-/// The slot of a voter: always the same one, so what a voter changes stays in one slot.
+/// Returns the slot of a voter. It is always the same, so all changes of a voter go to one slot.
 #[must_use]
 pub fn slot_of_voter(voter: &str, slots: u32) -> u32 {
     let token = Token::of(&KeyValue::S(voter.to_owned()));
     u32::try_from(token.0 % u64::from(slots.max(1))).unwrap_or(0)
 }
 
-/// The key of a voter's ballot in a poll.
+/// Returns the key of a voter's ballot in a poll.
 ///
 /// # Errors
-/// When ballots of another poll would have the same keys.
+/// The poll's name would allow equal keys in another poll, or the key would be too long.
 pub fn ballot_key(poll: &str, voter: &str) -> Result<String, Refusal> {
     if poll.contains('#') {
         return Err(Refusal(format!(
@@ -59,11 +59,11 @@ pub fn ballot_key(poll: &str, voter: &str) -> Result<String, Refusal> {
 }
 
 impl Ballot {
-    /// A voter's vote as it is to be counted.
+    /// Returns a voter's vote as it is to be counted.
     ///
     /// # Errors
-    /// When it cannot be: a slot that it is counted in would not be one of a counter, or not have a
-    /// value that totals hold.
+    /// The slot of the vote would not belong to a counter, or the points are outside of what totals hold
+    /// exactly.
     pub fn cast(
         rule: &Counters,
         voter: &str,
@@ -71,7 +71,7 @@ impl Ballot {
         points: Number,
     ) -> Result<Self, Refusal> {
         let slot = slot_of_voter(voter, rule.slot_count);
-        // Any slot, or whether a vote is taken would depend on its voter.
+        // The longest key is checked, so that the result does not depend on the voter's slot.
         let longest = rule.slot_count.saturating_sub(1);
         if !Counters::can_have_slot(counter, longest) {
             let room = PARTITION_KEY_BYTES_MAX - Counters::slot_key_text("", longest).len();
@@ -84,7 +84,7 @@ impl Ballot {
         let key = Counters::slot_key_text(counter, slot);
         if rule.parse_slot_key(&key) != Ok((counter, slot)) {
             return Err(Refusal(format!(
-                "counter=`{counter}` has no slots: `{key}` is none; name a counter with at least one character"
+                "counter=`{counter}` has no slots: `{key}` is not the key of a slot; name a counter with at least one character"
             )));
         }
         if !is_summable(&points) {
@@ -95,7 +95,7 @@ impl Ballot {
         Ok(Self { counter: counter.to_owned(), slot, points })
     }
 
-    /// The attributes of the ballot's item beside its key.
+    /// Returns the attributes of the ballot's item without its key.
     #[must_use]
     pub fn to_item(&self) -> Item {
         Item::new()
@@ -104,7 +104,7 @@ impl Ballot {
             .with(POINTS, self.points)
     }
 
-    /// Reads what [`Ballot::to_item`] wrote; `None` for anything else.
+    /// Parses the item of [`Ballot::to_item`]; `None` for any other item.
     #[must_use]
     pub fn from_item(item: &Item) -> Option<Self> {
         let slot = item.get(SLOT)?.as_number()?.to_u64()?;
@@ -115,14 +115,14 @@ impl Ballot {
         })
     }
 
-    /// Whether the two say the same vote; where it is counted is not the voter's matter.
+    /// Returns whether the two have the same vote. The slot is irrelevant to the voter.
     #[must_use]
     pub fn is_same_vote(&self, other: &Self) -> bool {
         (&self.counter, self.points) == (&other.counter, other.points)
     }
 }
 
-/// The attributes that a write of a ballot is guarded by, with their values in `ballot`.
+/// Returns the attributes on which a write of a ballot is conditional, with their values in `ballot`.
 #[must_use]
 pub fn guard_of(ballot: &Ballot) -> Vec<(&'static str, AttributeValue)> {
     vec![
@@ -132,14 +132,15 @@ pub fn guard_of(ballot: &Ballot) -> Vec<(&'static str, AttributeValue)> {
     ]
 }
 
-/// What must be added to which slot, by the slot's key, when a ballot changes. `None` is no ballot.
+/// Returns what must be added to which slot, by the slot's key, when a ballot changes. `None` is no
+/// ballot.
 ///
-/// A ballot may have been counted when the slots were more: what was in its slot is, or will be,
-/// where folding moves it. Only the sum of the slots matters, so the change is made there; in its
-/// own slot it would bring back one that is no longer read.
+/// A ballot may have been counted when the counter had more slots. Folding has moved, or will move, the
+/// points of its old slot to the folded slot. Only the sum of the slots matters, so the change is made
+/// in the folded slot. A change in the old slot would recreate a slot that is no longer read.
 ///
 /// # Errors
-/// When a sum has more than the 38 digits that a number holds.
+/// A sum has more than the 38 digits of a number.
 pub fn additions(
     before: Option<&Ballot>,
     after: Option<&Ballot>,
@@ -180,10 +181,10 @@ mod tests {
             (Some(&a), Some(&a), ""),
             (Some(&a), None, "A#3-5"),
             (Some(&a), Some(&ballot("B", 4, 1)), "A#3-5 B#4+1"),
-            // The slots were fewer when it was cast.
+            // The vote was cast when there were fewer slots.
             (Some(&a), Some(&ballot("A", 7, 5)), "A#3-5 A#7+5"),
             (None, Some(&ballot("A", 1, 0)), ""),
-            // The slots were more when it was cast.
+            // The vote was cast when there were more slots.
             (Some(&ballot("A", 35, 5)), Some(&b), "A#15-5 A#3-2"),
             (Some(&ballot("A", 23, 5)), Some(&b), "A#3-7"),
             (Some(&ballot("A", 35, 5)), Some(&ballot("B", 15, 5)), "A#15-5 B#15+5"),
@@ -193,8 +194,8 @@ mod tests {
         }
     }
 
-    /// Votes are cast in 20 slots, some slots are folded into 5, and each vote is changed or
-    /// withdrawn by a voter who knows of 5: no slot from 5 on is written, and the sum is right.
+    /// Goal: after 20 slots were partly folded into 5, changes and withdrawals by voters who know 5
+    /// slots write no slot from 5 on, and the sum is right.
     #[test]
     fn votes_change_after_their_slots_were_folded() {
         let mut slots: BTreeMap<String, Number> = BTreeMap::new();

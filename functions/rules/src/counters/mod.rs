@@ -1,9 +1,9 @@
-//! Counters: the slots of a sharded counter, `C1#0 … C1#19`, into one total per counter.
+//! Counters: sums the slots of a sharded counter, `C1#0 … C1#19`, into one total per counter.
 //!
-//! A slot's item holds the slot's absolute value, so a stream record says what the slot *is*, not
-//! what was added to it. The total keeps, per slot, the last value and its stamp; a record that is
-//! delivered again, late or out of order finds its stamp there already. Nothing is read from the
-//! slots here; the reconciler's part is in [`reconcile`].
+//! A slot's item holds the slot's absolute value, so a stream record states the value of the slot and
+//! not what was added. The total keeps the last value of each slot with its stamp. A record that is
+//! redelivered, late or out of order therefore has no effect. The slots are not read here; [`reconcile`]
+//! decides about direct reads of them.
 
 pub mod ballot;
 pub mod reconcile;
@@ -22,39 +22,39 @@ use crate::effect::Effect;
 use crate::rule::{Found, Needs, Refusal, Rule, stream_of};
 use crate::stamp::Stamp;
 
-/// Most slots of one counter, inclusive. A slot takes about 100 bytes of the total item, so 1,000
-/// of them stay well below DynamoDB's 400 KB.
+/// The maximum number of slots of one counter, inclusive. A slot takes about 100 bytes of the total's
+/// item, so 1,000 of them stay well below DynamoDB's 400 KB.
 pub const SLOT_COUNT_MAX: u32 = 1000;
-/// Decimal places that a slot's value may have.
+/// The maximum number of decimal places of a slot's value.
 const VALUE_PLACES: u32 = 6;
-/// Bound of a slot's value times 10^6, exclusive. The sum of [`SLOT_COUNT_MAX`] such values is
-/// below 10^37 and therefore always exact in DynamoDB's 38 digits.
+/// The bound of a slot's value times 10^6, exclusive. The sum of [`SLOT_COUNT_MAX`] such values is below
+/// 10^37 and therefore always exact in DynamoDB's 38 digits.
 const VALUE_SCALED_MAX: u128 = 10u128.pow(34);
-/// The greatest value of a slot; its negative is the least one.
+/// The greatest value of a slot. Its negative is the least one.
 const VALUE_MAX: &str = "9999999999999999999999999999.999999";
-/// Which values slots may have, in words.
+/// The valid values of slots, for people.
 pub const SUMMABLE: &str = "magnitude below 10^28 and at most 6 decimal places";
 
 /// The counters rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Counters {
-    /// Slots of each counter, 1 to [`SLOT_COUNT_MAX`]; slots are numbered from 0.
+    /// The number of slots of each counter, 1 to [`SLOT_COUNT_MAX`]. Slots are numbered from 0.
     pub slot_count: u32,
-    /// The slots table's partition key attribute, a string `<counter>#<slot>`.
+    /// The partition key attribute of the slots table. Its value is the string `<counter>#<slot>`.
     pub slot_key: String,
     /// The attribute that holds a slot's value.
     pub slot_value: String,
 }
 
-/// A key that does not name a slot.
+/// The reason why a key does not name a slot.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum SlotKeyError {
-    /// Not of the form `<counter>#<slot>`.
+    /// The key is not of the form `<counter>#<slot>`.
     #[error(
         "slot key=`{0}` is not of the form COUNTER#SLOT with a slot number without leading zeros; filter such items out in the event source mapping"
     )]
     Form(String),
-    /// A slot that the function is not configured for.
+    /// The slot is beyond the configured number of slots.
     #[error("slot key=`{key}` names a slot from SLOT_COUNT=`{slot_count}` on; raise SLOT_COUNT")]
     TooHigh {
         /// The key.
@@ -65,15 +65,15 @@ pub enum SlotKeyError {
 }
 
 impl Counters {
-    /// Reads `<counter>#<slot>`; a counter's name may itself contain `#`.
+    /// Parses `<counter>#<slot>`. The name of a counter may contain `#`.
     ///
     /// # Errors
-    /// A text of another form, or a slot that is not below the slot count.
+    /// The text has another form, or the slot is not below the slot count.
     pub fn parse_slot_key<'k>(&self, key: &'k str) -> Result<(&'k str, u32), SlotKeyError> {
         let form = || SlotKeyError::Form(key.to_owned());
         let (counter, slot) = key.rsplit_once('#').ok_or_else(form)?;
         let number: u32 = slot.parse().map_err(|_| form())?;
-        // `C#07` and `C#7` are two items that would claim the same slot.
+        // `C#07` and `C#7` are two items that would be the same slot.
         if counter.is_empty() || number.to_string() != slot {
             return Err(form());
         }
@@ -83,29 +83,30 @@ impl Counters {
         Ok((counter, number))
     }
 
-    /// The key of a slot's item.
+    /// Returns the key of a slot's item.
     #[must_use]
     pub fn slot_key_text(counter: &str, slot: u32) -> String {
         format!("{counter}#{slot}")
     }
 
-    /// Whether there can be an item of a slot. A counter whose name just lets `<counter>#7` be a key
-    /// has no slot of two digits, and DynamoDB refuses a whole request that asks for one.
+    /// Returns whether the item of a slot can exist. If the name of a counter is so long that only
+    /// `<counter>#7` fits a key, it has no slots of two digits, and DynamoDB rejects a whole request
+    /// that contains such a key.
     #[must_use]
     pub fn can_have_slot(counter: &str, slot: u32) -> bool {
         Self::slot_key_text(counter, slot).len() <= PARTITION_KEY_BYTES_MAX
     }
 
-    /// Where what is in a slot goes when only `slots` are left; a slot among them stays.
+    /// Returns the slot to which a slot is folded when `slots` slots are left. A remaining slot stays.
     #[must_use]
     pub fn folded_slot(slot: u32, slots: u32) -> u32 {
         slot % slots.max(1)
     }
 
-    /// The value that a slot's item holds.
+    /// Returns the value in a slot's item.
     ///
     /// # Errors
-    /// When it is missing, not a number, or outside of what sums can hold exactly.
+    /// The value is missing, not a number, or outside of what sums hold exactly.
     pub fn value_of_slot(&self, item: &Item) -> Result<Number, Refusal> {
         let name = &self.slot_value;
         let value = match item.get(name) {
@@ -138,21 +139,22 @@ impl Counters {
     }
 }
 
-/// Whether totals can hold a value of a slot exactly, together with all others: see [`SUMMABLE`].
+/// Returns whether totals can hold a value of a slot exactly, together with all others: see
+/// [`SUMMABLE`].
 #[must_use]
 pub fn is_summable(value: &Number) -> bool {
     value.to_scaled_i128(VALUE_PLACES).is_some_and(|v| v.unsigned_abs() < VALUE_SCALED_MAX)
 }
 
-/// The least and the greatest value that a slot may have before `points` are added to it, so that
-/// its value [`is_summable`] after that too; `None` for points that no slot may have.
+/// Returns the least and the greatest value that a slot may have so that it is [`is_summable`] before
+/// and after `points` are added; `None` for points that no slot can have.
 #[must_use]
 pub fn room_for(points: Number) -> Option<(Number, Number)> {
     room_for_change(points).filter(|_| is_summable(&points))
 }
 
-/// The same for any `points`, such as the difference of two votes, of which no slot may have twice
-/// as much as a vote; `None` only where no number has enough digits for the bounds.
+/// Returns the same for any `points`, such as the difference of two votes, which can be up to twice a
+/// vote; `None` only if the bounds have too many digits for a number.
 #[must_use]
 pub fn room_for_change(points: Number) -> Option<(Number, Number)> {
     let most: Number = VALUE_MAX.parse().ok()?;
@@ -175,7 +177,7 @@ impl Rule for Counters {
         let stream = stream_of(&record.event_source_arn)?;
         let (counter, slot) = self.slot_of(record)?;
         let change = &record.record;
-        // A time of 0 is an absent one in the words of some senders.
+        // Some senders write an absent time as 0.
         let seconds = change.approximate_creation_seconds.filter(|seconds| *seconds > 0);
         let gone_at = seconds.filter(|_| change.event_name == EventName::Remove);
         let value = match (change.event_name, &change.new_image) {
@@ -232,7 +234,8 @@ mod tests {
         for points in ["1e28", "-1e30", "0.0000001", "1e125"] {
             assert_eq!(room_for(number(points)), None, "{points}");
         }
-        // From the greatest vote to the least one: only a slot as high as that has room for it.
+        // From the greatest vote to the least one: only a slot with the greatest value has room for this
+        // change.
         let most = number(VALUE_MAX);
         let (low, high) = room_for_change(number("-18e27")).unwrap();
         assert_eq!(high, most.checked_add(number("18e27")).unwrap());
@@ -241,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_whose_key_would_be_too_long_cannot_be_there() {
+    fn a_slot_with_too_long_a_key_cannot_exist() {
         let counter = "c".repeat(PARTITION_KEY_BYTES_MAX - 2);
         for (counter, slot, expected) in [
             ("C", 999, true),

@@ -1,23 +1,21 @@
-//! The reconciler's decision: what a total must learn from a direct look at all of its slots.
+//! The reconciler's decision: what a total lacks according to a direct read of all its slots.
 //!
-//! **Why this is a join and converges with stream records that are still on their way.** The total
-//! is read first, every slot after it, both strongly consistent. If the total knows slot *i* as of
-//! stamp *s*, the change with stamp *s* was committed before the total was read; so the value that
-//! is then read from the slot is the slot's value as of *s* or of something later. It may replace
-//! what is known as of *s*, and nothing that is known as of any later record: exactly what the
-//! stamp `s+<revision>` says, which lies after *s* and before every later record. A stream record
-//! that comes late with a stamp up to *s* loses against it, and rightly; one with a later stamp
-//! wins, and the last record of the slot always does. If that record was lost, the value that was
-//! read from the slot stands.
-//! Two looks at one revision could see two values under one stamp. Therefore a reconciler's cells
-//! are written only while the total still has the revision that they were decided from; if it has
-//! not, both are read again.
+//! **Why this is a join and converges with pending stream records.** The total is read first and every
+//! slot after it, both strongly consistent. If the total knows slot *i* as of stamp *s*, the change with
+//! stamp *s* was committed before the total was read. So the value that is read from the slot is that of
+//! *s* or later. It may replace what is known as of *s*, but nothing that is known as of a later record.
+//! The stamp `s+<revision>` states exactly this: it is after *s* and before every later record. A late
+//! stream record with a stamp up to *s* loses against it. One with a later stamp wins, and the last
+//! record of the slot always does. If that record was lost, the value that was read from the slot stays.
 //!
-//! Lag and drift look alike from here: a difference may be a record that is still on its way.
-//! Repairing it is right in either case. Nothing is read or written here.
+//! Two reads at one revision could see two values for one stamp. Therefore a reconciler's cells are
+//! written only while the total still has the revision of the decision; otherwise both are read again.
 //!
-//! **Whose turn it is.** A run that has no time for all counters begins elsewhere than the run
-//! before, so that the counters at an end are not always those that are left out.
+//! Lag and drift look alike here: a difference may be a pending record. Repairing it is right in either
+//! case. Nothing is read or written here.
+//!
+//! **Order of runs.** A run that has no time for all counters begins at another counter than the
+//! previous run, so that the same counters are not left out every time.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,12 +24,12 @@ use model::Number;
 use super::total::{Cell, Cells, Total};
 use crate::stamp::Stamp;
 
-/// The golden section of a circle of 2^64 steps. Of all steps, turns by this one spread what they
-/// meet most evenly, however many there are.
+/// The golden section of a circle of 2^64 steps. Turns by this step cover the circle more evenly than
+/// those by any other, whatever their number.
 const GOLDEN_SECTION: u64 = 0x9E37_79B9_7F4A_7C15;
 
-/// With which of `count` counters in a row the run of a minute begins. Runs minute by minute that
-/// get through one part in *n* each have met every counter after 2*n* of them.
+/// Returns the index of the counter with which the run of a minute begins, of `count` counters. Runs in
+/// successive minutes that each process one part in *n* have processed every counter after 2*n* runs.
 #[must_use]
 pub fn first_in_turn(minute: u64, count: usize) -> usize {
     let count_wide = u128::try_from(count).unwrap_or(u128::MAX >> 64);
@@ -39,8 +37,8 @@ pub fn first_in_turn(minute: u64, count: usize) -> usize {
     usize::try_from(first).unwrap_or(0)
 }
 
-/// A key behind which the run of a minute begins to look for counters. There need not be such an
-/// item: tables are scanned in the order of the hashes of their keys, and every text has one.
+/// Returns a key after which the run of a minute begins to scan for counters. The item need not exist:
+/// tables are scanned in the order of the hashes of their keys, and every text has a hash.
 #[must_use]
 pub fn scan_in_turn(minute: u64) -> String {
     format!("{:016x}", place_in_turn(minute))
@@ -50,16 +48,16 @@ fn place_in_turn(minute: u64) -> u64 {
     minute.wrapping_mul(GOLDEN_SECTION)
 }
 
-/// The slots that must be read to reconcile `total`: all configured ones, and those that the total
-/// knows beyond them.
+/// Returns the slots that must be read to reconcile `total`: all configured ones, and those beyond them
+/// that the total knows.
 #[must_use]
 pub fn slots_needed(total: &Total, slot_count: u32) -> BTreeSet<u32> {
     (0..slot_count).chain(total.cells.iter().map(|(slot, _)| slot)).collect()
 }
 
-/// What `total` must learn. `slots` holds the value of every slot of [`slots_needed`] whose item
-/// exists, read after the total; a slot that is not there counts 0 and is gone as of `now`, in
-/// seconds since 1970. Slots in `unreadable` are left as they are. Empty when nothing differs.
+/// Returns the cells that `total` lacks; empty if nothing differs. `slots` holds the value of every slot
+/// of [`slots_needed`] whose item exists, read after the total. An absent slot counts as 0 and as
+/// deleted at `now`, in seconds since 1970. Slots in `unreadable` are left unchanged.
 #[must_use]
 pub fn decide(
     total: &Total,
@@ -75,7 +73,7 @@ pub fn decide(
             let found = slots.get(slot).copied();
             let value = found.unwrap_or(Number::ZERO);
             let cell = total.cells.get(*slot);
-            // A slot that holds 0 and is not known yet still makes its counter have a total.
+            // A new slot with the value 0 still gives its counter a total.
             let is_known = match cell {
                 Some(cell) => cell.value == value && cell.gone_at.is_some() == found.is_none(),
                 None => found.is_none(),
@@ -107,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_that_get_through_a_part_meet_every_counter() {
+    fn partial_runs_process_every_counter() {
         for count in [1_usize, 7, 1000, 4321] {
             for parts in [1_usize, 2, 5, 20] {
                 let met_in_a_run = count.div_ceil(parts);
@@ -161,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_of_zero_has_a_total_too() {
+    fn a_slot_with_the_value_zero_has_a_total() {
         let slots = BTreeMap::from([(0, Number::ZERO)]);
         let cells = decide(&Total::default(), &slots, &BTreeSet::new(), 99);
         assert_eq!(cells.get(0).map(|cell| cell.value), Some(Number::ZERO));

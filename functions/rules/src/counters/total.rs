@@ -1,6 +1,6 @@
-//! Totals: what is known of a counter's slots, as cells, and the item that holds it.
+//! Totals: the known slots of a counter as cells, and the item that holds them.
 //!
-//! A total does not know its table; its key attribute's name is handed in.
+//! A total does not know its table: the caller passes the name of the key attribute.
 
 use std::collections::BTreeMap;
 
@@ -11,9 +11,9 @@ use super::is_summable;
 use crate::effect::Join;
 use crate::stamp::Stamp;
 
-/// The attribute that guards the writes of a total item: a number that every write raises by 1.
+/// The attribute on which writes of a total item are conditional: a number that every write increments.
 pub const REVISION_ATTRIBUTE: &str = "revision";
-/// The attributes of a total item beside its key.
+/// The attributes of a total item without its key.
 pub const TOTAL_ATTRIBUTES: [&str; 5] = [TOTAL, SLOTS, REVISION_ATTRIBUTE, AS_OF, EXPIRES_AT];
 const TOTAL: &str = "total";
 const SLOTS: &str = "slots";
@@ -22,19 +22,20 @@ const VALUE: &str = "value";
 const STAMP: &str = "stamp";
 const GONE_AT: &str = "gone_at";
 const EXPIRES_AT: &str = "expires_at";
-/// How long a total stays after its last slot is gone: longer than any record of a slot can still
-/// come. A stream keeps records for a day, and what was given up is driven again within days.
+/// The time in seconds for which a total is kept after its last slot was deleted: longer than any record
+/// of a slot can still arrive. A stream keeps records for a day, and discarded batches are redriven
+/// within days.
 const KEPT_SECONDS: u64 = 7 * 24 * 3600;
 
-/// The last known value of one slot. Later stamps win; equal stamps come with equal values, and if
-/// they ever should not, the greater value wins everywhere alike.
+/// The last known value of one slot. The later stamp wins. Equal stamps come with equal values; should
+/// they ever differ, the greater value wins, so that all executions agree.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Cell {
-    /// As of when.
+    /// The stamp of the value.
     pub stamp: Stamp,
     /// The slot's absolute value.
     pub value: Number,
-    /// When the slot was deleted, in seconds since 1970; `None` while it is there.
+    /// The time of the slot's deletion in seconds since 1970; `None` while the slot exists.
     pub gone_at: Option<u64>,
 }
 
@@ -42,20 +43,20 @@ pub struct Cell {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cells(BTreeMap<u32, Cell>);
 
-/// A counter's total as it stands in its table.
+/// A counter's total as its table stores it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Total {
-    /// What is known of the slots.
+    /// The known slots.
     pub cells: Cells,
-    /// How often the item was written; 0 when there is no item. The guard of the next write; it
-    /// says nothing about the votes.
+    /// How often the item was written; 0 if there is no item. The next write is conditional on it. It
+    /// does not count votes.
     pub revision: u64,
 }
 
-/// A total item that was not written by this function.
+/// The reason why a total item cannot be parsed: something else wrote it.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error(
-    "damaged total item: {0}; delete it, and the next reconciliation builds it anew from the slots"
+    "damaged total item: {0}; delete it, and the next reconciliation rebuilds it from the slots"
 )]
 pub struct DamagedTotal(String);
 
@@ -83,44 +84,44 @@ impl Join for Cells {
 }
 
 impl Cells {
-    /// The cell of a slot.
+    /// Returns the cell of a slot.
     #[must_use]
     pub fn get(&self, slot: u32) -> Option<&Cell> {
         self.0.get(&slot)
     }
 
-    /// All cells, by slot.
+    /// Returns all cells, by slot.
     pub fn iter(&self) -> impl Iterator<Item = (u32, &Cell)> {
         self.0.iter().map(|(slot, cell)| (*slot, cell))
     }
 
-    /// Number of cells.
+    /// Returns the number of cells.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Number of slots that are there. A slot that is gone keeps its cell, because its stamp must
-    /// still win against records that come late.
+    /// Returns the number of slots that exist. A deleted slot keeps its cell, because its stamp must
+    /// still win against late records.
     #[must_use]
     pub fn slots_there(&self) -> usize {
         self.0.values().filter(|cell| cell.gone_at.is_none()).count()
     }
 
-    /// Whether nothing is known.
+    /// Returns whether there are no cells.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The sum of the slots.
+    /// Returns the sum of the slots.
     #[must_use]
     pub fn sum(&self) -> Number {
-        // Every value passed `is_summable`, so no sum of them leaves the 38 digits.
+        // Every value is `is_summable`, so their sum always fits 38 digits.
         self.0.values().fold(Number::ZERO, |sum, cell| sum.checked_add(cell.value).unwrap_or(sum))
     }
 
-    /// When the counter is over and may be forgotten, in seconds since 1970: some time after its
+    /// Returns the time in seconds since 1970 at which the total may be deleted: some time after its
     /// last slot was deleted. `None` while it has a slot.
     #[must_use]
     pub fn expires_at(&self) -> Option<u64> {
@@ -128,7 +129,7 @@ impl Cells {
         Some(gone?.into_iter().max()?.saturating_add(KEPT_SECONDS))
     }
 
-    /// The greatest stamp.
+    /// Returns the greatest stamp.
     #[must_use]
     pub fn as_of(&self) -> Option<&Stamp> {
         self.0.values().map(|cell| &cell.stamp).max()
@@ -136,7 +137,7 @@ impl Cells {
 }
 
 impl Total {
-    /// This total with `cells` joined, one revision later; `None` if it says all of that already.
+    /// Returns this total with `cells` joined, one revision later; `None` if it contains them already.
     #[must_use]
     pub fn joined(&self, cells: &Cells) -> Option<Self> {
         let mut joined = self.cells.clone();
@@ -144,21 +145,21 @@ impl Total {
         (joined != self.cells).then(|| Self { cells: joined, revision: self.revision + 1 })
     }
 
-    /// This total one revision later: what its item says beside its slots is written anew.
+    /// Returns this total one revision later, so that its derived attributes are written again.
     #[must_use]
     pub fn restated(&self) -> Self {
         Self { cells: self.cells.clone(), revision: self.revision + 1 }
     }
 
-    /// Whether the item that holds this total says in `total`, `as_of` and `expires_at` what follows
-    /// from its slots. If it does not, something else has written it.
+    /// Returns whether `total`, `as_of` and `expires_at` of the item equal what follows from its slots.
+    /// If not, something else has written the item.
     #[must_use]
     pub fn is_stated_by(&self, item: &Item) -> bool {
         self.derived().iter().all(|(name, value)| item.get(*name) == value.as_ref())
     }
 
-    /// What the item that holds this total says in `total` instead of the sum of its slots, for a
-    /// person; `None` if it says that.
+    /// Returns the item's `total` as text for people, if it is not the sum of its slots; `None` if it
+    /// is.
     #[must_use]
     pub fn said_otherwise(&self, item: &Item) -> Option<String> {
         match item.get(TOTAL) {
@@ -169,7 +170,7 @@ impl Total {
         }
     }
 
-    /// What an item says beside its slots, for whoever reads it, and TTL.
+    /// Returns the attributes that are derived from the slots, for readers and TTL.
     fn derived(&self) -> [(&'static str, Option<AttributeValue>); 3] {
         let as_of = self.cells.as_of().cloned().unwrap_or_else(Stamp::lowest);
         let expires_at = self.cells.expires_at();
@@ -180,8 +181,8 @@ impl Total {
         ]
     }
 
-    /// The item: the key, `total` (the sum), `slots` (a map from slot to `value` and `stamp`),
-    /// `revision`, `as_of` (the greatest stamp), and `expires_at` once all slots are gone.
+    /// Returns the item: the key, `total` (the sum), `slots` (a map from slot to `value` and `stamp`),
+    /// `revision`, `as_of` (the greatest stamp), and `expires_at` once all slots are deleted.
     #[must_use]
     pub fn to_item(&self, key_attribute: &str, counter: &str) -> Item {
         let slots = self.cells.iter().map(|(slot, cell)| {
@@ -207,10 +208,10 @@ impl Total {
         item
     }
 
-    /// Reads what [`Total::to_item`] wrote.
+    /// Parses the item of [`Total::to_item`].
     ///
     /// # Errors
-    /// When `slots` or `revision` is missing or not as written here.
+    /// `slots` or `revision` is missing or malformed.
     pub fn from_item(item: &Item) -> Result<Self, DamagedTotal> {
         let damaged = |what: &str| DamagedTotal(what.to_owned());
         let revision = item
@@ -260,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn a_counter_expires_when_its_last_slot_is_gone_and_lives_again_with_a_new_vote() {
+    fn a_total_expires_after_its_last_slot_unless_a_new_vote_comes() {
         let mut cells = Cells::from([(0, gone("5", 1000)), (1, cell("l", "6", "3"))]);
         assert_eq!((cells.expires_at(), cells.slots_there(), cells.len()), (None, 1, 2));
         cells.join(Cells::from([(1, gone("7", 4000))]));
@@ -302,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_item_says_beside_its_slots_follows_from_them() {
+    fn derived_attributes_follow_from_the_slots() {
         let cells = Cells::from([(0, cell("l", "2", "5")), (17, cell("l", "30", "-1.25"))]);
         let total = Total { cells, revision: 9 };
         let item = total.to_item("counter", "C1");
@@ -317,7 +318,7 @@ mod tests {
             let other = item.clone().with(name, value);
             assert!(!total.is_stated_by(&other), "{name}");
             assert_eq!(total.said_otherwise(&other).as_deref(), said);
-            // It is still the same total, which is what is written over it.
+            // It is still the same total, which the next write restores.
             assert_eq!(Total::from_item(&other), Ok(total.clone()));
         }
         assert_eq!(total.restated().revision, 10);

@@ -1,24 +1,24 @@
-//! What is wrong with rules taken together: names that are taken twice, attributes that two rules
-//! write, and rules that feed each other.
+//! The check of several rules together: duplicate names, attributes that two rules write, and rules that
+//! feed each other.
 //!
-//! Whether tables and indexes exist is not known here.
+//! The existence of tables and indexes is not checked here.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::declaration::CopyRule;
 
-/// What is wrong, and with which rule.
+/// A problem, and the rule that has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     /// The number of the rule, from 0.
     pub rule: usize,
-    /// What is wrong and what to write instead.
+    /// The problem, and what to write instead.
     pub text: String,
 }
 
 type Place<'r> = (&'r str, &'r str);
 
-/// Everything that is wrong.
+/// Returns all problems.
 #[must_use]
 pub fn check(rules: &[CopyRule]) -> Vec<Problem> {
     let mut problems = Vec::new();
@@ -26,17 +26,20 @@ pub fn check(rules: &[CopyRule]) -> Vec<Problem> {
     for (number, rule) in rules.iter().enumerate() {
         let mut problem = |text: String| problems.push(Problem { rule: number, text });
         if !names.insert(&rule.name) {
-            problem(format!("the name `{}` is taken; names of rules are different", rule.name));
+            problem(format!(
+                "another rule has the name `{}`; give each rule a name of its own",
+                rule.name
+            ));
         }
         for to in rule.attributes.keys() {
             if *to == rule.index_key {
                 problem(format!(
-                    "`{to}` says which origin a copy has, so it cannot be copied from there"
+                    "`{to}` holds the key of a copy's origin, so it cannot be copied from the origin"
                 ));
             }
             if let Some(other) = written.insert((rule.target.as_str(), to.as_str()), &rule.name) {
                 problem(format!(
-                    "rule `{other}` writes `{to}` of table `{}` as well; an attribute has one origin",
+                    "rule `{other}` also writes `{to}` of table `{}`; remove it from one of the two rules",
                     rule.target
                 ));
             }
@@ -46,8 +49,9 @@ pub fn check(rules: &[CopyRule]) -> Vec<Problem> {
     problems
 }
 
-/// The first cycle over attributes: an attribute that is copied, through any number of rules, into
-/// itself. An attribute that says which origin a copy has counts too: it decides what is copied.
+/// Returns the first cycle over attributes: an attribute that is copied into itself through any number
+/// of rules. An attribute that holds the key of a copy's origin counts too, because it decides what is
+/// copied.
 fn cycle(rules: &[CopyRule]) -> Option<Problem> {
     let mut edges: BTreeMap<Place<'_>, Vec<(Place<'_>, usize)>> = BTreeMap::new();
     for (number, rule) in rules.iter().enumerate() {
@@ -64,7 +68,7 @@ fn cycle(rules: &[CopyRule]) -> Option<Problem> {
     }
     let mut done = BTreeSet::new();
     for start in edges.keys() {
-        // Places on the way from the start, each with the edges that are left to follow.
+        // The path from the start, each place with the edges that are left to follow.
         let mut path = vec![(*start, 0)];
         while let Some((place, next)) = path.last_mut() {
             let Some((target, rule)) = edges.get(place).and_then(|edges| edges.get(*next)) else {
@@ -136,9 +140,9 @@ mod tests {
         assert_eq!(
             problems(&[("x", "aaa", "bbb", "n: n"), ("x", "ccc", "bbb", "n: m, oid: id")]),
             [
-                "1: the name `x` is taken; names of rules are different",
-                "1: rule `x` writes `n` of table `bbb` as well; an attribute has one origin",
-                "1: `oid` says which origin a copy has, so it cannot be copied from there",
+                "1: another rule has the name `x`; give each rule a name of its own",
+                "1: rule `x` also writes `n` of table `bbb`; remove it from one of the two rules",
+                "1: `oid` holds the key of a copy's origin, so it cannot be copied from the origin",
                 "1: the rules feed each other: bbb.oid -> bbb.oid; break the loop",
             ]
         );

@@ -1,22 +1,22 @@
-//! One copy: what it must hold, and whether it does.
+//! One copy: what it must hold, and the check of whether it does.
 //!
-//! **Why a look converges with jobs.** Whoever looks at a copy reads the copy, then its origin's
-//! job, then the origin itself, then the copy again, all strongly consistent. If the job is as of
-//! stamp *s*, the origin's value is as of *s* or of something later. It is written with the stamp
-//! `s+<revision>`: after *s* and before every later one, and only while the copy's mark is the one
-//! that was read last. A change that the look did not see has a later stamp, and its job overwrites
-//! what the look wrote. The job finds the copy, because the copy was there before the look; an index
-//! that is so far behind that it does not know the copy yet is what the sampled check is for.
+//! **Why a check of a copy converges with jobs.** A check reads the copy, then its origin's job, then
+//! the origin itself, then the copy again, all strongly consistent. If the job is as of stamp *s*, the
+//! origin's value is as of *s* or later. The check writes it with the stamp `s+<revision>`: after *s*
+//! and before every later stamp, and only while the copy's mark is the one that was read last. A change
+//! that the check did not see has a later stamp, and its job overwrites what the check wrote. That job
+//! finds the copy, because the copy existed before the check. If the index lags so far that it does not
+//! contain the copy yet, the sampled self-check repairs it.
 //!
-//! A job is written before any copy has its mark. So a mark that was read before the job and is
-//! newer than it is of a job that was lost, and stands for it.
+//! A job is written before any copy has its mark. So if a mark was read before the job and is newer than
+//! the job, the mark's own job was lost, and the mark stands for it.
 //!
-//! **Why no copy of an origin that is there is deleted.** A copy is deleted in three steps: it gets
-//! a mark that nobody else writes; the origin is read; if it is not there, the copy is deleted while
-//! it still has exactly that mark. Who puts a copy once the origin is there again puts it without
-//! the mark, or did so before the origin was read. That holds for marks of one's own alone, which are
-//! written no more when the origin is read: what another worker marked gets a mark over that one,
-//! see [`CopyRule::marked_for_deletion`].
+//! **Why a copy is never deleted while its origin exists.** A copy is deleted in three steps. First it
+//! gets a unique mark. Then the origin is read. If the origin does not exist, the copy is deleted, on
+//! the condition that it still has exactly that mark. A client that creates a copy after the origin
+//! exists again writes it without the mark, or has done so before the origin was read. This holds only
+//! for a worker's own mark, which it writes before it reads the origin. Over the mark of another worker
+//! it therefore writes a mark of its own, see [`CopyRule::marked_for_deletion`].
 
 use std::collections::BTreeMap;
 use std::iter;
@@ -28,45 +28,45 @@ use super::mark::Mark;
 use super::{HOPS_MAX, Origin, value_text};
 use crate::stamp::Stamp;
 
-/// The hops of marks of copies to delete. Values came through at least one.
+/// The hops of a mark for deletion. The mark of a value has at least one.
 const HOPS_OF_DELETION: u32 = 0;
 
-/// What copies of an origin must hold.
+/// The state of an origin that its copies must have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OriginState {
-    /// As of when.
+    /// The stamp of the state.
     pub stamp: Stamp,
-    /// Through how many deployments the values came, this one included.
+    /// The number of deployments through which the values came, including this one.
     pub hops: u32,
-    /// By attribute of the copy; `None` for one that the origin does not have. The last values of
-    /// an origin that was deleted.
+    /// The values by attribute of the copy; `None` if the origin does not have the attribute. If the
+    /// origin was deleted: its last values.
     pub values: BTreeMap<String, Option<AttributeValue>>,
     /// Whether the origin was deleted.
     pub deleted: bool,
-    /// When that was, in seconds since 1970, if the record says it.
+    /// The time of the deletion in seconds since 1970, if the record contains it.
     pub gone_at: Option<u64>,
 }
 
-/// What must be written to a copy.
+/// A write to a copy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Update {
-    /// These attributes, and the mark. An attribute without a value is removed.
+    /// Sets these attributes and the mark. An attribute without a value is removed.
     Set {
-        /// By attribute of the copy.
+        /// The values by attribute of the copy.
         values: BTreeMap<String, Option<AttributeValue>>,
         /// The mark.
         mark: Mark,
     },
-    /// The copy is deleted, if it has this mark and its origin was not there since it has it.
+    /// Deletes the copy if it has this mark and its origin has not existed since the mark was written.
     Delete {
-        /// The mark, see [`Update::marking`].
+        /// The mark for deletion, see [`Update::marking`].
         mark: Mark,
     },
 }
 
 impl Update {
-    /// What must be written before the origin is read, and then this; `None` if this may be written
-    /// at once.
+    /// Returns the write that must precede this one, before the origin is read; `None` if this one may
+    /// be written at once.
     #[must_use]
     pub fn marking(&self) -> Option<Self> {
         match self {
@@ -78,67 +78,67 @@ impl Update {
     }
 }
 
-/// What a look read, in this order.
+/// The reads of a check of a copy, in this order.
 #[derive(Clone, Copy, Debug)]
 pub struct Sight<'s> {
     /// The copy.
     pub before: &'s Item,
-    /// What the job of its origin says.
+    /// The state in the job of its origin.
     pub job: Option<&'s OriginState>,
     /// The origin.
     pub origin: Option<&'s Item>,
-    /// The copy once more.
+    /// The copy again.
     pub copy: &'s Item,
-    /// A number that nobody else has, and later ones have greater ones: marks of copies to delete are
-    /// told from those of others by it.
+    /// A unique number, greater than all earlier ones. It distinguishes the marks for deletion of
+    /// different workers.
     pub nonce: u64,
-    /// Through how many deployments came what was written to the copy, as the record says that asks
-    /// for the look; `None` where none does.
+    /// The number of deployments through which the copy's values came, according to the record that
+    /// asked for the check; `None` if no record did.
     pub arrival: Option<u32>,
 }
 
-/// What a look found to do.
+/// The result of a check of a copy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Look {
-    /// The copy is as it must be.
+    /// The copy is correct.
     InOrder,
-    /// The copy is newer than what was read of its origin: look again.
+    /// The copy is newer than what was read of its origin: check it again.
     Again,
-    /// This must be written while the copy's mark is still what was read.
+    /// Write this while the copy still has the mark that was read.
     Write(Update),
-    /// So must this, and then the copy must be looked at again.
+    /// Write this on the same condition, then check the copy again.
     Mark(Update),
-    /// The copy is not as it must be, and is not written, for this reason.
+    /// The copy is wrong but must not be written, for this reason.
     Refuse(String),
 }
 
 impl CopyRule {
-    /// The origin of a copy, if it has one.
+    /// Returns the origin of a copy, if it has one.
     #[must_use]
     pub fn origin_of(&self, copy: &Item) -> Option<Origin> {
         let key = copy.get(&self.index_key).filter(|key| super::is_key(key))?;
         Some(Origin { rule: self.name.clone(), key: value_text(key) })
     }
 
-    /// The values that copies of an origin hold.
+    /// Returns the values that copies of an origin hold.
     #[must_use]
     pub fn values_of(&self, origin: &Item) -> BTreeMap<String, Option<AttributeValue>> {
         let pairs = self.attributes.iter();
         pairs.map(|(to, from)| (to.clone(), origin.get(from).cloned())).collect()
     }
 
-    /// Whether a copy that became `new` must be looked at: it is not known that it was written from
-    /// its origin, or what was written from there was changed by somebody else, or it has another
-    /// place in the index: a job that is under way may have been there already.
+    /// Returns whether a copy that became `new` must be checked. It must be if it is not known to be
+    /// written from its origin, if another writer changed what was copied, or if its place in the index
+    /// changed, because a running job may have passed that place already.
     ///
-    /// Our own writes leave the origin as it is and raise the mark. A mark that went back, or that
-    /// came with another origin, is of somebody who wrote an item whole that had been read before; also
-    /// if that has the same values, because the mark may be what a deletion waits for.
+    /// A write by Weir keeps the origin and raises the mark. A mark that was lowered, or that came with
+    /// another origin, means that a client wrote back a whole item that it had read before. This counts
+    /// even if the values are equal, because a deletion may wait for the mark.
     ///
-    /// No loop arises from that. A job writes only over an older mark, a look counts the revision up,
-    /// and one that marks a copy to delete has a nonce, which is greater than what looks count up to.
-    /// Only of two looks that mark the same copy at the same time may the later one have the lower
-    /// nonce; the look that this asks for deletes the copy, or finds its origin and has a greater mark.
+    /// No loop results. A job writes only over an older mark. A check increments the revision. A check
+    /// that marks a copy for deletion uses a nonce, which is greater than any incremented revision. Only
+    /// if two checks mark the same copy at the same time may the later one have the lower nonce. The
+    /// check that follows deletes the copy, or finds its origin and writes a greater mark.
     pub(super) fn wants_look(&self, old: Option<&Item>, new: &Item) -> bool {
         let name = super::mark_attribute(&self.name);
         let (Some(mark), Some(origin)) = (text_of(new, &name), new.get(&self.index_key)) else {
@@ -160,8 +160,8 @@ impl CopyRule {
 }
 
 impl CopyRule {
-    /// The mark of a copy that somebody else marked for the same deletion as `mark`. `None` for a copy
-    /// of another origin, or with any other mark: that is not this deletion's matter.
+    /// Returns the mark of a copy that another worker marked for the same deletion as `mark`; `None` for
+    /// a copy of another origin or with any other mark.
     #[must_use]
     pub fn marked_for_deletion(&self, copy: &Item, mark: &Mark) -> Option<Mark> {
         let text = text_of(copy, &super::mark_attribute(&self.name))?;
@@ -170,11 +170,11 @@ impl CopyRule {
             && seen.origin == mark.origin
             && seen.stamp.base() == mark.stamp.base()
             && seen.hops == HOPS_OF_DELETION;
-        // The guard compares texts: one that is written otherwise is nobody's mark.
+        // The write condition compares texts, so a mark in another format cannot be matched.
         (is_of_it && seen.text() == text).then_some(seen)
     }
 
-    /// What decides where a copy stands in the index, beside its primary key, which stays.
+    /// Returns the attributes besides the primary key that determine the place of a copy in the index.
     pub(super) fn place_attributes(&self) -> impl Iterator<Item = &String> {
         iter::once(&self.index_key).chain(&self.index_sort)
     }
@@ -184,8 +184,8 @@ fn text_of<'i>(item: &'i Item, attribute: &str) -> Option<&'i str> {
     item.get(attribute).and_then(AttributeValue::as_str)
 }
 
-/// What a job must write to each copy. Copies that outlive their origin get its last values, so
-/// they end the same however late the changes before the deletion come.
+/// Returns what a job must write to each copy. Copies that outlive their origin get its last values, so
+/// they have the same final state, however late the changes before the deletion come.
 ///
 /// For `nonce` see [`Sight::nonce`].
 #[must_use]
@@ -205,13 +205,13 @@ fn cleared(rule: &CopyRule) -> BTreeMap<String, Option<AttributeValue>> {
     rule.attributes.keys().map(|to| (to.clone(), None)).collect()
 }
 
-/// Whether a copy holds these values.
+/// Returns whether a copy holds these values.
 #[must_use]
 pub fn is_as_wanted(copy: &Item, values: &BTreeMap<String, Option<AttributeValue>>) -> bool {
     values.iter().all(|(name, value)| copy.get(name) == value.as_ref())
 }
 
-/// What a look at a copy has to do.
+/// Returns the result of a check of a copy.
 #[must_use]
 pub fn look(rule: &CopyRule, sight: &Sight<'_>) -> Look {
     let Sight { before, job, origin, copy, nonce, arrival } = *sight;
@@ -221,7 +221,7 @@ pub fn look(rule: &CopyRule, sight: &Sight<'_>) -> Look {
     let key = value_text(key);
     let seen = mark_of(rule, copy, &key);
     let base = seen.as_ref().map_or_else(Stamp::lowest, |mark| mark.stamp.base());
-    // The job was read after this mark: a job that is older was lost.
+    // The job was read after this mark. If it is older than the mark, the mark's own job was lost.
     let lost = mark_of(rule, before, &key).map(|mark| mark.stamp.base());
     let job = job.filter(|job| lost.as_ref().is_none_or(|lost| *lost <= job.stamp));
     let known = job.map(|job| job.stamp.clone()).or(lost).unwrap_or_else(Stamp::lowest);
@@ -230,7 +230,7 @@ pub fn look(rule: &CopyRule, sight: &Sight<'_>) -> Look {
     }
     let values = match origin {
         Some(origin) => rule.values_of(origin),
-        // An origin that was never there may still come; one that was deleted is the rule's matter.
+        // An origin that has never existed may still come. For a deleted one, the rule decides.
         None => match (job.filter(|job| job.deleted), rule.on_delete) {
             (None, _) => return Look::InOrder,
             (Some(job), OnDelete::Keep) => job.values.clone(),
@@ -259,8 +259,8 @@ pub fn look(rule: &CopyRule, sight: &Sight<'_>) -> Look {
     Look::Write(Update::Set { values, mark })
 }
 
-/// Through how many deployments the values of an origin came. Its job knows that if it holds just these
-/// values; otherwise any mark of the origin may have brought them.
+/// Returns the number of deployments through which the values of an origin came. If the job holds
+/// exactly these values, its count applies. Otherwise any mark of the origin may have brought them.
 fn hops_of_origin(
     rule: &CopyRule,
     job: Option<&OriginState>,
@@ -273,15 +273,16 @@ fn hops_of_origin(
     }
 }
 
-/// Through how many deployments came what was written to a copy. Where no record says what came last,
-/// a mark at which a loop was stopped stands for it, so that no self-check begins that loop anew. Others
-/// do not count there: two deployments that write to the same items would raise each other's.
+/// Returns the number of deployments through which the copy's values came. If no record gives the
+/// number, only a mark at which a loop was stopped counts, so that a self-check does not restart that
+/// loop. Other marks do not count then: two deployments that write to the same items would increment
+/// each other's.
 fn hops_of_arrival(rule: &CopyRule, copy: &Item, arrival: Option<u32>) -> u32 {
     let there = || super::hops_of(&rule.siblings, None, Some(copy));
     arrival.or_else(|| Some(there()).filter(|hops| *hops > HOPS_MAX)).unwrap_or(1)
 }
 
-/// The mark of a copy, if it is one of this origin.
+/// Returns the mark of a copy, if it is a mark of this origin.
 fn mark_of(rule: &CopyRule, copy: &Item, origin: &str) -> Option<Mark> {
     let mark = Mark::parse(text_of(copy, &super::mark_attribute(&rule.name))?)?;
     (mark.origin == origin).then_some(mark)
@@ -338,7 +339,7 @@ mod tests {
         }
     }
 
-    /// A look at a copy that was the same both times.
+    /// Returns the result of a check that read the same copy both times, as text.
     fn look_at(
         rule: &CopyRule,
         job: Option<&OriginState>,
@@ -349,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn looks() {
+    fn checks_of_copies() {
         let origin = Item::new().with("id", "1").with("name", "new");
         let keep = rule("keep");
         let base = |sequence| stamp(sequence).as_str().to_owned();
@@ -363,14 +364,14 @@ mod tests {
                 format!("new {}+{zeros}0", base(5)),
             ),
             (None, Some(&origin), copy(None, None), format!("new /{}+{zeros}0", "0".repeat(40))),
-            // Written from its origin already.
+            // Already written from its origin.
             (
                 Some(state(5, Some("new"))),
                 Some(&origin),
                 copy(Some("new"), Some(stamp(5))),
                 "in order".to_owned(),
             ),
-            // Changed by somebody else, once and again.
+            // Changed by another writer, once and again.
             (
                 Some(state(5, Some("new"))),
                 Some(&origin),
@@ -383,14 +384,14 @@ mod tests {
                 copy(Some("x"), Some(stamp(5).reconciled(1))),
                 format!("new {}+{zeros}2", base(5)),
             ),
-            // The job that wrote it was lost, or replaced by one from a late record.
+            // The job that wrote the mark was lost, or a late record replaced it.
             (
                 Some(state(5, Some("old"))),
                 Some(&origin),
                 copy(Some("x"), Some(stamp(6))),
                 format!("new {}+{zeros}1", base(6)),
             ),
-            // Its origin is not there yet, or no longer.
+            // The origin does not exist yet, or no longer.
             (None, None, copy(None, None), "in order".to_owned()),
             (
                 Some(state(5, None)),
@@ -406,7 +407,7 @@ mod tests {
             look_at(&rule("clear"), Some(&state(5, None)), None, &copy(Some("x"), None)),
             format!("- {}+{zeros}0", base(5))
         );
-        // A job came in between.
+        // A job wrote between the two reads of the copy.
         let (before, after) = (copy(Some("x"), Some(stamp(5))), copy(Some("y"), Some(stamp(6))));
         let job = state(5, Some("new"));
         let sight = Sight {
@@ -421,8 +422,8 @@ mod tests {
     }
 
     #[test]
-    fn a_look_says_why_it_does_not_write_a_value_that_goes_round() {
-        // The job does not know what the origin holds now.
+    fn a_check_refuses_a_value_of_a_loop() {
+        // The job does not have the origin's current values.
         let (keep, job) = (rule("keep"), state(5, Some("old")));
         let origin = |hops| {
             let mark = Mark { origin: r#"{"S":"0"}"#.to_owned(), stamp: stamp(2), hops };
@@ -433,16 +434,16 @@ mod tests {
         assert_eq!(look_at(&keep, Some(&job), Some(&origin(4)), &copy(None, None)), written);
         let refused = look_at(&keep, Some(&job), Some(&origin(5)), &copy(None, None));
         assert!(refused.starts_with("the value came through 6 deployments"), "{refused}");
-        // What is right already needs no write.
+        // A correct copy needs no write.
         let right = copy(Some("new"), Some(stamp(5)));
         assert_eq!(look_at(&keep, Some(&job), Some(&origin(5)), &right), "in order");
-        // A job that holds these values knows that the mark did not bring them.
+        // A job with these values proves that the mark did not bring them.
         let job = state(5, Some("new"));
         assert_eq!(look_at(&keep, Some(&job), Some(&origin(5)), &copy(None, None)), written);
     }
 
     #[test]
-    fn what_came_to_the_copy_counts_as_what_came_to_its_origin() {
+    fn the_hops_of_the_copy_count_like_those_of_its_origin() {
         let (keep, job) = (rule("keep"), state(5, Some("new")));
         let origin = Item::new().with("id", "1").with("name", "new");
         let marked = |hops| {
@@ -466,12 +467,12 @@ mod tests {
             }
         };
         for (hops, arrival, expected) in [
-            // The record knows what came, and older marks do not count.
+            // The record gives the number, so older marks do not count.
             (5, Some(1), Some(1)),
             (1, Some(4), Some(4)),
             (1, Some(5), Some(5)),
             (1, Some(6), None),
-            // Without one, only a mark at which a loop was stopped does.
+            // Without a record, only a mark at which a loop was stopped counts.
             (4, None, Some(1)),
             (5, None, None),
         ] {
@@ -480,30 +481,30 @@ mod tests {
     }
 
     #[test]
-    fn a_look_deletes_only_what_it_marked() {
+    fn a_check_deletes_only_a_copy_that_it_marked() {
         let (cascade, gone) = (rule("cascade"), state(5, None));
         let own = stamp(5).reconciled(3);
         for mark in [None, Some(stamp(4)), Some(stamp(5)), Some(stamp(5).reconciled(4))] {
             let copy = copy(Some("x"), mark);
             assert_eq!(look_at(&cascade, Some(&gone), None, &copy), format!("mark {own}"));
         }
-        // A mark of values is none of a deletion, whatever its stamp.
+        // The mark of a value is never a mark for deletion, whatever its stamp.
         let valued = copy(Some("x"), Some(own.clone()));
         assert_eq!(look_at(&cascade, Some(&gone), None, &valued), format!("mark {own}"));
         let mark = Mark { origin: r#"{"S":"1"}"#.to_owned(), stamp: own, hops: HOPS_OF_DELETION };
         let marked = valued.with("_from_r", mark.text());
         assert_eq!(look_at(&cascade, Some(&gone), None, &marked), "delete");
-        // It is there again.
+        // The origin exists again.
         let origin = Item::new().with("id", "1").with("name", "x");
         assert_eq!(look_at(&cascade, Some(&gone), Some(&origin), &marked), "in order");
-        // Nothing is known of it, or only something older than the copy.
+        // Nothing is known of the origin, or only a state older than the copy.
         assert_eq!(look_at(&cascade, None, None, &copy(Some("x"), None)), "in order");
         let newer = copy(Some("x"), Some(stamp(6)));
         assert_eq!(look_at(&cascade, Some(&gone), None, &newer), "in order");
     }
 
     #[test]
-    fn who_deletes_takes_the_marks_of_the_same_deletion_only() {
+    fn a_deletion_accepts_only_marks_of_the_same_deletion() {
         let rule = rule("cascade");
         let mark = |sequence, nonce, hops| Mark {
             origin: r#"{"S":"1"}"#.to_owned(),
@@ -529,7 +530,7 @@ mod tests {
             assert_eq!(found.is_some(), expected, "{copy:?}");
             let Some(seen) = found else { continue };
             assert_eq!(copy.get("_from_r"), Some(&AttributeValue::S(seen.text())));
-            // Mine is a mark of the same deletion, and over both.
+            // My mark is one of the same deletion, and greater than both.
             for nonce in [1, 20] {
                 let mine = own.above([&seen].into_iter(), nonce);
                 assert!(mine.text() > seen.text() && mine.text() > own.text(), "{mine:?}");
@@ -540,7 +541,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_that_was_just_written_wants_no_look() {
+    fn a_copy_that_was_just_written_needs_no_check() {
         let rule = rule("keep");
         let plain = copy(Some("x"), None);
         let marked = copy(Some("y"), Some(stamp(5)));
@@ -560,23 +561,24 @@ mod tests {
             (Some(&marked), &other, false),
             (None, &marked, true),
             (Some(&marked), &newer, false),
-            // Somebody put the item whole as it had been read before.
+            // A client wrote the whole item back as it had read it before.
             (Some(&newer), &marked, true),
             (Some(&elsewhere), &marked, true),
-            // So it was over the mark of a deletion; nobody may believe that the copy is deleted.
+            // The client overwrote the mark for deletion, so the copy must not count as deleted.
             (Some(&deleting), &marked, true),
             (Some(&marked), &deleting, false),
             (Some(&deleting), &deleting_with_other, false),
-            // What is no mark is above it, and somebody writes over it what is one.
+            // A text that is not a mark sorts after a mark, and a client overwrites it with a mark.
             (Some(&broken), &marked, true),
         ] {
             assert_eq!(rule.wants_look(old, new), expected);
         }
     }
 
-    /// A job that pages in the order of the sort key has been where the copy stands now.
+    /// Goal: a job that pages in the order of the sort key may have passed the new place of a copy
+    /// already.
     #[test]
-    fn a_copy_at_another_place_of_the_index_wants_a_look() {
+    fn a_copy_at_another_place_of_the_index_needs_a_check() {
         let place = ["day", "at"].map(str::to_owned).to_vec();
         let rule = CopyRule { index_sort: place, ..rule("keep") };
         let marked = |sequence| copy(Some("y"), Some(stamp(sequence))).with("day", "1");
@@ -584,10 +586,10 @@ mod tests {
         for (old, new, expected) in [
             (placed(5, "7"), placed(5, "3"), true),
             (placed(5, "7"), placed(5, "7").with("day", "0"), true),
-            // It comes into the index.
+            // The copy enters the index.
             (marked(5), placed(5, "7"), true),
             (placed(5, "7"), placed(5, "7").with("other", "o"), false),
-            // A write of a job.
+            // A job wrote the copy.
             (placed(5, "7"), placed(6, "7"), false),
             (copy(None, None).with("at", "7"), copy(None, Some(stamp(6))).with("at", "7"), false),
         ] {

@@ -1,7 +1,6 @@
-//! Rules as they are written: YAML, read with the place of everything that is wrong.
+//! The declaration of copy rules in YAML, parsed with the position of every error.
 //!
-//! What the rules mean together is checked in `check`. Nothing but plain YAML is taken: no aliases,
-//! no tags.
+//! Errors between rules are found in `check`. Only plain YAML is accepted: no aliases, no tags.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,64 +11,65 @@ use saphyr_parser::{Event, Parser, Span};
 use super::check::check;
 use crate::marks::is_reserved;
 
-/// Bytes of a declaration at most: an environment variable has 4 KB together with the others.
+/// The maximum size of a declaration in bytes. All environment variables together have 4 KB.
 const TEXT_BYTES_MAX: usize = 64 * 1024;
-/// Lists and mappings inside each other at most; rules have three.
+/// The maximum nesting of lists and mappings. Rules use three levels.
 const DEPTH_MAX: usize = 8;
-/// What a rule has.
+/// The fields of a rule.
 const FIELDS: [&str; 7] = ["name", "from", "to", "index", "key", "attributes", "on-delete"];
 
-/// What becomes of the copies when their origin is deleted.
+/// The fate of copies when their origin is deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnDelete {
-    /// They are deleted.
+    /// The copies are deleted.
     Cascade,
-    /// What was copied is removed from them.
+    /// The copied attributes are removed.
     Clear,
-    /// They stay as they are.
+    /// The copies keep their values.
     Keep,
 }
 
-/// What is copied from one table into another.
+/// A rule that copies attributes from one table into another.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CopyRule {
-    /// Its name: 1 to 32 of a-z, 0-9 and `-`. Marks and jobs have it.
+    /// The name of the rule: 1 to 32 of a-z, 0-9 and `-`. Marks and jobs contain it.
     pub name: String,
     /// The table of the origins.
     pub origin: String,
-    /// The partition key attribute of the origins; they have no sort key.
+    /// The partition key attribute of the origins. They have no sort key.
     pub origin_key: String,
     /// The table of the copies.
     pub target: String,
-    /// The index of the copies by origin.
+    /// The index that finds the copies of an origin.
     pub index: String,
-    /// The attribute of a copy that holds its origin's key: the index's partition key.
+    /// The attribute of a copy that holds its origin's key. It is the partition key of the index.
     pub index_key: String,
-    /// The index's sort key, of any number of attributes. A declaration does not say it: it is known
-    /// when the table was described. Jobs page through the copies in its order.
+    /// The sort key of the index, of any number of attributes. It is not declared, but read from the
+    /// description of the table. Jobs page through the copies in its order.
     pub index_sort: Vec<String>,
-    /// By attribute of the copy, the attribute of the origin.
+    /// The copied attributes: the attribute of the origin by that of the copy.
     pub attributes: BTreeMap<String, String>,
     /// What happens when the origin is deleted.
     pub on_delete: OnDelete,
-    /// The rules beside it that write to the origins, by name, and whether one writes what this one
-    /// copies. Marks of others there are of other deployments.
+    /// The other rules that write to the origins, by name, and whether each writes an attribute that
+    /// this rule copies. All other marks on origins come from other deployments.
     pub writers: BTreeMap<String, bool>,
-    /// The rules that write to the copies, itself included, by name, and whether one writes what says
-    /// which origin a copy of this one has. Marks of others there are of other deployments.
+    /// The rules that write to the copies, including this one, by name, and whether each writes the
+    /// attribute that holds the key of a copy's origin. All other marks on copies come from other
+    /// deployments.
     pub siblings: BTreeMap<String, bool>,
 }
 
-/// What is wrong with a declaration, and where.
+/// An error in a declaration, with its position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeclarationError {
     /// The line, from 1.
     pub line: usize,
     /// The column in characters, from 1.
     pub column: usize,
-    /// The line itself.
+    /// The text of the line.
     pub source_line: String,
-    /// What is wrong and what to write instead.
+    /// The error, and what to write instead.
     pub message: String,
 }
 
@@ -82,7 +82,7 @@ impl fmt::Display for DeclarationError {
     }
 }
 
-/// A place of the text and what stands there.
+/// A node of the YAML document with its position.
 #[derive(Clone, Debug)]
 struct Node {
     at: (usize, usize),
@@ -98,10 +98,10 @@ enum Kind {
 
 type Failed = ((usize, usize), String);
 
-/// Reads rules: a list of mappings.
+/// Parses a list of rules.
 ///
 /// # Errors
-/// The first thing that is wrong.
+/// The first error.
 pub fn parse_rules(text: &str) -> Result<Vec<CopyRule>, DeclarationError> {
     read(text).map_err(|((line, column), message)| DeclarationError {
         line,
@@ -114,7 +114,7 @@ pub fn parse_rules(text: &str) -> Result<Vec<CopyRule>, DeclarationError> {
 fn read(text: &str) -> Result<Vec<CopyRule>, Failed> {
     let root = tree(text)?;
     let Kind::List(nodes) = &root.kind else {
-        return Err((root.at, "rules are a list; begin each rule with `- `".to_owned()));
+        return Err((root.at, "expected a list of rules; begin each rule with `- `".to_owned()));
     };
     let mut rules = nodes.iter().map(rule).collect::<Result<Vec<_>, _>>()?;
     let others = |rule| (writers_of(rule, &rules), siblings_of(rule, &rules));
@@ -123,15 +123,15 @@ fn read(text: &str) -> Result<Vec<CopyRule>, Failed> {
         (rule.writers, rule.siblings) = (writers, siblings);
     }
     if rules.is_empty() {
-        return Err((root.at, "there is no rule".to_owned()));
+        return Err((root.at, "expected at least one rule".to_owned()));
     }
     Ok(rules)
 }
 
-/// Reads rules and checks them together, as a function does when it starts.
+/// Parses rules and checks them together, as a function does when it starts.
 ///
 /// # Errors
-/// The first thing that is wrong.
+/// The first error.
 pub fn parse_and_check(text: &str) -> Result<Vec<CopyRule>, DeclarationError> {
     let rules = parse_rules(text)?;
     let Some(problem) = check(&rules).into_iter().next() else { return Ok(rules) };
@@ -144,7 +144,7 @@ pub fn parse_and_check(text: &str) -> Result<Vec<CopyRule>, DeclarationError> {
     Err(DeclarationError { line, column, source_line, message: problem.text })
 }
 
-/// A list or mapping that is not closed yet.
+/// A list or mapping that is still open.
 enum Open {
     List((usize, usize), Vec<Node>),
     Map((usize, usize), Vec<(Node, Node)>, Option<Node>),
@@ -185,12 +185,15 @@ fn tree(text: &str) -> Result<Node, Failed> {
             | Event::MappingStart(..)
             | Event::Scalar(..)
             | Event::Alias(_) => {
-                return Err((at, "aliases and tags are not taken; write it out".to_owned()));
+                return Err((
+                    at,
+                    "YAML aliases and tags are not supported; write the value out".to_owned(),
+                ));
             }
             _ => None,
         };
         if open.len() > DEPTH_MAX {
-            return Err((at, "this is nested too deep for a rule".to_owned()));
+            return Err((at, "too many nested levels; a rule has three".to_owned()));
         }
         let Some(node) = node else { continue };
         match open.last_mut() {
@@ -202,32 +205,38 @@ fn tree(text: &str) -> Result<Node, Failed> {
             },
         }
     }
-    Err(((1, 1), "there are no rules".to_owned()))
+    Err(((1, 1), "expected at least one rule".to_owned()))
 }
 
 fn text_of(node: &Node, what: &str) -> Result<String, Failed> {
     match &node.kind {
         Kind::Text(text) if !text.is_empty() => Ok(text.clone()),
-        _ => Err((node.at, format!("{what} is a text"))),
+        _ => Err((node.at, format!("{what} must be a string"))),
     }
 }
 
 fn rule(node: &Node) -> Result<CopyRule, Failed> {
     let Kind::Map(entries) = &node.kind else {
-        return Err((node.at, format!("a rule is a mapping with {}", FIELDS.join(", "))));
+        return Err((node.at, format!("a rule must be a mapping with {}", FIELDS.join(", "))));
     };
     let mut fields: BTreeMap<String, &Node> = BTreeMap::new();
     for (key, value) in entries {
         let name = text_of(key, "a name")?;
         if !FIELDS.contains(&name.as_str()) {
-            return Err((key.at, format!("a rule has no `{name}`; it has {}", FIELDS.join(", "))));
+            return Err((
+                key.at,
+                format!("unknown field `{name}`; a rule has {}", FIELDS.join(", ")),
+            ));
         }
         if fields.insert(name.clone(), value).is_some() {
-            return Err((key.at, format!("`{name}` stands here twice")));
+            return Err((key.at, format!("`{name}` is given twice")));
         }
     }
     let field = |name: &str| {
-        fields.get(name).copied().ok_or_else(|| (node.at, format!("the rule has no `{name}`")))
+        fields
+            .get(name)
+            .copied()
+            .ok_or_else(|| (node.at, format!("the rule lacks the field `{name}`")))
     };
     let name = text_of(field("name")?, "`name`")?;
     let is_name = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
@@ -265,7 +274,7 @@ fn rule(node: &Node) -> Result<CopyRule, Failed> {
     })
 }
 
-/// See [`CopyRule::writers`].
+/// Returns [`CopyRule::writers`] of a rule.
 fn writers_of(rule: &CopyRule, rules: &[CopyRule]) -> BTreeMap<String, bool> {
     let feeds =
         |other: &CopyRule| rule.attributes.values().any(|from| other.attributes.contains_key(from));
@@ -273,7 +282,7 @@ fn writers_of(rule: &CopyRule, rules: &[CopyRule]) -> BTreeMap<String, bool> {
     writers.map(|other| (other.name.clone(), feeds(other))).collect()
 }
 
-/// See [`CopyRule::siblings`].
+/// Returns [`CopyRule::siblings`] of a rule.
 fn siblings_of(rule: &CopyRule, rules: &[CopyRule]) -> BTreeMap<String, bool> {
     let siblings = rules.iter().filter(|other| other.target == rule.target);
     let moves = |other: &CopyRule| other.attributes.contains_key(&rule.index_key);
@@ -305,7 +314,7 @@ fn pairs(node: &Node, what: &str) -> Result<Vec<(Node, String, String)>, Failed>
 }
 
 fn one_pair(node: &Node) -> Result<(String, String), Failed> {
-    let what = "`key` is one pair: the attribute of the copy, and the origin's key, such as `{productID: productID}`";
+    let what = "`key` must be one pair: the attribute of the copy, and the origin's key, such as `{productID: productID}`";
     match pairs(node, what)?.as_slice() {
         [(_, to, from)] => Ok((to.clone(), from.clone())),
         _ => Err((node.at, what.to_owned())),
@@ -313,26 +322,26 @@ fn one_pair(node: &Node) -> Result<(String, String), Failed> {
 }
 
 fn attributes(node: &Node) -> Result<BTreeMap<String, String>, Failed> {
-    let what = "`attributes` are pairs: the attribute of the copy, and the origin's, such as `{productName: productName}`";
+    let what = "`attributes` must be pairs: the attribute of the copy, and the origin's, such as `{productName: productName}`";
     let mut attributes = BTreeMap::new();
     for (at, to, from) in pairs(node, what)? {
         if is_reserved(&to) {
             return Err((
                 at.at,
                 format!(
-                    "`{to}` is the name of a mark of Weir's; name the copy's attribute otherwise"
+                    "`{to}` is reserved for a mark of Weir; choose another name for the copy's attribute"
                 ),
             ));
         }
         if is_reserved(&from) {
-            // Each write raises its mark, so a copy of a mark would be written without end.
+            // Every write raises a mark, so a copy of a mark would be written forever.
             return Err((
                 at.at,
-                format!("`{from}` is the name of a mark of Weir's, which no rule copies"),
+                format!("`{from}` is reserved for a mark of Weir and cannot be copied"),
             ));
         }
         if attributes.insert(to.clone(), from).is_some() {
-            return Err((at.at, format!("`{to}` stands here twice")));
+            return Err((at.at, format!("`{to}` is given twice")));
         }
     }
     if attributes.is_empty() { Err((node.at, what.to_owned())) } else { Ok(attributes) }
@@ -366,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said_with_its_place() {
+    fn errors_have_their_position() {
         for (from, to, expected) in [
             (
                 "cascade",
@@ -376,37 +385,37 @@ mod tests {
             (
                 "to: order-lines\n  ",
                 "",
-                "line 1, column 3: the rule has no `to` (in `- name: products`)",
+                "line 1, column 3: the rule lacks the field `to` (in `- name: products`)",
             ),
             (
                 "index:",
                 "indx:",
-                "line 4, column 3: a rule has no `indx`; it has name, from, to, index, key, attributes, on-delete (in `indx: by-product`)",
+                "line 4, column 3: unknown field `indx`; a rule has name, from, to, index, key, attributes, on-delete (in `indx: by-product`)",
             ),
             (
                 "{productID: id}",
                 "{a: b, c: d}",
-                "line 5, column 8: `key` is one pair: the attribute of the copy, and the origin's key, such as `{productID: productID}` (in `key: {a: b, c: d}`)",
+                "line 5, column 8: `key` must be one pair: the attribute of the copy, and the origin's key, such as `{productID: productID}` (in `key: {a: b, c: d}`)",
             ),
             (
                 "unit:",
                 "productName:",
-                "line 8, column 5: `productName` stands here twice (in `productName: quantityPerUnit`)",
+                "line 8, column 5: `productName` is given twice (in `productName: quantityPerUnit`)",
             ),
             (
                 "unit:",
                 "_from_x:",
-                "line 8, column 5: `_from_x` is the name of a mark of Weir's; name the copy's attribute otherwise (in `_from_x: quantityPerUnit`)",
+                "line 8, column 5: `_from_x` is reserved for a mark of Weir; choose another name for the copy's attribute (in `_from_x: quantityPerUnit`)",
             ),
             (
                 "quantityPerUnit",
                 "_from_x",
-                "line 8, column 5: `_from_x` is the name of a mark of Weir's, which no rule copies (in `unit: _from_x`)",
+                "line 8, column 5: `_from_x` is reserved for a mark of Weir and cannot be copied (in `unit: _from_x`)",
             ),
             (
                 "quantityPerUnit",
                 "_weir",
-                "line 8, column 5: `_weir` is the name of a mark of Weir's, which no rule copies (in `unit: _weir`)",
+                "line 8, column 5: `_weir` is reserved for a mark of Weir and cannot be copied (in `unit: _weir`)",
             ),
             (
                 "name: products",
@@ -421,7 +430,7 @@ mod tests {
             (
                 "unit:",
                 "productID:",
-                "line 1, column 3: `productID` says which origin a copy has, so it cannot be copied from there (in `- name: products`)",
+                "line 1, column 3: `productID` holds the key of a copy's origin, so it cannot be copied from the origin (in `- name: products`)",
             ),
         ] {
             let text = RULE.replacen(from, to, 1);

@@ -1,6 +1,6 @@
-//! Jobs: the last that is known of an origin, and how far its copies have been visited.
+//! Jobs: the latest known state of an origin, and the progress of its copies.
 //!
-//! Reading and writing the item of a job. What is done with it is not known here.
+//! This module converts a job from and to its item. The work on jobs is done elsewhere.
 
 use std::collections::BTreeMap;
 
@@ -22,56 +22,56 @@ const CURSOR: &str = "cursor";
 const COPIES: &str = "copies";
 const REFUSED: &str = "refused";
 
-/// How long the job of a deleted origin stays after its last copy was visited: longer than any record
-/// of the origin or of a copy can still come. A stream keeps records for a day, and what was given up
-/// is driven again within days. As long as a total without slots.
+/// The time in seconds for which the job of a deleted origin is kept after its last copy was visited:
+/// longer than any record of the origin or of a copy can still arrive. A stream keeps records for a day,
+/// and discarded batches are redriven within days. A total without slots is kept as long.
 const KEPT_SECONDS: u64 = 7 * 24 * 3600;
 
-/// Bytes that a job may grow by while it is worked on: by the cursor, whose values are a primary key
-/// and an index's key of 2 KB and 1 KB for each partition and sort key and whose names have up to 255
-/// bytes each, and by numbers that get more digits.
+/// The number of bytes by which a job may grow while it is in progress. The cursor has a primary key and
+/// an index key, each with 2 KB and 1 KB for the values of partition and sort key and up to 255 bytes
+/// for each name. Numbers may get more digits.
 const GROWTH_BYTES_MAX: usize = 8 * 1024;
 
-/// An item of the table of jobs that was not written by this function.
+/// The reason why an item of the jobs table cannot be parsed: something else wrote it.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error(
-    "damaged job `{key}`: {what}; delete it, and touch the origin so that its copies are written again"
-)]
+#[error("damaged job `{key}`: {what}; delete it, and touch the origin to write its copies again")]
 pub struct DamagedJob {
     key: String,
     what: String,
 }
 
-/// A job.
+/// The progress of one fan-out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Job {
-    /// What the copies must hold.
+    /// The state that the copies must have.
     pub state: OriginState,
-    /// After which copy the next page of the index begins; `None`: with the first one.
+    /// The copy after which the next page of the index begins; `None` to begin with the first one.
     pub cursor: Option<Item>,
     /// Whether every copy was visited.
     pub done: bool,
-    /// Copies that were written so far.
+    /// The number of copies that were written so far.
     pub copies: u64,
-    /// Copies that cannot be written so far: DynamoDB refuses them as they would become.
+    /// The number of copies that could not be written so far, because DynamoDB rejects the resulting
+    /// item.
     pub refused: u64,
-    /// How often the job was written. The guard of the next write.
+    /// How often the job was written. The next write is conditional on it.
     pub revision: u64,
 }
 
 impl Job {
-    /// The job that begins with what is said of an origin, over the one that was there before.
+    /// Returns the job that begins with a new state of an origin and replaces the previous job.
     #[must_use]
     pub fn begin(state: OriginState, before: Option<&Self>) -> Self {
         let revision = before.map_or(0, |job| job.revision) + 1;
         Self { state, cursor: None, done: false, copies: 0, refused: 0, revision }
     }
 
-    /// Whether the table of jobs takes what is said of an origin, however far its job comes. The
-    /// values are members of a map there, one level deeper than in the origin, beside what a job has.
+    /// Checks that the jobs table can store the state of an origin until the job ends. The values are
+    /// members of a map there, one level deeper than in the origin, and share the item with the job's
+    /// attributes.
     ///
     /// # Errors
-    /// Why it does not.
+    /// The reason why the job cannot be stored.
     pub(super) fn check(state: &OriginState, origin: &Origin) -> Result<(), Refusal> {
         if !origin.fits() {
             return Err(origin.unfit());
@@ -80,7 +80,7 @@ impl Job {
         let size = Self::begin(state.clone(), None).to_item(origin).size() + GROWTH_BYTES_MAX;
         if size > ITEM_BYTES_MAX {
             return Err(Refusal(format!(
-                "rule `{rule}`: what is copied from the origin {key} is too large: its job would take {size} bytes, more than {ITEM_BYTES_MAX}; copy fewer or smaller attributes"
+                "rule `{rule}`: the copied attributes of the origin {key} are too large: its job would take {size} bytes, more than {ITEM_BYTES_MAX}; copy fewer or smaller attributes"
             )));
         }
         let mut values = state.values.iter().filter_map(|(to, value)| Some((to, value.as_ref()?)));
@@ -94,15 +94,16 @@ impl Job {
         }
     }
 
-    /// When TTL deletes the job and the values in it, in seconds since 1970. An origin that is there
-    /// keeps its job, which says no more than the origin does; so does one that is being worked on.
+    /// Returns the time at which TTL deletes the job and its values, in seconds since 1970. The job of
+    /// an origin that exists is kept, because it contains nothing that the origin does not contain. So
+    /// is a job in progress.
     #[must_use]
     pub fn expires_at(&self) -> Option<u64> {
         let gone_at = self.state.gone_at.filter(|_| self.done && self.state.deleted)?;
         Some(gone_at.saturating_add(KEPT_SECONDS))
     }
 
-    /// The job's item.
+    /// Returns the item of the job.
     #[must_use]
     pub fn to_item(&self, origin: &Origin) -> Item {
         let mut item = Item::new()
@@ -134,10 +135,10 @@ impl Job {
         item
     }
 
-    /// Reads what [`Job::to_item`] wrote.
+    /// Parses the item of [`Job::to_item`].
     ///
     /// # Errors
-    /// When it was not written there; somebody must look at it.
+    /// Something else wrote the item; a person must look at it.
     pub fn from_item(item: &Item) -> Result<Self, DamagedJob> {
         let damaged = |what: &str| {
             let key = item.get(JOB_KEY).and_then(AttributeValue::as_str).unwrap_or_default();
@@ -167,13 +168,13 @@ impl Job {
                 hops: hops.ok_or_else(|| damaged(HOPS))?,
                 values,
                 deleted: flag(DELETED)?,
-                // Jobs of earlier editions do not have it, and expire no sooner than they are written again.
+                // Jobs of earlier releases lack it. They do not expire until they are written again.
                 gone_at: number(GONE_AT),
             },
             cursor: cursor.transpose()?.map(|cursor| Item(cursor.clone())),
             done: flag(JOB_DONE)?,
             copies: number(COPIES).ok_or_else(|| damaged(COPIES))?,
-            // Jobs of earlier editions do not have it.
+            // Jobs of earlier releases lack it.
             refused: number(REFUSED).unwrap_or(0),
             revision: number(JOB_REVISION).ok_or_else(|| damaged(JOB_REVISION))?,
         })
@@ -185,7 +186,7 @@ mod tests {
     use super::*;
     use crate::stamp::Stamp;
 
-    /// The largest that is taken still is an item with the largest cursor and the largest numbers.
+    /// Goal: the largest accepted job stays within an item's size with the largest cursor and numbers.
     #[test]
     fn a_job_has_room_for_its_cursor() {
         let origin = Origin { rule: "r".to_owned(), key: r#"{"S":"a"}"#.to_owned() };

@@ -1,58 +1,58 @@
-//! Marks: what a copy says about where its values are from.
+//! Marks: the attribute of a copy that names the source of its values.
 //!
-//! A mark is one string, so that one condition of a write compares it: marks of one origin sort by
-//! stamp. A mark of another origin is not compared at all.
+//! A mark is one string, so that one condition of a write compares it. Marks of one origin sort by
+//! stamp. Marks of different origins are never compared.
 
 use crate::stamp::Stamp;
 
-/// What the attribute of every mark begins with.
+/// The prefix of the names of all mark attributes.
 pub const MARK_PREFIX: &str = "_from_";
 
-/// Where the values of a copy are from: `<origin>@<stamp> <hops>`.
+/// The source of a copy's values: `<origin>@<stamp> <hops>`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mark {
     /// The origin's key value in DynamoDB JSON.
     pub origin: String,
-    /// As of when.
+    /// The stamp of the values.
     pub stamp: Stamp,
-    /// How often the values came from rules that whoever wrote the mark did not know, the first origin
-    /// counted as one. Earlier editions counted the copies, which are as many or more.
+    /// How often the values came from rules that the writer of the mark did not know, counting the first
+    /// origin as one. Earlier releases counted the copies, which are as many or more.
     pub hops: u32,
 }
 
-/// The attribute that holds the mark of a rule.
+/// Returns the attribute that holds the mark of a rule.
 #[must_use]
 pub fn mark_attribute(rule: &str) -> String {
     format!("{MARK_PREFIX}{rule}")
 }
 
 impl Mark {
-    /// What every mark of the same origin begins with, and no mark of another one: an origin's text
-    /// is JSON, which ends where `@` stands.
+    /// Returns the common prefix of all marks of an origin. No mark of another origin has it, because
+    /// the origin's text is JSON, which ends before the `@`.
     #[must_use]
     pub fn prefix(origin: &str) -> String {
         format!("{origin}@")
     }
 
-    /// The text. The space before the hops sorts before the `+` of a stamp, so a longer stamp is a
-    /// later mark.
+    /// Returns the text of the mark. The space before the hops sorts before the `+` of a stamp, so a
+    /// longer stamp is a later mark.
     #[must_use]
     pub fn text(&self) -> String {
         format!("{}{} {}", Self::prefix(&self.origin), self.stamp, self.hops)
     }
 
-    /// Whether the mark `new` of an origin, over the mark `old`, is a write of ours: it is the later
-    /// one, or the first one of this origin.
+    /// Returns whether the change of an origin's mark from `old` to `new` is a write by Weir: `new` is
+    /// later, or it is the first mark of this origin.
     #[must_use]
     pub fn is_raised(origin: &str, old: Option<&str>, new: &str) -> bool {
-        // The origin's text ends where `@` stands, see [`Mark::prefix`].
+        // The origin's text ends before the `@`, see [`Mark::prefix`].
         let is_of_origin =
             |old: &&str| old.strip_prefix(origin).is_some_and(|rest| rest.starts_with('@'));
         old.filter(is_of_origin).is_none_or(|old| old < new)
     }
 
-    /// A mark of the same deletion that lies over this one and all `others`. `nonce` is a number that
-    /// nobody else has.
+    /// Returns a mark of the same deletion that is greater than this one and all `others`. `nonce` is a
+    /// unique number.
     #[must_use]
     pub fn above<'m>(&self, others: impl Iterator<Item = &'m Self>, nonce: u64) -> Self {
         let others = others.map(|mark| mark.stamp.revision()).max().unwrap_or(0);
@@ -61,7 +61,7 @@ impl Mark {
         Self { stamp, ..self.clone() }
     }
 
-    /// Reads what [`Mark::text`] wrote; `None` for anything else.
+    /// Parses the text of [`Mark::text`]; `None` for any other text.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let (rest, hops) = text.rsplit_once(' ')?;

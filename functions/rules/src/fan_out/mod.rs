@@ -1,18 +1,18 @@
-//! Fan-out: when named attributes of an origin change, every copy of them follows.
+//! Fan-out: when declared attributes of an origin change, all its copies follow.
 //!
-//! A record of an origin says what its copies must hold, as of its stamp; the latest such statement
-//! of an origin is its **job**, which is worked through page by page. A record of a copy may ask
-//! for a look at that copy: it is new, it moved to another origin or to another place in the index, or
-//! somebody else wrote what is copied. Tables are not read or written here.
+//! A record of an origin states what its copies must hold, as of its stamp. The latest state of an
+//! origin is its **job**, which workers process page by page. A record of a copy may ask for a check of
+//! that copy: the copy is new, it moved to another origin or another place in the index, or another
+//! writer changed what was copied. Tables are not read or written here.
 //!
-//! **Why it ends.** A copy is written only if that changes it, and then its mark changes with it; a
-//! record whose mark changed asks for no look. Rules that feed each other are refused at the start
-//! ([`check`]), so however long a chain of rules is that are known here, and however many items of one
-//! table copy from each other, it ends. Rules of other deployments are not known here, so each mark
-//! counts how often its value came from rules that whoever wrote it did not know, and after
-//! [`HOPS_MAX`] it goes no further: each round of a loop counts at least one. A value comes to a copy
-//! from its origin, and by whoever wrote which origin that is, or wrote over what is copied; so a look
-//! counts the marks that came with the record that asks for it as well.
+//! **Why it terminates.** A copy is written only if that changes it, and then its mark changes too. A
+//! record with a changed mark asks for no check. Rules that feed each other are refused at the start
+//! ([`check`]). So every chain of known rules ends, however long it is and however many items of one
+//! table copy from each other. Rules of other deployments are unknown. Therefore each mark counts how
+//! often its value came from rules that the writer of the mark did not know, and a value stops after
+//! [`HOPS_MAX`]. Each round of a loop counts at least one. A value reaches a copy from its origin, but
+//! also from a writer that sets the origin or overwrites copied attributes. So a check also counts the
+//! marks that came with its record.
 
 mod check;
 mod copy;
@@ -39,20 +39,20 @@ use crate::effect::{Effect, Join};
 use crate::rule::{Found, LookAhead, Needs, Refusal, Rule, stream_of};
 use crate::stamp::Stamp;
 
-/// How often a value may come from a rule of another deployment, its first origin counted as one of
-/// them, inclusive.
+/// The maximum number of times that a value may come from rules of other deployments, inclusive,
+/// counting its first origin as one.
 pub const HOPS_MAX: u32 = 5;
-/// The attribute of a job that says how often it was written; the guard of its next write.
+/// The attribute of a job that counts its writes. The next write is conditional on it.
 pub const JOB_REVISION: &str = "revision";
 /// The partition key attribute of the table of jobs.
 pub const JOB_KEY: &str = "job";
-/// The attribute of a job that says that every copy was visited.
+/// The attribute of a job that is true once every copy was visited.
 pub const JOB_DONE: &str = "done";
 
 /// The fan-out rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FanOut {
-    /// What is copied where.
+    /// The rules.
     pub rules: Vec<CopyRule>,
     /// The table of jobs.
     pub jobs_table: String,
@@ -76,7 +76,7 @@ pub struct Copy {
     pub key: String,
 }
 
-/// The last thing that was said about an origin.
+/// The latest known state of an origin.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Latest(pub Option<OriginState>);
 
@@ -89,18 +89,18 @@ impl Join for Latest {
     }
 }
 
-/// That somebody should look at a job as of a revision.
+/// The revision of a job that has to continue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Revision(pub u64);
 
-/// That somebody should look at a copy, and through how many deployments at most came what was
-/// written to it, this one included.
+/// The largest number of deployments, including this one, through which the values of a copy to check
+/// came.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Arrival(pub u32);
 
 impl Join for Arrival {
     fn join(&mut self, other: Self) {
-        // Of two, the higher one: what a loop wrote is not forgotten because something else was written.
+        // The higher number is kept, so that another write does not hide that of a loop.
         self.0 = self.0.max(other.0);
     }
 }
@@ -112,20 +112,20 @@ impl Join for Revision {
 }
 
 impl Origin {
-    /// The key of the origin's job.
+    /// Returns the key of the origin's job.
     #[must_use]
     pub fn job_key(&self) -> String {
         format!("{}#{}", self.rule, self.key)
     }
 
-    /// Whether the table of jobs takes the key of the origin's job. As text, a key is longer than it is,
-    /// and DynamoDB refuses a whole request for one that is too long.
+    /// Returns whether the key of the origin's job fits the jobs table. A key is longer as text than as
+    /// a value, and DynamoDB rejects a whole request that contains a key that is too long.
     #[must_use]
     pub fn fits(&self) -> bool {
         self.job_key().len() <= PARTITION_KEY_BYTES_MAX
     }
 
-    /// What is said when it does not.
+    /// Returns the refusal of an origin whose key does not fit.
     fn unfit(&self) -> Refusal {
         Refusal(format!(
             "rule `{}`: the origin's key takes {} bytes as the key of its job, which has at most {PARTITION_KEY_BYTES_MAX}; give the origin a shorter key",
@@ -134,7 +134,7 @@ impl Origin {
         ))
     }
 
-    /// Reads what [`Origin::job_key`] wrote.
+    /// Parses the key of [`Origin::job_key`].
     #[must_use]
     pub fn from_job_key(text: &str) -> Option<Self> {
         let (rule, key) = text.split_once('#')?;
@@ -142,7 +142,7 @@ impl Origin {
     }
 }
 
-/// A value in DynamoDB JSON.
+/// Returns a value as DynamoDB JSON.
 #[must_use]
 pub fn value_text(value: &AttributeValue) -> String {
     let mut text = String::new();
@@ -150,13 +150,13 @@ pub fn value_text(value: &AttributeValue) -> String {
     text
 }
 
-/// Whether a value can be a key.
+/// Returns whether a value can be a key.
 fn is_key(value: &AttributeValue) -> bool {
     matches!(value, AttributeValue::S(_) | AttributeValue::N(_) | AttributeValue::B(_))
 }
 
 impl FanOut {
-    /// The rule with a name.
+    /// Returns the rule with this name.
     #[must_use]
     pub fn rule(&self, name: &str) -> Option<&CopyRule> {
         self.rules.iter().find(|rule| rule.name == name)
@@ -192,11 +192,12 @@ impl FanOut {
             return Err(Refusal(format!("rule `{}`: {}", rule.name, loop_of(hops))));
         }
         let origin = Origin { rule: rule.name.clone(), key: value_text(key) };
-        // A time of 0 is an absent one in the words of some senders.
+        // Some senders write an absent time as 0.
         let seconds = change.approximate_creation_seconds.filter(|seconds| *seconds > 0);
         let gone_at = seconds.filter(|_| deleted);
         let mut state = OriginState { stamp: stamp.clone(), hops, values, deleted, gone_at };
-        // Only copies that outlive their origin get its last values, so others need not fit.
+        // Only copies that outlive their origin need its last values. For the others the values may be
+        // left out.
         if deleted && rule.on_delete != OnDelete::Keep && Job::check(&state, &origin).is_err() {
             state.values = BTreeMap::new();
         }
@@ -220,8 +221,9 @@ impl FanOut {
             return Err(origin.unfit());
         }
         let copy = Copy { rule: rule.name.clone(), key: json::item_to_string(&change.keys) };
-        // A mark counts that came with what this rule reads or writes of the copy. Who puts an item whole
-        // as another one had been read, marks and all, begins anew: no function creates copies.
+        // A mark counts if attributes that this rule reads or writes changed with it. A client that puts
+        // a whole item, with the marks that it read from another one, starts at one, because no function
+        // creates copies.
         let written = |old: &&Item| {
             let mut names = rule.attributes.keys().chain([&rule.index_key]);
             names.any(|name| old.get(name) != image.get(name))
@@ -231,7 +233,7 @@ impl FanOut {
         Ok(Some(Effect::Look { copy, arrival: Arrival(arrival) }))
     }
 
-    /// What all rules say of a record, and why the first of those that cannot say anything cannot.
+    /// Returns the effects of all rules for a record, and the first refusal.
     fn say(&self, record: &LambdaRecord) -> (Vec<Effect>, Option<Refusal>) {
         let stream = match stream_of(&record.event_source_arn) {
             Ok(stream) => stream,
@@ -256,8 +258,8 @@ impl FanOut {
         (effects, refused)
     }
 
-    /// Whether a record is of nothing but this rule's own writes of a copy, which say nothing: the
-    /// mark of the copy's origin changed. A job of a million copies leaves a million such records.
+    /// Returns whether a record is only this rule's own write of a copy, where the mark of its origin
+    /// changed. Such a record has no effect. A job of a million copies leaves a million such records.
     fn is_own_write(&self, record: &RecordView<'_>) -> bool {
         let Ok(stream) = stream_of(&record.event_source_arn) else { return false };
         let table = &stream.table.table;
@@ -278,8 +280,8 @@ impl FanOut {
     }
 }
 
-/// Whether a copy got a later mark of its origin, which is the one it had, and stands where it stood.
-/// Then it wants no look, see [`CopyRule::wants_look`].
+/// Returns whether a copy got a later mark of the same origin and kept its place in the index. Then it
+/// needs no check, see [`CopyRule::wants_look`].
 fn is_marked_by(rule: &CopyRule, old: &ItemView<'_>, new: &ItemView<'_>) -> bool {
     let name = mark_attribute(&rule.name);
     let Some(ValueView::S(mark)) = new.get(&name) else { return false };
@@ -301,18 +303,19 @@ fn no_images(view_type: &str) -> Refusal {
     Refusal(format!("the stream's view type is {view_type}, fan-out needs NEW_AND_OLD_IMAGES"))
 }
 
-/// What is said of a value that came from too many deployments.
+/// Returns the message about a value that came from too many deployments.
 #[must_use]
 pub fn loop_of(hops: u32) -> String {
     format!(
-        "the value came through {hops} deployments, so copies feed each other; look for a loop over the rules of all deployments"
+        "the value came through {hops} deployments, so copies feed each other; find the loop in the rules of all deployments and break it"
     )
 }
 
-/// How often what came to an item came from rules of other deployments, as the marks say that changed
-/// with it: one that is not known here may have written anything, and counts one more than it says. A
-/// rule that is known ([`CopyRule::writers`] of an origin, [`CopyRule::siblings`] of a copy) counts as
-/// it says, if it writes what matters to the copies: what else came to the item does not come further.
+/// Returns how often the values of an item came from rules of other deployments, according to the marks
+/// that changed with them. The mark of an unknown rule counts one more than its number, because that
+/// rule may have written anything. The mark of a known rule ([`CopyRule::writers`] of an origin,
+/// [`CopyRule::siblings`] of a copy) counts with its number if the rule writes attributes that affect
+/// the copies. Other attributes do not spread further.
 fn hops_of(known: &BTreeMap<String, bool>, old: Option<&Item>, new: Option<&Item>) -> u32 {
     let marks = new.into_iter().flatten().filter(|(name, _)| name.starts_with(MARK_PREFIX));
     let hops = marks
@@ -324,7 +327,7 @@ fn hops_of(known: &BTreeMap<String, bool>, old: Option<&Item>, new: Option<&Item
                 Some(feeds) => feeds.then_some(hops),
             }
         });
-    // Marks of deletions have none.
+    // Marks for deletion have no hops.
     hops.max().unwrap_or(0).max(1)
 }
 
@@ -375,8 +378,8 @@ mod tests {
         check_decisions(&rule, &Found::default(), include_str!("../../testdata/fan-out.txt"));
     }
 
-    /// What rules with these settings say of an event of an origin with this key and name: the number
-    /// of effects that hold values, of those that hold none, and why a rule says nothing.
+    /// Returns what rules with these settings decide about a record of an origin with this key: the
+    /// number of effects with values and without, and the reason of the refusal.
     fn said(
         on_delete: &str,
         event: &str,
@@ -408,12 +411,12 @@ mod tests {
     }
 
     #[test]
-    fn what_no_job_can_hold_is_refused_and_other_rules_go_on() {
+    fn a_value_too_large_for_a_job_is_refused_and_other_rules_continue() {
         let text = |bytes: usize| AttributeValue::from("x".repeat(bytes));
         let nested = |levels: usize| {
             (1..levels).fold(AttributeValue::Null, |value, _| AttributeValue::L(vec![value]))
         };
-        let (large, quotes) = ("what is copied from the origin", "\"".repeat(1015));
+        let (large, quotes) = ("the copied attributes of the origin", "\"".repeat(1015));
         for (on_delete, event, key, name, expected) in [
             ("keep", "INSERT", "1", text(401_000), (2, 0, "")),
             ("keep", "INSERT", "1", text(409_500), (1, 0, large)),
@@ -424,7 +427,7 @@ mod tests {
             ("clear", "INSERT", "1", text(409_500), (1, 0, large)),
             ("keep", "INSERT", "1", nested(31), (2, 0, "")),
             ("keep", "INSERT", "1", nested(32), (1, 0, "is nested 32 levels deep")),
-            // Each quotation mark takes two bytes as text.
+            // Each quotation mark takes two bytes in the text.
             ("keep", "INSERT", quotes.get(1..).unwrap(), text(1), (2, 0, "")),
             (
                 "keep",
@@ -452,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn a_look_is_refused_where_no_job_can_be() {
+    fn a_check_is_refused_if_the_job_cannot_exist() {
         let rules = "- {name: r, from: aaa, to: bbb, index: i, key: {aid: id}, attributes: {n: name}, on-delete: keep}";
         let rule = FanOut { rules: parse_rules(rules).unwrap(), jobs_table: "jobs".to_owned() };
         for (bytes, expected) in [(1, true), (2038, true), (2039, false)] {
@@ -468,7 +471,8 @@ mod tests {
         }
     }
 
-    /// What the rule with this name says of an item that changed, with these marks; `None` if it refuses.
+    /// Returns the hops that the rule with this name gives to an item that changed with these marks;
+    /// `None` if it refuses.
     fn hops_said(yaml: &str, rule: &str, marks: &[(&str, u32)]) -> Option<u32> {
         let rules = parse_and_check(yaml).unwrap();
         let rule = rules.iter().find(|found| found.name == rule).unwrap();
@@ -495,16 +499,16 @@ mod tests {
         }
     }
 
-    /// Rules without a loop write however long their chain is; what others write counts, through any
-    /// number of our own.
+    /// Goal: rules without a loop write, however long their chain is. Values of other deployments count,
+    /// through any number of known rules.
     #[test]
-    fn only_what_comes_from_other_deployments_counts_as_a_hop() {
+    fn only_values_of_other_deployments_count_as_hops() {
         let rule = |name: &str, from: &str, to: &str, attributes: &str| {
             format!(
                 "- {{name: {name}, from: {from}, to: {to}, index: i, key: {{boss: id}}, attributes: {{{attributes}}}, on-delete: keep}}\n"
             )
         };
-        // Bosses have bosses, in one table.
+        // The manager of a manager, in one table.
         let chain = rule("bosses", "staff", "staff", "bossName: name, bossOfBoss: bossName");
         let names = rule("names", "staff", "staff", "bossName: name");
         let straight = (1..8)
@@ -516,7 +520,8 @@ mod tests {
             (&names, "names", vec![("names", 9)], Some(1)),
             (&straight, "r7", vec![("r6", 1)], Some(1)),
             (&straight, "r7", vec![("r6", 5)], Some(5)),
-            // A rule of that name is known, but writes to another table: somebody else has one too.
+            // A rule with this name is known, but it writes to another table. Another deployment has one
+            // too.
             (&straight, "r7", vec![("r5", 1)], Some(2)),
             (&straight, "r7", vec![("r6", 3), ("other", 3)], Some(4)),
             (&straight, "r7", vec![("other", 4)], Some(5)),

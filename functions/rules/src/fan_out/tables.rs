@@ -1,6 +1,6 @@
-//! Whether the tables and indexes that a rule names are as it says.
+//! The check of a rule's tables and indexes against its declaration.
 //!
-//! What they are is read elsewhere; nothing is asked here.
+//! The caller describes the tables; nothing is requested here.
 
 use std::collections::BTreeMap;
 
@@ -9,34 +9,34 @@ use model::KeyAttributeType;
 use super::JOB_KEY;
 use super::declaration::CopyRule;
 
-/// What a rule must know of a table.
+/// The description of a table, as far as a rule needs it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TableShape {
-    /// Its name.
+    /// The name of the table.
     pub name: String,
-    /// Its key attributes, the partition key first.
+    /// The key attributes of the table, partition key first.
     pub keys: Vec<String>,
-    /// The types of its key attributes and those of its indexes, by name.
+    /// The types of the key attributes of the table and its indexes, by name.
     pub types: BTreeMap<String, KeyAttributeType>,
-    /// Whether it has a stream with NEW_AND_OLD_IMAGES.
+    /// Whether the table has a stream with NEW_AND_OLD_IMAGES.
     pub has_both_images: bool,
-    /// The key attributes of each index, the partition key first, by the index's name.
+    /// The key attributes of each index, partition key first, by the name of the index.
     pub indexes: BTreeMap<String, Vec<String>>,
 }
 
 impl TableShape {
-    /// The sort key of an index, of any number of attributes; nothing if it has none.
+    /// Returns the sort key of an index, of any number of attributes; empty if it has none.
     #[must_use]
     pub fn sort_key_of(&self, index: &str) -> &[String] {
         self.indexes.get(index).and_then(|keys| keys.get(1..)).unwrap_or_default()
     }
 }
 
-/// Looks whether the tables of a rule are as it says; gives what copies must have besides to be found
-/// and written.
+/// Checks that the tables of a rule are as declared. Returns requirements that copies must meet to be
+/// found and written.
 ///
 /// # Errors
-/// What is not so.
+/// The first mismatch.
 pub fn check_tables(
     rule: &CopyRule,
     origin: &TableShape,
@@ -44,7 +44,7 @@ pub fn check_tables(
 ) -> Result<Vec<String>, String> {
     if origin.keys != [rule.origin_key.as_str()] {
         return Err(format!(
-            "table `{}` has the key ({}), the rule says ({}); origins are found by a partition key alone",
+            "table `{}` has the key ({}), the rule declares ({}); origins must have only a partition key",
             rule.origin,
             origin.keys.join(", "),
             rule.origin_key
@@ -66,7 +66,7 @@ pub fn check_tables(
     let sort = target.sort_key_of(&rule.index);
     if found != rule.index_key {
         return Err(format!(
-            "index `{}` has the partition key `{found}`, the rule says `{}`",
+            "index `{}` has the partition key `{found}`, the rule declares `{}`",
             rule.index, rule.index_key
         ));
     }
@@ -78,7 +78,7 @@ pub fn check_tables(
     }
     if let Some(name) = sort.iter().find(|name| rule.attributes.contains_key(*name)) {
         return Err(format!(
-            "`{name}` is the sort key of index `{}`, which finds the copies, and one without it is not found again; name an index with another sort key, or none",
+            "`{name}` is the sort key of index `{}`, and the index does not find copies without it; name an index with another sort key, or with none",
             rule.index
         ));
     }
@@ -86,14 +86,15 @@ pub fn check_tables(
     Ok(advice(rule, target, sort))
 }
 
-/// Whether a copy can hold the key of its origin where the index has it: in no other type is it found.
+/// Checks that the index stores the key of the origin in a copy with the type that the origin has.
+/// Otherwise no copy is found.
 fn check_types(rule: &CopyRule, origin: &TableShape, target: &TableShape) -> Result<(), String> {
     let CopyRule { origin_key, index_key, index, .. } = rule;
     let types = origin.types.get(origin_key).zip(target.types.get(index_key));
     match types.filter(|(of_origin, of_index)| of_origin != of_index) {
         None => Ok(()),
         Some((of_origin, of_index)) => Err(format!(
-            "`{index_key}`, the key of index `{index}` of table `{}`, has type {}, and `{origin_key}`, the key of table `{}`, has type {}: no copy finds its origin; name an index whose key has type {}",
+            "`{index_key}`, the key of index `{index}` of table `{}`, has type {}, and `{origin_key}`, the key of table `{}`, has type {}: no copy is found; name an index whose key has type {}",
             rule.target,
             of_index.descriptor(),
             rule.origin,
@@ -103,10 +104,10 @@ fn check_types(rule: &CopyRule, origin: &TableShape, target: &TableShape) -> Res
     }
 }
 
-/// Looks whether a table can hold the jobs.
+/// Checks that a table can be the jobs table.
 ///
 /// # Errors
-/// What is not so, and what table it must be.
+/// The mismatch, and the required table.
 pub fn check_jobs_table(table: &TableShape) -> Result<(), String> {
     let name = &table.name;
     let found = table.keys.iter().map(|key| {
@@ -117,18 +118,18 @@ pub fn check_jobs_table(table: &TableShape) -> Result<(), String> {
     let wanted = format!("{JOB_KEY} {}", KeyAttributeType::S.descriptor());
     if found != wanted {
         return Err(format!(
-            "table `{name}` has the key ({found}), the table of jobs needs ({wanted}); make it anew, or name another one"
+            "table `{name}` has the key ({found}), the jobs table needs ({wanted}); create it again, or name another table"
         ));
     }
     if !table.has_both_images {
         return Err(format!(
-            "table `{name}` needs a stream with NEW_AND_OLD_IMAGES: by it, jobs with many copies go on"
+            "table `{name}` needs a stream with NEW_AND_OLD_IMAGES, which continues jobs with many copies"
         ));
     }
     Ok(())
 }
 
-/// What copies must have to be found and written.
+/// Returns the requirements that copies must meet to be found and written.
 fn advice(rule: &CopyRule, target: &TableShape, sort: &[String]) -> Vec<String> {
     let sort = sort.iter().filter(|name| !target.keys.contains(name)).map(|name| {
         format!(
@@ -153,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_so_is_said() {
+    fn mismatches_are_reported() {
         let rule = parse_rules(
             "- {name: r, from: products, to: lines, index: by-product, key: {productID: id}, attributes: {n: name}, on-delete: keep}",
         );
@@ -205,7 +206,7 @@ mod tests {
             (
                 &other_type,
                 &target,
-                "has type N, and `id`, the key of table `products`, has type S: no copy finds its origin; name an index whose key has type S",
+                "has type N, and `id`, the key of table `products`, has type S: no copy is found; name an index whose key has type S",
             ),
             (&shape("products", &["id", "s"]), &target, "has the key (id, s)"),
             (&origin, &no_stream, "table `lines` needs a stream"),
@@ -220,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_that_cannot_hold_jobs_is_told() {
+    fn a_table_that_cannot_hold_jobs_is_refused() {
         let shape = |keys: &[(&str, KeyAttributeType)], has_both_images| TableShape {
             name: "jobs".to_owned(),
             keys: keys.iter().map(|(name, _)| (*name).to_owned()).collect(),
@@ -232,7 +233,7 @@ mod tests {
         assert_eq!(check_jobs_table(&shape(&[("job", text)], true)), Ok(()));
         for (shape, expected) in [
             (shape(&[("job", number)], true), "has the key (job N)"),
-            (shape(&[("id", text)], true), "has the key (id S), the table of jobs needs (job S)"),
+            (shape(&[("id", text)], true), "has the key (id S), the jobs table needs (job S)"),
             (shape(&[("job", text), ("at", number)], true), "has the key (job S, at N)"),
             (shape(&[("job", text)], false), "needs a stream with NEW_AND_OLD_IMAGES"),
         ] {

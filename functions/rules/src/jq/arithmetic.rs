@@ -1,4 +1,4 @@
-//! Arithmetic of values: jq's, where it does not lose digits.
+//! Arithmetic as in jq, as far as it loses no digits.
 
 use std::sync::Arc;
 
@@ -9,31 +9,31 @@ use super::paths::described;
 use super::syntax::Math;
 use super::value::{Array, Object, Val};
 
-/// The refusal of a number whose digits jq would round away.
+/// Returns the refusal of a number whose digits jq would round.
 pub(super) fn too_many_digits(number: &Num) -> Stop {
     Stop::Refused(format!(
-        "the number {} has more digits than jq computes with; pass it on as it is",
+        "the number {} has more digits than jq computes with; copy it without computing",
         number.to_json()
     ))
 }
 
-/// The value that is computed with.
+/// Returns the floating-point value for computing.
 pub(super) fn float(number: &Num) -> Flow<f64> {
     number.exact().ok_or_else(|| too_many_digits(number))
 }
 
-/// A number that was computed, unless it is so large that digits may have been lost.
+/// Returns a computed number; refused if it is so large that digits may have been lost.
 pub(super) fn computed(value: f64) -> Flow<Val> {
     if value.is_finite() && value.abs() > EXACT_MAX {
         return Err(Stop::Refused(format!(
-            "a computed number is beyond 2^53, from where on jq rounds: {}",
+            "a computed number is beyond 2^53, where jq rounds: {}",
             Num::Float(value).to_json()
         )));
     }
     Ok(Val::from(value))
 }
 
-/// The value with the other sign.
+/// Returns the value with the opposite sign.
 pub(super) fn negative(value: &Val) -> Flow<Val> {
     match value {
         Val::Num(number) => Ok(Val::Num(number.negated())),
@@ -45,7 +45,7 @@ fn not_possible(left: &Val, right: &Val, what: &str) -> Stop {
     Stop::error(format!("{} and {} cannot be {what}", described(left), described(right)))
 }
 
-/// The outcome of an operation.
+/// Returns the result of an operation.
 pub(super) fn calculate(machine: &Machine, math: Math, left: Val, right: Val) -> Flow<Val> {
     machine.charge(1)?;
     match math {
@@ -57,7 +57,7 @@ pub(super) fn calculate(machine: &Machine, math: Math, left: Val, right: Val) ->
     }
 }
 
-/// `+`
+/// Adds two values: `+`.
 pub(super) fn add(machine: &Machine, left: Val, right: Val) -> Flow<Val> {
     match (left, right) {
         (Val::Null, other) | (other, Val::Null) => Ok(other),
@@ -105,7 +105,8 @@ fn multiply(machine: &Machine, left: &Val, right: &Val) -> Flow<Val> {
             if times.is_nan() || times < 0.0 {
                 return Ok(Val::Null);
             }
-            // A product beyond what a text may have is refused, whatever its exact value is.
+            // The check precedes the multiplication: a product beyond the maximum length of a text is
+            // refused.
             #[expect(clippy::cast_possible_truncation, reason = "saturates, which is refused")]
             let times = if times < 1.0 { usize::from(times >= 1.0) } else { times as usize };
             machine.text_of(text.len().saturating_mul(times))?;
@@ -118,7 +119,7 @@ fn multiply(machine: &Machine, left: &Val, right: &Val) -> Flow<Val> {
     }
 }
 
-/// Objects in both are merged, too.
+/// Merges two objects recursively.
 fn merge(machine: &Machine, left: &Object, right: &Object) -> Flow<Object> {
     machine.charge((left.members().len() + right.members().len()) as u64 / 8)?;
     let mut merged = left.clone();
@@ -149,7 +150,7 @@ fn divide(machine: &Machine, left: &Val, right: &Val) -> Flow<Val> {
     }
 }
 
-/// The parts of a text between separators.
+/// Splits a text at a separator.
 pub(super) fn split(machine: &Machine, text: &str, separator: &str) -> Flow<Val> {
     machine.charge(text.len() as u64 / 8)?;
     if text.is_empty() {
@@ -172,12 +173,12 @@ fn modulo(left: &Val, right: &Val) -> Flow<Val> {
     let is_small = |value: f64| value.abs() <= EXACT_MAX;
     if !is_small(dividend) || !is_small(divisor) {
         return Err(Stop::Refused(format!(
-            "the remainder of numbers beyond 2^53 depends on the machine in jq: {} % {}",
+            "jq's remainder of numbers beyond 2^53 depends on the machine: {} % {}",
             json::write(left),
             json::write(right)
         )));
     }
-    // Both are cut off to integers, and the sign is that of the dividend.
+    // jq truncates both to integers. The result has the sign of the dividend.
     let (dividend, divisor) = (dividend.trunc(), divisor.trunc().abs());
     if divisor == 0.0 {
         return Err(not_possible(left, right, "divided (remainder) because the divisor is zero"));

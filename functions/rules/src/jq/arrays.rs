@@ -1,4 +1,4 @@
-//! Filters of arrays: their order, groups, extremes and places.
+//! Filters of arrays: sorting, grouping, extremes and positions.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use super::machine::{Flow, Machine, Stop};
 use super::paths::{described, index};
 use super::value::{Array, Val};
 
-/// The members of an array or object.
+/// Returns the members of an array or object.
 pub(super) fn members_of(value: &Val) -> Flow<Vec<Val>> {
     match value {
         Val::Arr(array) => Ok(array.members().to_vec()),
@@ -18,7 +18,7 @@ pub(super) fn members_of(value: &Val) -> Flow<Vec<Val>> {
     }
 }
 
-/// The arrays that `combinations` combines: none of what has no length.
+/// Returns the arrays that `combinations` combines; empty for an empty value.
 pub(super) fn combined(value: &Val) -> Flow<Vec<Val>> {
     match value {
         Val::Arr(array) => Ok(array.members().to_vec()),
@@ -30,15 +30,15 @@ pub(super) fn combined(value: &Val) -> Flow<Vec<Val>> {
     }
 }
 
-/// A number of members, up to a bound.
+/// Returns a count, which must be a whole number from 0 to `most`.
 pub(super) fn counted_to(count: &Val, most: usize) -> Flow<usize> {
-    let refused = || Stop::refused("such a count is not available");
+    let refused = || Stop::refused("a count must be a whole number within bounds");
     let Val::Num(number) = count else { return Err(refused()) };
     let number = float(number)?;
     (0..=most).find(|count| *count as f64 == number).ok_or_else(refused)
 }
 
-/// What a filter without arguments gives.
+/// Returns the result of a filter without arguments.
 pub(super) fn of(machine: &Machine, builtin: Builtin, value: &Val) -> Flow<Val> {
     match builtin {
         Builtin::Sort | Builtin::Unique | Builtin::Min | Builtin::Max => {
@@ -57,7 +57,7 @@ pub(super) fn of(machine: &Machine, builtin: Builtin, value: &Val) -> Flow<Val> 
     }
 }
 
-/// Members by their keys: sorted, grouped, without repetitions, the least or the greatest.
+/// Returns members by their keys: sorted, grouped, unique, minimum or maximum.
 pub(super) fn ordered(
     machine: &Machine,
     builtin: Builtin,
@@ -100,8 +100,8 @@ pub(super) fn ordered(
     }
 }
 
-/// Sorts by keys; equal keys keep their order. What is no number makes no total order, so the order is
-/// that of a merge sort, which needs none.
+/// Sorts by keys. Equal keys keep their order. NaN prevents a total order, so this is a merge sort,
+/// which does not need one.
 fn sort(keyed: &mut Vec<(Val, Val)>) {
     let mut rest = std::mem::take(keyed);
     if rest.len() < 2 {
@@ -123,7 +123,7 @@ fn sort(keyed: &mut Vec<(Val, Val)>) {
     }
 }
 
-/// The places at which a sequence begins in another one.
+/// Returns the positions at which a sequence occurs in another one.
 pub(super) fn places(members: &[Val], searched: &[Val]) -> Val {
     if searched.is_empty() {
         return Val::Arr(Arc::default());
@@ -132,7 +132,7 @@ pub(super) fn places(members: &[Val], searched: &[Val]) -> Val {
     windows.filter(|(_, window)| *window == searched).map(|(place, _)| Val::count(place)).collect()
 }
 
-/// The members of arrays in an array, down to a depth.
+/// Flattens nested arrays, down to a depth.
 pub(super) fn flatten(machine: &Machine, value: &Val, depth: Option<&Val>) -> Flow<Val> {
     let depth = match depth {
         None => None,
@@ -142,7 +142,7 @@ pub(super) fn flatten(machine: &Machine, value: &Val, depth: Option<&Val>) -> Fl
                 return Err(Stop::error("flatten depth must not be negative"));
             }
             if depth.is_nan() || depth.fract() != 0.0 {
-                return Err(Stop::refused("`flatten` to a fraction of a level is not available"));
+                return Err(Stop::refused("`flatten` needs a whole number of levels"));
             }
             Some(depth)
         }

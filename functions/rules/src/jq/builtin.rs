@@ -2,7 +2,7 @@
 
 use strsim::jaro_winkler;
 
-/// How a value becomes text in a string.
+/// The conversion of a value to text in a string.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Format {
     Text,
@@ -17,7 +17,7 @@ pub(crate) enum Format {
     Base64d,
 }
 
-/// The format of a name without its `@`.
+/// Returns the format of a name without its `@`.
 pub(super) fn format(name: &str) -> Option<Format> {
     Some(match name {
         "text" => Format::Text,
@@ -36,14 +36,14 @@ pub(super) fn format(name: &str) -> Option<Format> {
 
 macro_rules! builtins {
     ($($builtin:ident = $name:literal $($arity:literal)+;)+) => {
-        /// A filter.
+        /// A built-in filter.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub(crate) enum Builtin {
             Format(Format),
             $($builtin,)+
         }
 
-        /// The filters: a name, the numbers of arguments that it takes, and what it is.
+        /// The filters: the name, the possible numbers of arguments, and the filter.
         const BUILTINS: &[(&str, &[usize], Builtin)] =
             &[$(($name, &[$($arity),+], Builtin::$builtin),)+];
     };
@@ -167,7 +167,7 @@ builtins! {
     WithEntries = "with_entries" 1;
 }
 
-/// Filters of jq that look outside of the item or have an effect.
+/// Filters of jq that read data outside of the item or have a side effect.
 const OUTSIDE: [&str; 15] = [
     "builtins",
     "debug",
@@ -214,17 +214,17 @@ const ABSENT: [&str; 26] = [
     "tostream",
     "truncate_stream",
 ];
-/// How alike a name is to another one that is proposed for it.
+/// The similarity from which on another name is proposed.
 const ALIKE: f64 = 0.8;
 
-/// The filter of a name with so many arguments.
+/// Returns the filter with this name and number of arguments.
 ///
 /// # Errors
-/// Why there is none, and which name is nearest.
+/// Why there is none, and the most similar name.
 pub(super) fn find(name: &str, arguments: usize) -> Result<Builtin, String> {
     if OUTSIDE.contains(&name) {
         return Err(format!(
-            "`{name}` is not available in transforms: it looks outside of the item"
+            "`{name}` is not available in transforms: it reads data outside of the item"
         ));
     }
     if ABSENT.contains(&name) {

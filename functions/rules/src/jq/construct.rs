@@ -1,4 +1,4 @@
-//! Terms that make a value: operators, texts, arrays, objects and updates.
+//! Terms that construct a value: operators, strings, arrays, objects and updates.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use super::syntax::{Change, Comparison, Piece, Term};
 use super::value::{Array, Object, Val};
 
 impl Machine {
-    /// Terms that make a value.
+    /// Evaluates a term that constructs a value.
     pub(super) fn make(
         &self,
         term: &Term,
@@ -68,7 +68,7 @@ impl Machine {
         }
     }
 
-    /// The values of two terms, the second one in the outer loop, as jq does it.
+    /// Passes on the pairs of values of two terms. The second term is the outer loop, as in jq.
     pub(super) fn pairs(
         &self,
         left: &Term,
@@ -91,7 +91,7 @@ impl Machine {
         behind: String,
         receive: &mut dyn FnMut(Val) -> Flow,
     ) -> Flow {
-        // The last piece is in the outer loop.
+        // The last piece is the outer loop.
         let Some((last, before)) = pieces.split_last() else {
             self.text_of(behind.len())?;
             return receive(Val::from(behind));
@@ -132,7 +132,7 @@ impl Machine {
         })
     }
 
-    /// Returns all paths that a term gives.
+    /// Returns all paths that a term yields.
     fn places(&self, path: &Term, scope: &Scope<'_>, input: &Val) -> Flow<Vec<Vec<Val>>> {
         let mut places = Vec::new();
         self.each_path(path, scope, input, &mut |path, _| {
@@ -142,7 +142,7 @@ impl Machine {
         Ok(places)
     }
 
-    /// `|=`: a path of which the update gives nothing is deleted.
+    /// Evaluates `|=`. A path is deleted if the update yields nothing for it.
     pub(super) fn update(
         &self,
         path: &Term,
@@ -168,7 +168,7 @@ impl Machine {
         if gone.is_empty() { Ok(value) } else { paths::delete(self, &value, gone) }
     }
 
-    /// `=`, `+=` and the like, with the value of their right side.
+    /// Evaluates `=`, `+=` and the like, with the value of their right side.
     fn change(
         &self,
         change: Change,
@@ -197,8 +197,8 @@ impl Machine {
     }
 }
 
-/// The outcome of a comparison. Two numbers that jq compares after it rounded one are refused if that
-/// makes a difference.
+/// Returns the result of a comparison. A comparison of two numbers is refused if jq's rounding changes
+/// its result.
 fn compared(comparison: Comparison, left: &Val, right: &Val) -> Flow<Val> {
     if let (Val::Num(left), Val::Num(right)) = (left, right)
         && left.compare(right).is_eq()

@@ -11,7 +11,7 @@ fn folder() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("testdata/jq")
 }
 
-/// The cases of a file: an expression, an input, and what jq answered.
+/// Returns the cases of a file: an expression, an input, and jq's answer.
 fn cases(text: &str) -> Vec<(String, String, String)> {
     let case = |block: &str| {
         let (head, answer) = block.split_once("\n----").unwrap();
@@ -21,7 +21,7 @@ fn cases(text: &str) -> Vec<(String, String, String)> {
     text.trim_matches('\n').split("\n\n").map(case).collect()
 }
 
-/// What this module says, in the form of a recorded answer.
+/// Returns the result of this module in the form of a recorded answer.
 fn answer(expression: &str, input: &Val) -> Result<Vec<Val>, Fault> {
     let program = Program::parse(expression).map_err(|error| Fault::Refused(error.reason))?;
     program.run(input, 10_000)
@@ -32,17 +32,17 @@ fn recorded(answer: &str) -> Option<Vec<Val>> {
     (!fails).then(|| answer.lines().map(|line| read(line).unwrap()).collect())
 }
 
-/// Values are the same if they are the same number for number, digit for digit: `-0` is 0, and what a
-/// number's text is inside of a text counts.
+/// Returns whether values are equal, number for number and digit for digit. `-0` equals 0. The text of a
+/// number within a string counts.
 fn is_same(ours: &[Val], jqs: &[Val]) -> bool {
-    // What jq writes for what is infinite or no number is what this module writes.
+    // Infinity and NaN are compared as jq and this module write them.
     let written = |values: &[Val]| -> Vec<Val> {
         values.iter().map(|value| read(&json::write(value)).unwrap()).collect()
     };
     written(ours) == jqs && written(ours).iter().zip(jqs).all(|(a, b)| names(a) == names(b))
 }
 
-/// The names in a value, in their order, which jq's `==` does not compare.
+/// Returns the names in a value in their order, which jq's `==` ignores.
 fn names(value: &Val) -> Vec<String> {
     match value {
         Val::Arr(array) => array.members().iter().flat_map(names).collect(),
@@ -70,11 +70,11 @@ fn values_and_errors_are_those_of_jq_or_refused() {
             match (ours, recorded(&jq)) {
                 (Err(_), None) => equal += 1,
                 (Ok(ours), Some(jqs)) if is_same(&ours, &jqs) => equal += 1,
-                // Refused for a reason: the list says which and why.
+                // Refusals are listed with their reasons.
                 (Err(Fault::Refused(reason)), Some(_)) => {
                     refused.insert(format!("{expression}\t{input}"), reason);
                 }
-                // `try` would catch it and give something else than jq.
+                // A failure is different: `try` would catch it and yield another value than jq.
                 (Err(Fault::Failed(reason)), Some(_)) => {
                     wrong.push(format!("{expression} of {input} fails: {reason}, jq: {jq}"));
                 }
@@ -99,12 +99,12 @@ fn values_and_errors_are_those_of_jq_or_refused() {
     let unlisted: Vec<_> = found.symmetric_difference(&listed).collect();
     assert!(
         unlisted.is_empty(),
-        "not as in jq-refused.tsv (WRITE_REFUSED=1 writes it anew): {unlisted:#?}"
+        "not as in jq-refused.tsv (WRITE_REFUSED=1 rewrites it): {unlisted:#?}"
     );
 }
 
 #[test]
-fn what_looks_outside_or_never_ends_is_refused() {
+fn filters_outside_of_the_item_and_endless_ones_are_refused() {
     for expression in [
         "input",
         "inputs",
@@ -154,7 +154,7 @@ fn what_looks_outside_or_never_ends_is_refused() {
 }
 
 #[test]
-fn a_long_program_has_a_stack_and_a_longer_one_is_refused() {
+fn a_long_program_runs_and_a_longer_one_is_refused() {
     for (first, more) in [("1", " | . + 1"), ("1", " + 1"), ("true", " and true"), ("1", ", 1")] {
         let program = format!("{first}{}", more.repeat(100));
         let values = Program::parse(&program).unwrap().run(&Val::Null, 1_000);

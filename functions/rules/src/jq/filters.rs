@@ -1,6 +1,6 @@
-//! Filters with a name: those that evaluate their arguments in ways of their own.
+//! Named filters that evaluate their arguments in special ways.
 //!
-//! What takes one value and gives one is in `simple`, `arrays`, `texts`, `patterns` and `times`.
+//! Filters from one value to one value are in `simple`, `arrays`, `texts`, `patterns` and `times`.
 
 use std::sync::Arc;
 
@@ -14,14 +14,15 @@ use super::syntax::Term;
 use super::texts;
 use super::value::{Array, Val};
 
-/// Arrays that `combinations` combines at most.
+/// The maximum number of arrays that `combinations` combines.
 const COMBINED_MAX: usize = 64;
 
-/// Collects the children of a value, the last one first, and says whether the value itself is given.
+/// A function that collects the children of a value, the last one first, and returns whether to pass on
+/// the value itself.
 type Visit<'v> = &'v dyn Fn(&At, &mut Vec<Flow<At>>) -> Flow<bool>;
 
 impl Machine {
-    /// Gives the values of a filter to a receiver. Filters that pass a path on are here.
+    /// Passes the values of a filter to a receiver. Filters that preserve paths are here.
     pub(super) fn call(
         &self,
         builtin: Builtin,
@@ -75,7 +76,7 @@ impl Machine {
         }
     }
 
-    /// Filters that go on with what they gave.
+    /// Evaluates filters that apply themselves to their results.
     fn recursion(
         &self,
         builtin: Builtin,
@@ -118,7 +119,7 @@ impl Machine {
         }
     }
 
-    /// Filters that give some of the values of a term.
+    /// Evaluates filters that select some values of a term.
     fn some_of(
         &self,
         builtin: Builtin,
@@ -156,22 +157,22 @@ impl Machine {
 
     fn nth(&self, place: &Val, input: &At, receive: Receive<'_>) -> Flow {
         if !matches!(place, Val::Num(_)) {
-            return Err(Stop::refused("`nth` of what is no number is not available"));
+            return Err(Stop::refused("`nth` needs a number"));
         }
         let value = paths::index(&input.value, place)?;
         receive(input.below(place, value)?)
     }
 
-    /// The one value of a term; several or none are refused.
+    /// Returns the only value of a term. Several values or none are refused.
     pub(super) fn one(&self, term: &Term, scope: &Scope<'_>, input: &Val) -> Flow<Val> {
         let mut values = self.all(term, scope, input)?;
         match (values.pop(), values.is_empty()) {
             (Some(value), true) => Ok(value),
-            _ => Err(Stop::refused("this argument has to give exactly one value in transforms")),
+            _ => Err(Stop::refused("this argument must give exactly one value")),
         }
     }
 
-    /// What a term gives for a value, the last one first, with how it ended.
+    /// Collects the values of a term, the last one first, with how the term ended.
     fn children(
         &self,
         next: &Term,
@@ -199,7 +200,7 @@ impl Machine {
         next_ones.reverse();
     }
 
-    /// Gives a value, if it is to be given, and then what becomes of its children.
+    /// Passes on a value, if `visit` says so, and then does the same for its children.
     fn unfold(&self, input: &At, receive: Receive<'_>, visit: Visit<'_>) -> Flow {
         let mut open = vec![Ok(input.clone())];
         while let Some(at) = open.pop() {
@@ -214,7 +215,7 @@ impl Machine {
         Ok(())
     }
 
-    /// A value and all values in it.
+    /// Passes on a value and all values in it.
     fn everything(&self, at: &At, receive: Receive<'_>) -> Flow {
         self.unfold(at, receive, &|at, next_ones| {
             if let Val::Arr(_) | Val::Obj(_) = at.value {
@@ -228,7 +229,7 @@ impl Machine {
         })
     }
 
-    /// `limit`, `skip` and `nth` of a term.
+    /// Evaluates `limit`, `skip` and `nth` of a term.
     fn counted(
         &self,
         builtin: Builtin,
@@ -239,7 +240,7 @@ impl Machine {
         receive: Receive<'_>,
     ) -> Flow {
         let Val::Num(count) = count else {
-            return Err(Stop::refused("a count that is no number is not available"));
+            return Err(Stop::refused("a count must be a number"));
         };
         let count = arithmetic::float(count)?;
         let negative = match builtin {
@@ -251,7 +252,7 @@ impl Machine {
             return Err(Stop::error(negative));
         }
         if count.is_nan() || count.fract() != 0.0 {
-            return Err(Stop::refused("a count that is no whole number is not available"));
+            return Err(Stop::refused("a count must be a whole number"));
         }
         let mut seen = 0.0;
         match builtin {
@@ -278,7 +279,7 @@ impl Machine {
         }
     }
 
-    /// Filters whose values stand nowhere in the input.
+    /// Evaluates filters whose results have no path in the input.
     fn filter(
         &self,
         builtin: Builtin,
@@ -359,12 +360,12 @@ impl Machine {
             }
         };
         if arrays.len() > COMBINED_MAX {
-            return Err(Stop::refused("`combinations` of so many arrays is not available"));
+            return Err(Stop::refused("`combinations` of more than 64 arrays is not available"));
         }
         self.combine(&arrays, &mut Vec::new(), receive)
     }
 
-    /// Filters of paths.
+    /// Evaluates filters of paths.
     fn path_filter(
         &self,
         builtin: Builtin,
@@ -407,7 +408,7 @@ impl Machine {
         }
     }
 
-    /// Filters that evaluate a term for each member.
+    /// Evaluates filters that evaluate a term for each member.
     fn member_filter(
         &self,
         builtin: Builtin,
@@ -432,7 +433,7 @@ impl Machine {
         }
     }
 
-    /// Returns what a term gives for each member.
+    /// Returns the values of a term for each member.
     fn mapped(&self, each: &Term, scope: &Scope<'_>, of: Val) -> Flow<Array> {
         let mut array = Array::default();
         self.members(&At::off(of), &mut |member| {
@@ -445,7 +446,7 @@ impl Machine {
         Ok(array)
     }
 
-    /// Filters that make one value of many.
+    /// Evaluates filters that reduce many values to one.
     fn summary(
         &self,
         builtin: Builtin,

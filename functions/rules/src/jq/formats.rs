@@ -1,4 +1,4 @@
-//! Formats: what `@name` makes of a value.
+//! Formats: the conversion of a value by `@name`.
 
 use std::fmt::Write as _;
 
@@ -14,7 +14,7 @@ use super::paths::described;
 use super::texts;
 use super::value::Val;
 
-/// Reads base64 with and without its padding, as jq does.
+/// A decoder for base64 with or without padding, as in jq.
 const LENIENT: GeneralPurpose = GeneralPurpose::new(
     &ALPHABET,
     GeneralPurposeConfig::new()
@@ -22,7 +22,7 @@ const LENIENT: GeneralPurpose = GeneralPurpose::new(
         .with_decode_allow_trailing_bits(true),
 );
 
-/// The text that a format makes of a value.
+/// Returns a value in a format.
 pub(super) fn format(machine: &Machine, format: Format, value: &Val) -> Flow<String> {
     machine.charge(value.nodes())?;
     let plain = || match texts::to_string(value) {
@@ -66,7 +66,7 @@ fn row(value: &Val, name: &str, separator: &str, quote: &dyn Fn(&str) -> String)
             Val::Null => String::new(),
             Val::Bool(_) => json::write(member),
             Val::Num(number) if number.rounded().is_nan() => {
-                return Err(Stop::refused("a row with what is no number is not available"));
+                return Err(Stop::refused("a row with NaN is not available"));
             }
             Val::Num(number) => number.to_json(),
             Val::Str(text) => quote(text),
@@ -126,7 +126,10 @@ fn shell(value: &Val) -> Flow<String> {
 fn from_base64(text: &str, value: &Val) -> Flow<String> {
     let digits = text.trim_end_matches('=');
     if text.len() - digits.len() > 2 || digits.contains('=') {
-        return Err(Stop::refused(format!("{} has padding in another place", described(value))));
+        return Err(Stop::refused(format!(
+            "{} has base64 padding in an unexpected place",
+            described(value)
+        )));
     }
     if digits.len() % 4 == 1 {
         let message = format!("{} trailing base64 byte found", described(value));
@@ -137,6 +140,6 @@ fn from_base64(text: &str, value: &Val) -> Flow<String> {
         .map_err(|_| Stop::error(format!("{} is not valid base64 data", described(value))))?;
     match String::from_utf8(bytes) {
         Ok(text) => Ok(text),
-        Err(_) => Err(Stop::refused(format!("{} is not the base64 of a text", described(value)))),
+        Err(_) => Err(Stop::refused(format!("{} is not base64 of UTF-8 text", described(value)))),
     }
 }

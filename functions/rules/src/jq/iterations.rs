@@ -1,4 +1,4 @@
-//! Filters that go through many values: `walk`, `range`, orders by a term, `INDEX`, combinations.
+//! Filters over many values: `walk`, `range`, sorting by a term, `INDEX`, combinations.
 
 use std::sync::Arc;
 
@@ -87,7 +87,7 @@ impl Machine {
         })
     }
 
-    /// Filters that order an array by what a term gives for its members.
+    /// Evaluates filters that sort or group an array by the values of a term.
     pub(super) fn by(
         &self,
         builtin: Builtin,

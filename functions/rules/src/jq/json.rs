@@ -1,4 +1,4 @@
-//! JSON of values, as jq writes and reads it.
+//! JSON of values, written and read as in jq.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -65,19 +65,19 @@ fn write_text(out: &mut String, text: &str) {
     out.push('"');
 }
 
-/// Why a text is not read.
+/// The reason why a text cannot be parsed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NotRead {
-    /// It is not JSON.
+    /// The text is not JSON.
     NotJson,
-    /// jq reads it, or may: `nan`, half of a surrogate pair, more levels than [`DEPTH_MAX`].
+    /// jq parses it, or may: `nan`, an unpaired surrogate, more levels than [`DEPTH_MAX`].
     Unsure,
 }
 
-/// Reads one JSON value.
+/// Parses one JSON value.
 ///
 /// # Errors
-/// When the text is something else, or may be read by jq alone.
+/// The text is not JSON, or only jq may parse it.
 pub(crate) fn read(text: &str) -> Result<Val, NotRead> {
     let mut reader = Reader { rest: text, is_unsure: false };
     let value = reader.value(0).filter(|_| {
@@ -126,7 +126,7 @@ impl Reader<'_> {
             b'[' => self.array(depth),
             b'{' => self.object(depth),
             b'-' | b'0'..=b'9' => self.number(),
-            // A number in a form of jq's library, or a byte order mark.
+            // A number in a form that only jq's library accepts, or a byte order mark.
             b'+' | b'.' | 0xef => self.unsure(),
             _ => None,
         }
@@ -139,7 +139,7 @@ impl Reader<'_> {
         self.rest = rest;
         match Num::parse(number) {
             Some(number) => Some(Val::Num(number)),
-            // Longer than what is kept, or another form that jq's library reads.
+            // A number that is too long, or in another form that jq's library accepts.
             None => self.unsure(),
         }
     }

@@ -2,23 +2,23 @@
 
 use super::ProgramError;
 
-/// A token and the byte at which it begins.
+/// A token and its position in bytes.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Token<'p> {
     pub(super) at: usize,
     pub(super) kind: Kind<'p>,
 }
 
-/// What a token is.
+/// The kind of a token.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Kind<'p> {
     /// A name or a keyword.
     Word(&'p str),
-    /// `.name`
+    /// A field: `.name`.
     Field(&'p str),
-    /// `$name`
+    /// A variable: `$name`.
     Variable(&'p str),
-    /// `@name`
+    /// A format: `@name`.
     Format(&'p str),
     Number(&'p str),
     /// The parts of a string.
@@ -31,25 +31,25 @@ pub(super) enum Kind<'p> {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum TextPart<'p> {
     Plain(String),
-    /// `\(...)`
+    /// An interpolation: `\(...)`.
     Tokens(Vec<Token<'p>>),
 }
 
-/// Signs, longer ones before those that they begin with.
+/// The signs. A longer one precedes its prefixes.
 const SIGNS: [&str; 34] = [
     "?//", "//=", "//", "==", "!=", "<=", ">=", "|=", "+=", "-=", "*=", "/=", "%=", "..", "?", "[",
     "]", "(", ")", "{", "}", "|", ",", ".", ":", ";", "=", "<", ">", "+", "-", "*", "/", "%",
 ];
-/// Tokens of a program at most; they bound how deep its tree is.
+/// The maximum number of tokens of a program, which bounds the depth of its tree.
 const TOKENS_MAX: usize = 4_000;
-/// Strings in strings in a program at most.
+/// The maximum nesting of strings in strings.
 const NESTING_MAX: usize = 32;
 
-/// The tokens of a program, with one at the end that says so, and how many there are with those in
+/// Returns the tokens of a program, followed by an end token, and their number including those in
 /// strings.
 ///
 /// # Errors
-/// Where something begins that is no token.
+/// The position of the first byte that begins no token.
 pub(super) fn tokens(program: &str) -> Result<(Vec<Token<'_>>, usize), ProgramError> {
     let mut lexer = Lexer { program, at: 0, nesting: 0, count: 0 };
     let tokens = lexer.tokens(false)?;
@@ -88,7 +88,7 @@ impl<'p> Lexer<'p> {
         }
     }
 
-    /// Takes characters as long as they fit.
+    /// Consumes characters while they match.
     fn take(&mut self, fits: impl Fn(char) -> bool) -> &'p str {
         let rest = self.rest();
         let end = rest.find(|c| !fits(c)).unwrap_or(rest.len());
@@ -103,7 +103,7 @@ impl<'p> Lexer<'p> {
         Ok(self.take(|c| c.is_ascii_alphanumeric() || c == '_'))
     }
 
-    /// Tokens up to the end, or to the `)` that closes `\(`.
+    /// Reads tokens up to the end, or to the `)` that closes `\(`.
     fn tokens(&mut self, is_inner: bool) -> Result<Vec<Token<'p>>, ProgramError> {
         let mut tokens = Vec::new();
         let mut open = Vec::new();
@@ -128,7 +128,7 @@ impl<'p> Lexer<'p> {
                     );
                     if !closes {
                         let reason =
-                            format!("this is not jq from here on: `{sign}` closes nothing");
+                            format!("jq syntax error from here on: `{sign}` closes nothing");
                         return Err(ProgramError { at, reason });
                     }
                 }
@@ -177,7 +177,7 @@ impl<'p> Lexer<'p> {
             _ => {
                 let sign = SIGNS.iter().find(|sign| rest.starts_with(**sign));
                 let Some(sign) = sign else {
-                    return Err(self.error("this is not jq from here on"));
+                    return Err(self.error("jq syntax error from here on"));
                 };
                 self.at += sign.len();
                 Ok(Kind::Sign(sign))
@@ -235,7 +235,7 @@ impl<'p> Lexer<'p> {
     }
 
     fn escape(&mut self) -> Result<char, ProgramError> {
-        let wrong = self.error("this is no escape of jq");
+        let wrong = self.error("this is not an escape sequence of jq");
         let escape = self.rest().chars().next().ok_or_else(|| wrong.clone())?;
         self.at += escape.len_utf8();
         Ok(match escape {
@@ -260,7 +260,7 @@ impl<'p> Lexer<'p> {
         })
     }
 
-    /// Four hexadecimal digits.
+    /// Reads four hexadecimal digits.
     fn unit(&mut self) -> Option<u32> {
         let digits = self.rest().get(..4)?;
         let unit = digits.bytes().all(|byte| byte.is_ascii_hexdigit());

@@ -1,8 +1,8 @@
 //! The evaluation of syntax trees.
 //!
-//! A term gives each of its values to a callback, in jq's order, and goes on when the callback
-//! returns. An error ends the term, and so does a callback that wants no more. Paths are followed
-//! only where one is asked for.
+//! A term passes each of its values to a callback, in jq's order, and continues when the callback
+//! returns. An error ends the term, and so does a callback that needs no more values. Paths are tracked
+//! only on request.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -13,34 +13,34 @@ use super::patterns::Regex;
 use super::syntax::{Binding, Pattern, Term};
 use super::value::Val;
 
-/// Steps that a program may take for one value: some seconds at most, where a transform of a usual
-/// item takes some hundred.
+/// The maximum number of steps for one value: a few seconds at most. The transform of a usual item takes
+/// some hundred steps.
 const STEPS_MAX: u64 = 5_000_000;
-/// Bytes of a text at most; an item has 400 KB.
+/// The maximum size of a text in bytes. An item has 400 KB.
 const TEXT_BYTES_MAX: usize = 8 * 1024 * 1024;
 
-/// Why an evaluation ended early.
+/// The reason why an evaluation ended early.
 #[derive(Debug)]
 pub(crate) enum Stop {
     /// An error of jq, which `try` catches.
     Error(Val),
-    /// What jq may evaluate and this module does not; nothing catches it.
+    /// A result that may differ from jq's. Nothing catches it.
     Refused(String),
-    /// `break` to a label.
+    /// A `break` to a label.
     Break(u64),
-    /// The receiver of the values wants no more.
+    /// The receiver needs no more values.
     Enough,
-    /// The receiver of a `try`'s values stopped; why is kept by that `try`.
+    /// The receiver of a `try`'s values stopped. That `try` keeps the reason.
     Passed,
 }
 
 impl Stop {
-    /// An error with a message.
+    /// Returns an error with a message.
     pub(super) fn error(message: impl Into<String>) -> Self {
         Self::Error(Val::from(message.into()))
     }
 
-    /// A refusal with its reason.
+    /// Returns a refusal with its reason.
     pub(super) fn refused(reason: impl Into<String>) -> Self {
         Self::Refused(reason.into())
     }
@@ -48,25 +48,25 @@ impl Stop {
 
 pub(super) type Flow<T = ()> = Result<T, Stop>;
 
-/// Where a value stands in the input.
+/// The position of a value in the input.
 #[derive(Clone, Debug)]
 pub(super) enum Trail {
-    /// No path was asked for.
+    /// Paths are not tracked.
     Off,
-    /// Nowhere: it was made.
+    /// The value has no position, because it was computed.
     Lost,
-    /// Below these keys, the last one first.
+    /// The value is below these keys, the last one first.
     On(Option<Arc<Link>>),
 }
 
-/// The last key of a path and what comes before it.
+/// The last key of a path, and the keys before it.
 #[derive(Debug)]
 pub(super) struct Link {
     key: Val,
     before: Option<Arc<Link>>,
 }
 
-/// A value and where it stands.
+/// A value and its position.
 #[derive(Clone, Debug)]
 pub(super) struct At {
     pub(super) value: Val,
@@ -74,25 +74,25 @@ pub(super) struct At {
 }
 
 impl At {
-    /// A value whose path nobody wants.
+    /// Returns a value whose path is not tracked.
     pub(super) fn off(value: Val) -> Self {
         Self { value, trail: Trail::Off }
     }
 
-    /// A value that was made of this one.
+    /// Returns a value that was computed from this one.
     pub(super) fn made(&self, value: Val) -> Self {
         let trail = if let Trail::Off = self.trail { Trail::Off } else { Trail::Lost };
         Self { value, trail }
     }
 
-    /// What stands under a key of this value.
+    /// Returns the value under a key of this value.
     pub(super) fn below(&self, key: &Val, value: Val) -> Flow<Self> {
         let trail = match &self.trail {
             Trail::Off => Trail::Off,
             Trail::On(before) => {
                 Trail::On(Some(Arc::new(Link { key: key.clone(), before: before.clone() })))
             }
-            // jq takes a value for the one at the last path if both are the same.
+            // jq accepts a computed value that equals the one at the last path.
             Trail::Lost => {
                 let (key, value) = (super::json::write(key), super::json::write(&self.value));
                 return Err(Stop::Refused(format!(
@@ -103,7 +103,7 @@ impl At {
         Ok(Self { value, trail })
     }
 
-    /// Its path.
+    /// Returns the path of the value.
     fn path(&self) -> Flow<Vec<Val>> {
         let Trail::On(mut link) = self.trail.clone() else {
             let value = paths::shown(&self.value);
@@ -119,7 +119,7 @@ impl At {
     }
 }
 
-/// What variables and labels are bound to, the last one first.
+/// The bindings of variables and labels, the last one first.
 pub(super) struct Scope<'s> {
     binding: Binding,
     bound: Bound,
@@ -147,7 +147,7 @@ impl Scope<'_> {
     }
 }
 
-/// Receives the values of a term.
+/// A receiver of the values of a term.
 pub(super) type Receive<'r> = &'r mut dyn FnMut(At) -> Flow;
 
 /// The state of one evaluation.
@@ -169,7 +169,7 @@ impl Machine {
         self.each(term, &Scope::EMPTY, input, receive)
     }
 
-    /// Counts work.
+    /// Counts steps, and stops at the maximum.
     pub(super) fn charge(&self, steps: u64) -> Flow {
         let taken = self.steps.get().saturating_add(steps);
         self.steps.set(taken);
@@ -180,10 +180,12 @@ impl Machine {
         Ok(())
     }
 
-    /// A value that was made, unless it is too large.
+    /// Returns a computed value; refused if it is too large.
     pub(super) fn bounded(&self, value: Val) -> Flow<Val> {
         if !value.is_in_bounds() {
-            return Err(Stop::refused("the program makes a value that is too deep or too large"));
+            return Err(Stop::refused(
+                "the program makes a value that is nested too deeply or too large",
+            ));
         }
         if let Val::Str(text) = &value {
             self.text_of(text.len())?;
@@ -191,7 +193,7 @@ impl Machine {
         Ok(value)
     }
 
-    /// Checks that a text of so many bytes may be made.
+    /// Checks that a text of this size may be created.
     pub(super) fn text_of(&self, bytes: usize) -> Flow {
         if bytes > TEXT_BYTES_MAX {
             let reason = format!("the program makes a text of more than {TEXT_BYTES_MAX} bytes");
@@ -200,7 +202,7 @@ impl Machine {
         self.charge(bytes as u64 / 64)
     }
 
-    /// Evaluates a term whose paths nobody wants.
+    /// Evaluates a term without tracking paths.
     pub(super) fn each(
         &self,
         term: &Term,
@@ -211,7 +213,7 @@ impl Machine {
         self.run(term, scope, &At::off(input.clone()), &mut |at| receive(at.value))
     }
 
-    /// All values of a term.
+    /// Returns all values of a term.
     pub(super) fn all(&self, term: &Term, scope: &Scope<'_>, input: &Val) -> Flow<Vec<Val>> {
         let mut values = Vec::new();
         self.each(term, scope, input, &mut |value| {
@@ -222,7 +224,7 @@ impl Machine {
         Ok(values)
     }
 
-    /// The paths of a term.
+    /// Evaluates a term and passes on its paths.
     pub(super) fn each_path(
         &self,
         term: &Term,
@@ -234,7 +236,7 @@ impl Machine {
         self.run(term, scope, &at, &mut |at| receive(at.path()?, at.value))
     }
 
-    /// Evaluates a term until its receiver has what it wants.
+    /// Evaluates a term until its receiver needs no more values.
     pub(super) fn until_enough(
         &self,
         term: &Term,
@@ -253,7 +255,7 @@ impl Machine {
         }
     }
 
-    /// Gives each value of a term, for what comes in, to a receiver.
+    /// Passes each value of a term for an input to a receiver.
     pub(super) fn run(
         &self,
         term: &Term,
@@ -309,7 +311,7 @@ impl Machine {
         }
     }
 
-    /// What `?` makes of an outcome: nothing of an error.
+    /// Applies `?` to an outcome: an error becomes no value.
     fn optional(&self, is_optional: bool, outcome: Flow<Val>) -> Flow<Option<Val>> {
         match outcome {
             Err(Stop::Error(_)) if is_optional => Ok(None),
@@ -317,7 +319,7 @@ impl Machine {
         }
     }
 
-    /// The keys of slices.
+    /// Passes on the keys of slices.
     fn slices(
         &self,
         from: Option<&Term>,
@@ -335,7 +337,7 @@ impl Machine {
         })
     }
 
-    /// The members of a value, with their keys.
+    /// Passes on the members of a value, with their keys.
     pub(super) fn members(&self, at: &At, receive: Receive<'_>) -> Flow {
         match &at.value {
             Val::Arr(array) => {
@@ -359,7 +361,7 @@ impl Machine {
         }
     }
 
-    /// Terms that decide what is evaluated, and may pass a path on.
+    /// Evaluates terms that control the evaluation and may preserve paths.
     fn control(&self, term: &Term, scope: &Scope<'_>, input: &At, receive: Receive<'_>) -> Flow {
         match term {
             Term::If(condition, then, otherwise) => {
@@ -405,7 +407,7 @@ impl Machine {
         }
     }
 
-    /// `reduce` and `foreach`.
+    /// Evaluates `reduce` and `foreach`.
     fn fold(&self, term: &Term, scope: &Scope<'_>, input: &At, receive: Receive<'_>) -> Flow {
         match term {
             Term::Reduce(source, pattern, begin, update) => {
@@ -446,7 +448,7 @@ impl Machine {
         }
     }
 
-    /// `try`: an error of the body is caught, one of what receives its values is not.
+    /// Evaluates `try`. It catches errors of its body, but not those of the receiver of its values.
     pub(super) fn attempt(
         &self,
         body: &Term,

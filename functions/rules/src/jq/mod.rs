@@ -1,13 +1,12 @@
-//! jq programs over JSON values, without I/O and with a bound on what they do.
+//! jq programs over JSON values, without I/O and with bounded work.
 //!
-//! Where jq 1.8 gives a value, a program gives the same value; where jq fails, it fails. What cannot
-//! be the same is refused: when the program is read, if its text says so, and otherwise for the value
-//! at hand ([`Stop::Refused`]), which no `try` catches. `docs/transforms.md` lists what is refused.
-//! `testdata/jq/` holds answers of the jq program, and `differential_tests` compares them.
+//! A program yields the same values as jq 1.8, and fails where jq fails. Whatever could differ is
+//! refused: when the program is parsed, if its text shows it, and otherwise for the value at hand
+//! ([`Stop::Refused`]), which no `try` catches. `docs/transforms.md` lists the refusals. `testdata/jq/`
+//! holds recorded answers of the jq program, and `differential_tests` compares them.
 //!
-//! A program is read (`lexer`, `parser`) into a tree (`syntax`), which `machine` evaluates. Filters
-//! with a name are in `filters` and the modules that it names. What a value is in DynamoDB is not
-//! known here.
+//! A program is parsed (`lexer`, `parser`) into a tree (`syntax`), which `machine` evaluates. Named
+//! filters are in `filters` and the modules that it names. DynamoDB's types are not known here.
 
 mod arithmetic;
 mod arrays;
@@ -40,46 +39,46 @@ pub(crate) use value::{Object, Val};
 use machine::{Machine, Stop};
 use thiserror::Error;
 
-/// Why a program is not one that runs here: what is wrong, and at which byte of the program.
+/// The reason why a program cannot run here, and the position in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProgramError {
-    /// Byte of the program from which on it is wrong, from 0.
+    /// The position of the error in bytes, from 0.
     pub at: usize,
-    /// What is wrong.
+    /// The error.
     pub reason: String,
 }
 
-/// A program that was checked.
+/// A parsed and checked program.
 #[derive(Debug)]
 pub(crate) struct Program {
     term: Term,
     tokens: usize,
 }
 
-/// Tokens of a program that is evaluated on the stack of its caller. An evaluation needs less than
-/// [`STACK_OF_TOKEN`] for each, and callers have 2 MB.
+/// The maximum number of tokens of a program that is evaluated on the caller's stack. An evaluation
+/// needs less than [`STACK_OF_TOKEN`] for each token, and callers have 2 MB.
 const TOKENS_OF_CALLER: usize = 60;
-/// Bytes of stack that each token of a program may need, without optimisation.
+/// The stack size that each token of a program may need without optimisation, in bytes.
 const STACK_OF_TOKEN: usize = 32 * 1024;
-/// Bytes of stack for all else.
+/// The stack size for everything else, in bytes.
 const STACK_OF_ALL: usize = 1024 * 1024;
 
 impl Program {
-    /// Reads a program.
+    /// Parses a program.
     ///
     /// # Errors
-    /// When it is not jq, or uses what is not available here.
+    /// The program is not jq, or uses what is not available here.
     pub(crate) fn parse(program: &str) -> Result<Self, ProgramError> {
         parser::parse(program).map(|(term, tokens)| Self { term, tokens })
     }
 
-    /// Its syntax tree.
+    /// Returns the syntax tree.
     pub(crate) fn term(&self) -> &Term {
         &self.term
     }
 
-    /// Does something that goes as deep as the syntax tree, on a stack that is large enough; none if
-    /// there is no such stack to be had.
+    /// Runs work that recurses as deep as the syntax tree, on a stack that is large enough; `None` if no
+    /// such stack can be allocated.
     pub(crate) fn with_stack<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Option<T> {
         if self.tokens <= TOKENS_OF_CALLER {
             return Some(work());
@@ -91,13 +90,15 @@ impl Program {
         })
     }
 
-    /// The first values that the program gives, `most` of them at most.
+    /// Returns the first values of the program, at most `most` of them.
     ///
     /// # Errors
-    /// Why the program fails for this value, or refuses it.
+    /// The program fails for this value, or refuses it.
     pub(crate) fn run(&self, input: &Val, most: usize) -> Result<Vec<Val>, Fault> {
         let outcome = self.with_stack(|| self.evaluate(input, most));
-        outcome.unwrap_or_else(|| Err(Fault::Refused("there is no memory to run it".to_owned())))
+        outcome.unwrap_or_else(|| {
+            Err(Fault::Refused("there is not enough memory to run the program".to_owned()))
+        })
     }
 
     fn evaluate(&self, input: &Val, most: usize) -> Result<Vec<Val>, Fault> {
@@ -111,7 +112,7 @@ impl Program {
             Err(Stop::Error(Val::Str(text))) => Err(Fault::Failed(text.to_string())),
             Err(Stop::Error(value)) => Err(Fault::Failed(json::write(&value))),
             Err(Stop::Refused(reason)) => Err(Fault::Refused(reason)),
-            // The parser resolves each label, and `try` passes on what it kept.
+            // The parser resolves each label, and `try` passes on the reason that it kept.
             Err(Stop::Break(_) | Stop::Passed) => {
                 Err(Fault::Refused("`break` without its label".to_owned()))
             }
@@ -119,10 +120,10 @@ impl Program {
     }
 }
 
-/// Why a program gives no values for an input.
+/// The reason why a program yields no values for an input.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub(crate) enum Fault {
-    /// jq fails, too.
+    /// jq fails too.
     #[error("{0}")]
     Failed(String),
     /// jq may give a value.

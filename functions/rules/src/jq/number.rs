@@ -1,17 +1,18 @@
-//! Numbers of transforms: what jq computes with, and literals that keep their digits.
+//! Numbers of transforms: floating point for computing, and literals that keep their digits.
 //!
-//! jq computes in 64-bit floating point, and keeps the digits of a number that is only passed on. So
-//! does this module, with one difference: where jq rounds digits away that an item has, or an integer
-//! that it computes, the transform is refused. How a number is written is jq's way for both kinds.
+//! jq computes in 64-bit floating point, but keeps the digits of a number that it only copies. This
+//! module does the same, with one difference: where jq would round digits of an item's number or of a
+//! computed integer, the transform is refused. Numbers of both kinds are written as in jq.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
 
 /// Integers up to this magnitude are exact in 64-bit floating point.
 pub(super) const EXACT_MAX: f64 = 9_007_199_254_740_992.0;
-/// Characters that the text of a literal has at most.
+/// The maximum length of a literal in characters.
 const LITERAL_CHARS_MAX: usize = 400;
-/// Zeros that plain notation shows before the first digit; jq's libraries both use this bound.
+/// The number of zeros that plain notation shows before the first digit. Both of jq's libraries use this
+/// bound.
 const LEADING_ZEROS_MAX: i64 = 5;
 
 /// A number.
@@ -19,22 +20,22 @@ const LEADING_ZEROS_MAX: i64 = 5;
 pub(crate) enum Num {
     /// A computed number.
     Float(f64),
-    /// A number as it was written.
+    /// A number as it is written in the input.
     Literal(Arc<Literal>),
 }
 
-/// A decimal number: `digits * 10^exponent`, with the zeros at its end that were written.
+/// A decimal number: `digits * 10^exponent`, with its written trailing zeros.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Literal {
     is_negative: bool,
-    /// Without zeros at the beginning; `0` for zero.
+    /// The digits without leading zeros; `0` for zero.
     digits: String,
     exponent: i64,
 }
 
 impl Num {
-    /// Whether jq, but not [`Num::parse`], reads a text as a number: one that is infinite, no number, or
-    /// beyond what is kept.
+    /// Returns whether only jq, and not [`Num::parse`], reads a text as a number: infinity, NaN, or a
+    /// number out of bounds.
     pub(crate) fn is_unsure(text: &str) -> bool {
         let unsigned = text.strip_prefix(['-', '+']).unwrap_or(text).to_ascii_lowercase();
         let (mantissa, exponent) = unsigned.split_once('e').unwrap_or((&unsigned, "0"));
@@ -47,7 +48,7 @@ impl Num {
         is_name || (is_number && has_digits)
     }
 
-    /// Reads decimal notation, with an exponent or without; none if the text is something else.
+    /// Parses decimal notation, with or without an exponent; `None` for any other text.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let (is_negative, unsigned) = match text.as_bytes().first() {
             Some(b'-') => (true, text.get(1..)?),
@@ -82,7 +83,7 @@ impl Num {
         Some(Self::Literal(Arc::new(literal)))
     }
 
-    /// The value that jq computes with, which may have fewer digits.
+    /// Returns the value with which jq computes, which may have fewer digits.
     pub(crate) fn rounded(&self) -> f64 {
         match self {
             Self::Float(value) => *value,
@@ -90,7 +91,7 @@ impl Num {
         }
     }
 
-    /// The value that jq computes with; none if that would lose digits.
+    /// Returns the value with which jq computes; `None` if that would lose digits.
     pub(crate) fn exact(&self) -> Option<f64> {
         match self {
             Self::Float(value) => Some(*value),
@@ -103,12 +104,12 @@ impl Num {
         }
     }
 
-    /// Whether it is no number, as the outcome of a computation.
+    /// Returns whether the number is NaN, as the result of a computation.
     pub(crate) fn is_nan(&self) -> bool {
         matches!(self, Self::Float(value) if value.is_nan())
     }
 
-    /// The number with the other sign.
+    /// Returns the number with the opposite sign.
     pub(crate) fn negated(&self) -> Self {
         match self {
             Self::Float(value) => Self::Float(-value),
@@ -119,12 +120,12 @@ impl Num {
         }
     }
 
-    /// Whether it is below zero.
+    /// Returns whether the number is below zero.
     pub(crate) fn is_negative(&self) -> bool {
         self.rounded() < 0.0
     }
 
-    /// The number as jq writes it into JSON.
+    /// Returns the number as jq writes it in JSON.
     pub(crate) fn to_json(&self) -> String {
         match self {
             Self::Literal(literal) => literal.to_json(),
@@ -132,8 +133,8 @@ impl Num {
         }
     }
 
-    /// jq's order: of two literals by all their digits, otherwise in floating point, where what is no
-    /// number is less than any.
+    /// Compares as jq does: two literals by all their digits, otherwise in floating point, where NaN is
+    /// less than any number.
     pub(crate) fn compare(&self, other: &Self) -> Ordering {
         if let (Self::Literal(left), Self::Literal(right)) = (self, other) {
             return left.compare(right);
@@ -153,7 +154,7 @@ impl Literal {
         format!("{sign}{}e{}", self.digits, self.exponent).parse().unwrap_or(f64::NAN)
     }
 
-    /// The digits without zeros at the end, and the exponent of what is left.
+    /// Returns the digits without trailing zeros, and the exponent of the rest.
     fn significant(&self) -> (&str, i64) {
         match self.digits.trim_end_matches('0') {
             "" => ("0", 0),
@@ -190,7 +191,7 @@ impl Literal {
     }
 }
 
-/// Digits in plain notation, with the decimal point behind the first `point` of them.
+/// Returns digits in plain notation, with the decimal point after the first `point` of them.
 fn plain(digits: &str, point: i64) -> String {
     let length = i64::try_from(digits.len()).unwrap_or(i64::MAX);
     if point <= 0 {
@@ -205,8 +206,8 @@ fn plain(digits: &str, point: i64) -> String {
     format!("{whole}.{fraction}")
 }
 
-/// The shortest digits that are read as this number again, without its sign, and their exponent; none
-/// of what is infinite or no number.
+/// Returns the shortest digits that parse to this number, without its sign, and their exponent; `None`
+/// for infinity and NaN.
 fn shortest(value: f64) -> Option<(String, i64)> {
     if !value.is_finite() {
         return None;

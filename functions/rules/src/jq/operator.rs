@@ -1,9 +1,9 @@
-//! Operators of jq: how strongly they bind, and what they make of two terms.
+//! Operators of jq: their precedences, and the terms that they make of two terms.
 
 use super::lexer::Kind;
 use super::syntax::{Change, Comparison, Math, Term};
 
-/// How strongly an operator binds; more binds more strongly.
+/// The precedence of an operator; a higher one binds more strongly.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Level {
     Pipe,

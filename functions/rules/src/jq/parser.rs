@@ -1,7 +1,7 @@
-//! From the tokens of a jq program to its syntax tree, with jq 1.8's precedences.
+//! The parser: from the tokens of a jq program to its syntax tree, with jq 1.8's precedences.
 //!
-//! Names are resolved here: of variables and labels to the place that binds them, of filters to the
-//! list of what is available. Definitions, modules and `?//` are not.
+//! Names are resolved here: variables and labels to the place that binds them, filters to the list of
+//! available ones. Definitions, modules and `?//` are not available.
 
 use super::ProgramError;
 use super::builtin::{self, Builtin, Format};
@@ -11,18 +11,18 @@ use super::operator::{Level, Operator};
 use super::syntax::{Binding, Pattern, Piece, Term};
 use super::value::Val;
 
-/// Levels that a program is nested at most.
+/// The maximum nesting of a program.
 const NESTING_MAX: usize = 128;
-const NOT_JQ: &str = "this is not jq from here on";
+const NOT_JQ: &str = "jq syntax error from here on";
 const KEYWORDS: [&str; 17] = [
     "def", "if", "then", "elif", "else", "end", "as", "reduce", "foreach", "label", "import",
     "include", "module", "and", "or", "try", "catch",
 ];
 
-/// The syntax tree of a program, and the number of its tokens.
+/// Returns the syntax tree of a program, and the number of its tokens.
 ///
 /// # Errors
-/// What is wrong with it, and where.
+/// The error and its position.
 pub(super) fn parse(program: &str) -> Result<(Term, usize), ProgramError> {
     let (tokens, count) = lexer::tokens(program)?;
     let mut scope = Scope::default();
@@ -30,7 +30,7 @@ pub(super) fn parse(program: &str) -> Result<(Term, usize), ProgramError> {
     Ok((term, count))
 }
 
-/// What names mean at a place of the program.
+/// The meaning of names at a place of the program.
 #[derive(Default)]
 struct Scope<'p> {
     variables: Vec<(&'p str, Binding)>,
@@ -40,7 +40,7 @@ struct Scope<'p> {
 }
 
 struct Parser<'t, 'p> {
-    /// What is left.
+    /// The remaining tokens.
     tokens: &'t [Token<'p>],
     scope: &'t mut Scope<'p>,
 }
@@ -76,7 +76,7 @@ impl<'t, 'p> Parser<'t, 'p> {
         matches!(self.kind(), Kind::Sign(found) | Kind::Word(found) if *found == sign)
     }
 
-    /// Passes a sign or keyword, if it is next.
+    /// Consumes a sign or keyword, if it is next.
     fn skip(&mut self, sign: &str) -> bool {
         let is = self.is(sign);
         if is {
@@ -106,14 +106,14 @@ impl<'t, 'p> Parser<'t, 'p> {
         self.nested(|parser| parser.binary(Level::Pipe, true))
     }
 
-    /// The value of an object's member, which ends at a comma.
+    /// Parses the value of an object's member, which ends at a comma.
     fn member_value(&mut self) -> Parsed {
         self.nested(|parser| parser.binary(Level::Pipe, false))
     }
 
     fn binary(&mut self, least: Level, with_comma: bool) -> Parsed {
         let mut left = match self.skip("-") {
-            // To jq, `-1` is one number.
+            // For jq, `-1` is one number.
             true if matches!(self.kind(), Kind::Number(_)) => {
                 Term::Negative(Box::new(self.operand(with_comma)?))
             }
@@ -146,7 +146,7 @@ impl<'t, 'p> Parser<'t, 'p> {
         Ok(left)
     }
 
-    /// What stands on the right of `*`, `/` and `%`.
+    /// Parses the right side of `*`, `/` and `%`.
     fn factor(&mut self, with_comma: bool) -> Parsed {
         if self.skip("-") {
             let of = self.nested(|parser| parser.factor(with_comma))?;
@@ -155,7 +155,7 @@ impl<'t, 'p> Parser<'t, 'p> {
         self.operand(with_comma)
     }
 
-    /// A postfix term, or what reaches to the end: `... as $x | ...` and `label $x | ...`.
+    /// Parses a postfix term, or a term that reaches to the end: `... as $x | ...` and `label $x | ...`.
     fn operand(&mut self, with_comma: bool) -> Parsed {
         if self.is("def") {
             return self.wrong("definitions are not available in transforms");
@@ -304,13 +304,13 @@ impl<'t, 'p> Parser<'t, 'p> {
         }
     }
 
-    /// Whether a dot is followed by a string or a bracket.
+    /// Returns whether a dot is followed by a string or a bracket.
     fn is_before_key(&self) -> bool {
         let next = self.tokens.get(1).map(|token| &token.kind);
         matches!(next, Some(Kind::Text(_) | Kind::Sign("[")))
     }
 
-    /// `[...]` behind a term.
+    /// Parses `[...]` after a term.
     fn bracket(&mut self, of: Term) -> Parsed {
         self.expect("[")?;
         let of = Box::new(of);
@@ -411,7 +411,7 @@ impl<'t, 'p> Parser<'t, 'p> {
             let reason = match name {
                 "ENV" | "__loc__" | "__prog_args" => {
                     format!(
-                        "`${name}` is not available in transforms: it looks outside of the item"
+                        "`${name}` is not available in transforms: it reads data outside of the item"
                     )
                 }
                 _ => format!("there is no variable `${name}` here"),
@@ -465,7 +465,7 @@ impl<'t, 'p> Parser<'t, 'p> {
         }
     }
 
-    /// What follows `if`.
+    /// Parses the rest of `if`.
     fn branches(&mut self) -> Parsed {
         let condition = self.pipe()?;
         self.expect("then")?;

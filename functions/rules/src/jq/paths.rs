@@ -1,4 +1,4 @@
-//! What stands at a path of a value: look, put, delete.
+//! Access to the value at a path: get, set, delete.
 
 use std::sync::Arc;
 
@@ -6,12 +6,12 @@ use super::json;
 use super::machine::{Flow, Machine, Stop};
 use super::value::{Array, Val};
 
-/// Places that an array has at most when a value is put behind its end.
+/// The maximum length of an array that grows because a value is set beyond its end.
 const PLACE_MAX: f64 = 1_000_000.0;
-/// Bytes of a value that a message of jq shows.
+/// The number of bytes of a value that a jq message shows.
 const SHOWN_MAX: usize = 29;
 
-/// A value as jq's messages show it, cut off.
+/// Returns a value as jq's messages show it, truncated.
 pub(super) fn shown(value: &Val) -> String {
     let text = json::write(value);
     if text.len() <= SHOWN_MAX {
@@ -30,7 +30,7 @@ pub(super) fn shown(value: &Val) -> String {
     format!("{}...{closing}", text.get(..end).unwrap_or(""))
 }
 
-/// A value with its type, as jq's messages show it.
+/// Returns a value with its type, as jq's messages show it.
 pub(super) fn described(value: &Val) -> String {
     format!("{} ({})", value.kind(), shown(value))
 }
@@ -39,7 +39,7 @@ fn no_index(value: &Val, key: &Val) -> Stop {
     Stop::error(format!("Cannot index {} with {}", value.kind(), described(key)))
 }
 
-/// The place of an array that a number names; none below its beginning or behind its end.
+/// Returns the position in an array for a number; `None` if it is out of range.
 fn place(number: f64, length: usize) -> Option<usize> {
     let number = number.trunc();
     let number = if number < 0.0 { number + length as f64 } else { number };
@@ -50,7 +50,7 @@ fn place(number: f64, length: usize) -> Option<usize> {
     Some(number as usize)
 }
 
-/// The bounds of a slice of so many members.
+/// Returns the bounds of a slice of an array of this length.
 fn bounds(slice: &Val, length: usize) -> Flow<Option<(usize, usize)>> {
     let Val::Obj(slice) = slice else { return Ok(None) };
     let bound = |name: &str, default: f64| match slice.members().get(name) {
@@ -65,7 +65,7 @@ fn bounds(slice: &Val, length: usize) -> Flow<Option<(usize, usize)>> {
     };
     let (from, to) = (bound("start", 0.0)?, bound("end", length_of)?);
     if from.is_nan() || to.is_nan() {
-        return Err(Stop::refused("a slice from or to what is no number is not available"));
+        return Err(Stop::refused("a slice with a NaN bound is not available"));
     }
     let (from, to) = (within(from).floor(), within(to).ceil());
     #[expect(clippy::cast_possible_truncation, reason = "both are at most a length")]
@@ -73,7 +73,7 @@ fn bounds(slice: &Val, length: usize) -> Flow<Option<(usize, usize)>> {
     Ok(Some((from, to.max(from))))
 }
 
-/// What stands under one key of a value.
+/// Returns the value under one key.
 pub(super) fn index(value: &Val, key: &Val) -> Flow<Val> {
     match (value, key) {
         (Val::Obj(object), Val::Str(name)) => {
@@ -91,7 +91,7 @@ pub(super) fn index(value: &Val, key: &Val) -> Flow<Val> {
             };
             match is_bound("start") && is_bound("end") {
                 true => Ok(Val::Null),
-                false => Err(Stop::refused("a slice of null takes numbers")),
+                false => Err(Stop::refused("a slice of null needs numbers")),
             }
         }
         (Val::Arr(array), Val::Obj(_)) => match bounds(key, array.members().len())? {
@@ -109,7 +109,7 @@ pub(super) fn index(value: &Val, key: &Val) -> Flow<Val> {
     }
 }
 
-/// What stands at a path of a value.
+/// Returns the value at a path.
 pub(super) fn get(value: &Val, path: &[Val]) -> Flow<Val> {
     let mut found = value.clone();
     for key in path {
@@ -121,7 +121,7 @@ pub(super) fn get(value: &Val, path: &[Val]) -> Flow<Val> {
     Ok(found)
 }
 
-/// A value with another one at a path of it.
+/// Returns a value with a new value at a path.
 pub(super) fn set(machine: &Machine, value: Val, path: &[Val], new: Val) -> Flow<Val> {
     let Some((key, rest)) = path.split_first() else { return Ok(new) };
     match (value, key) {
@@ -183,7 +183,7 @@ fn no_set(value: &Val, key: &Val) -> Stop {
     }
 }
 
-/// A value without what stands at paths of it.
+/// Returns a value without the values at these paths.
 pub(super) fn delete(machine: &Machine, value: &Val, mut paths: Vec<Val>) -> Flow<Val> {
     paths.sort_by(Val::compare);
     let mut value = value.clone();

@@ -1,8 +1,8 @@
-//! Regular expressions: those on which jq's library and this one agree.
+//! Regular expressions on which jq's library and this one agree.
 //!
-//! jq uses Oniguruma, with its Perl syntax. What means the same in both is available; another pattern
-//! is refused, and so is a text of which a pattern may say something else, such as one that is not
-//! ASCII where letters are asked for.
+//! jq uses Oniguruma with its Perl syntax. A pattern is available if it means the same in both. Other
+//! patterns are refused. So is a text for which an available pattern may differ, for example text that
+//! is not ASCII with a class of letters.
 
 use std::sync::Arc;
 
@@ -13,22 +13,22 @@ use super::paths::described;
 use super::syntax::Term;
 use super::value::{Object, Val};
 
-/// Patterns that one evaluation keeps compiled at most.
+/// The maximum number of compiled patterns that one evaluation caches.
 const KEPT_MAX: usize = 64;
 
-/// A compiled pattern and what it can be asked about.
+/// A compiled pattern and its restrictions.
 pub(super) struct Regex {
     regex: regex_lite::Regex,
     names: Vec<Option<String>>,
     is_global: bool,
     skips_empty: bool,
-    /// Whether a text must be ASCII.
+    /// Whether the text must be ASCII.
     needs_ascii: bool,
-    /// Whether a text must not end with a line break.
+    /// Whether the text must not end with a line break.
     has_end: bool,
 }
 
-/// A match: the bytes of the whole and of each group.
+/// A match: the byte ranges of the whole match and of each group.
 struct Found(Vec<Option<(usize, usize)>>);
 
 impl Found {
@@ -56,7 +56,7 @@ impl Regex {
             }
         }
         if ignores_case && !pattern.is_ascii() {
-            return Err(Stop::refused("the flag `i` is available for ASCII patterns alone"));
+            return Err(Stop::refused("the flag `i` is available only for ASCII patterns"));
         }
         let mut builder = regex_lite::RegexBuilder::new(pattern);
         let regex = builder.case_insensitive(ignores_case).build().map_err(|error| {
@@ -71,7 +71,7 @@ impl Regex {
     fn matches(&self, machine: &Machine, text: &str) -> Flow<Vec<Found>> {
         if self.needs_ascii && !text.is_ascii() {
             return Err(Stop::refused(
-                "this pattern is available for ASCII texts alone, as it asks for classes of characters",
+                "this pattern uses character classes, so it is available only for ASCII text",
             ));
         }
         if self.has_end && text.ends_with('\n') {
@@ -107,7 +107,7 @@ impl Regex {
     }
 }
 
-/// What a pattern asks for.
+/// The parts of a pattern that restrict its texts.
 #[derive(Default)]
 struct Checked {
     needs_ascii: bool,
@@ -115,7 +115,7 @@ struct Checked {
 }
 
 impl Checked {
-    /// Checks that a pattern has nothing but what both libraries read in the same way.
+    /// Checks that both libraries read a pattern in the same way.
     fn of(pattern: &str) -> Flow<Self> {
         let mut checked = Self::default();
         let mut rest = pattern;
@@ -151,7 +151,7 @@ impl Checked {
         Ok(tail.get(1..).unwrap_or(""))
     }
 
-    /// `[...]`: characters, ranges of ASCII, and `\d` and the like.
+    /// Checks `[...]`: characters, ASCII ranges, and `\d` and the like.
     fn class<'p>(&mut self, tail: &'p str, pattern: &str) -> Flow<&'p str> {
         let mut rest = tail.strip_prefix('^').unwrap_or(tail);
         let mut is_first = true;
@@ -178,7 +178,7 @@ fn not_available(pattern: &str) -> Stop {
     ))
 }
 
-/// `(`, `(?:` and `(?<name>`.
+/// Checks `(`, `(?:` and `(?<name>`.
 fn group<'p>(tail: &'p str, pattern: &str) -> Flow<&'p str> {
     let Some(rest) = tail.strip_prefix('?') else { return Ok(tail) };
     if let Some(rest) = rest.strip_prefix(':') {
@@ -196,7 +196,7 @@ fn group<'p>(tail: &'p str, pattern: &str) -> Flow<&'p str> {
     }
 }
 
-/// `{n}`, `{n,}` and `{n,m}`.
+/// Checks `{n}`, `{n,}` and `{n,m}`.
 fn counted<'p>(tail: &'p str, pattern: &str) -> Flow<&'p str> {
     let (bounds, rest) = tail.split_once('}').ok_or_else(|| not_available(pattern))?;
     let (least, most) = bounds.split_once(',').unwrap_or((bounds, ""));
@@ -226,7 +226,7 @@ impl Machine {
         Ok(regex)
     }
 
-    /// Filters that match a pattern.
+    /// Evaluates filters that match a pattern.
     pub(super) fn pattern(
         &self,
         builtin: Builtin,
@@ -270,7 +270,7 @@ impl Machine {
         })
     }
 
-    /// The pattern and the flags that were asked for.
+    /// Returns the requested pattern and flags.
     fn asked(&self, builtin: Builtin, pattern: Val, flags: Val) -> Flow<(String, String)> {
         let (pattern, flags) = match (&pattern, &flags) {
             (Val::Arr(both), Val::Null) => {
@@ -292,7 +292,7 @@ impl Machine {
         Ok((pattern.to_string(), format!("{flags}{}", if is_global { "g" } else { "" })))
     }
 
-    /// A text with what a term gives for each match in its place.
+    /// Replaces each match in a text with the value of a term.
     fn replace(
         &self,
         with: &Term,
@@ -306,9 +306,7 @@ impl Machine {
             let (from, to) = one.whole();
             let mut values = self.all(with, scope, &captures_of(text, regex, one))?;
             let (Some(value), true) = (values.pop(), values.is_empty()) else {
-                return Err(Stop::refused(
-                    "a replacement has to be exactly one text in transforms",
-                ));
+                return Err(Stop::refused("a replacement must be exactly one string"));
             };
             replaced.push_str(text.get(end..from).unwrap_or(""));
             match value {
@@ -316,7 +314,7 @@ impl Machine {
                 Val::Str(value) => replaced.push_str(&value),
                 value => {
                     arithmetic::add(self, Val::from(replaced), value)?;
-                    return Err(Stop::refused("a replacement has to be a text"));
+                    return Err(Stop::refused("a replacement must be a string"));
                 }
             }
             self.text_of(replaced.len())?;
@@ -336,7 +334,7 @@ fn object<const N: usize>(members: [(&str, Val); N]) -> Val {
     members.into_iter().map(|(name, value)| (Arc::from(name), value)).collect()
 }
 
-/// What `match` gives.
+/// Returns the result of `match`.
 fn match_of(text: &str, regex: &Regex, found: &Found) -> Val {
     let characters = |to: usize| text.get(..to).unwrap_or("").chars().count();
     let place = |(from, to): (usize, usize)| {
@@ -362,7 +360,7 @@ fn match_of(text: &str, regex: &Regex, found: &Found) -> Val {
     object([("offset", offset), ("length", length), ("string", string), ("captures", captures)])
 }
 
-/// The groups that have a name.
+/// Returns the named groups.
 fn captures_of(text: &str, regex: &Regex, found: &Found) -> Val {
     let mut captures = Object::default();
     for (name, group) in regex.names.iter().zip(found.0.iter().skip(1)) {
@@ -373,7 +371,7 @@ fn captures_of(text: &str, regex: &Regex, found: &Found) -> Val {
     Val::Obj(Arc::new(captures))
 }
 
-/// What `scan` gives.
+/// Returns the result of `scan`.
 fn scanned(text: &str, found: &Found) -> Val {
     if found.0.len() < 2 {
         return slice(text, found.whole());
@@ -382,7 +380,7 @@ fn scanned(text: &str, found: &Found) -> Val {
     groups.map(|group| group.map_or(Val::Null, |group| slice(text, group))).collect()
 }
 
-/// What stands between matches.
+/// Returns the text between matches.
 fn parts<'t>(text: &'t str, found: &[Found]) -> impl Iterator<Item = &'t str> {
     let ends = found.iter().map(Found::whole).chain([(text.len(), text.len())]);
     let mut begin = 0;

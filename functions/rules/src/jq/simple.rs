@@ -1,4 +1,4 @@
-//! Filters without arguments, and what others share with them.
+//! Filters without arguments, and functions that other modules share with them.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use super::texts;
 use super::times;
 use super::value::{Object, Val};
 
-/// Whether a filter that selects by type passes a value; none if it does not select.
+/// Returns whether a filter that selects by type passes a value; `None` if the filter does not select.
 pub(super) fn selects(builtin: Builtin, value: &Val) -> Flow<Option<bool>> {
     Ok(Some(match builtin {
         Builtin::Arrays => matches!(value, Val::Arr(_)),
@@ -32,7 +32,7 @@ pub(super) fn selects(builtin: Builtin, value: &Val) -> Flow<Option<bool>> {
     }))
 }
 
-/// What a filter without arguments gives.
+/// Returns the result of a filter without arguments.
 pub(super) fn of(machine: &Machine, builtin: Builtin, value: &Val) -> Flow<Val> {
     machine.charge(1)?;
     match builtin {
@@ -116,7 +116,7 @@ fn absolute(number: &Num) -> Val {
 fn number(builtin: Builtin, value: &Val) -> Flow<Val> {
     let Val::Num(number) = value else {
         let message = format!("{} number required", described(value));
-        // Versions of jq differ in what these say of what is no number.
+        // Versions of jq differ in the results for NaN.
         let is_unsure = matches!(builtin, Builtin::Isinfinite | Builtin::Isnan | Builtin::Isnormal);
         return Err(if is_unsure { Stop::Refused(message) } else { Stop::error(message) });
     };
@@ -134,7 +134,7 @@ fn number(builtin: Builtin, value: &Val) -> Flow<Val> {
     }
 }
 
-/// `pow`
+/// Returns the result of `pow`.
 pub(super) fn power(base: &Val, power: &Val) -> Flow<Val> {
     match (base, power) {
         (Val::Num(base), Val::Num(power)) => computed(float(base)?.powf(float(power)?)),
@@ -168,11 +168,11 @@ fn from_json(machine: &Machine, value: &Val) -> Flow<Val> {
     machine.charge(text.len() as u64 / 8)?;
     json::read(text).map_err(|why| match why {
         NotRead::NotJson => Stop::error(format!("{} (while parsing JSON)", described(value))),
-        NotRead::Unsure => Stop::refused(format!("{} is no plain JSON", described(value))),
+        NotRead::Unsure => Stop::refused(format!("{} is not plain JSON", described(value))),
     })
 }
 
-/// The keys of a value.
+/// Returns the keys of a value.
 fn keys(value: &Val, is_sorted: bool) -> Flow<Val> {
     match value {
         Val::Arr(array) => Ok((0..array.members().len()).map(Val::count).collect()),
@@ -186,7 +186,7 @@ fn keys(value: &Val, is_sorted: bool) -> Flow<Val> {
     }
 }
 
-/// `has`
+/// Returns the result of `has`.
 pub(super) fn has(value: &Val, key: &Val) -> Flow<Val> {
     match (value, key) {
         (Val::Obj(object), Val::Str(name)) => Ok(Val::Bool(object.members().contains_key(name))),
@@ -203,9 +203,9 @@ pub(super) fn has(value: &Val, key: &Val) -> Flow<Val> {
     }
 }
 
-/// `contains`
+/// Returns the result of `contains`.
 pub(super) fn contains(machine: &Machine, value: &Val, part: &Val) -> Flow<Val> {
-    // To jq, true and false are of different kinds.
+    // jq treats true and false as different types.
     let is_boolean = matches!(value, Val::Bool(_));
     if value.kind() != part.kind() || (is_boolean && value != part) {
         return Err(Stop::error(format!(
@@ -252,7 +252,7 @@ fn holds(machine: &Machine, value: &Val, part: &Val) -> Flow<bool> {
     }
 }
 
-/// `to_entries`
+/// Returns the result of `to_entries`.
 pub(super) fn to_entries(value: &Val) -> Flow<Val> {
     let entry = |key: Val, value: &Val| {
         let members = [(Arc::from("key"), key), (Arc::from("value"), value.clone())];
@@ -274,7 +274,7 @@ pub(super) fn to_entries(value: &Val) -> Flow<Val> {
     }
 }
 
-/// `from_entries`
+/// Returns the result of `from_entries`.
 pub(super) fn from_entries(machine: &Machine, value: &Val) -> Flow<Val> {
     let mut object = Object::default();
     for entry in arrays::members_of(value)? {

@@ -27,14 +27,14 @@ pub(crate) enum Comparison {
     GreaterOrEqual,
 }
 
-/// What an update does with the value that stands there.
+/// The change of the value that an assignment makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
-    /// `=`
+    /// `=`.
     Assign,
-    /// `+=` and the like
+    /// `+=` and the like.
     Math(Math),
-    /// `//=`
+    /// `//=`.
     Alternative,
 }
 
@@ -50,7 +50,7 @@ pub(crate) enum Piece {
 pub(crate) enum Pattern {
     Variable(Binding),
     Array(Vec<Pattern>),
-    /// Names, the variable that a name is bound to as well, and the pattern of the member.
+    /// The names, the variable to which a name is bound in addition, and the pattern of the member.
     Object(Vec<(String, Option<Binding>, Option<Pattern>)>),
 }
 
@@ -71,10 +71,10 @@ pub(crate) enum Term {
     Or(Box<Term>, Box<Term>),
     Math(Math, Box<Term>, Box<Term>),
     Compare(Comparison, Box<Term>, Box<Term>),
-    /// `|=`
+    /// `|=`.
     Update(Box<Term>, Box<Term>),
     Change(Change, Box<Term>, Box<Term>),
-    /// A value, a key, and whether `?` follows.
+    /// The value, the key, and whether `?` follows.
     Index(Box<Term>, Box<Term>, bool),
     Slice(Box<Term>, Option<Box<Term>>, Option<Box<Term>>, bool),
     Each(Box<Term>, bool),
@@ -89,7 +89,7 @@ pub(crate) enum Term {
 }
 
 impl Term {
-    /// The text of a string that is written out.
+    /// Returns the text of a string literal without interpolation.
     pub(crate) fn literal(&self) -> Option<&str> {
         match self {
             Self::Literal(Val::Str(text)) => Some(text),
@@ -97,8 +97,8 @@ impl Term {
         }
     }
 
-    /// Whether the program says of its items that it may leave some out: its last step, or the last
-    /// step of a branch, is `select` or `empty`.
+    /// Returns whether the program may leave out items: its last step, or the last step of a branch, is
+    /// `select` or `empty`.
     pub(crate) fn may_drop(&self) -> bool {
         match self {
             Self::Call(Builtin::Select | Builtin::Empty, _) => true,

@@ -1,4 +1,4 @@
-//! Filters of texts, and filters that take one value besides what comes in.
+//! Filters of strings, and filters with one value argument.
 
 use std::sync::Arc;
 
@@ -12,10 +12,10 @@ use super::simple;
 use super::times;
 use super::value::Val;
 
-/// What a code point that is no character becomes.
+/// The replacement of a code point that is not a character.
 const REPLACEMENT: char = '\u{fffd}';
 
-/// The text of a value: a string as it is, anything else as JSON.
+/// Returns a value as a string: a string unchanged, anything else as JSON.
 pub(super) fn to_string(value: &Val) -> Val {
     match value {
         Val::Str(_) => value.clone(),
@@ -23,7 +23,7 @@ pub(super) fn to_string(value: &Val) -> Val {
     }
 }
 
-/// What a filter of texts without arguments gives.
+/// Returns the result of a string filter without arguments.
 pub(super) fn of(machine: &Machine, builtin: Builtin, value: &Val) -> Flow<Val> {
     if builtin == Builtin::Implode {
         return implode(machine, value);
@@ -69,7 +69,7 @@ fn implode(machine: &Machine, value: &Val) -> Flow<Val> {
     Ok(Val::from(text))
 }
 
-/// What a filter with one value besides its input gives.
+/// Returns the result of a filter with one value argument.
 pub(super) fn with(machine: &Machine, builtin: Builtin, value: &Val, argument: &Val) -> Flow<Val> {
     machine.charge(1)?;
     match builtin {

@@ -1,4 +1,4 @@
-//! Dates and times in UTC: jq's broken down time, and the formats on which C libraries agree.
+//! Dates and times in UTC: jq's broken-down time, and the formats on which C libraries agree.
 
 use super::arithmetic::float;
 use super::builtin::Builtin;
@@ -24,10 +24,10 @@ const MONTHS: [&str; 12] = [
 ];
 const WEEKDAYS: [&str; 7] =
     ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"];
-/// Years that are written with four digits.
+/// The years that have four digits.
 const YEARS: std::ops::RangeInclusive<i64> = 1000..=9999;
 
-/// A time, from the year to the second; the month counts from 1.
+/// A time, from the year to the second. Months count from 1.
 #[derive(Clone, Copy, Debug, Default)]
 struct Time {
     year: i64,
@@ -39,9 +39,9 @@ struct Time {
 }
 
 impl Time {
-    /// Days from 1970 to the first of a month.
+    /// Returns the number of days from 1970 to the first of a month.
     fn days_to(year: i64, month: i64) -> i64 {
-        // The year begins in March, so that the leap day is its last one.
+        // Years begin in March, so that the leap day is their last day.
         let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
         let era = year.div_euclid(400);
         let of_era = year.rem_euclid(400);
@@ -77,7 +77,7 @@ impl Time {
         self.days() - Self::days_to(self.year, 1)
     }
 
-    /// Whether there is such a day, in a year of four digits.
+    /// Returns whether the date exists, in a year of four digits.
     fn is_valid(&self) -> bool {
         let normal = Self::of_seconds(self.seconds());
         YEARS.contains(&self.year)
@@ -87,7 +87,7 @@ impl Time {
             && (0..60).contains(&self.second)
     }
 
-    /// jq's broken down time, with a fraction of the second.
+    /// Returns jq's broken-down time, with a fraction of the second.
     fn broken_down(&self, fraction: f64) -> Val {
         let [year, month, day] = [self.year, self.month - 1, self.day].map(whole);
         let [hour, minute] = [self.hour, self.minute].map(whole);
@@ -101,7 +101,7 @@ fn whole(number: i64) -> Val {
     Val::from(number as f64)
 }
 
-/// What a filter of times without arguments gives.
+/// Returns the result of a time filter without arguments.
 pub(super) fn of(builtin: Builtin, value: &Val) -> Flow<Val> {
     match builtin {
         Builtin::Mktime => make_time(value),
@@ -118,7 +118,7 @@ pub(super) fn of(builtin: Builtin, value: &Val) -> Flow<Val> {
     }
 }
 
-/// What `strftime` and `strptime` give.
+/// Returns the result of `strftime` and `strptime`.
 pub(super) fn with(builtin: Builtin, value: &Val, format: &Val) -> Flow<Val> {
     if builtin == Builtin::Strptime {
         let (Val::Str(text), Val::Str(format)) = (value, format) else {
@@ -137,20 +137,21 @@ pub(super) fn with(builtin: Builtin, value: &Val, format: &Val) -> Flow<Val> {
     write(&time, format)
 }
 
-/// The time of a number of seconds, and the fraction of its second; none if it is no number.
+/// Returns the time of a number of seconds, and the fraction of the second; `None` if the value is not a
+/// number.
 fn of_number(value: &Val) -> Option<Result<(Time, f64), String>> {
     let Val::Num(number) = value else { return None };
     let seconds = number.rounded();
     let is_in_range = (-30_610_224_000.0..253_402_300_800.0).contains(&seconds);
     if !is_in_range || number.exact().is_none() {
-        return Some(Err(format!("{} is no time of the years 1000 to 9999", described(value))));
+        return Some(Err(format!("{} is not a time in the years 1000 to 9999", described(value))));
     }
     #[expect(clippy::cast_possible_truncation, reason = "it is in range")]
     let whole = seconds.floor() as i64;
     Some(Ok((Time::of_seconds(whole), seconds - seconds.floor())))
 }
 
-/// The numbers of a broken down time, cut off to integers; none if it is none.
+/// Returns the numbers of a broken-down time, truncated to integers; `None` if the value is none.
 fn numbers(value: &Val) -> Flow<Option<Vec<i64>>> {
     let Val::Arr(array) = value else { return Ok(None) };
     let mut numbers = Vec::new();
@@ -158,7 +159,7 @@ fn numbers(value: &Val) -> Flow<Option<Vec<i64>>> {
         let Val::Num(number) = member else { return Ok(None) };
         let number = float(number)?;
         if number.is_nan() || number.abs() > 1e9 {
-            return Err(Stop::refused("a time with such a number is not available"));
+            return Err(Stop::refused("a time with a number out of range is not available"));
         }
         #[expect(clippy::cast_possible_truncation, reason = "it is in range")]
         numbers.push(number.trunc() as i64);
@@ -169,7 +170,7 @@ fn numbers(value: &Val) -> Flow<Option<Vec<i64>>> {
 fn of_array(value: &Val) -> Flow<Option<Time>> {
     let Some(numbers) = numbers(value)? else { return Ok(None) };
     let [year, month, day, hour, minute, second, rest @ ..] = numbers.as_slice() else {
-        return Err(Stop::refused("a time of fewer than six numbers is not available"));
+        return Err(Stop::refused("a time needs at least six numbers"));
     };
     let time = Time {
         year: *year,
@@ -181,7 +182,7 @@ fn of_array(value: &Val) -> Flow<Option<Time>> {
     };
     let derived = [time.weekday(), time.year_day()];
     if !time.is_valid() || !derived.starts_with(rest.get(..rest.len().min(2)).unwrap_or(rest)) {
-        return Err(Stop::refused(format!("{} is no time of the calendar", described(value))));
+        return Err(Stop::refused(format!("{} is not a valid date and time", described(value))));
     }
     Ok(Some(time))
 }
@@ -197,7 +198,7 @@ fn make_time(value: &Val) -> Flow<Val> {
 
 fn not_available(directive: Option<char>) -> Stop {
     let directive = directive.map(String::from).unwrap_or_default();
-    Stop::refused(format!("`%{directive}` is not available in formats of times"))
+    Stop::refused(format!("`%{directive}` is not available in time formats"))
 }
 
 fn write(time: &Time, format: &str) -> Flow<Val> {
@@ -247,7 +248,7 @@ fn write(time: &Time, format: &str) -> Flow<Val> {
     Ok(Val::from(text))
 }
 
-/// Reads a text by a format; the year, the month and the day have to be in it.
+/// Parses a text by a format, which must contain year, month and day.
 fn parse(text: &str, format: &str) -> Flow<Val> {
     let mismatch = || Stop::error(format!("date \"{text}\" does not match format \"{format}\""));
     let format_of = format.replace("%F", "%Y-%m-%d").replace("%T", "%H:%M:%S");
@@ -301,12 +302,12 @@ fn parse(text: &str, format: &str) -> Flow<Val> {
     }
     let is_known = seen == [true; 3] && time.is_valid();
     if !is_known || weekday.is_some_and(|weekday| weekday != time.weekday()) {
-        return Err(Stop::Refused(format!("`{text}` is no whole day of the calendar")));
+        return Err(Stop::Refused(format!("`{text}` is not a complete and valid date")));
     }
     Ok(time.broken_down(0.0))
 }
 
-/// A number of at most so many digits, after spaces.
+/// Parses a number of at most this many digits, after spaces.
 fn number(rest: &mut &str, digits: usize) -> Option<i64> {
     let trimmed = rest.trim_start_matches(' ');
     let end = trimmed.bytes().take(digits).take_while(u8::is_ascii_digit).count();
@@ -315,7 +316,7 @@ fn number(rest: &mut &str, digits: usize) -> Option<i64> {
     number.parse().ok()
 }
 
-/// The place of a name, whole or its first three letters, in any case.
+/// Returns the position of a name, complete or its first three letters, in any case.
 fn named(names: &[&str], rest: &mut &str) -> Option<i64> {
     let starts =
         |name: &str| rest.get(..name.len()).is_some_and(|start| start.eq_ignore_ascii_case(name));

@@ -1,4 +1,4 @@
-//! Values of transforms: JSON, with jq's order, and a bound on depth and size.
+//! Values of transforms: JSON, with jq's order, and bounds on depth and size.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -7,13 +7,13 @@ use indexmap::IndexMap;
 
 use super::number::Num;
 
-/// Levels that a value is nested at most; an item has 32.
+/// The maximum nesting of a value. An item has 32 levels.
 pub(crate) const DEPTH_MAX: u32 = 256;
-/// Values inside of a value at most, each counted as often as it occurs: an item of 400 KB has fewer
-/// than 400,000.
+/// The maximum number of values in a value, each counted as often as it occurs. An item of 400 KB has
+/// fewer than 400,000.
 pub(crate) const NODES_MAX: u32 = 4_000_000;
 
-/// Members in the order in which they were added.
+/// Members in insertion order.
 pub(crate) type Members = IndexMap<Arc<str>, Val>;
 
 /// A value.
@@ -28,7 +28,7 @@ pub(crate) enum Val {
     Obj(Arc<Object>),
 }
 
-/// How deep and how large a value is; neither is less than what it says of its parts.
+/// The depth and the size of a value; both are upper bounds of those of its parts.
 #[derive(Clone, Copy, Debug, Default)]
 struct Extent {
     depth: u32,
@@ -60,7 +60,7 @@ pub(crate) struct Object {
 }
 
 impl Array {
-    /// Its members.
+    /// Returns the members.
     pub(crate) fn members(&self) -> &[Val] {
         &self.members
     }
@@ -71,7 +71,7 @@ impl Array {
         self.members.push(value);
     }
 
-    /// Puts a value at a place, behind as many nulls as are missing before it.
+    /// Sets the value at a position. Missing members before it become null.
     pub(crate) fn set(&mut self, place: usize, value: Val) {
         while self.members.len() <= place {
             self.push(Val::Null);
@@ -82,25 +82,25 @@ impl Array {
         }
     }
 
-    /// Takes the member at a place out and leaves null there.
+    /// Takes the member at a position out, and leaves null there.
     pub(crate) fn take(&mut self, place: usize) -> Val {
         self.members.get_mut(place).map(std::mem::take).unwrap_or_default()
     }
 }
 
 impl Object {
-    /// Its members.
+    /// Returns the members.
     pub(crate) fn members(&self) -> &Members {
         &self.members
     }
 
-    /// Puts a value under a name; a name that is there keeps its place.
+    /// Sets the value of a name. An existing name keeps its position.
     pub(crate) fn set(&mut self, name: Arc<str>, value: Val) {
         self.extent = self.extent.with(&value);
         self.members.insert(name, value);
     }
 
-    /// Takes a member out and leaves null there.
+    /// Takes a member out, and leaves null there.
     pub(crate) fn take(&mut self, name: &str) -> Val {
         self.members.get_mut(name).map(std::mem::take).unwrap_or_default()
     }
@@ -110,7 +110,7 @@ impl Object {
         self.members.shift_remove(name);
     }
 
-    /// The names in their order.
+    /// Returns the names in their order.
     pub(crate) fn names(&self) -> Vec<&Arc<str>> {
         let mut names: Vec<_> = self.members.keys().collect();
         names.sort_unstable();
@@ -171,18 +171,18 @@ impl From<bool> for Val {
 }
 
 impl Val {
-    /// A count or a place.
+    /// Returns a count or a position as a value.
     pub(crate) fn count(count: usize) -> Self {
-        // No text and no array has 2^53 members.
+        // No text or array has 2^53 members.
         Self::from(count as f64)
     }
 
-    /// Whether jq takes it for true.
+    /// Returns whether jq treats the value as true.
     pub(crate) fn is_true(&self) -> bool {
         !matches!(self, Self::Null | Self::Bool(false))
     }
 
-    /// What jq calls its type.
+    /// Returns jq's name of the type.
     pub(crate) fn kind(&self) -> &'static str {
         match self {
             Self::Null => "null",
@@ -202,13 +202,13 @@ impl Val {
         }
     }
 
-    /// Whether it is as small as a value may be.
+    /// Returns whether the value is within the bounds.
     pub(crate) fn is_in_bounds(&self) -> bool {
         let Extent { depth, nodes } = self.extent();
         depth <= DEPTH_MAX && nodes <= NODES_MAX
     }
 
-    /// Values in it; at least one.
+    /// Returns the number of values in this one; at least one.
     pub(crate) fn nodes(&self) -> u64 {
         let text = if let Self::Str(text) = self { text.len() as u64 / 64 } else { 0 };
         u64::from(self.extent().nodes) + text + 1
@@ -226,7 +226,7 @@ impl Val {
         }
     }
 
-    /// jq's order of values.
+    /// Compares values in jq's order.
     pub(crate) fn compare(&self, other: &Self) -> Ordering {
         match (self, other) {
             (Self::Num(left), Self::Num(right)) => left.compare(right),

@@ -1,4 +1,4 @@
-//! The migrations that are active at the same time, as one rule: each decides for itself.
+//! The active migrations as one rule: each decides independently.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use super::Migration;
 use crate::effect::Effect;
 use crate::rule::{Found, LookAhead, Needs, Refusal, Rule, stream_of};
 
-/// Several migrations that read the same tables.
+/// The migrations that read the same tables.
 impl Rule for Vec<Arc<Migration>> {
     fn look_ahead(&self) -> LookAhead {
         LookAhead::Nothing
@@ -29,14 +29,14 @@ impl Rule for Vec<Arc<Migration>> {
     fn decide_view(&self, record: RecordView<'_>, found: &Found) -> Result<Vec<Effect>, Refusal> {
         let stream = stream_of(&record.event_source_arn)?;
         let (table, made) = (&stream.table.table, record.approximate_creation_seconds);
-        // Most records that say nothing are those of the source's load; they are not decoded.
+        // Most records without an effect are the source's own writes. They are not decoded.
         if !self.iter().any(|migration| migration.follows(table, made)) {
             return Ok(Vec::new());
         }
         self.decide(&record.into_record(), found)
     }
 
-    /// What one migration cannot transform says nothing against what the others make of it.
+    /// Returns the effects of each migration. The refusal of one does not affect the others.
     fn decide_each(&self, record: RecordView<'_>, found: &Found) -> (Vec<Effect>, Option<Refusal>) {
         let (table, made) = match stream_of(&record.event_source_arn) {
             Ok(stream) => (stream.table.table, record.approximate_creation_seconds),

@@ -1,9 +1,9 @@
-//! Items of the sources on the way back that have no mark: they stand as they were before the cut-over,
-//! and what they became says that they are there, as long as nobody has changed it.
+//! Unmarked items of the sources on the way back. They are as they were before the cut-over, and their
+//! targets are their origins until a client changes the item.
 //!
-//! Without that, whoever speaks first of such an item would be taken for its only origin, and one that
-//! stood beside it unchanged would be overwritten, or deleted with it, without a collision. Who reads
-//! the origins is not known here.
+//! Without adoption, the first origin with a record would count as the only origin of such an item. An
+//! item with several origins would then be overwritten or deleted without a collision. The origins are
+//! read elsewhere.
 
 use model::Item;
 
@@ -12,8 +12,8 @@ use crate::effect::Join as _;
 use crate::stamp::Stamp;
 
 impl Migration {
-    /// The items that an item without a mark became and that this way back makes it of again; `forward`
-    /// is the way there. None of an item that could not be transformed.
+    /// Returns the targets that an unmarked item became, and from which this way back restores it.
+    /// `forward` is the forward direction. The result is empty if the item cannot be transformed.
     #[must_use]
     pub fn origins(&self, forward: &Self, target: &Target, item: &Item) -> Vec<Target> {
         let became = forward.outputs(&target.table, item).unwrap_or_default();
@@ -23,8 +23,8 @@ impl Migration {
         became.into_iter().filter(is_origin).map(|(origin, _)| origin).collect()
     }
 
-    /// What an origin says of an item without a mark before all else. `stands` is the origin as it is
-    /// now; if it was changed since the cut-over, its record says more.
+    /// Returns the initial register of an origin for an unmarked item. `stands` is the current origin.
+    /// If the origin has changed since the cut-over, its stream record overrides this register.
     #[must_use]
     pub fn adopted(&self, target: &Target, origin: &Target, stands: &Item) -> Registers {
         let source = self.source_item(&origin.table, stands);
@@ -39,7 +39,7 @@ impl Migration {
         }
     }
 
-    /// The text by which marks name an origin.
+    /// Returns the text that names an origin in marks.
     #[must_use]
     pub fn origin_text(&self, origin: &Target) -> Option<String> {
         let key = origin.key.to_item(self.schema(&origin.table)?);
@@ -47,7 +47,7 @@ impl Migration {
     }
 }
 
-/// What all origins say together.
+/// Joins the registers of all origins.
 #[must_use]
 pub fn said_by_all(origins: impl IntoIterator<Item = Registers>) -> Registers {
     origins.into_iter().fold(Registers::default(), |mut all, one| {

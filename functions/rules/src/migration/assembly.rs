@@ -1,8 +1,8 @@
-//! The way back of a split: a document is what the items of its partition make together.
+//! The way back of a split: a document is assembled from the items of its partition.
 //!
-//! A statement holds no data but the keys that the document had, so it may be made of any record of
-//! any of its items, in any order and as often as one likes: what is written follows from the items
-//! that stand there then. Who reads and writes is not known here.
+//! An effect contains no data except the keys that the document had. So it may be created from any
+//! record of any part, in any order and any number of times: the written document follows from the
+//! current items. They are read and written elsewhere.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,7 +16,7 @@ use crate::effect::{Effect, Join};
 use crate::rule::Refusal;
 use crate::stamp::Stamp;
 
-/// The partition of a table of parts whose items are one document.
+/// A document, identified by the partition of its parts.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Document {
     /// The migration.
@@ -27,16 +27,16 @@ pub struct Document {
     pub partition: KeyValue,
 }
 
-/// Keys that a document had, in its own table.
+/// The keys that a document had in its own table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Keys(pub BTreeSet<PrimaryKey>);
 
-/// What the items of a partition say.
+/// The result of the assembly of a partition.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Assembled {
-    /// Per target in the table of the documents the document, or none if it must not be there.
+    /// The document of each target in the table of documents; `None` if it must not exist.
     pub targets: BTreeMap<Target, Option<Item>>,
-    /// Why there are items that are no document which could stand there.
+    /// The reason why the items form no valid document.
     pub refused: Option<String>,
 }
 
@@ -47,40 +47,40 @@ impl Join for Keys {
 }
 
 impl Migration {
-    /// The table of the documents whose parts stand in a table; none if they are no parts, or this
-    /// direction does not assemble.
+    /// Returns the table of the documents whose parts are in a table; `None` if the table has no parts,
+    /// or if this direction does not assemble.
     #[must_use]
     pub fn documents_of(&self, parts: &str) -> Option<&str> {
         self.splits.get(parts).map(|(documents, _)| documents.as_str())
     }
 
-    /// The table of the parts that make the documents of a table; none if this direction assembles
-    /// none.
+    /// Returns the table of the parts of a table of documents; `None` if this direction does not
+    /// assemble them.
     #[must_use]
     pub fn parts_of(&self, documents: &str) -> Option<&str> {
         let mut splits = self.splits.iter();
         splits.find(|(_, (table, _))| table == documents).map(|(parts, _)| parts.as_str())
     }
 
-    /// Whether an item of a table of parts is the profile of its document.
+    /// Returns whether an item of a table of parts is the profile of its document.
     #[must_use]
     pub fn is_profile(&self, parts: &str, item: &Item) -> bool {
         self.splits.get(parts).is_some_and(|(_, split)| split.is_profile(item))
     }
 
-    /// The key of the profile in a partition of a table of parts.
+    /// Returns the key of the profile in a partition of a table of parts.
     #[must_use]
     pub fn profile_key(&self, parts: &str, partition: &KeyValue) -> Option<Item> {
         let (_, split) = self.splits.get(parts)?;
         Some(split.profile_key(partition.to_attribute_value()))
     }
 
-    /// The partition of a table of parts that a document with a key has.
+    /// Returns the partition of the parts of the document with this key.
     ///
     /// # Errors
-    /// When the key is not of a document of that table.
+    /// The key is not that of a document of this table.
     pub fn partition_of(&self, parts: &str, key: &Item) -> Result<KeyValue, String> {
-        let wrong = || format!("this is no key of a document of `{parts}`");
+        let wrong = || format!("the key is not that of a document of `{parts}`");
         let (table, split) = self.splits.get(parts).ok_or_else(wrong)?;
         let key = self.schema(table).ok_or_else(wrong)?.key_of_parameter(key);
         let key = key.map_err(|error| error.to_string())?;
@@ -88,14 +88,13 @@ impl Migration {
         KeyValue::from_attribute_value(&split.partition_of(&key)?).ok_or_else(wrong)
     }
 
-    /// The document that the items of a partition make, whatever its size; none if there is no
-    /// profile.
+    /// Returns the document of a partition's items, whatever its size; `None` if there is no profile.
     ///
     /// # Errors
-    /// When an item has something that the document has no place for.
+    /// An item contains something for which the document has no place.
     pub fn document(&self, parts: &str, items: &[Item]) -> Result<Option<Item>, String> {
         let split = self.splits.get(parts).map(|(_, split)| split);
-        let split = split.ok_or_else(|| format!("`{parts}` is no table of parts"))?;
+        let split = split.ok_or_else(|| format!("`{parts}` is not a table of parts"))?;
         let schema = self.schema(parts).ok_or_else(|| format!("there is no table `{parts}`"))?;
         let items: Vec<Item> = items.iter().filter_map(|item| visible(item, schema)).collect();
         if !items.iter().any(|item| split.is_profile(item)) {
@@ -104,18 +103,18 @@ impl Migration {
         split.assemble(&items)
     }
 
-    /// What the items of a partition, in the order of their sort keys, say of the documents with
-    /// `keys` and of the one that they make.
+    /// Assembles the items of a partition, in the order of their sort keys. The result covers the
+    /// documents with `keys` and the document that the items form.
     ///
     /// # Errors
-    /// When the table is no table of parts of this migration.
+    /// The table is not a table of parts of this migration.
     pub fn assembled(
         &self,
         document: &Document,
         items: &[Item],
         keys: &Keys,
     ) -> Result<Assembled, String> {
-        let no_split = || format!("`{}` is no table of parts", document.parts);
+        let no_split = || format!("`{}` is not a table of parts", document.parts);
         let (table, split) = self.splits.get(&document.parts).ok_or_else(no_split)?;
         let schema = self.schema(table).ok_or_else(|| format!("there is no table `{table}`"))?;
         let target = |key: PrimaryKey| Target {
@@ -131,7 +130,7 @@ impl Migration {
         let parts = self.schema(&document.parts).ok_or_else(no_split)?;
         let items: Vec<Item> = items.iter().filter_map(|item| visible(item, parts)).collect();
         let Some(profile) = items.iter().find(|item| split.is_profile(item)) else {
-            // Whoever deletes a document may delete its profile first.
+            // A client may delete the profile of a document before the other parts.
             assembled.refused = (!items.is_empty()).then(|| "parts without a profile".to_owned());
             return Ok(assembled);
         };
@@ -139,7 +138,7 @@ impl Migration {
             assembled.refused = Some(format!("the profile has no key of `{table}`"));
             return Ok(assembled);
         };
-        // Whatever is wrong with it, it is there.
+        // The document exists, even if it is invalid.
         assembled.targets.remove(&target(key.clone()));
         match document.made_of(split, &items) {
             Ok(made) => {
@@ -150,10 +149,10 @@ impl Migration {
         Ok(assembled)
     }
 
-    /// The document that the parts of a source item make; for checks of the way there and back.
+    /// Splits a source item and assembles it again, for checks of both directions.
     ///
     /// # Errors
-    /// Why they are none.
+    /// The reason why the parts form no document.
     pub fn there_and_back(&self, table: &str, item: &Item) -> Result<Option<Item>, String> {
         let split = self.sources.get(table).into_iter().flatten().find_map(|output| output.split());
         let split = split.ok_or_else(|| format!("`{table}` is not split"))?;
@@ -162,7 +161,7 @@ impl Migration {
         split.assemble(&items)
     }
 
-    /// What a record of a part says: its document is what the partition's items make.
+    /// Decides about a record of a part: its document must equal the assembly of its partition.
     pub(super) fn decide_assembly(
         &self,
         table: &str,
@@ -176,7 +175,7 @@ impl Migration {
         let key = items.key_of_parameter(&change.keys).map_err(|e| Refusal(e.to_string()))?;
         let images = [&change.old_image, &change.new_image];
         let profiles = images.into_iter().flatten().filter(|item| split.is_profile(item));
-        // A profile whose document belongs elsewhere says nothing of the document that is there.
+        // A profile whose document belongs to another partition does not affect this document.
         let at_home = profiles.filter(|item| {
             let partition = split.partition_of(item).ok();
             partition.and_then(|value| KeyValue::from_attribute_value(&value)).as_ref()
@@ -194,16 +193,16 @@ impl Migration {
 }
 
 impl Document {
-    /// What the mark of an assembled document says that it is from: a text like a source item's.
+    /// Returns the source in the mark of an assembled document, in the form of a source item.
     #[must_use]
     pub fn source(&self, partition_attribute: &str) -> String {
         let key = Item::new().with(partition_attribute, self.partition.to_attribute_value());
         SourceItem { table: self.parts.clone(), key }.to_string()
     }
 
-    /// What is to be written of a document over what is `known` of it. The revision in its mark is
-    /// counted up by each write, also by one that changes nothing else and by one of a document that
-    /// is gone: whoever read the parts before this write was made cannot write after it.
+    /// Returns what to write for a document, given what is `known` of it. Each write increments the
+    /// revision in the mark, even if nothing else changes or if the document is deleted. So a worker
+    /// that read the parts before this write cannot write after it.
     #[must_use]
     pub fn restated(known: Option<&Registers>, source: &str, item: Option<Item>) -> Registers {
         let said = known.and_then(|known| known.get(source)).map(|said| said.stamp.clone());
@@ -216,11 +215,9 @@ impl Document {
         let made = split.assemble(items)?.ok_or("parts without a profile")?;
         let partition = KeyValue::from_attribute_value(&split.partition_of(&made)?);
         if partition.as_ref() != Some(&self.partition) {
-            return Err(
-                "the profile is of a document that belongs into another partition".to_owned()
-            );
+            return Err("the profile belongs to a document of another partition".to_owned());
         }
-        // The name of the key attribute has 255 bytes at most.
+        // The name of the key attribute has at most 255 bytes.
         let source = self.parts.len() + self.partition.to_attribute_value().size() + 255;
         let size = made.size() + source + MARK_BYTES;
         if size > ITEM_BYTES_MAX {

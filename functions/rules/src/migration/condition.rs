@@ -1,9 +1,8 @@
-//! Conditions: jq programs that say of one item whether it is meant, such as what a purge removes.
+//! Conditions: jq programs that decide whether an item is selected, for example for a purge.
 //!
-//! A condition gives exactly one `true`, `false` or `null` for each item, `null` as false. Anything
-//! else is a slip, such as `=` for `==`, and in jq an object or a number would count as true: so what
-//! it means is not guessed, the item is refused. What becomes of an item that is meant is not known
-//! here.
+//! A condition yields exactly one `true`, `false` or `null` for each item; `null` counts as false. Any
+//! other result is probably a typing error, such as `=` for `==`, and jq would treat an object or a
+//! number as true. Therefore the item is refused. What happens to a selected item is decided elsewhere.
 
 use std::collections::BTreeSet;
 
@@ -14,12 +13,12 @@ use super::transform::Transform;
 use super::view;
 use crate::jq::{ProgramError, Val};
 
-/// What to write for a single value.
+/// The advice for a single value.
 const COMPARISON: &str = "write a comparison such as `.tenant == \"7\"`";
-/// What to write for the members of a list; `?` passes over items that have none.
+/// The advice for the members of a list. `?` skips items that have none.
 const MEMBERS: &str = "of a list write `any(.tags[]?; . == \"x1\")`";
 
-/// A condition that was checked.
+/// A checked condition.
 #[derive(Debug)]
 pub struct Condition(Transform);
 
@@ -27,31 +26,31 @@ impl Condition {
     /// Checks and compiles a program.
     ///
     /// # Errors
-    /// When it is not jq, or uses what is not available here.
+    /// The program is not jq, or uses what is not available here.
     pub fn compile(program: &str) -> Result<Self, ProgramError> {
         Transform::compile(program).map(Self)
     }
 
-    /// The program.
+    /// Returns the program.
     #[must_use]
     pub fn program(&self) -> &str {
         self.0.program()
     }
 
-    /// The attributes that the program can look at; none if that may be any.
+    /// Returns the attributes that the program can read; `None` if it can read any.
     pub(super) fn looks_at(&self) -> Option<&BTreeSet<String>> {
         self.0.looks().of_condition()
     }
 
-    /// The paths of attributes that the program reads.
+    /// Returns the paths of attributes that the program reads.
     pub(super) fn reads(&self) -> &BTreeSet<AttributePath> {
         self.0.reads()
     }
 
-    /// Whether an item is meant.
+    /// Returns whether an item is selected.
     ///
     /// # Errors
-    /// When the program fails for this item, or gives something that is neither true nor false.
+    /// The program fails for this item, or its result is neither true nor false.
     pub fn is_met_by(&self, item: &Item) -> Result<bool, String> {
         let values = self.0.values(item, 2);
         let values = values.map_err(|error| format!("the condition failed: {error}"))?;
@@ -72,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_condition_gives_one_true_or_false_or_the_item_is_refused() {
+    fn an_item_without_a_clear_verdict_is_refused() {
         let item = |text: &str| item_from_str(text).unwrap();
         let tagged = item(
             r#"{"tenant":{"S":"3"},"tags":{"L":[{"S":"x1"},{"S":"x2"}]},"amount":{"N":"7"},"old":{"BOOL":true}}"#,
@@ -87,7 +86,7 @@ mod tests {
             ("any(.tags[]?; . == \"x1\")", ["true", "false", "false"]),
             (".old", ["true", "false", "false"]),
             (".tenant == \"3\" or .amount == null", ["true", "true", "true"]),
-            // Slips, which in jq would be as good as true, or as false.
+            // Typing errors, which jq would treat as true or as false.
             (".tenant = \"3\"", [object, object, object]),
             ("select(.tenant == \"3\")", [object, nothing, nothing]),
             (".tenant | select(. == \"3\")", ["the condition gave a string; ", nothing, nothing]),
@@ -105,7 +104,7 @@ mod tests {
                 assert!(found.starts_with(expected), "{program}: {found}");
             }
         }
-        // What closes no bracket of its own is no condition.
+        // A program with unbalanced brackets is not a condition.
         assert!(Condition::compile("true) | not | (true").is_err());
     }
 }

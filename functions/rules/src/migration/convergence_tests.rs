@@ -1,6 +1,6 @@
-//! The property that makes a migration safe: whatever is written while it runs, whenever each item
-//! is read by the backfill, and however all of that is repeated, reordered and late, the targets
-//! end as the transform of the source.
+//! The safety property of a migration: whatever is written while it runs, whenever the backfill reads
+//! each item, and however all of that is repeated, reordered and late, the final targets are the
+//! transform of the source.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ use proptest::sample::Index;
 use super::*;
 use crate::effect::Join as _;
 
-/// A source item's version: which targets it has hangs on it.
+/// A version of a source item, which determines its targets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Version {
     owner: u8,
@@ -24,7 +24,7 @@ struct Version {
 const KEYS: u8 = 4;
 
 thread_local! {
-    // Compiling jq takes longer than a hundred histories.
+    // Compiling jq takes longer than a hundred histories, so it is done once.
     static MIGRATION: RefCell<Migration> = RefCell::new(migration());
 }
 
@@ -49,12 +49,12 @@ fn migration() -> Migration {
             table: "source".to_owned(),
             items: vec![
                 output("{id, owner, value}", "{owner}#{id}"),
-                // More or fewer parts, as the value grows and shrinks.
+                // The number of parts grows and shrinks with the value.
                 output(
                     ".value as $value | (1, 2, 3) | select(. < $value) | {part: .}",
                     "part#{part}",
                 ),
-                // Two source items with one owner collide here.
+                // Two source items with the same owner collide here.
                 output("select(.value < 3) | {owner, of: .id}", "owner#{owner}"),
             ],
             split: None,
@@ -90,7 +90,7 @@ fn record(key: u8, before: Option<Version>, after: Option<Version>, place: usize
                 _ => EventName::Modify,
             },
             user_identity: None,
-            // One change in each second, so that a fence lies between two of them.
+            // Each second has one change, so that a fence can lie between any two of them.
             approximate_creation_seconds: Some(place as u64 + 1),
             keys: item_from_str(&format!(r#"{{"id":{{"S":"i{key}"}}}}"#)).unwrap(),
             old_image: before.map(|version| item(key, version)),
@@ -105,10 +105,10 @@ fn record(key: u8, before: Option<Version>, after: Option<Version>, place: usize
     }
 }
 
-/// The record of a touch of an item, between change number `place` and the one before it.
+/// Returns the record of a touch of an item, between change `place` and the one before it.
 fn touch(key: u8, version: Version, place: usize) -> LambdaRecord {
     let mut touched = record(key, Some(version), Some(version), place);
-    // Sequence numbers of changes are a thousand apart there; see `apart`.
+    // The sequence numbers of changes are a thousand apart; see `apart`.
     touched.record.sequence_number =
         (place * 1_000 + 500 + usize::from(key)).to_string().parse().unwrap();
     touched.record.approximate_creation_seconds = Some(place as u64 + 1);
@@ -117,7 +117,7 @@ fn touch(key: u8, version: Version, place: usize) -> LambdaRecord {
     touched
 }
 
-/// A record with room for touches before it.
+/// Returns a record with sequence numbers left for touches before it.
 fn apart(mut record: LambdaRecord, place: usize) -> LambdaRecord {
     record.record.sequence_number = (place * 1_000 + 999).to_string().parse().unwrap();
     record
@@ -145,7 +145,7 @@ impl Targets {
     }
 }
 
-/// What the targets have to be, without registers: of each target, the first source that has it.
+/// Returns the expected targets without registers: for each target, the first source that has it.
 fn truth(table: &BTreeMap<u8, Version>) -> BTreeMap<Target, Item> {
     let mut expected: BTreeMap<Target, Item> = BTreeMap::new();
     for (key, version) in table {
@@ -163,8 +163,8 @@ fn changes() -> impl Strategy<Value = Vec<(u8, Option<Version>)>> {
     prop::collection::vec((0..KEYS, version), 1..24)
 }
 
-/// Folded first or said again: nothing changes.
-fn said_again(targets: &Targets, statements: Vec<Vec<Effect>>) -> Result<(), String> {
+/// Checks that folding first, or applying again, changes nothing.
+fn repeat_changes_nothing(targets: &Targets, statements: Vec<Vec<Effect>>) -> Result<(), String> {
     let (target, stands) = targets.0.first_key_value().unwrap();
     let mut folded = Registers::default();
     for effect in statements.into_iter().flatten() {
@@ -199,7 +199,7 @@ fn history(changes: &[(u8, Option<Version>)]) -> History {
     (tables, records)
 }
 
-/// Says some statements once more, and all in another order.
+/// Repeats some statements, and reorders all of them.
 fn deliver_again(statements: &mut Vec<Vec<Effect>>, again: &[Index], order: &[Index]) {
     let repeated: Vec<_> = again.iter().map(|index| index.get(statements).clone()).collect();
     statements.extend(repeated);
@@ -218,18 +218,18 @@ proptest! {
         start in any::<Index>(),
         head in any::<Index>(),
         fence in any::<Index>(),
-        // Records from before the start that are delivered once more.
+        // Records from before the start that are redelivered.
         late in prop::collection::vec(any::<Index>(), 0..4),
-        // When each key is read by the backfill, once or twice.
+        // The times at which the backfill reads each key, once or twice.
         reads in prop::collection::vec((any::<Index>(), prop::option::of(any::<Index>())), usize::from(KEYS)),
         again in prop::collection::vec(any::<Index>(), 0..12),
         order in prop::collection::vec(any::<Index>(), 64),
     ) {
         let (tables, records) = history(&changes);
-        // Consumption begins at change number `first`, the backfill's reads after change `start`.
+        // Consumption begins at change `first`, the backfill's reads after change `start`.
         let start = start.index(tables.len());
         let first = head.index(start + 1);
-        // What is passed over was written before the fence, and the backfill reads after it.
+        // Skipped records were written before the fence, and the backfill reads after it.
         let fence = first + fence.index(start - first + 1);
         MIGRATION.with_borrow_mut(|m| m.fence = Some(fence as u64));
         let mut statements: Vec<Vec<Effect>> = Vec::new();
@@ -263,14 +263,14 @@ proptest! {
 
         prop_assert_eq!(targets.visible(), truth(tables.last().unwrap()));
 
-        prop_assert_eq!(said_again(&targets, statements), Ok(()));
+        prop_assert_eq!(repeat_changes_nothing(&targets, statements), Ok(()));
     }
 
     #[test]
     fn touched_items_are_the_transform_of_the_source(
         changes in changes(),
         start in any::<Index>(),
-        // When each key is touched, once or twice.
+        // The times at which each key is touched, once or twice.
         touches in prop::collection::vec((any::<Index>(), prop::option::of(any::<Index>())), usize::from(KEYS)),
         again in prop::collection::vec(any::<Index>(), 0..12),
         order in prop::collection::vec(any::<Index>(), 64),
@@ -287,7 +287,7 @@ proptest! {
         for (key, (first, second)) in (0..KEYS).zip(&touches) {
             for touched in std::iter::once(first).chain(second) {
                 let place = start + touched.index(tables.len() - start);
-                // An item that is not there is not touched.
+                // An item that does not exist is not touched.
                 if let Some(version) = tables[place].get(&key) {
                     statements.push(decide(&touch(key, *version, place)));
                 }

@@ -1,11 +1,10 @@
-//! Changes within one table: what an item has to look like, and what must be so where it is written.
+//! Changes within one table: the required item, and the condition of its write.
 //!
-//! `in-place` makes of each item the same item with other attributes, `purge` leaves items out.
-//! Nothing marks an item as done: a done item is one that the transform leaves as it is. So the
-//! statement "this item is as the plan wants it" holds no data, may be made of any version of the
-//! item, in any order and as often as one likes. What is written follows from the version that stands
-//! in the table when it is written: that one is judged, and a guard says what could make the judgement
-//! another one. Who reads and writes is not known here.
+//! `in-place` changes the attributes of each item, and `purge` deletes items. Nothing marks an item as
+//! done: an item is done if the transform leaves it unchanged. So the effect "this item is as the plan
+//! requires" contains no data, and may be created from any version of the item, in any order and any
+//! number of times. The write follows from the current version: that version is judged, and a guard
+//! covers everything that could change the judgement. Items are read and written elsewhere.
 
 use std::collections::BTreeSet;
 
@@ -16,48 +15,49 @@ use super::{MARK, Makes, Migration, Target, is_bare_tombstone};
 use crate::effect::Effect;
 use crate::rule::Refusal;
 
-/// What has to be done with an item.
+/// The action for an item.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Rewrite {
-    /// It is as the plan wants it.
+    /// The item is as the plan requires.
     Keep,
-    /// It has to be this one, with the same key.
+    /// The item must be replaced by this one, with the same key.
     Change(Item),
-    /// It must not be there.
+    /// The item must be deleted.
     Delete,
 }
 
-/// What must be so where a change is written, beside that every attribute of the judged item stands
-/// there unchanged.
+/// The condition of a change, in addition to the condition that every attribute of the judged item is
+/// unchanged.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Guard {
-    /// Attributes that must not be there.
+    /// The attributes that must be absent.
     pub absent: BTreeSet<String>,
-    /// Whether no other attribute can make a difference. If not, the program can look at more than a
-    /// condition can name, and what the change met has to be judged afterwards.
+    /// Whether no other attribute can change the judgement. If false, the program can read more
+    /// attributes than a condition can name, and the replaced item has to be judged after the write.
     pub is_complete: bool,
 }
 
-/// Attributes of an item at most, before and after a change together: each is a comparison in the
-/// guard, and an expression of DynamoDB has at most 300 operators. Source: DynamoDB developer guide,
+/// The maximum number of attributes before and after a change together. Each is one comparison in the
+/// guard, and a DynamoDB expression has at most 300 operators. Source: DynamoDB developer guide,
 /// "Service quotas: expressions".
 const ATTRIBUTES_MAX: usize = 140;
-/// Bytes of an expression at most, without the condition that the item exists. Source: as above.
+/// The maximum size of an expression in bytes, without the condition that the item exists. Source: as
+/// above.
 const GUARD_BYTES_MAX: usize = 4096 - 32;
-/// Bytes of a comparison in a guard, such as `#a139 = :b139 AND `.
+/// The size of a comparison in a guard in bytes, such as `#a139 = :b139 AND `.
 const EQUAL_BYTES: usize = 18;
-/// Bytes of the condition that there is no such attribute, `attribute_not_exists(#a139) AND `.
+/// The size of a condition that an attribute is absent in bytes, `attribute_not_exists(#a139) AND `.
 const ABSENT_BYTES: usize = 32;
-/// Bytes of an attribute's name at most.
+/// The maximum size of an attribute's name in bytes.
 const NAME_BYTES_MAX: usize = 65_535;
 
-/// Whether a guard has room for so many attributes that must stand there, and that must not.
+/// Returns whether a guard has room for this many present and absent attributes.
 fn has_room(equal: usize, absent: usize) -> bool {
     equal + absent <= ATTRIBUTES_MAX
         && equal * EQUAL_BYTES + absent * ABSENT_BYTES <= GUARD_BYTES_MAX
 }
 
-/// Whether a guard can compare all attributes that an item has before or after a change.
+/// Checks that a guard can compare all attributes that an item has before or after a change.
 fn check_attributes(before: &Item, after: Option<&Item>) -> Result<(), String> {
     let is_new = |name: &&String| !before.contains_key(*name);
     let new = after.map_or(0, |after| after.keys().filter(is_new).count());
@@ -72,7 +72,8 @@ fn check_attributes(before: &Item, after: Option<&Item>) -> Result<(), String> {
     Err(format!("it has {attributes} attributes before and after the change, {most}"))
 }
 
-/// What an item is after a change from `before` to `after` met it: it may have more attributes.
+/// Returns the item after a change from `before` to `after` was applied to `met`, which may have more
+/// attributes.
 #[must_use]
 pub fn changed(before: &Item, after: &Item, met: &Item) -> Item {
     let mut item = met.clone();
@@ -82,12 +83,12 @@ pub fn changed(before: &Item, after: &Item, met: &Item) -> Item {
 }
 
 impl Migration {
-    /// What has to be done with an item of one of its tables. A tombstone of another migration is no
-    /// item: readers do not see it, and made an item it would come back to life.
+    /// Returns what to do with an item of one of the plan's tables. A tombstone of another migration
+    /// does not count as an item: readers ignore it, and a change would bring it back to life.
     ///
     /// # Errors
-    /// When the transform cannot be carried out for the item, changes its key, or is not finished
-    /// after it was carried out once.
+    /// The transform fails for the item, changes its key, or yields another result when it is applied
+    /// twice.
     pub fn rewrite(&self, table: &str, item: &Item) -> Result<Rewrite, String> {
         if self.schema(table).is_some_and(|schema| is_bare_tombstone(item, schema)) {
             return Ok(Rewrite::Keep);
@@ -101,7 +102,7 @@ impl Migration {
         }
         if self.wanted(table, &wanted)?.as_ref() != Some(&wanted) {
             return Err(
-                "the transform gives something else when it is carried out twice; write it so that a finished item stays as it is, such as `.a //= 1`"
+                "the transform gives another result when it is applied twice; write it so that a finished item stays unchanged, such as `.a //= 1`"
                     .to_owned(),
             );
         }
@@ -109,21 +110,21 @@ impl Migration {
         Ok(Rewrite::Change(wanted))
     }
 
-    /// What must be so where an item that was judged is changed into another one, or removed.
+    /// Returns the condition of a change or removal of a judged item.
     ///
-    /// What is written must be guarded also by attributes that are not there: one that a writer adds
-    /// after the item was judged may be what spares it. Those that the change makes come first, so that
-    /// no writer's value is written over.
+    /// The condition must also cover absent attributes: one that a writer adds after the judgement may
+    /// exempt the item. The attributes that the change adds come first, so that no value of a writer is
+    /// overwritten.
     #[must_use]
     pub fn guard(&self, table: &str, before: &Item, after: Option<&Item>) -> Guard {
         let new = after.into_iter().flat_map(|after| after.keys());
         let mut absent: BTreeSet<_> =
             new.filter(|name| !before.contains_key(*name)).cloned().collect();
-        let looked_at = self.looked_at(table);
-        let mut is_complete = looked_at.is_some();
-        // The mark makes a tombstone of an item that has nothing else.
+        let readable = self.readable_attributes(table);
+        let mut is_complete = readable.is_some();
+        // An item without other attributes becomes a tombstone by this mark.
         let mark = MARK.to_owned();
-        for name in looked_at.into_iter().flatten().chain([&mark]) {
+        for name in readable.into_iter().flatten().chain([&mark]) {
             let can_be_there = (1..=NAME_BYTES_MAX).contains(&name.len());
             if !can_be_there || before.contains_key(name) || absent.contains(name) {
                 continue;
@@ -137,15 +138,15 @@ impl Migration {
         Guard { absent, is_complete }
     }
 
-    /// Whether the plan can look at any attribute of a table's items that it changes where they stand.
-    /// What comes while one is changed can only be judged afterwards then.
+    /// Returns whether the plan can read any attribute of the items that it changes in place. Then an
+    /// attribute that a writer adds during a change can only be judged after it.
     #[must_use]
     pub fn looks_at_any(&self, table: &str) -> bool {
-        self.kind.is_in_place() && self.reads(table) && self.looked_at(table).is_none()
+        self.kind.is_in_place() && self.reads(table) && self.readable_attributes(table).is_none()
     }
 
-    /// The attributes of a table's items that the plan can look at; none if that may be any.
-    fn looked_at(&self, table: &str) -> Option<&BTreeSet<String>> {
+    /// Returns the attributes of a table's items that the plan can read; `None` if it can read any.
+    fn readable_attributes(&self, table: &str) -> Option<&BTreeSet<String>> {
         match &self.sources.get(table)?.first()?.makes {
             Makes::Purge(condition) => condition.looks_at(),
             Makes::Transform(transform) => transform.looks().of_change(),
@@ -153,8 +154,8 @@ impl Migration {
         }
     }
 
-    /// Whether a change of the item that was judged was not the right one for the item that it met,
-    /// which had all attributes of the judged one and perhaps more. It must be taken back then.
+    /// Returns whether the change of a judged item was wrong for the item `met`, which had all
+    /// attributes of the judged one and perhaps more. Then the change must be undone.
     #[must_use]
     pub fn is_misjudged(
         &self,
@@ -174,7 +175,7 @@ impl Migration {
         }
     }
 
-    /// What the transform makes of an item; none if it is to be deleted.
+    /// Returns the transformed item; `None` if it is to be deleted.
     fn wanted(&self, table: &str, item: &Item) -> Result<Option<Item>, String> {
         let Some(output) = self.sources.get(table).and_then(|outputs| outputs.first()) else {
             return Ok(Some(item.clone()));
@@ -200,7 +201,7 @@ impl Migration {
         }
     }
 
-    /// That an item is as the plan wants it, unless it is already.
+    /// Returns the effect that an item must become as the plan requires; empty if it already is.
     pub(super) fn settle(&self, table: &str, item: &Item) -> Result<Vec<Effect>, Refusal> {
         if self.rewrite(table, item).map_err(Refusal)? == Rewrite::Keep {
             return Ok(Vec::new());
@@ -212,7 +213,7 @@ impl Migration {
         Ok(vec![Effect::Rewrite { target }])
     }
 
-    /// What a record of a table that is changed in place says: a deleted item needs nothing.
+    /// Decides about a record of a table that is changed in place. A deleted item needs no effect.
     pub(super) fn decide_in_place(
         &self,
         table: &str,

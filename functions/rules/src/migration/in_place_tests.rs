@@ -1,6 +1,6 @@
-//! Changes in place: decisions as a table of cases, and the property that whatever is written and
-//! delivered, nothing is made of an item but what the plan makes of it as it stands, items end as the
-//! transform of what was written last, and none comes back.
+//! Changes in place: decisions as a table of cases, and a property. Whatever is written and delivered,
+//! an item only becomes what the plan makes of its current version; items end as the transform of the
+//! last write; and no deleted item comes back.
 
 use std::collections::BTreeMap;
 
@@ -99,7 +99,7 @@ fn rewrites() {
             Kind::InPlace,
             ".n += 1",
             r#"{"id":{"S":"a"},"n":{"N":"1"}}"#,
-            "the transform gives something else when it is carried out twice; write it so that a finished item stays as it is, such as `.a //= 1`",
+            "the transform gives another result when it is applied twice; write it so that a finished item stays unchanged, such as `.a //= 1`",
         ),
         (
             Kind::InPlace,
@@ -144,10 +144,10 @@ fn an_item_whose_change_no_guard_can_compare_is_refused() {
     assert_eq!(migration.rewrite("t", &done), Ok(Rewrite::Keep));
 }
 
-/// What spares an item may come after it was judged, so that it is not there is a condition of the
-/// write: of every attribute that the program can look at, as far as the expression has room.
+/// Goal: the write is conditional on the absence of every attribute that the program can read, as far as
+/// the expression has room, because an attribute that exempts the item may come after the judgement.
 #[test]
-fn what_a_program_can_look_at_must_not_have_come_meanwhile() {
+fn an_attribute_that_the_program_reads_must_not_have_come_meanwhile() {
     let many = (0..200).map(|number| format!(".a{number} == 1")).collect::<Vec<_>>().join(" or ");
     for (kind, program, absent, is_complete) in [
         (Kind::Purge, ".tenant == \"7\" and .hold != true", "_weir hold", true),
@@ -166,7 +166,7 @@ fn what_a_program_can_look_at_must_not_have_come_meanwhile() {
         assert_eq!(guard.absent.into_iter().collect::<Vec<_>>().join(" "), absent, "{program}");
         assert_eq!(guard.is_complete, is_complete, "{program}");
     }
-    // An expression has an end.
+    // An expression has a maximum size.
     let migration = migration(Kind::Purge, &format!("({many}) | not"));
     let before = item_from_str(r#"{"id":{"S":"a"}}"#).unwrap();
     let guard = migration.guard("t", &before, None);
@@ -176,10 +176,9 @@ fn what_a_program_can_look_at_must_not_have_come_meanwhile() {
     assert!(!migration.is_misjudged("t", &before, None, &before.clone().with("b", "1")));
 }
 
-/// Whatever reads an item refuses it: the backfill, a record, and a comparison, which asks for the
-/// rewrite.
+/// Goal: the backfill, a record and a comparison all refuse such an item.
 #[test]
-fn an_item_for_which_a_condition_is_neither_true_nor_false_is_refused_by_all() {
+fn an_item_without_a_clear_verdict_is_refused_by_all() {
     let migration = migration(Kind::Purge, ".tags[] == \"x1\"");
     let mut world = World::default();
     for tags in ["[]", r#"[{"S":"x1"},{"S":"x2"}]"#] {
@@ -236,14 +235,14 @@ impl World {
         });
     }
 
-    /// An attribute of an item is set, if the item is there.
+    /// Sets an attribute of an item, if the item exists. Returns whether it does.
     fn set(&mut self, key: u8, name: &str, value: u8) -> bool {
         let Some(item) = self.table.get(&key).cloned() else { return false };
         self.write(key, Some(item.with(name, Number::from(u64::from(value)))));
         true
     }
 
-    /// As the executor begins: each item is read.
+    /// Reads each item, as the executor does first.
     fn begin(&self, effects: Vec<Effect>) -> Vec<(u8, Item)> {
         let read = |effect| {
             let Effect::Rewrite { target } = effect else { panic!("{effect:?}") };
@@ -254,8 +253,8 @@ impl World {
         effects.into_iter().filter_map(read).collect()
     }
 
-    /// As the executor ends: what was read is judged and written if the guard holds; else what stands
-    /// there is judged. What a guard could not name is judged afterwards, and taken back.
+    /// Judges the item that was read and writes it if the guard holds. Otherwise judges the current
+    /// item. What the guard could not cover is judged after the write, and undone if it was wrong.
     fn end(&mut self, migration: &Migration, (key, mut judged): (u8, Item)) {
         while let Some(stands) = self.table.get(&key).cloned() {
             let after = match migration.rewrite("t", &judged).unwrap() {
@@ -305,19 +304,19 @@ fn item(key: u8, old: Option<u8>, other: Option<u8>, is_done: bool) -> Item {
     item
 }
 
-/// What happens next.
+/// One step of a history.
 #[derive(Clone, Debug)]
 enum Step {
     Write(u8, Option<(Option<u8>, Option<u8>, bool)>),
-    /// An attribute is added to an item that is there, or gets another value.
+    /// Adds an attribute to an item that exists, or changes its value.
     Set(u8, &'static str, u8),
-    /// A record that there is by now, once more or for the first time.
+    /// Delivers a record that exists by now, again or for the first time.
     Deliver(Index),
-    /// The backfill reads an item now; what it says is applied later.
+    /// The backfill reads an item; its effects are applied later.
     Read(u8),
-    /// One of the things that the backfill has read is applied, perhaps again.
+    /// Applies one of the backfill's effects, perhaps again.
     Apply(Index),
-    /// One of the items that were read to be changed is written.
+    /// Writes one of the items that were read for a change.
     End(Index),
 }
 
@@ -336,7 +335,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..40)
 }
 
-/// The table in the end, and what the writers wanted last.
+/// Returns the final table, and the writers' last values.
 fn outcome(
     migration: &Migration,
     steps: &[Step],
@@ -384,12 +383,12 @@ fn outcome(
         }
     }
     begun.into_iter().for_each(|begun| world.end(migration, begun));
-    // Every record is delivered at least once, in the order of its shard; then some again.
+    // Every record is delivered at least once, in the order of its shard; then some are delivered again.
     let mut next = 0;
     while let Some(record) = world.records.get(next).cloned() {
         world.apply(migration, migration.decide(&record, &Found::default()).unwrap());
         next += 1;
-        assert!(next < 10_000, "its own writes never come to an end");
+        assert!(next < 10_000, "the migration's own writes must end");
     }
     for index in last {
         if let Some(record) = (!world.records.is_empty()).then(|| index.get(&world.records).clone())
@@ -418,7 +417,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 
     #[test]
-    fn items_are_the_transform_of_what_was_written_last(
+    fn items_are_the_transform_of_the_last_write(
         steps in steps(),
         last in prop::collection::vec(any::<Index>(), 0..6),
     ) {
@@ -428,7 +427,7 @@ proptest! {
                 assert_eq!(table, finished(migration, truth));
             });
         }
-        // What these make of an item depends on when it was changed, so it is looked at then.
+        // The result of these depends on the time of the change, so it is checked at that time.
         for migration in [&CLOSED, &CLOSED_ANY] {
             migration.with(|migration| {
                 let (table, _) = outcome(migration, &steps, &last);

@@ -1,26 +1,26 @@
-//! Key templates: `CUSTOMER#{customerID}` and the like, from an item's attributes to a key value.
+//! Key templates such as `CUSTOMER#{customerID}`: they make a key value from an item's attributes.
 //!
-//! A template that is one reference and nothing else gives the attribute's own value and type; any
-//! other one gives a string. The key schema of the table is checked by the caller.
+//! A template that is a single reference yields the attribute's value with its type. Any other template
+//! yields a string. The caller checks the result against the key schema of the table.
 
 use model::{AttributeValue, Item};
 
-/// A checked template.
+/// A parsed and checked template.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyTemplate(Vec<Part>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Part {
     Text(String),
-    /// A path of names, from the item inwards.
+    /// A path of names, outermost first.
     Reference(Vec<String>),
 }
 
 impl KeyTemplate {
-    /// Reads a template. `{{` and `}}` stand for braces.
+    /// Parses a template. `{{` and `}}` stand for braces.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The error in the template.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut parts = Vec::new();
         let mut plain = String::new();
@@ -48,7 +48,7 @@ impl KeyTemplate {
                 parts.push(Part::Reference(path));
                 rest = after;
             } else {
-                return Err("a brace stands alone; write `{name}`, or `{{` for a brace".to_owned());
+                return Err("unmatched brace; write `{name}`, or `{{` for a brace".to_owned());
             }
         }
         plain.push_str(rest);
@@ -61,7 +61,7 @@ impl KeyTemplate {
         Ok(Self(parts))
     }
 
-    /// The attributes that it refers to, by their outermost names.
+    /// Returns the attributes to which the template refers, by their outermost names.
     #[must_use]
     pub fn references(&self) -> Vec<&str> {
         let references = self.0.iter().filter_map(|part| match part {
@@ -71,10 +71,10 @@ impl KeyTemplate {
         references.collect()
     }
 
-    /// The key value for an item.
+    /// Returns the key value for an item.
     ///
     /// # Errors
-    /// When an attribute is missing or is neither a string nor a number.
+    /// An attribute is missing, or is neither a string nor a number.
     pub fn value(&self, item: &Item) -> Result<AttributeValue, String> {
         if let [Part::Reference(path)] = &self.0[..] {
             return find(item, path).cloned();
@@ -131,7 +131,7 @@ mod tests {
             ("{n}", Ok("1.5")),
             ("x{l}", Err("`l` is of type L, which cannot be part of a key")),
             ("{a.c}", Err("there is no attribute `a.c` for the key")),
-            ("x{", Err("a brace stands alone; write `{name}`, or `{{` for a brace")),
+            ("x{", Err("unmatched brace; write `{name}`, or `{{` for a brace")),
             ("{}", Err("`{}` names no attribute")),
             ("", Err("a key cannot be empty")),
         ] {

@@ -1,39 +1,40 @@
-//! Which attributes of an item a jq program can look at.
+//! Static analysis: the attributes of an item that a jq program can read.
 //!
-//! A change of an item is only made if the item that stands there was judged, and a condition can
-//! only speak of attributes by their names. So it must be known which names can make a difference,
-//! also those that the judged item does not have. Here the program's syntax tree is walked with what
-//! each part may give: the item, something that has the item in it, or something else. Where a
-//! program looks at the item other than by a name that stands in it (`keys`, `.[]`, `.[$name]`, a
-//! comparison of whole items), it can look at any attribute. What is unknown counts as that.
+//! An item is changed only if its current version was judged, and a condition names attributes one by
+//! one. So it must be known which names can affect the result, including those that the judged item does
+//! not have. The analysis walks the program's syntax tree with the possible results of each part: the
+//! item, a value that contains the item, or another value. If a program reads the item other than by a
+//! literal name (`keys`, `.[]`, `.[$name]`, a comparison of whole items), it can read any attribute.
+//! Whatever is unknown counts as such.
 //!
-//! Of an attribute that the program cannot look at, this holds: whether the item has it or not, the
-//! program gives the same, and passes the attribute on or leaves it out.
+//! For an attribute that the program cannot read, this holds: its presence does not affect the program's
+//! result, and the program always passes the attribute on or always leaves it out.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::jq::{Binding, Builtin, Change, Math, Pattern, Piece, Term};
 
-/// What the variables may be.
+/// The possible values of variables.
 type Vars = BTreeMap<Binding, Gives>;
 
-/// Parts of a program that are walked at most. Loops are walked several times, each in the other.
+/// The maximum number of parts of a program that are walked. Nested loops are walked several times each.
 const STEPS_MAX: u32 = 100_000;
-/// Walks through a loop until what it gives stays the same: it only grows, and has three parts.
+/// The number of walks through a loop until its result is stable: the result only grows, and has three
+/// flags.
 const ROUNDS: usize = 4;
 
-/// What a part of a program may give; nothing, if it has none of the three.
+/// The possible results of a part of a program: a set of three flags, empty if it yields nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Gives(u8);
 
 impl Gives {
     const NOTHING: Self = Self(0);
-    /// What depends on no attribute but those whose names were noted.
+    /// A value that depends on no attributes except those whose names are recorded.
     const OTHER: Self = Self(1);
-    /// The item, perhaps with other attributes under names that stand in the program or that the
-    /// outcome has too.
+    /// The item, possibly with other values under names that are literals of the program or that the
+    /// result has too.
     const ITEM: Self = Self(2);
-    /// Something that may have the item in it.
+    /// A value that may contain the item.
     const INSIDE: Self = Self(4);
 
     fn or(self, other: Self) -> Self {
@@ -44,13 +45,13 @@ impl Gives {
         self.0 & part.0 != 0
     }
 
-    /// Whether all attributes can be seen in it.
+    /// Returns whether all attributes are visible in the value.
     fn is_whole(self) -> bool {
         self.has(Self::ITEM) || self.has(Self::INSIDE)
     }
 }
 
-/// Which attributes a program can look at.
+/// The attributes that a program can read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Looks {
     names: BTreeSet<String>,
@@ -59,21 +60,21 @@ pub(super) struct Looks {
 }
 
 impl Looks {
-    /// What a program looks at.
+    /// Analyses a program.
     pub(super) fn of(term: &Term) -> Self {
         let mut walk = Walk { names: BTreeSet::new(), is_any: false, steps: 0 };
         let gives = walk.term(term, Gives::ITEM, &Vars::new());
         Self { names: walk.names, is_any: walk.is_any, gives }
     }
 
-    /// The attributes that a condition can look at; none if that may be any.
+    /// Returns the attributes that a condition can read; `None` if it can read any.
     pub(super) fn of_condition(&self) -> Option<&BTreeSet<String>> {
         (!self.is_any).then_some(&self.names)
     }
 
-    /// The attributes that a change can look at; none if that may be any. One that passes others on
-    /// for some items and leaves them out for others looks at all of them, as it were: what it leaves
-    /// out must have been seen.
+    /// Returns the attributes that a change can read; `None` if it can read any. A program that passes
+    /// other attributes on for some items and leaves them out for others counts as reading any: what it
+    /// leaves out must have been judged.
     pub(super) fn of_change(&self) -> Option<&BTreeSet<String>> {
         let is_one = matches!(self.gives, Gives::NOTHING | Gives::OTHER | Gives::ITEM);
         (!self.is_any && is_one).then_some(&self.names)
@@ -87,18 +88,18 @@ struct Walk {
 }
 
 impl Walk {
-    /// The program can look at any attribute here.
+    /// Records that the program can read any attribute.
     fn any(&mut self) -> Gives {
         self.is_any = true;
         Gives::INSIDE
     }
 
-    /// Of what is looked at as a whole.
-    fn whole(&mut self, looked_at: Gives) {
-        self.is_any |= looked_at.is_whole();
+    /// Records that a value is read as a whole.
+    fn whole(&mut self, value: Gives) {
+        self.is_any |= value.is_whole();
     }
 
-    /// What a term gives for what comes in.
+    /// Returns the possible results of a term for an input.
     fn term(&mut self, term: &Term, input: Gives, vars: &Vars) -> Gives {
         self.steps += 1;
         if self.is_any || self.steps > STEPS_MAX {
@@ -112,7 +113,7 @@ impl Walk {
             Term::Text(_, pieces) => {
                 for piece in pieces {
                     if let Piece::Term(term) = piece {
-                        self.looked_at(term, input, vars);
+                        self.whole_term(term, input, vars);
                     }
                 }
                 Gives::OTHER
@@ -122,30 +123,30 @@ impl Walk {
                 false => Gives::OTHER,
             },
             Term::Object(members) => self.object(members, input, vars),
-            Term::Negative(term) => self.looked_at(term, input, vars),
+            Term::Negative(term) => self.whole_term(term, input, vars),
             Term::Label(_, term) => self.term(term, input, vars),
             Term::Try(term, catch) => {
                 let gives = self.term(term, input, vars);
                 let Some(catch) = catch else { return gives };
-                // The message of an error may have in it what it was about.
+                // The message of an error may contain its cause.
                 let is_whole = input.is_whole() || vars.values().any(|var| var.is_whole());
                 let message = if is_whole { Gives::INSIDE } else { Gives::OTHER };
                 gives.or(self.term(catch, message, vars))
             }
             Term::If(condition, then, otherwise) => {
-                // Whether something counts as true does not look into it.
+                // A test for truth does not read the value's contents.
                 self.term(condition, input, vars);
                 let gives = self.term(then, input, vars);
                 gives.or(self.term(otherwise, input, vars))
             }
             Term::Index(of, key, _) => {
                 let gives = self.term(of, input, vars);
-                self.looked_at(key, input, vars);
+                self.whole_term(key, input, vars);
                 self.member(key.literal(), gives)
             }
             Term::Slice(of, from, to, _) => {
                 for bound in [from, to].into_iter().flatten() {
-                    self.looked_at(bound, input, vars);
+                    self.whole_term(bound, input, vars);
                 }
                 let gives = self.term(of, input, vars);
                 self.whole(gives);
@@ -161,14 +162,14 @@ impl Walk {
         }
     }
 
-    /// Of a term whose outcome is looked at as a whole.
-    fn looked_at(&mut self, term: &Term, input: Gives, vars: &Vars) -> Gives {
+    /// Analyses a term whose result is read as a whole.
+    fn whole_term(&mut self, term: &Term, input: Gives, vars: &Vars) -> Gives {
         let gives = self.term(term, input, vars);
         self.whole(gives);
         Gives::OTHER
     }
 
-    /// What stands under a name in what comes in.
+    /// Returns the possible values under a name of a value.
     fn member(&mut self, name: Option<&str>, of: Gives) -> Gives {
         if !of.is_whole() {
             return of;
@@ -184,7 +185,7 @@ impl Walk {
     fn object(&mut self, members: &[(Term, Term)], input: Gives, vars: &Vars) -> Gives {
         let mut is_whole = false;
         for (key, value) in members {
-            self.looked_at(key, input, vars);
+            self.whole_term(key, input, vars);
             is_whole |= self.term(value, input, vars).is_whole();
         }
         if is_whole { Gives::INSIDE } else { Gives::OTHER }
@@ -223,23 +224,23 @@ impl Walk {
             Term::Update(left, right) if matches!(**left, Term::Identity) => {
                 return self.term(right, input, vars);
             }
-            // `. += {a: 1}` is `. + {a: 1}`.
+            // `. += {a: 1}` equals `. + {a: 1}`.
             Term::Change(Change::Math(math), left, right) if matches!(**left, Term::Identity) => {
                 return self.math(*math, left, right, input, vars);
             }
             Term::Math(math, left, right) => return self.math(*math, left, right, input, vars),
             Term::Compare(_, left, right) => {
-                self.looked_at(left, input, vars);
-                return self.looked_at(right, input, vars);
+                self.whole_term(left, input, vars);
+                return self.whole_term(right, input, vars);
             }
             Term::Update(left, right) | Term::Change(_, left, right) => (left, right),
             _ => return self.any(),
         };
-        // An item that is put into another one, or in the place of it, is seen as a whole.
+        // An item that is put into another one, or replaces it, is read as a whole.
         let gives = self.term(left, input, vars);
         self.whole(gives);
         let operand = if let Term::Update(..) = term { gives } else { input };
-        self.looked_at(right, operand, vars);
+        self.whole_term(right, operand, vars);
         input
     }
 
@@ -247,18 +248,18 @@ impl Walk {
         let gives = self.term(left, input, vars);
         if !matches!(math, Math::Add | Math::Multiply) {
             self.whole(gives);
-            return self.looked_at(right, input, vars);
+            return self.whole_term(right, input, vars);
         }
         let other = self.term(right, input, vars);
-        // Of two items, what both have is multiplied, whatever its name is.
+        // The product of two items multiplies all attributes that both have.
         self.is_any |= math == Math::Multiply && gives.is_whole() && other.is_whole();
         let both = gives.or(other);
-        // An object and something else than an object make no object.
+        // The sum of an object and a value of another type is not an object.
         let is_plain = gives.has(Gives::OTHER) && other.has(Gives::OTHER);
         if both.is_whole() && !is_plain { Gives(both.0 & !Gives::OTHER.0) } else { both }
     }
 
-    /// The variables inside of a pattern that takes apart what `gives` says.
+    /// Returns the variables after a pattern has destructured a value.
     fn bind(&mut self, pattern: &Pattern, gives: Gives, vars: &Vars) -> Vars {
         let mut bound = vars.clone();
         let mut open = vec![(pattern, gives)];
@@ -283,7 +284,7 @@ impl Walk {
         bound
     }
 
-    /// `reduce` and `foreach`: how they begin, what becomes of it in each round, and what they give.
+    /// Analyses `reduce` and `foreach`: the initial value, the updates in each round, and the results.
     fn fold(
         &mut self,
         begin: &Term,
@@ -293,7 +294,7 @@ impl Walk {
         vars: &Vars,
         inner: &Vars,
     ) -> Gives {
-        // A round whose update gives nothing begins the next one with null.
+        // If an update yields nothing, the next round begins with null.
         let mut gives = self.term(begin, input, vars).or(Gives::OTHER);
         for _ in 0..ROUNDS {
             gives = gives.or(self.term(update, gives, inner));
@@ -304,7 +305,8 @@ impl Walk {
         }
     }
 
-    /// Filters that do not look at all that comes in. All others do.
+    /// Analyses filters that read only a part of their input. All other filters count as reading all of
+    /// it.
     fn call(&mut self, name: Builtin, arguments: &[Term], input: Gives, vars: &Vars) -> Gives {
         match (name, arguments) {
             (Builtin::Empty | Builtin::Error, []) => Gives::NOTHING,
@@ -332,18 +334,18 @@ impl Walk {
             }
             (Builtin::First | Builtin::Last, [of]) => self.term(of, input, vars),
             (Builtin::Limit | Builtin::Skip | Builtin::Nth, [count, of]) => {
-                self.looked_at(count, input, vars);
+                self.whole_term(count, input, vars);
                 self.term(of, input, vars)
             }
-            (Builtin::Add, [of]) => self.looked_at(of, input, vars),
+            (Builtin::Add, [of]) => self.whole_term(of, input, vars),
             (Builtin::Del, [path]) => {
-                self.looked_at(path, input, vars);
+                self.whole_term(path, input, vars);
                 input
             }
             _ => {
                 self.whole(input);
                 for argument in arguments {
-                    self.looked_at(argument, input, vars);
+                    self.whole_term(argument, input, vars);
                 }
                 Gives::OTHER
             }
@@ -365,7 +367,7 @@ mod tests {
         Looks::of(Program::parse(program).unwrap().term())
     }
 
-    /// Programs, and the attributes that they can look at.
+    /// Programs with the attributes that they can read.
     const NAMED: [(&str, &str); 35] = [
         (".tenant == \"7\" and (.hold != true)", "hold tenant"),
         (".state //= (if .closed then \"closed\" else \"open\" end)", "closed state"),
@@ -404,7 +406,7 @@ mod tests {
         ("add(.a, .b) == 3", "a b"),
     ];
 
-    /// Programs that can look at any attribute.
+    /// Programs that can read any attribute.
     const ANY: [&str; 29] = [
         "keys",
         "length > 3",
@@ -443,19 +445,19 @@ mod tests {
     }
 
     #[test]
-    fn names_that_stand_in_a_program_are_looked_at() {
+    fn literal_names_of_a_program_are_read() {
         for (program, expected) in NAMED {
             let looks = looks_of(program);
             let found = looks.of_condition().map(|names| names.iter().cloned().collect::<Vec<_>>());
             let found = found.map_or("any".to_owned(), |names| names.join(" "));
             assert_eq!(found, expected, "{program}");
         }
-        // Loops in loops have an end.
+        // The analysis of nested loops ends.
         let deep = (0..60).fold(".".to_owned(), |deep, _| format!("reduce .a[] as $x (.; {deep})"));
         for program in ANY.into_iter().chain([deep.as_str()]) {
             assert_eq!(looks_of(program).of_condition(), None, "{program}");
         }
-        // What a change leaves out only sometimes is looked at. A condition leaves nothing out.
+        // An attribute that a change leaves out only sometimes is read. A condition leaves nothing out.
         for program in [
             "if .a then . else {id} end",
             "., {id}",
@@ -491,10 +493,10 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever an attribute holds that a program cannot look at and does not make, the program
-        /// gives the same, and either always passes it on or always leaves it out.
+        /// Goal: the value of an attribute that a program cannot read and does not set does not affect
+        /// the result, and the attribute is either always passed on or always left out.
         #[test]
-        fn what_is_not_looked_at_makes_no_difference(item in items(), other in items()) {
+        fn an_attribute_that_is_not_read_does_not_affect_the_result(item in items(), other in items()) {
             COMPILED.with(|compiled| compiled.iter().for_each(|(program, transform)| {
                 same_without(program, transform, &item, &other);
             }));
@@ -517,7 +519,7 @@ mod tests {
         }
     }
 
-    /// An object without a member.
+    /// Returns an object without one member.
     fn left_out(value: Val, name: &str) -> Val {
         match value {
             Val::Obj(object) => {

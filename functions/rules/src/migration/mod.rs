@@ -1,13 +1,13 @@
-//! The rule of migrations: what the items of one table become in others.
+//! The rule of migrations: which items of other tables the items of one table become.
 //!
-//! A record says, for each target that its item had or has, whether the item still has it, as of
-//! the record's stamp. The backfill says the same of an item that it read, with the lowest stamp.
-//! The stream is consumed from before the backfill's first read, so whatever the backfill reads,
-//! every later change of it comes with a higher stamp; deletes leave tombstones, so nothing that
-//! was read earlier brings an item back. No order, repetition or interleaving of both changes what
-//! they end at: each target is a set of registers, one for each source item, and they only grow.
+//! A record states, for each target of its item before or after the change, whether the item still has
+//! it, as of the record's stamp. The backfill states the same about each item that it reads, with the
+//! lowest stamp. The stream is consumed from before the backfill's first read, so every later change of
+//! an item that the backfill read comes with a higher stamp. Deletes leave tombstones, so no older read
+//! restores an item. Each target is a set of registers, one for each source item, which only grows.
+//! Therefore order, repetition and interleaving of records and backfill do not affect the final state.
 //!
-//! Nothing is read or written here, and when the migration moves on is not known.
+//! Nothing is read or written here. The phases of a migration are not known here.
 
 mod active;
 mod adoption;
@@ -63,35 +63,35 @@ use crate::marks::is_reserved;
 use crate::rule::{Found, LookAhead, Needs, Refusal, Rule, stream_of};
 use crate::stamp::Stamp;
 
-/// Room for the mark of a target item beside the text of its source.
+/// The size of the mark of a target item without the text of its source, in bytes.
 const MARK_BYTES: usize = 160;
-/// Bytes that the text of a source has at most: a table's name, and a key of 3 KB whose bytes may be
-/// written in six characters each.
+/// The maximum size of a source's text in bytes: a table's name, and a key of 3 KB whose bytes may take
+/// six characters each.
 const SOURCE_TEXT_MAX: usize = 24 * 1024;
 
 /// A target item.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Target {
-    /// The migration that makes it.
+    /// The migration that writes the item.
     pub migration: String,
-    /// Its table.
+    /// The table of the item.
     pub table: String,
-    /// Its key.
+    /// The key of the item.
     pub key: PrimaryKey,
-    /// Whether an item without a mark that stands there counts as written by the migration: so it
-    /// is on the way back, where the items were there before.
+    /// Whether an existing item without a mark counts as written by the migration. This is so on the way
+    /// back, where the items existed before.
     pub adopts: bool,
 }
 
-/// A plan that cannot be carried out on the tables as they are: what is wrong, and where.
+/// An error of a plan for the tables as they are, with its place in the plan.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{place}: {reason}")]
 pub struct PlanError {
     /// The place in the plan, such as `from[0].items[1].key.pk`.
     pub place: String,
-    /// What is wrong.
+    /// The error.
     pub reason: String,
-    /// In a transform: the byte from which on it is wrong.
+    /// In a transform: the position of the error in bytes.
     pub at: Option<usize>,
 }
 
@@ -102,11 +102,11 @@ struct Output {
     key: BTreeMap<String, KeyTemplate>,
 }
 
-/// What makes items of an item.
+/// The action of an output on an item.
 #[derive(Debug)]
 enum Makes {
     Transform(Transform),
-    /// Nothing of what meets it; the item as it is of the others.
+    /// Removes items that meet the condition, and keeps the others unchanged.
     Purge(Condition),
     Split(Arc<Split>),
 }
@@ -130,7 +130,7 @@ impl Output {
     }
 }
 
-/// One migration in one direction, ready to decide.
+/// One direction of a migration, ready to decide.
 #[derive(Debug)]
 pub struct Migration {
     name: String,
@@ -138,7 +138,7 @@ pub struct Migration {
     direction: Direction,
     fence: Option<u64>,
     sources: BTreeMap<String, Vec<Output>>,
-    /// On the way back of a split: by the table of the parts, that of the documents.
+    /// On the way back of a split: the table of documents, by the table of the parts.
     splits: BTreeMap<String, (String, Arc<Split>)>,
     schemas: BTreeMap<String, KeySchema>,
 }
@@ -147,13 +147,13 @@ impl Migration {
     /// Checks a plan against the key schemas of its tables, by table name.
     ///
     /// # Errors
-    /// Everything that is wrong with it.
+    /// All errors of the plan.
     pub fn compile(
         plan: &Plan,
         direction: Direction,
         schemas: &BTreeMap<String, KeySchema>,
     ) -> Result<Self, Vec<PlanError>> {
-        let mut errors = said_twice(plan, direction);
+        let mut errors = duplicate_tables(plan, direction);
         let mut sources: BTreeMap<String, Vec<Output>> = BTreeMap::new();
         let mut splits = BTreeMap::new();
         let targets = plan.target_tables(direction);
@@ -216,84 +216,84 @@ impl Migration {
         Ok(Self { name, kind, direction, fence: None, sources, splits, schemas: schemas.clone() })
     }
 
-    /// The same migration, for which records of `second` (since 1970) and before say nothing.
+    /// Returns the same migration with a fence: records from `second` (since 1970) or earlier have no
+    /// effect.
     ///
     /// The backfill begins in a later second, so it reads all that they wrote. Without a fence, a
-    /// record from before the start that is delivered again could bring back an item whose deletion
-    /// was passed over before the start.
+    /// redelivered record from before the start could restore an item whose deletion was skipped.
     #[must_use]
     pub fn fenced(self, second: Option<u64>) -> Self {
         Self { fence: second, ..self }
     }
 
-    /// What it does.
+    /// Returns the kind of the migration.
     #[must_use]
     pub fn kind(&self) -> Kind {
         self.kind
     }
 
     fn is_before_fence(&self, made: Option<u64>) -> bool {
-        // A record without a time is not passed over: nothing may be lost.
+        // A record without a time is not skipped, so that nothing is lost.
         self.fence.zip(made).is_some_and(|(fence, made)| made <= fence)
     }
 
-    /// The migration's name.
+    /// Returns the migration's name.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The key schema of one of its tables.
+    /// Returns the key schema of one of the migration's tables.
     #[must_use]
     pub fn schema(&self, table: &str) -> Option<&KeySchema> {
         self.schemas.get(table)
     }
 
-    /// The key schemas of its tables, by name.
+    /// Returns the key schemas of the migration's tables, by name.
     #[must_use]
     pub fn schemas(&self) -> &BTreeMap<String, KeySchema> {
         &self.schemas
     }
 
-    /// The item of one of its tables that a reader sees; none if it is a tombstone.
+    /// Returns the item as a reader of one of the tables sees it; `None` if it is a tombstone.
     #[must_use]
     pub fn visible(&self, table: &str, item: &Item) -> Option<Item> {
         self.schema(table).and_then(|schema| visible(item, schema))
     }
 
-    /// Whether an item has this migration's mark of a touch.
+    /// Returns whether an item has this migration's mark of a touch.
     #[must_use]
     pub fn has_touched(&self, item: &Item) -> bool {
         item.get(TOUCH).and_then(AttributeValue::as_str) == Some(self.name.as_str())
     }
 
-    /// Whether a record is of a touch: the item says all that it becomes, also what the record did
-    /// not change.
+    /// Returns whether a record is that of a touch. Then all targets of the item are stated, including
+    /// those that the record did not change.
     fn is_touch(&self, old: Option<&Item>, new: Option<&Item>) -> bool {
         let has = |item: Option<&Item>| item.is_some_and(|item| self.has_touched(item));
         has(new) && !has(old)
     }
 
-    /// Whether it reads a table.
+    /// Returns whether the migration reads a table.
     #[must_use]
     pub fn reads(&self, table: &str) -> bool {
         self.sources.contains_key(table) || self.splits.contains_key(table)
     }
 
-    /// Whether a record of this table, made in this second (since 1970), says something to it: one
-    /// of a table that it reads, made after it began.
+    /// Returns whether a record of this table, created in this second (since 1970), has an effect: the
+    /// migration reads the table, and the record is from after the fence.
     #[must_use]
     pub fn follows(&self, table: &str, made: Option<u64>) -> bool {
         self.reads(table) && !self.is_before_fence(made)
     }
 
-    /// What an item of a source table becomes, by target. A tombstone becomes nothing.
+    /// Returns the targets of an item of a source table. A tombstone has none.
     ///
     /// # Errors
-    /// Why the transform cannot be carried out for this item.
+    /// The reason why the transform fails for this item.
     pub fn outputs(&self, table: &str, item: &Item) -> Result<BTreeMap<Target, Item>, String> {
         let mut targets = BTreeMap::new();
-        // Few items have a mark that must be taken off.
+        // Few items have a mark to remove.
         let is_plain = !item.keys().any(|name| is_reserved(name));
         let item = match self.schemas.get(table).filter(|_| !is_plain) {
             Some(schema) => visible(item, schema).map(Cow::Owned),
@@ -323,7 +323,7 @@ impl Migration {
         Ok(targets)
     }
 
-    /// Whether anything becomes of an item of a source table.
+    /// Returns whether an item of a source table has any target.
     ///
     /// # Errors
     /// As [`Migration::outputs`].
@@ -331,8 +331,8 @@ impl Migration {
         self.outputs(table, item).map(|targets| !targets.is_empty())
     }
 
-    /// Whether a target has room for its mark. It belongs to what an item becomes: an item of which one
-    /// target is too large becomes nothing, so what comes after it says all targets anew.
+    /// Checks that a target has room for its mark. If one target of an item is too large, the item has
+    /// no targets at all. So the next version of the item states all targets again.
     fn check_size(
         &self,
         table: &str,
@@ -341,7 +341,7 @@ impl Migration {
         made: &Item,
     ) -> Result<(), String> {
         let size = made.size() + MARK_BYTES;
-        // Few items are so large that the length of the source's text decides.
+        // Only for the few largest items does the length of the source's text matter.
         if size + SOURCE_TEXT_MAX <= ITEM_BYTES_MAX {
             return Ok(());
         }
@@ -355,7 +355,7 @@ impl Migration {
         ))
     }
 
-    /// The key of a target as DynamoDB JSON, for people.
+    /// Returns the key of a target as DynamoDB JSON, for people.
     #[must_use]
     pub fn key_text(&self, table: &str, key: &PrimaryKey) -> String {
         self.schemas
@@ -363,10 +363,10 @@ impl Migration {
             .map_or_else(String::new, |schema| item_to_string(&key.to_item(schema)))
     }
 
-    /// The source item that an item of a source table is.
+    /// Returns an item of a source table as a source item.
     ///
     /// # Errors
-    /// When the table is no source, or the item has no key.
+    /// The table is no source, or the item has no key.
     pub fn source_item(&self, table: &str, item: &Item) -> Result<SourceItem, String> {
         Ok(SourceItem { table: table.to_owned(), key: key_of(item, self.source_schema(table)?) })
     }
@@ -375,15 +375,15 @@ impl Migration {
         self.schemas.get(table).ok_or_else(|| format!("`{table}` is not part of the plan"))
     }
 
-    /// The text of [`Migration::source_item`].
+    /// Returns the text of [`Migration::source_item`].
     fn source_text(&self, table: &str, item: &Item) -> Result<String, String> {
         Ok(SourceItem::text(table, item, self.source_schema(table)?))
     }
 
-    /// What must become true because the backfill read an item.
+    /// Returns the effects of an item that the backfill read.
     ///
     /// # Errors
-    /// When the transform cannot be carried out for this item, however often it is tried.
+    /// The transform fails for this item, which no retry can help.
     pub fn backfill(&self, table: &str, item: &Item) -> Result<Vec<Effect>, Refusal> {
         if self.kind.is_in_place() {
             return self.settle(table, item);
@@ -398,9 +398,7 @@ impl Migration {
 
     fn place(&self, output: &Output, mut item: Item) -> Result<(Target, Item), String> {
         if let Some(mark) = [MARK, TOUCH].into_iter().find(|mark| item.contains_key(*mark)) {
-            return Err(format!(
-                "the attribute `{mark}` is the migration's own; name it otherwise"
-            ));
+            return Err(format!("the attribute `{mark}` is reserved for the migration; rename it"));
         }
         let keys: Vec<_> = output
             .key
@@ -457,14 +455,14 @@ impl Rule for Migration {
             Some(item) => self.outputs(table, item).map_err(Refusal),
             None => Ok(BTreeMap::new()),
         };
-        // Of a version that could not be transformed the targets of the one before it are left, and of
-        // which ones no record says; the comparison of the targets counts them.
+        // If the old version could not be transformed, the targets of the version before it remain, and
+        // no record names them. The comparison of the targets counts them.
         let before = outputs(&change.old_image).unwrap_or_default();
         let after = outputs(&change.new_image)?;
         let gone = before.keys().filter(|target| !after.contains_key(target));
         let gone: Vec<Target> = gone.cloned().collect();
-        // What the change left as it was, an earlier record or the backfill says; a touch is a
-        // backfill that comes through the stream.
+        // An earlier record or the backfill states the targets that did not change. A touch is a
+        // backfill through the stream, so it states all of them.
         let is_touch = self.is_touch(change.old_image.as_ref(), change.new_image.as_ref());
         let changed =
             after.into_iter().filter(|(target, item)| is_touch || before.get(target) != Some(item));
@@ -481,9 +479,9 @@ fn effect(target: Target, source: &str, stamp: &Stamp, item: Option<Item>) -> Ef
     Effect::Registers { target, registers }
 }
 
-/// Tables that stand in a plan a second time where only one entry could be carried out: an item in
-/// place becomes one item, a document one set of parts, and a table of parts is of one table.
-fn said_twice(plan: &Plan, direction: Direction) -> Vec<PlanError> {
+/// Returns errors for tables that occur twice in a plan where one entry is possible: an item in place
+/// becomes one item, a document becomes one set of parts, and a table of parts has one source.
+fn duplicate_tables(plan: &Plan, direction: Direction) -> Vec<PlanError> {
     let part = match (plan.kind, direction) {
         (Kind::Restructure, _) => return Vec::new(),
         (Kind::Split, _) | (_, Direction::Forward) => "from",
@@ -499,7 +497,7 @@ fn said_twice(plan: &Plan, direction: Direction) -> Vec<PlanError> {
                 Kind::Purge => "write one condition for it, with `or` between its parts",
                 _ => "write one entry for it",
             };
-            let reason = format!("`{}` stands here a second time; {instead}", source.table);
+            let reason = format!("`{}` is listed twice; {instead}", source.table);
             errors.push(PlanError { place: place("table"), reason, at: None });
         }
         let to = source.items.first().map(|output| output.to.as_str());
@@ -507,7 +505,7 @@ fn said_twice(plan: &Plan, direction: Direction) -> Vec<PlanError> {
             && !parts.insert(to)
         {
             let reason = format!(
-                "`{to}` gets the parts of another table already; write a table of its own for these"
+                "`{to}` already gets the parts of another table; choose a separate table for these"
             );
             errors.push(PlanError { place: place("to"), reason, at: None });
         }
@@ -515,7 +513,8 @@ fn said_twice(plan: &Plan, direction: Direction) -> Vec<PlanError> {
     errors
 }
 
-/// The table of the parts and how they are made; or what is wrong, by its place below the source.
+/// Compiles a split: returns the table of the parts, and how they are made. Errors come with their place
+/// below the source.
 fn compile_split(
     source: &plan::Source,
     parts: &plan::Parts,
@@ -552,7 +551,7 @@ fn compile_output(
     for (name, template) in &output.key {
         let place = format!("{place}.key.{name}");
         if schema.is_some_and(|schema| !schema.contains(name)) {
-            wrong(place, format!("`{name}` is no key attribute of `{}`", output.to), None);
+            wrong(place, format!("`{name}` is not a key attribute of `{}`", output.to), None);
             continue;
         }
         match KeyTemplate::parse(template) {

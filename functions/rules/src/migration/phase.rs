@@ -1,48 +1,48 @@
-//! The phases of a migration, by the names that they have in the control table.
+//! The phases of a migration, with their names in the control table.
 //!
-//! What may be done in which of them, and how one becomes another, is not known here.
+//! The actions in each phase and the moves between phases are defined in the crate `control`.
 
 use serde::{Deserialize, Serialize};
 
 use super::plan::Direction;
 
-/// How far a migration is.
+/// The phase of a migration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Phase {
-    /// It was not begun.
+    /// The migration was not started.
     #[default]
     None,
-    /// It is being made active.
+    /// A command is making the migration active.
     Preparing,
-    /// Its backfill reads the sources.
+    /// The backfill reads the sources.
     Copying,
-    /// All was read; changes come through the stream.
+    /// The backfill has read everything; changes come through the stream.
     Tailing,
     /// The last comparison found no difference.
     Ready,
-    /// Writers are held up, or are about to be; nothing is decided.
+    /// Writers are blocked, or are about to be; the switch is not committed.
     CuttingOver,
-    /// All is drained and changes flow back; only the route to the targets is still to be opened.
+    /// The switch is committed and changes flow back; the route to the targets is not open yet.
     Turning,
     /// Readers and writers use the targets.
     CutOver,
-    /// Writers are held up on the way back, or items are changed back in place.
+    /// Writers are blocked on the way back, or items are changed back in place.
     Reverting,
-    /// All that came back is drained; only the route to the sources is still to be opened.
+    /// The switch back is committed; the route to the sources is not open yet.
     Returning,
     /// Readers and writers use the sources again.
     Reverted,
-    /// The way back is closed, marks are taken off.
+    /// The way back is closed, and marks are removed.
     Completing,
-    /// It has come to its end.
+    /// The migration is completed.
     Completed,
-    /// It was given up.
+    /// The migration was aborted.
     Aborted,
 }
 
 impl Phase {
-    /// Every phase.
+    /// All phases, in their order.
     pub const ALL: [Self; 14] = [
         Self::None,
         Self::Preparing,
@@ -60,7 +60,7 @@ impl Phase {
         Self::Aborted,
     ];
 
-    /// Its name.
+    /// Returns the name of the phase.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -81,22 +81,22 @@ impl Phase {
         }
     }
 
-    /// The phase with a name; none if there is no such phase.
+    /// Returns the phase with a name; `None` if there is no such phase.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|phase| phase.as_str() == name)
     }
 
-    /// Whether nothing of it is under way any more.
+    /// Returns whether the migration has ended.
     #[must_use]
     pub fn has_ended(self) -> bool {
         matches!(self, Self::Reverted | Self::Completed | Self::Aborted)
     }
 
-    /// Whether what a comparison in this direction repairs is the migration's own. The targets are,
-    /// until somebody cuts over: later they are the writers', and what the sources say is old. The
-    /// sources are from then on, until somebody switches back. A repair that began in the middle of
-    /// a switch could be at work when the route is opened.
+    /// Returns whether a comparison in this direction may repair. The targets belong to the migration
+    /// until the cut-over; afterwards they belong to the writers, and the sources are outdated. The
+    /// sources belong to the migration from then on, until the switch back. A repair that began during a
+    /// switch could still be running when the route is opened.
     #[must_use]
     pub fn may_repair(self, direction: Direction) -> bool {
         match direction {
@@ -105,9 +105,8 @@ impl Phase {
         }
     }
 
-    /// Whether nothing that a comparison in this direction would repair is the migration's own any
-    /// more, now or later: the switch is decided. Before that it may still come to nothing, and then
-    /// repairs go on.
+    /// Returns whether a comparison in this direction may never repair again, because the switch is
+    /// committed. Before the commit the switch may be rolled back, and then repairs continue.
     #[must_use]
     pub fn is_past_repair(self, direction: Direction) -> bool {
         match direction {
@@ -135,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_repair_waits_while_a_switch_is_not_decided() {
+    fn a_repair_waits_until_a_switch_is_committed() {
         for direction in [Direction::Forward, Direction::Reverse] {
             let waits: Vec<_> = Phase::ALL
                 .into_iter()

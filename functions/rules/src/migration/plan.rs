@@ -1,62 +1,62 @@
-//! Plans: what a migration makes of which tables.
+//! Plans: what a migration does with which tables.
 //!
-//! A plan is written as YAML (the command line reads that, with the places of its errors) and kept
-//! as JSON in the control table. Key schemas are not part of it; they are the tables' own.
+//! A plan is written in YAML, which the command line parses with the positions of errors, and stored as
+//! JSON in the control table. Key schemas are not part of a plan, because they belong to the tables.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_128;
 
-/// Scan segments of each source table at most: each is one item of the control table, and more
-/// than a few hundred workers do not pay for themselves.
+/// The maximum number of scan segments of each source table. Each segment is one item of the control
+/// table, and more than a few hundred workers bring no benefit.
 pub const SEGMENTS_MAX: u32 = 256;
 
-/// Seconds that a stream may be behind before the backfill waits for it: far less than the 24 hours
-/// after which records are lost, and more than a function needs that was just killed.
+/// The lag of a stream in seconds from which on the backfill waits. It is far below the 24 hours after
+/// which records are lost, and above the time that a function needs after it was killed.
 pub const LAG_SECONDS_MAX: u64 = 60;
-/// Seconds after which it no longer counts that a stream was said to be behind.
+/// The age in seconds from which on a measured lag no longer counts.
 pub const LAG_FRESH_SECONDS: u64 = 30;
-/// Seconds between two notes of the same thing by one process: well within those for which a note
-/// counts.
+/// The minimum number of seconds between two notes of one kind by one process, well below the age at
+/// which a note expires.
 pub const NOTED_EVERY_SECONDS: u64 = 10;
 
-/// What a migration does.
+/// The kind of a migration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
     /// Each source item becomes any number of items in other tables.
     Restructure,
-    /// Each item becomes the same item with other attributes, where it stands.
+    /// The attributes of each item are changed in place.
     InPlace,
-    /// Items are removed where they stand.
+    /// Items are removed in place.
     Purge,
     /// Each source item, a document, becomes a profile and parts, and can be assembled again.
     Split,
 }
 
 impl Kind {
-    /// Whether items are changed in the table in which they stand.
+    /// Returns whether items are changed or removed in their own table.
     #[must_use]
     pub fn is_in_place(self) -> bool {
         matches!(self, Self::InPlace | Self::Purge)
     }
 
-    /// Whether items may be removed.
+    /// Returns whether items may be removed.
     #[must_use]
     pub fn deletes(self) -> bool {
         self == Self::Purge
     }
 }
 
-/// How the items that are there already come into a migration.
+/// The way existing items enter a migration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Backfill {
-    /// Workers read them and write what they become, as of before all changes.
+    /// Workers read the items and write the targets, as of before all changes.
     #[default]
     Scan,
-    /// Workers put a mark on each and take it off again, so that each comes through the stream.
+    /// Workers put a mark on each item and remove it, so that each item comes through the stream.
     Touch,
 }
 
@@ -70,37 +70,39 @@ impl Backfill {
 /// A plan.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
-    /// The migration's name: 1 to 64 of a-z, 0-9 and `-`.
+    /// The name of the migration: 1 to 64 of a-z, 0-9 and `-`.
     pub migration: String,
-    /// What it does.
+    /// The kind of the migration.
     pub kind: Kind,
-    /// The tables that it reads.
+    /// The tables that the migration reads.
     pub from: Vec<Source>,
-    /// The way back: empty, or what makes the source items of the target items again.
+    /// The way back: empty, or how target items become source items again.
     pub inverse: Vec<Source>,
-    /// How the items that are there already come into it.
+    /// How existing items enter the migration.
     #[serde(default, skip_serializing_if = "Backfill::is_scan")]
     pub backfill: Backfill,
-    /// Scan segments of each source table, 1 to [`SEGMENTS_MAX`].
+    /// The number of scan segments of each source table, 1 to [`SEGMENTS_MAX`].
     pub segments: u32,
-    /// Seconds for which a writer may act on a route that it has read; a cut-over waits so long.
+    /// The number of seconds for which a writer may rely on a route that it has read. A cut-over waits
+    /// as long.
     pub gate_seconds: u32,
-    /// Seconds after which DynamoDB's streams have every record of a write that was acknowledged; a
-    /// switch waits so long before it counts them as drained.
+    /// The number of seconds after which DynamoDB's streams contain the record of every acknowledged
+    /// write. A switch waits as long before it counts the streams as drained.
     #[serde(default = "settle_seconds", skip_serializing_if = "is_settle_seconds")]
     pub settle_seconds: u32,
-    /// Seconds after which an invocation of the function has ended, its time-out, 1 to 900. A
-    /// tombstone and a mark are there for so long after the last switch at least.
+    /// The time-out of the function in seconds, 1 to 900: after it, every invocation has ended.
+    /// Tombstones and marks are kept for at least as long after the last switch.
     #[serde(default = "function_seconds", skip_serializing_if = "is_function_seconds")]
     pub function_seconds: u32,
 }
 
-/// Seconds of an invocation unless a plan says otherwise: the time-out in the project's
-/// `template.yaml`, and of local workers.
+/// The default time-out of an invocation in seconds: that of the project's `template.yaml` and of local
+/// workers.
 pub const FUNCTION_SECONDS: u32 = 60;
 
-/// Seconds until a stream has the record of a write, unless a plan says otherwise: usually it is there
-/// within one. A local store has it when the write is acknowledged, and is not waited for.
+/// The default number of seconds until a stream contains the record of a write. Usually that takes less
+/// than one. A local store needs no wait, because its stream contains the record when the write is
+/// acknowledged.
 pub const SETTLE_SECONDS: u32 = 5;
 
 fn settle_seconds() -> u32 {
@@ -121,48 +123,49 @@ fn is_function_seconds(seconds: &u32) -> bool {
     *seconds == FUNCTION_SECONDS
 }
 
-/// A table that is read, and what its items become.
+/// A table to read, and what its items become.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Source {
     /// The table.
     pub table: String,
-    /// What each of its items becomes; each entry gives any number of items.
+    /// The outputs of each item. Each output yields any number of items.
     pub items: Vec<Output>,
-    /// In a [`Kind::Split`]: the parts of its items. The only entry of `items` then says where they
-    /// go.
+    /// In a [`Kind::Split`]: the parts of a document. The only entry of `items` then defines their table
+    /// and keys.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub split: Option<Parts>,
-    /// In a [`Kind::Purge`]: what meets the condition is erased from the table's archive, too.
+    /// In a [`Kind::Purge`]: whether the selected items are also erased from the table's archive.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub archive: bool,
 }
 
-/// Bytes of a piece at least: less would be more keys than content.
+/// The minimum size of a piece in bytes. A smaller piece would have more key than content.
 pub const PIECE_BYTES_MIN: usize = 1_000;
-/// Bytes of a piece at most: an item of 400 KB, less its keys, its mark and a member's overhead.
+/// The maximum size of a piece in bytes: an item of 400 KB minus its keys, its mark and a member's
+/// overhead.
 pub const PIECE_BYTES_MAX: usize = 390_000;
 
 /// The parts of a document.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Parts {
-    /// The sort key of the item that holds what is in no part.
+    /// The sort key of the profile, the item with everything that is in no part.
     pub profile: String,
-    /// What is taken out of it.
+    /// The parts that are cut out.
     pub list: Vec<Part>,
 }
 
 /// A part of a document: one of its values, as one item or several.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Part {
-    /// The sort key of its item, or what comes before `#` and the number of each of its items.
+    /// The sort key of the part's item, or the prefix before `#` and the number of each of its items.
     pub name: String,
     /// The path of the value, such as `info.actors`.
     pub path: String,
-    /// How it is cut.
+    /// How the value is cut.
     pub cut: Cut,
 }
 
-/// How a value is cut into items.
+/// The way a value is cut into items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Cut {
@@ -170,25 +173,25 @@ pub enum Cut {
     Whole,
     /// One item for each member of a list.
     Each,
-    /// Pieces of a text, of binary or of a list, of so many bytes at most; a member of a list that
-    /// is larger is a piece of its own. [`PIECE_BYTES_MIN`] to [`PIECE_BYTES_MAX`].
+    /// One item for each piece of a text, a binary value or a list, with at most this many bytes. A
+    /// larger member of a list is a piece by itself. [`PIECE_BYTES_MIN`] to [`PIECE_BYTES_MAX`].
     Bytes(usize),
 }
 
-/// Items that are made of one source item.
+/// The items that are made from one source item.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Output {
-    /// The table that they go to.
+    /// The table of the items.
     pub to: String,
-    /// The jq program that makes them. In a [`Kind::Purge`]: the condition of the items that are
-    /// removed, which gives one `true` or `false` for each.
+    /// The jq program that makes the items. In a [`Kind::Purge`]: the condition, which yields `true` or
+    /// `false` for each item.
     pub transform: String,
-    /// Templates of key attributes, by name; a key attribute without one is left as the transform
-    /// gives it.
+    /// The templates of key attributes, by name. A key attribute without one is taken from the
+    /// transform's result.
     pub key: BTreeMap<String, String>,
 }
 
-/// Which way a migration runs.
+/// The direction of a migration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Direction {
@@ -199,7 +202,7 @@ pub enum Direction {
 }
 
 impl Plan {
-    /// What is read in a direction.
+    /// Returns the entries that are read in a direction.
     #[must_use]
     pub fn sources(&self, direction: Direction) -> &[Source] {
         match direction {
@@ -208,21 +211,21 @@ impl Plan {
         }
     }
 
-    /// The tables that are read in a direction, each once.
+    /// Returns the tables that are read in a direction, without duplicates.
     #[must_use]
     pub fn source_tables(&self, direction: Direction) -> Vec<&str> {
         unique(self.sources(direction).iter().map(|source| source.table.as_str()))
     }
 
-    /// The tables that are written in a direction, each once.
+    /// Returns the tables that are written in a direction, without duplicates.
     #[must_use]
     pub fn target_tables(&self, direction: Direction) -> Vec<&str> {
         let outputs = self.sources(direction).iter().flat_map(|source| &source.items);
         unique(outputs.map(|output| output.to.as_str()))
     }
 
-    /// A text that is the same for the same plan and no other: 32 hexadecimal digits over its
-    /// JSON. Work that was begun under another fingerprint is not gone on with.
+    /// Returns the fingerprint of a plan: 32 hexadecimal digits over its JSON. Work with another
+    /// fingerprint is never resumed.
     #[must_use]
     pub fn fingerprint(json: &str) -> String {
         format!("{:032x}", xxh3_128(json.as_bytes()))

@@ -1,9 +1,9 @@
-//! Which attributes of an item a jq program reads, as paths.
+//! Static analysis: the attribute paths that a jq program reads.
 //!
-//! A path that no item has is probably misspelt. The program's syntax tree is walked once, with the
-//! place of the item that each part gives, if it is known. A part whose place is not known adds no
-//! path, so every path in the outcome is one that the program reads; it may read more. (What a program
-//! *can* look at, `looks` says.)
+//! A path that no item has is probably misspelt. The analysis walks the program's syntax tree once and
+//! tracks the place in the item that each part yields, if it is known. A part with an unknown place adds
+//! no path. So the program reads every path in the result, but it may read more. (`looks` returns the
+//! attributes that a program *can* read.)
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -12,11 +12,11 @@ use model::{AttributeValue, Item};
 
 use crate::jq::{Binding, Builtin, Change, Math, Pattern, Piece, Term};
 
-/// A step from a value inwards.
+/// One step of a path.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Step {
     Name(String),
-    /// Each member of a list, or one of them.
+    /// A member of a list.
     Member,
 }
 
@@ -43,24 +43,25 @@ pub struct Absent {
     pub path: String,
     /// The name.
     pub name: String,
-    /// The names that stand where it was looked for.
+    /// The names that exist at its place.
     pub known: BTreeSet<String>,
 }
 
 impl AttributePath {
-    /// The path of names alone.
+    /// Returns a path that consists of names only.
     pub(super) fn of_names(names: &[String]) -> Self {
         Self(names.iter().cloned().map(Step::Name).collect())
     }
 
-    /// What no item has of this path; none if an item has it, or if there is nothing to tell by.
+    /// Returns the first name of this path that no item has; `None` if an item has the path, or if there
+    /// is no name to compare with.
     pub(super) fn absent(&self, items: &[Item]) -> Option<Absent> {
         let mut tops: Vec<&BTreeMap<String, AttributeValue>> =
             items.iter().map(|item| &item.0).collect();
         let mut lists: Vec<&AttributeValue> = Vec::new();
         for (number, step) in self.0.iter().enumerate() {
             let values: Vec<&AttributeValue> = match step {
-                // The program sees sets and binary as objects of such names.
+                // The program sees sets and binary values as objects with such names.
                 Step::Name(name) if name.starts_with('$') => return None,
                 Step::Name(name) => tops.iter().filter_map(|members| members.get(name)).collect(),
                 Step::Member => lists.iter().flat_map(|list| members_of(list)).collect(),
@@ -70,7 +71,7 @@ impl AttributePath {
                 let known: BTreeSet<String> =
                     tops.iter().flat_map(|members| members.keys().cloned()).collect();
                 let path = Self(self.0.iter().take(number + 1).cloned().collect()).to_string();
-                // The value is absent, so there is no name to compare with.
+                // The value itself is absent, so there is no name to compare with.
                 return (!known.is_empty()).then(|| Absent { path, name: name.clone(), known });
             }
             tops = values.iter().filter_map(|value| value.as_map()).collect();
@@ -80,7 +81,7 @@ impl AttributePath {
     }
 }
 
-/// The members of a list or the values of a map.
+/// Returns the members of a list or the values of a map.
 fn members_of(value: &AttributeValue) -> Vec<&AttributeValue> {
     match value {
         AttributeValue::L(members) => members.iter().collect(),
@@ -89,12 +90,12 @@ fn members_of(value: &AttributeValue) -> Vec<&AttributeValue> {
     }
 }
 
-/// The place of an item that a part of a program gives; none if it is not known.
+/// The place in the item that a part of a program yields; `None` if it is unknown.
 type Place = Option<AttributePath>;
 /// The places of variables.
 type Vars = BTreeMap<Binding, Place>;
 
-/// The paths that a program reads, without those that it makes itself.
+/// Returns the paths that a program reads, except those that it sets itself.
 pub(super) fn of(term: &Term) -> BTreeSet<AttributePath> {
     let mut walk = Walk::default();
     walk.term(term, &Some(AttributePath::default()), &Vars::new());
@@ -108,7 +109,7 @@ pub(super) fn of(term: &Term) -> BTreeSet<AttributePath> {
 #[derive(Default)]
 struct Walk {
     paths: BTreeSet<AttributePath>,
-    /// Outermost names that the program itself makes.
+    /// The outermost names that the program sets.
     made: BTreeSet<String>,
 }
 
@@ -152,7 +153,7 @@ impl Walk {
         }
     }
 
-    /// Terms that pass values on, compare or change them.
+    /// Walks terms that pass values on, compare them or change them.
     fn flow(&mut self, term: &Term, input: &Place, vars: &Vars) -> Place {
         match term {
             Term::Pipe(first, then) => {
@@ -189,7 +190,7 @@ impl Walk {
                 let place = self.term(left, input, vars);
                 self.term(right, input, vars);
                 let is_item = place.as_ref().is_some_and(|path| path.0.is_empty());
-                // An item with more attributes.
+                // The result is the item with more attributes.
                 place.filter(|_| is_item && matches!(math, Math::Add | Math::Multiply))
             }
             Term::Update(left, right) => {
@@ -228,7 +229,7 @@ impl Walk {
         self.bind(pattern, &place, vars)
     }
 
-    /// What stands under a name; under any other key, some member.
+    /// Records the read of a name, or of some member for any other key.
     fn read(&mut self, place: Place, name: Option<&str>) -> Place {
         let Some(name) = name else { return member(&place) };
         let mut path = place?;
@@ -237,7 +238,7 @@ impl Walk {
         Some(path)
     }
 
-    /// What an assignment makes need not be there before.
+    /// Walks an assignment. Its target need not exist before.
     fn assign(&mut self, left: &Term, input: &Place, vars: &Vars) {
         let mut apart = Self::default();
         let place = apart.term(left, input, vars);
@@ -251,7 +252,7 @@ impl Walk {
             self.term(key, input, vars);
             let place = self.term(value, input, vars);
             let Some(name) = key.literal() else { continue };
-            // `{name}` passes a value on.
+            // `{name}` passes the attribute on.
             let own = AttributePath(vec![Step::Name(name.to_owned())]);
             if place != Some(own) {
                 self.made.insert(name.to_owned());
@@ -280,7 +281,7 @@ impl Walk {
         bound
     }
 
-    /// Filters whose arguments see the input, its members, or something that is not known.
+    /// Walks filters whose arguments see the input, its members, or an unknown value.
     fn call(&mut self, name: Builtin, arguments: &[Term], input: &Place, vars: &Vars) -> Place {
         use Builtin as B;
         match (name, arguments) {
@@ -337,7 +338,7 @@ fn member(place: &Place) -> Place {
     Some(path)
 }
 
-/// One of two places; none if it is not known which.
+/// Returns the common place of two parts; `None` if they differ.
 fn either(left: Place, right: &Place) -> Place {
     left.filter(|left| right.as_ref() == Some(left))
 }
@@ -356,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_program_reads() {
+    fn the_paths_of_programs() {
         for (program, expected) in [
             (".tennant == \"2\"", ".tennant"),
             ("select(.town) | {p, town}", ".p .town"),
@@ -382,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_no_item_has_is_told_with_those_that_stand_there() {
+    fn an_absent_name_is_reported_with_the_existing_ones() {
         let items = [
             r#"{"tenant":{"S":"2"},"info":{"M":{"actors":{"L":[{"M":{"name":{"S":"x"}}}]}}},"tags":{"L":[]}}"#,
             r#"{"id":{"S":"1"},"set":{"SS":["x"]}}"#,
@@ -404,7 +405,7 @@ mod tests {
             (".info.actrs", ".info.actrs: actors"),
             (".info.actors[].nam", ".info.actors[].nam: name"),
             (".info.actors[0].name", ""),
-            // Nothing is known of members of a list that is empty everywhere.
+            // Nothing is known about the members of a list that is empty in all items.
             (".tags[].name", ""),
             (".set[\"$ss\"]", ""),
         ] {

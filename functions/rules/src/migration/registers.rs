@@ -1,10 +1,10 @@
-//! What a target item is made of: per source item the last thing that it said, as of a stamp.
+//! The registers of a target item: for each source item its last statement, as of a stamp.
 //!
-//! A target item is **live** when a source says so. If two source items say so at the same time,
-//! that is a collision: the item of the first source (in the order of the sources' texts) is shown
-//! and the other one is kept beside it, so that it is shown as soon as the first one gives way. A
-//! target that no source has any more is a **tombstone**: its key and its mark, so that an older
-//! statement that comes late cannot bring it back.
+//! A target item is **live** if a source has it. If two source items have it at the same time, that is a
+//! **collision**: the item of the first source (in the order of the sources' texts) is visible. The
+//! other one is kept in the mark, and becomes visible when the first source no longer has the target. A
+//! target that no source has any more is a **tombstone**: a key and a mark, so that a late, older
+//! statement cannot restore it.
 //!
 //! The mark is the attribute [`MARK`] of the target item. Tables are not known here.
 
@@ -18,44 +18,45 @@ use crate::effect::Join;
 use crate::marks::without_marks;
 use crate::stamp::Stamp;
 
-/// The attribute of a target item that says where it is from. It is there until the migration is
-/// complete.
+/// The attribute of a target item that holds its mark. It is kept until the migration is complete.
 pub const MARK: &str = "_weir";
-/// The attribute that a touch puts on a source item, and takes off again: the migration's name.
+/// The attribute that a touch adds to a source item and removes again. Its value is the migration's
+/// name.
 pub const TOUCH: &str = "_weir_touch";
-/// The same of an item of a target that a cut-over touches, to see who follows: the name of no migration.
+/// The value of [`TOUCH`] when a cut-over touches an item of a target to see who follows. It is not the
+/// name of a migration.
 pub const TOUCH_OF_CUTOVER: &str = "*";
-/// In the mark: the source item, see [`SourceItem`](super::SourceItem).
+/// In the mark: the visible source item, see [`SourceItem`](super::SourceItem).
 pub const MARK_FROM: &str = "from";
-/// In the mark: the stamp of what the source item last said.
+/// In the mark: the stamp of the last statement of that source item.
 pub const MARK_AT: &str = "at";
-/// In the mark: there, and true, when the source item no longer has this target.
+/// In the mark: present and true if that source item no longer has this target.
 pub const MARK_GONE: &str = "gone";
-/// In the mark: what other source items said, by source.
+/// In the mark: the registers of other source items, by source.
 pub const MARK_MORE: &str = "more";
-/// In [`MARK_MORE`]: the item that a source has here and that is not shown.
+/// In [`MARK_MORE`]: the target item of a source that is not visible.
 const MORE_ITEM: &str = "item";
 
-/// What one source item says about a target item.
+/// The last statement of one source item about a target item.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Register {
-    /// As of when.
+    /// The stamp of the statement.
     pub stamp: Stamp,
-    /// The target item with its key and without its mark; none if the source has no such target.
+    /// The target item with its key and without its mark; `None` if the source has no such target.
     pub item: Option<Item>,
 }
 
-/// What all source items say about one target item, in the order of the sources' texts. Nearly all
+/// The registers of all source items of one target item, in the order of the sources' texts. Nearly all
 /// targets have one source.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Registers(Vec<(String, Register)>);
 
-/// An item in a target table that has no mark, or one that was not written here.
+/// The reason why an item of a target table has no valid mark: this migration did not write it.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("the target item was not written by this migration: {0}")]
 pub struct ForeignItem(&'static str);
 
-/// The mark of a live target that one source speaks of.
+/// The mark of a live target with a single source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OnlyMark<'r> {
     source: &'r str,
@@ -63,7 +64,7 @@ pub struct OnlyMark<'r> {
 }
 
 impl OnlyMark<'_> {
-    /// Appends it as DynamoDB JSON.
+    /// Appends the mark as DynamoDB JSON.
     pub fn write(&self, out: &mut String) {
         let text = |out: &mut String, name: &str, text: &str| {
             write_string(out, name);
@@ -80,8 +81,9 @@ impl OnlyMark<'_> {
 }
 
 impl Register {
-    /// Whether this is what both say together. Equal stamps with another content only meet when a scan
-    /// read an item twice; whatever is taken then, the record of the change between has a later stamp.
+    /// Returns whether this register is the join of both. Equal stamps with different contents occur
+    /// only if a scan read an item twice. Either may be taken then, because the record of the change in
+    /// between has a later stamp.
     fn wins_over(&self, other: &Self) -> bool {
         let content = |register: &Self| register.item.as_ref().map(model::json::item_to_string);
         self.stamp > other.stamp || (self.stamp == other.stamp && content(self) > content(other))
@@ -105,58 +107,58 @@ impl Join for Registers {
 }
 
 impl Registers {
-    /// What one source item says.
+    /// Returns the registers with the statement of one source item.
     #[must_use]
     pub fn of(source: String, register: Register) -> Self {
         Self(vec![(source, register)])
     }
 
-    /// Where a source stands, or would stand.
+    /// Returns the position of a source, or where to insert it.
     fn place(&self, source: &str) -> Result<usize, usize> {
         self.0.binary_search_by(|(known, _)| known.as_str().cmp(source))
     }
 
-    /// What each source says.
+    /// Returns each source with its register.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &Register)> {
         self.0.iter().map(|(source, register)| (source.as_str(), register))
     }
 
-    /// What a source says.
+    /// Returns the register of a source.
     #[must_use]
     pub fn get(&self, source: &str) -> Option<&Register> {
         self.place(source).ok().and_then(|place| self.0.get(place)).map(|(_, register)| register)
     }
 
-    /// The only source that says anything, with what it says.
+    /// Returns the only source with its register; `None` if there are several.
     #[must_use]
     pub fn only(&self) -> Option<(&str, &Register)> {
         self.iter().next().filter(|_| self.0.len() == 1)
     }
 
-    /// The item that the only source has here, and the mark with which it stands in the target table:
-    /// what [`Registers::to_item`] puts together. None if several sources say something, or the only
-    /// one has no such target.
+    /// Returns the item and the mark of a target with a single source: the parts of
+    /// [`Registers::to_item`]. `None` if there are several sources, or if the only one has no such
+    /// target.
     #[must_use]
     pub fn only_live(&self) -> Option<(&Item, OnlyMark<'_>)> {
         let (source, register) = self.only()?;
         Some((register.item.as_ref()?, OnlyMark { source, stamp: register.stamp.as_str() }))
     }
 
-    /// The sources that have this target, in the order of their texts. More than one is a
+    /// Returns the sources that have this target, in the order of their texts. More than one is a
     /// collision.
     pub fn live(&self) -> impl Iterator<Item = (&str, &Item)> {
         self.iter().filter_map(|(source, register)| Some((source, register.item.as_ref()?)))
     }
 
-    /// Whether no source has this target any more.
+    /// Returns whether no source has this target any more.
     #[must_use]
     pub fn is_tombstone(&self) -> bool {
         self.live().next().is_none()
     }
 
-    /// These registers, as they stand in a table, with what `more` says that is later; `None` if nothing
-    /// is. What is said as of the stamp that stands was said already: another content there is what a
-    /// writer made of it since, by an update, which keeps the mark.
+    /// Returns the stored registers, joined with the later ones of `more`; `None` if none is later. A
+    /// statement with the stored stamp has been applied already. If the stored content differs then, a
+    /// writer has changed it since by an update, which keeps the mark.
     #[must_use]
     pub fn joined(&self, more: &Self) -> Option<Self> {
         let is_later = |source: &str, said: &Register| {
@@ -172,10 +174,10 @@ impl Registers {
         Some(joined)
     }
 
-    /// The item as it stands in the target table. `key` holds its key attributes.
+    /// Returns the item for the target table. `key` holds its key attributes.
     #[must_use]
     pub fn to_item(&self, key: &Item) -> Item {
-        // The first live source is shown; of a tombstone, the first source at all.
+        // The first live source is visible; for a tombstone, the first source.
         let shown = self.0.iter().position(|(_, register)| register.item.is_some()).unwrap_or(0);
         let Some((source, register)) = self.0.get(shown) else {
             return key.clone();
@@ -200,10 +202,10 @@ impl Registers {
         item
     }
 
-    /// Reads what [`Registers::to_item`] wrote.
+    /// Parses the item of [`Registers::to_item`].
     ///
     /// # Errors
-    /// When the item has no mark, or one that was not written here.
+    /// The item has no mark, or a mark that this migration did not write.
     pub fn from_item(item: &Item) -> Result<Self, ForeignItem> {
         let mark = item.get(MARK).ok_or(ForeignItem("it has no attribute `_weir`"))?;
         let read = || {
@@ -248,8 +250,8 @@ fn is_gone(mark: &BTreeMap<String, AttributeValue>) -> bool {
     mark.get(MARK_GONE) == Some(&AttributeValue::Bool(true))
 }
 
-/// Returns an item without its mark and that of a touch, for a write to the same item: marks of the
-/// fan-out and of a restore stay.
+/// Returns an item without its mark and the mark of a touch, for a write to the same item. The marks of
+/// the fan-out and of a restore are kept.
 #[must_use]
 pub fn unmarked(item: &Item) -> Item {
     let mut item = item.clone();
@@ -258,29 +260,29 @@ pub fn unmarked(item: &Item) -> Item {
     item
 }
 
-/// Whether an item is a tombstone: its mark says that it is gone, and it has nothing else but its
-/// key. An update that a writer made where a tombstone stood keeps the mark and is an item.
+/// Returns whether an item is a tombstone: its mark says that it is gone, and it has no attributes
+/// besides its key. If a writer updates a tombstone, the result keeps the mark but is an item.
 #[must_use]
 pub fn is_bare_tombstone(item: &Item, schema: &KeySchema) -> bool {
     is_bare_tombstone_of(item, |name| schema.contains(name))
 }
 
-/// The same where it is only known which attributes are those of the key.
+/// Returns the same as [`is_bare_tombstone`], if only the names of the key attributes are known.
 #[must_use]
 pub fn is_bare_tombstone_of(item: &Item, is_key: impl Fn(&str) -> bool) -> bool {
     let gone = item.get(MARK).and_then(AttributeValue::as_map).is_some_and(is_gone);
     gone && item.keys().all(|name| name == MARK || name == TOUCH || is_key(name))
 }
 
-/// Returns the item that a reader of a table sees: without any mark of Weir's, and none if it is a
-/// tombstone. Transforms and comparisons see no other item, so no mark gets from one table into
-/// another, and a mark of the fan-out on one side is no difference.
+/// Returns the item as a reader of a table sees it: without Weir's marks; `None` if it is a tombstone.
+/// Transforms and comparisons see only such items. So no mark gets from one table into another, and a
+/// mark of the fan-out on one side is not a difference.
 #[must_use]
 pub fn visible(item: &Item, schema: &KeySchema) -> Option<Item> {
     (!is_bare_tombstone(item, schema)).then(|| without_marks(item))
 }
 
-/// The key attributes of an item.
+/// Returns the key attributes of an item.
 #[must_use]
 pub fn key_of(item: &Item, schema: &KeySchema) -> Item {
     item.iter()
@@ -328,11 +330,11 @@ mod tests {
         assert!(gone.is_tombstone());
         let item = gone.to_item(&key());
         assert_eq!(visible(&item, &schema()), None);
-        // What a writer set where the tombstone stands is an item, although the mark stays.
+        // A writer's update of a tombstone is an item, although the mark remains.
         let written = item.clone().with("v", "new");
         assert_eq!(visible(&written, &schema()), Some(key().with("v", "new")));
         assert_eq!(Registers::from_item(&item), Ok(gone.clone()));
-        // What is older does not bring it back.
+        // An older statement does not restore it.
         assert_eq!(gone.joined(&live), None);
         assert_eq!(gone.only_live(), None);
     }
@@ -363,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn foreign_items_are_told_apart() {
+    fn foreign_items_are_recognised() {
         for text in [
             r#"{"pk":{"S":"k"}}"#,
             r#"{"pk":{"S":"k"},"_weir":{"S":"x"}}"#,
@@ -375,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_again_does_not_undo_what_a_writer_made_of_it() {
+    fn a_repeated_statement_does_not_undo_a_writers_change() {
         let said = |sequence, value| Registers::of("a".to_owned(), register(sequence, value));
         for value in [Some(1), Some(3), None] {
             let mut stands = said(7, value).to_item(&key());
@@ -384,14 +386,14 @@ mod tests {
             assert_eq!(known.joined(&said(7, value)), None, "{value:?}");
             assert!(known.joined(&said(8, value)).is_some(), "{value:?}");
         }
-        // A source that says nothing yet is heard, and an older one beside it is not.
+        // A source without a register is added, and an older statement of another source is not.
         let known = said(7, Some(2));
         let mut more = said(7, Some(3));
         more.join(Registers::of("b".to_owned(), register(1, Some(4))));
         let joined = known.joined(&more).unwrap();
         assert_eq!(joined.get("a"), known.get("a"));
         assert_eq!(joined.get("b"), more.get("b"));
-        // Of what is folded it does not matter what comes first.
+        // The order of folding does not matter.
         let (mut one, mut other) = (said(7, Some(2)), said(7, Some(3)));
         one.join(said(7, Some(3)));
         other.join(said(7, Some(2)));
@@ -399,8 +401,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is said, in any order and any number of times, through the item and back. A stamp
-        /// stands for one content.
+        /// Goal: statements join in any order and any number of repetitions, through the item and back.
+        /// A stamp stands for one content.
         #[test]
         fn statements_join(
             said in prop::collection::btree_map((0..3_u8, 0..6_u32), prop::option::of(0..3_u32), 1..12)

@@ -1,4 +1,4 @@
-//! Source items: what a target is made of, by table and key. What becomes of them is not known here.
+//! Source items, identified by table and key. Their targets are not known here.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,23 +7,23 @@ use model::json::{item_from_str, item_to_string, write_attributes};
 use model::{Item, KeySchema};
 use thiserror::Error;
 
-/// A source item by its table and key; its text is `<table>|<key as DynamoDB JSON>`.
+/// A source item, identified by its table and key. Its text is `<table>|<key as DynamoDB JSON>`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SourceItem {
-    /// Its table.
+    /// The table of the item.
     pub table: String,
-    /// Its key attributes.
+    /// The key attributes of the item.
     pub key: Item,
 }
 
-/// A text that is not a source item.
+/// The error for a text that is not a source item.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("invalid source item: expected `TABLE|KEY`, got=`{0}`")]
 pub struct SourceItemError(String);
 
 impl SourceItem {
-    /// The text of the source item that an item of a table is: what its `Display` gives, without a
-    /// copy of its key in between, because each item that a migration reads needs one.
+    /// Returns the text of the source item for an item of a table. It equals the `Display` text, but
+    /// avoids a copy of the key, because a migration needs it for each item that it reads.
     pub(super) fn text(table: &str, item: &Item, schema: &KeySchema) -> String {
         let mut text = format!("{table}|");
         write_attributes(&mut text, item.iter().filter(|(name, _)| schema.contains(name)));

@@ -1,9 +1,7 @@
-//! Splitting: a document becomes a profile and parts in one partition, and they become the document
-//! again.
+//! Splitting: a document becomes a profile and parts in one partition, and is assembled from them again.
 //!
-//! What a part cannot take, such as a list that is empty or a value of another type, stays in the
-//! profile. Therefore every document goes there and back unchanged. Where items stand, and when, is
-//! not known here.
+//! A value that cannot become a part, such as an empty list or a value of another type, stays in the
+//! profile. Therefore every document survives the round trip unchanged. Items are stored elsewhere.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,21 +11,22 @@ use super::key_template::KeyTemplate;
 use super::plan::{Cut, PIECE_BYTES_MAX, PIECE_BYTES_MIN, Parts};
 use super::reads::AttributePath;
 
-/// Items that a document may become. A document of 400 KB has fewer, unless its parts are tiny:
-/// then they belong together in pieces.
+/// The maximum number of items of a document. A document of 400 KB has fewer, unless its parts are tiny;
+/// such parts should be cut into larger pieces.
 pub const PARTS_MAX: usize = 1_000;
 
-/// Digits of a part's number in its sort key: more than [`PARTS_MAX`] fit, for those who add parts.
+/// The number of digits of a part's number in its sort key. It allows more than [`PARTS_MAX`] parts, for
+/// clients that add parts.
 const NUMBER_DIGITS: usize = 6;
 
-/// Characters of a part's name: it is in the sort key of each of its items.
+/// The maximum length of a part's name in characters. The sort key of each of its items contains it.
 const NAME_LENGTH_MAX: usize = 64;
 const NAMES: &str = "write 1 to 64 of A-Z, a-z, 0-9, `_`, `-`, `.` and `:`";
 
-/// What is wrong, as places below the source and reasons.
+/// Errors, as places below the source with reasons.
 pub(super) type Misfits = Vec<(String, String)>;
 
-/// How documents are split, checked.
+/// The checked definition of a split.
 #[derive(Debug)]
 pub(super) struct Split {
     partition: (String, KeyTemplate),
@@ -46,11 +45,11 @@ struct Part {
 }
 
 impl Split {
-    /// Checks how documents with the keys of `documents` are split into items with those of `items`.
-    /// `key` are the templates of the items' keys.
+    /// Checks how documents with the keys of `documents` are split into items with the keys of `items`.
+    /// `key` has the templates of the items' keys.
     ///
     /// # Errors
-    /// What is wrong, as the place below the source and the reason.
+    /// The errors, as places below the source with reasons.
     pub(super) fn new(
         parts: &Parts,
         mut key: BTreeMap<String, KeyTemplate>,
@@ -82,30 +81,30 @@ impl Split {
         }
     }
 
-    /// The partition key of a document's items.
+    /// Returns the partition key of a document's items.
     ///
     /// # Errors
-    /// When an attribute is missing that the key is made of.
+    /// An attribute is missing that the key is made of.
     pub(super) fn partition_of(&self, document: &Item) -> Result<AttributeValue, String> {
         self.partition.1.value(document)
     }
 
-    /// Whether an item is the profile of its document.
+    /// Returns whether an item is the profile of its document.
     pub(super) fn is_profile(&self, item: &Item) -> bool {
         item.get(&self.sort).and_then(AttributeValue::as_str) == Some(self.profile.as_str())
     }
 
-    /// The key of the profile in a partition.
+    /// Returns the key of the profile in a partition.
     pub(super) fn profile_key(&self, partition: AttributeValue) -> Item {
         Item::new()
             .with(&self.partition.0, partition)
             .with(&self.sort, AttributeValue::S(self.profile.clone()))
     }
 
-    /// The items of a document, with their keys.
+    /// Returns the items of a document, with their keys.
     ///
     /// # Errors
-    /// When it has an attribute that is a key of the items, or becomes too many of them.
+    /// The document has an attribute that is a key of the items, or becomes too many items.
     pub(super) fn cut(&self, document: &Item) -> Result<Vec<Item>, String> {
         for name in [&self.partition.0, &self.sort] {
             if document.contains_key(name) {
@@ -129,7 +128,7 @@ impl Split {
             }
             if items.len() >= PARTS_MAX {
                 return Err(format!(
-                    "it becomes more than {PARTS_MAX} items; cut `{}` into pieces of some bytes",
+                    "it becomes more than {PARTS_MAX} items; cut `{}` into larger pieces, by bytes",
                     part.path.join(".")
                 ));
             }
@@ -139,16 +138,16 @@ impl Split {
         Ok(items)
     }
 
-    /// The document that items are, in the order of their sort keys; none if there is no profile.
+    /// Assembles a document from items in the order of their sort keys; `None` if there is no profile.
     ///
     /// # Errors
-    /// When an item has something that the document has no place for.
+    /// An item contains something for which the document has no place.
     pub(super) fn assemble(&self, items: &[Item]) -> Result<Option<Item>, String> {
         let Some(profile) = items.iter().find(|item| self.is_profile(item)) else {
             return match items.first() {
                 None => Ok(None),
                 Some(item) => {
-                    Err(format!("`{}` is there without `{}`", self.sort_of(item), self.profile))
+                    Err(format!("`{}` exists without `{}`", self.sort_of(item), self.profile))
                 }
             };
         };
@@ -159,10 +158,9 @@ impl Split {
         for item in items.iter().filter(|item| !self.is_profile(item)) {
             let sort = self.sort_of(item);
             let found = self.parts.iter().position(|part| part.has(sort));
-            let (number, part) =
-                found
-                    .and_then(|number| Some((number, self.parts.get(number)?)))
-                    .ok_or_else(|| format!("`{sort}` is no part that the plan knows"))?;
+            let (number, part) = found
+                .and_then(|number| Some((number, self.parts.get(number)?)))
+                .ok_or_else(|| format!("`{sort}` is not a part of the plan"))?;
             let mut rest = item.clone();
             rest.remove(&self.partition.0);
             rest.remove(&self.sort);
@@ -185,13 +183,13 @@ impl Split {
         Ok(Some(document))
     }
 
-    /// The paths of the parts.
+    /// Returns the paths of the parts.
     pub(super) fn paths(&self) -> impl Iterator<Item = AttributePath> {
         self.parts.iter().map(|part| AttributePath::of_names(&part.path))
     }
 
-    /// The paths that some documents have and at which none of them is cut, as the value is of another
-    /// type or empty, with the types that it has there.
+    /// Returns the paths that exist in some documents but are cut in none, because the values are of
+    /// another type or empty, with the types of the values.
     pub(super) fn uncut(&self, documents: &[Item]) -> Vec<(String, BTreeSet<&'static str>)> {
         let uncut = self.parts.iter().filter_map(|part| {
             let values = documents.iter().filter_map(|document| value_at(document, &part.path));
@@ -203,19 +201,19 @@ impl Split {
         uncut.collect()
     }
 
-    /// An item's sort key.
+    /// Returns the sort key of an item.
     pub(super) fn sort_of<'i>(&self, item: &'i Item) -> &'i str {
         item.get(&self.sort).and_then(AttributeValue::as_str).unwrap_or_default()
     }
 }
 
-/// Whether a text can be a sort key, or what comes before `#` in one.
+/// Returns whether a text can be a sort key, or the prefix before `#` in one.
 fn is_name(text: &str) -> bool {
     let is_allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | ':');
     (1..=NAME_LENGTH_MAX).contains(&text.len()) && text.chars().all(is_allowed)
 }
 
-/// What is wrong with the keys of the items.
+/// Returns the errors of the keys of the items.
 fn check_keys(
     key: &BTreeMap<String, KeyTemplate>,
     profile: &str,
@@ -228,25 +226,25 @@ fn check_keys(
         let name = &items.partition.name;
         wrong.push((
             "key".to_owned(),
-            format!("a split needs a template for `{name}`, and for nothing else: sort keys are the names of parts"),
+            format!("a split needs exactly one key template, for `{name}`: sort keys are the names of parts"),
         ));
     }
     let references = partition.map(KeyTemplate::references).unwrap_or_default();
     if let Some(reference) = references.into_iter().find(|name| !documents.contains(name)) {
-        // A document that moved would be written from two partitions.
+        // A document that moves to another partition would be written from both.
         wrong.push((
             format!("key.{}", items.partition.name),
-            format!("`{reference}` is no key of the document; its parts stay in one partition"),
+            format!("`{reference}` is not a key of the document; the parts of a document must stay in one partition"),
         ));
     }
     if let Some(template) = partition
         && let Some(lacks) =
             documents.attributes().find(|key| !template.references().contains(&key.name.as_str()))
     {
-        // Two documents would stand in one partition, and could not be told apart.
+        // Two documents in one partition could not be distinguished.
         wrong.push((
             format!("key.{}", items.partition.name),
-            format!("`{}` is a key of the document and has to be part of this one", lacks.name),
+            format!("`{}` is a key of the document and must be part of this template", lacks.name),
         ));
     }
     if !is_name(profile) {
@@ -299,10 +297,7 @@ fn check(
     if let Some(other) =
         before.iter().find(|other| other.path.starts_with(path) || path.starts_with(&other.path))
     {
-        return Err((
-            "path",
-            format!("`{}` lies in or around `{}`", part.path, other.path.join(".")),
-        ));
+        return Err(("path", format!("`{}` overlaps `{}`", part.path, other.path.join("."))));
     }
     if let Cut::Bytes(bytes) = part.cut
         && !(PIECE_BYTES_MIN..=PIECE_BYTES_MAX).contains(&bytes)
@@ -324,7 +319,7 @@ impl Part {
         }
     }
 
-    /// Whether a sort key is one of this part's.
+    /// Returns whether a sort key belongs to this part.
     fn has(&self, sort: &str) -> bool {
         match self.cut {
             Cut::Whole => sort == self.name,
@@ -339,8 +334,8 @@ impl Part {
             (Cut::Whole, value) => return vec![(self.name.clone(), value)],
             (Cut::Each, AttributeValue::L(members)) => members,
             (Cut::Bytes(most), AttributeValue::L(members)) => {
-                // A member of a list has one byte beside its own. Source: DynamoDB developer guide,
-                // "Item sizes and formats".
+                // A member of a list takes one byte in addition to its own. Source: DynamoDB developer
+                // guide, "Item sizes and formats".
                 let size = |member: &AttributeValue| member.size() + 1;
                 runs(members, size, most).map(AttributeValue::L).collect()
             }
@@ -357,7 +352,7 @@ impl Part {
         numbered.map(|(n, value)| (format!("{}#{n:0>NUMBER_DIGITS$}", self.name), value)).collect()
     }
 
-    /// The value whose pieces these are, in order.
+    /// Returns the value of these pieces, in order.
     fn joined(&self, pieces: Vec<AttributeValue>) -> Option<AttributeValue> {
         let mut pieces = pieces.into_iter();
         match self.cut {
@@ -379,7 +374,7 @@ impl Part {
     }
 }
 
-/// Cuts a list into runs of at most `most` bytes; a member that is larger is a run of its own.
+/// Cuts a list into runs of at most `most` bytes. A larger member is a run by itself.
 fn runs<T>(
     members: Vec<T>,
     size: impl Fn(&T) -> usize,
@@ -397,13 +392,13 @@ fn runs<T>(
     })
 }
 
-/// The value at a path of a document.
+/// Returns the value at a path of a document.
 fn value_at<'d>(document: &'d Item, path: &[String]) -> Option<&'d AttributeValue> {
     let (first, rest) = path.split_first()?;
     rest.iter().try_fold(document.get(first)?, |value, name| value.as_map()?.get(name))
 }
 
-/// Takes the value at a path out of a document, if there is one that `takes` wants.
+/// Removes and returns the value at a path of a document, if it exists and `takes` accepts it.
 fn take(
     document: &mut Item,
     path: &[String],
@@ -420,7 +415,7 @@ fn take(
     if members.get(last).is_some_and(takes) { members.remove(last) } else { None }
 }
 
-/// Puts a value where it was taken from. Maps on the way are made; what is empty gives way.
+/// Puts a value where it was taken from. Missing maps on the path are created.
 fn put(document: &mut Item, path: &[String], value: AttributeValue) -> Result<(), String> {
     let Some((last, above)) = path.split_last() else { return Ok(()) };
     let mut members = &mut document.0;
@@ -429,7 +424,7 @@ fn put(document: &mut Item, path: &[String], value: AttributeValue) -> Result<()
             members.entry(name.clone()).or_insert_with(|| AttributeValue::M(BTreeMap::new()));
         members = match inner {
             AttributeValue::M(inner) => inner,
-            _ => return Err(format!("`{name}` is no map in the profile")),
+            _ => return Err(format!("`{name}` is not a map in the profile")),
         };
     }
     let is_empty = match members.get(last) {
@@ -440,7 +435,7 @@ fn put(document: &mut Item, path: &[String], value: AttributeValue) -> Result<()
         Some(_) => false,
     };
     if !is_empty {
-        return Err(format!("the profile has a `{last}` as well"));
+        return Err(format!("the profile also has `{last}`"));
     }
     members.insert(last.clone(), value);
     Ok(())

@@ -1,7 +1,7 @@
-//! Documents and their parts: every document goes there and back, parts follow a document that
-//! grows and shrinks, and assemblies that overlap, repeat and are late end at the parts as they are.
+//! Documents and their parts: every document survives the round trip, parts follow a document that grows
+//! and shrinks, and assemblies that overlap, repeat and come late end with the current parts.
 //!
-//! Tables are maps here; how they are written on the wire is tested against the store.
+//! Tables are maps here. Writes over the wire are tested against the store.
 
 use std::cell::RefCell;
 
@@ -17,7 +17,7 @@ use super::plan::{Cut, Part, Parts};
 use super::*;
 
 thread_local! {
-    // Compiling takes longer than many cases.
+    // Compiling takes longer than many cases, so it is done once.
     static BOTH: RefCell<(Migration, Migration)> = RefCell::new((
         compile(&plan(PARTS), Direction::Forward).unwrap(),
         compile(&plan(PARTS), Direction::Reverse).unwrap(),
@@ -104,7 +104,7 @@ fn map(names: &'static [&'static str]) -> impl Strategy<Value = BTreeMap<String,
     })
 }
 
-/// The attributes of a document without its key: those that are parts, of any type, and others.
+/// Returns the attributes of a document without its key: those that are parts, of any type, and others.
 fn content() -> impl Strategy<Value = Item> {
     let info = map(&["director", "actors", "picture", "also", "year"]);
     let also = prop::option::of(map(&["actors", "of"]));
@@ -162,7 +162,7 @@ fn state(table: &mut Table, effects: Vec<Effect>) {
     }
 }
 
-/// The items of a document's partition, in the order of their sort keys.
+/// Returns the items of a document's partition, in the order of their sort keys.
 fn partition(table: &Table, id: u8) -> (Document, Vec<Item>) {
     let partition = KeyValue::from_attribute_value(&AttributeValue::S(format!("D#d{id}"))).unwrap();
     let mut items: Vec<Item> = table
@@ -178,7 +178,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(500))]
 
     #[test]
-    fn every_document_goes_there_and_back(content in content()) {
+    fn every_document_survives_the_round_trip(content in content()) {
         let document = document(1, &content);
         BOTH.with_borrow(|(forward, back)| {
             let outputs = forward.outputs("documents", &document).unwrap();
@@ -186,7 +186,7 @@ proptest! {
             state(&mut table, forward.backfill("documents", &document).unwrap());
             prop_assert_eq!(outputs.len(), table.len());
             for (target, item) in &outputs {
-                // Large values are in pieces; only the profile may hold what no part takes.
+                // Large values are in pieces. Only the profile may hold values that cannot become parts.
                 let sort = item["sk"].as_str().unwrap();
                 if sort.contains('#') && sort != "PROFILE" && !sort.starts_with("actor") {
                     let rest = item.iter().filter(|(name, _)| !["pk", "sk"].contains(&name.as_str()));
@@ -206,7 +206,8 @@ proptest! {
         })?;
     }
 
-    /// Parts follow a document that grows, shrinks, goes and comes again, whenever it is read.
+    /// Goal: parts follow a document that grows, shrinks, is deleted and created again, whenever it is
+    /// read.
     #[test]
     fn parts_follow_their_document(
         versions in prop::collection::vec(prop::option::weighted(0.85, content()), 1..6),
@@ -241,7 +242,7 @@ proptest! {
             let (_, items) = partition(&table, 1);
             let last = versions.last().unwrap().as_ref().map(|content| document(1, content));
             prop_assert_eq!(back.document("parts", &items), Ok(last));
-            // What is left of earlier versions are tombstones alone.
+            // Only tombstones are left of earlier versions.
             let stands = items.iter().filter_map(|item| back.visible("parts", item)).count();
             let expected = versions.last().unwrap().as_ref().map_or(0, |content| {
                 forward.outputs("documents", &document(1, content)).unwrap().len()
@@ -252,8 +253,8 @@ proptest! {
     }
 }
 
-/// Someone who assembles a document, as the executor does it: the document is read, then the parts,
-/// then it is written if it is still the one that was read.
+/// An assembler that works like the executor: it reads the document, then the parts, and writes the
+/// document if it is still the one that was read.
 #[derive(Clone, Debug, Default)]
 struct Assembler {
     stands: Option<Option<Item>>,
@@ -298,12 +299,13 @@ impl Assembler {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 
-    /// Each change of a part is told to someone who assembles; whoever is how far when, the document
-    /// ends as its parts make it.
+    /// Goal: the final document equals the assembly of its parts, however assemblers that are notified
+    /// of each change overlap.
     #[test]
     fn assemblies_that_overlap_end_at_the_parts(
         was_there in any::<bool>(),
-        // A part that is put or deleted (the profile is number 0), and who goes on after that.
+        // A part that is put or deleted (number 0 is the profile), and the assembler that continues
+        // afterwards.
         events in prop::collection::vec(
             (0..4_usize, prop::option::weighted(0.7, 0..4_u8), prop::collection::vec(any::<Index>(), 0..6)),
             1..10,
@@ -353,20 +355,24 @@ proptest! {
 }
 
 #[test]
-fn splits_that_do_not_fit_say_where_and_why() {
+fn invalid_splits_are_reported_with_their_place() {
     type Change = fn(&mut Plan);
     let cases: [(&str, &str, Change); 13] = [
         (
             "key",
-            "a split needs a template for `pk`, and for nothing else: sort keys are the names of parts",
+            "a split needs exactly one key template, for `pk`: sort keys are the names of parts",
             |plan| {
                 plan.from[0].items[0].key.insert("sk".to_owned(), "x".to_owned());
             },
         ),
-        ("key.pk", "`owner` is no key of the document; its parts stay in one partition", |plan| {
-            plan.from[0].items[0].key.insert("pk".to_owned(), "{id}{owner}".to_owned());
-        }),
-        ("key.pk", "`id` is a key of the document and has to be part of this one", |plan| {
+        (
+            "key.pk",
+            "`owner` is not a key of the document; the parts of a document must stay in one partition",
+            |plan| {
+                plan.from[0].items[0].key.insert("pk".to_owned(), "{id}{owner}".to_owned());
+            },
+        ),
+        ("key.pk", "`id` is a key of the document and must be part of this template", |plan| {
             plan.from[0].items[0].key.insert("pk".to_owned(), "one".to_owned());
         }),
         ("to", "there is no table `elsewhere`", |plan| {
@@ -389,7 +395,7 @@ fn splits_that_do_not_fit_say_where_and_why() {
         ("parts[0].path", "`sk` is a key of the parts; a part cannot hold it", |plan| {
             parts(plan).list[0].path = "info.sk".to_owned();
         }),
-        ("parts[1].path", "`info` lies in or around `info.director`", |plan| {
+        ("parts[1].path", "`info` overlaps `info.director`", |plan| {
             parts(plan).list[1].path = "info".to_owned();
         }),
         ("parts[3].cut", "pieces have 1000 to 390000 bytes", |plan| {
@@ -414,7 +420,7 @@ fn parts(plan: &mut Plan) -> &mut Parts {
 }
 
 #[test]
-fn what_is_no_document_says_why() {
+fn parts_that_form_no_document_are_refused() {
     let items = |text: &str| -> Vec<Item> {
         let items = text.split('\n').map(|line| {
             let (sort, rest) = line.split_once(' ').unwrap();
@@ -429,10 +435,10 @@ fn what_is_no_document_says_why() {
         (profile.to_owned(), None),
         (
             r#"PROFILE ,"id":{"S":"d2"}"#.to_owned(),
-            Some("the profile is of a document that belongs into another partition"),
+            Some("the profile belongs to a document of another partition"),
         ),
         (r#"PROFILE ,"x":{"S":"d2"}"#.to_owned(), Some("the profile has no key of `documents`")),
-        (format!("{profile}\nmusic#1 "), Some("`music#1` is no part that the plan knows")),
+        (format!("{profile}\nmusic#1 "), Some("`music#1` is not a part of the plan")),
         (format!("{profile}\ndirector "), Some("`director` has no `director`")),
         (
             format!("{profile}\ndirector ,\"director\":{{\"S\":\"x\"}},\"born\":{{\"S\":\"y\"}}"),
@@ -440,7 +446,7 @@ fn what_is_no_document_says_why() {
         ),
         (
             format!("{profile}\ntext#000000 ,\"text\":{{\"S\":\"y\"}}"),
-            Some("`text` has parts, but the profile has a `text` as well"),
+            Some("`text` has parts, but the profile also has `text`"),
         ),
         (
             format!(
@@ -481,7 +487,7 @@ fn a_document_with_too_many_parts_is_refused() {
     let refused = BOTH.with_borrow(|(forward, _)| forward.outputs("documents", &document));
     assert_eq!(
         refused,
-        Err("it becomes more than 1000 items; cut `info.actors` into pieces of some bytes"
+        Err("it becomes more than 1000 items; cut `info.actors` into larger pieces, by bytes"
             .to_owned())
     );
     let named = document.with("sk", AttributeValue::Null);

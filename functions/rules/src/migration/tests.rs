@@ -1,4 +1,4 @@
-//! Decisions about records, as data, and plans that do not fit their tables.
+//! Decisions about records as text cases, and plans that do not fit their tables.
 
 use model::stream_record::{RecordView, lambda_record_from_str};
 use model::{KeyAttribute, KeyAttributeType};
@@ -52,14 +52,14 @@ fn orders_migration() -> Migration {
 #[test]
 fn decisions() {
     check_decisions(&orders_migration(), &Found::default(), DECISIONS);
-    // The function asks all migrations that are active.
+    // A function passes each record to all active migrations.
     check_decisions(&vec![Arc::new(orders_migration())], &Found::default(), DECISIONS);
 }
 
-/// Neither the marks of the fan-out, of a restore nor of another migration get into a target, and what
-/// only a mark says is no difference between two tables.
+/// Goal: no mark of the fan-out, of a restore or of another migration gets into a target, and a
+/// difference in marks alone is not a difference between two tables.
 #[test]
-fn marks_of_the_source_are_no_part_of_a_target() {
+fn marks_of_the_source_are_not_in_a_target() {
     let own = crate::marks::tests::OWN.replace(r#""id""#, r#""customer":{"S":"A"},"id""#);
     let migration = Migration::compile(&plan(".", &KEYS), Direction::Forward, &schemas()).unwrap();
     let expected = migration.outputs("orders", &item_from_str(&own).unwrap()).unwrap();
@@ -72,7 +72,7 @@ fn marks_of_the_source_are_no_part_of_a_target() {
 }
 
 #[test]
-fn what_one_migration_cannot_transform_the_others_do() {
+fn a_refusal_of_one_migration_does_not_affect_the_others() {
     let record = DECISIONS.lines().nth(1).unwrap();
     let record = lambda_record_from_str(record).unwrap();
     let (view, found) = (|| RecordView::of(&record), Found::default());
@@ -88,7 +88,7 @@ fn what_one_migration_cannot_transform_the_others_do() {
 }
 
 #[test]
-fn records_up_to_the_fence_say_nothing() {
+fn records_up_to_the_fence_have_no_effect() {
     let record = DECISIONS.lines().nth(1).unwrap();
     let record = lambda_record_from_str(record).unwrap();
     let second = record.record.approximate_creation_seconds.unwrap();
@@ -101,18 +101,18 @@ fn records_up_to_the_fence_say_nothing() {
 }
 
 #[test]
-fn plans_that_do_not_fit_say_where_and_why() {
+fn invalid_plans_are_reported_with_their_place() {
     for (plan, place, reason) in [
         (plan("{", &KEYS), "from[0].items[0].transform", "expected closing brace here"),
         (
             plan(".", &[("nope", "x")]),
             "from[0].items[0].key.nope",
-            "`nope` is no key attribute of `shop`",
+            "`nope` is not a key attribute of `shop`",
         ),
         (
             plan(".", &[("pk", "{")]),
             "from[0].items[0].key.pk",
-            "a brace stands alone; write `{name}`, or `{{` for a brace",
+            "unmatched brace; write `{name}`, or `{{` for a brace",
         ),
     ] {
         let errors = Migration::compile(&plan, Direction::Forward, &schemas()).unwrap_err();
@@ -125,8 +125,8 @@ fn plans_that_do_not_fit_say_where_and_why() {
 }
 
 #[test]
-fn a_table_that_stands_in_a_plan_twice_is_told() {
-    // What a table becomes in others may be said in several entries.
+fn a_duplicate_table_of_a_plan_is_reported() {
+    // Several entries may read one table if they write to others.
     let mut twice = plan(".", &KEYS);
     twice.from.push(twice.from[0].clone());
     assert!(Migration::compile(&twice, Direction::Forward, &schemas()).is_ok());
@@ -153,7 +153,7 @@ fn a_table_that_stands_in_a_plan_twice_is_told() {
 }
 
 #[test]
-fn what_a_writer_sets_where_a_tombstone_stands_is_an_item() {
+fn a_tombstone_that_a_writer_updates_is_an_item() {
     let migration = orders_migration();
     let mark = r#""_weir":{"M":{"from":{"S":"x"},"at":{"S":"x"},"gone":{"BOOL":true}}}"#;
     let item = |text: &str| item_from_str(&format!("{{{text},{mark}}}")).unwrap();

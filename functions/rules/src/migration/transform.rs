@@ -1,6 +1,6 @@
 //! Transforms: jq programs from one item to any number of items, without I/O.
 //!
-//! What jq is here, `crate::jq` says; the view of items is in `view`.
+//! `crate::jq` defines the supported jq, and `view` the JSON view of items.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -12,10 +12,10 @@ use super::reads::{self, AttributePath};
 use super::view;
 use crate::jq::{Program, ProgramError, Val};
 
-/// Items that a transform may make of one item: as many as one transaction could hold.
+/// The maximum number of items that a transform may make from one item: as many as fit one transaction.
 pub const OUTPUTS_MAX: usize = 100;
 
-/// A transform that was checked.
+/// A checked transform.
 pub struct Transform {
     text: String,
     program: Program,
@@ -33,39 +33,39 @@ impl Transform {
     /// Checks a program.
     ///
     /// # Errors
-    /// When it is not jq, or uses what is not available here.
+    /// The program is not jq, or uses what is not available here.
     pub fn compile(text: &str) -> Result<Self, ProgramError> {
         let program = Program::parse(text)?;
         let walked = program.with_stack(|| (Looks::of(program.term()), reads::of(program.term())));
         let (looks, reads) = walked.ok_or_else(|| ProgramError {
             at: 0,
-            reason: "there is no memory to check the program".to_owned(),
+            reason: "there is not enough memory to check the program".to_owned(),
         })?;
         Ok(Self { text: text.to_owned(), program, looks, reads })
     }
 
-    /// Which attributes of an item the program can look at.
+    /// Returns the attributes of an item that the program can read.
     pub(super) fn looks(&self) -> &Looks {
         &self.looks
     }
 
-    /// The paths of attributes that the program reads.
+    /// Returns the paths of attributes that the program reads.
     pub(super) fn reads(&self) -> &BTreeSet<AttributePath> {
         &self.reads
     }
 
-    /// The program.
+    /// Returns the program.
     #[must_use]
     pub fn program(&self) -> &str {
         &self.text
     }
 
-    /// The items that the transform makes of one item; none only if the program says that it may drop
-    /// items, by a step that is `select` or `empty`.
+    /// Returns the items that the transform makes from one item. They may be empty only if the program
+    /// declares that by a step that is `select` or `empty`.
     ///
     /// # Errors
-    /// When the program fails for this item, gives nothing without saying that it may, gives more than
-    /// [`OUTPUTS_MAX`] items, or something that is no item.
+    /// The program fails for this item, yields nothing without declaring it, yields more than
+    /// [`OUTPUTS_MAX`] items, or yields a value that is not an item.
     pub fn run(&self, item: &Item) -> Result<Vec<Item>, String> {
         let outputs = self.values(item, OUTPUTS_MAX + 1);
         let outputs = outputs.map_err(|error| format!("the transform failed: {error}"))?;
@@ -74,16 +74,16 @@ impl Transform {
         }
         if outputs.is_empty() && !self.program.term().may_drop() {
             return Err(
-                "the transform gives nothing for this item; if it is to be dropped, say so by `select(...)` as a step of the program".to_owned(),
+                "the transform gives nothing for this item; to drop it, make `select(...)` a step of the program".to_owned(),
             );
         }
         outputs.iter().map(view::to_item).collect()
     }
 
-    /// The first values that the program gives for an item, `most` of them at most.
+    /// Returns the first values that the program yields for an item, at most `most` of them.
     ///
     /// # Errors
-    /// Why the program fails for this item.
+    /// The reason why the program fails for this item.
     pub(super) fn values(&self, item: &Item, most: usize) -> Result<Vec<Val>, String> {
         self.program.run(&view::of_item(item), most).map_err(|fault| fault.to_string())
     }
@@ -126,16 +126,16 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_says_where() {
+    fn errors_have_their_position() {
         for (program, at, reason) in [
             ("{a: .b", 6, "expected closing brace here"),
-            (".a | | .b", 5, "this is not jq from here on"),
+            (".a | | .b", 5, "jq syntax error from here on"),
             (".a | nope", 5, "there is no filter `nope`"),
             (".a | tonumbr", 5, "there is no filter `tonumbr`; did you mean `tonumber`?"),
             (
                 "\"\\(now)\"",
                 3,
-                "`now` is not available in transforms: it looks outside of the item",
+                "`now` is not available in transforms: it reads data outside of the item",
             ),
             ("def f: 1; f", 0, "definitions are not available in transforms"),
             ("1 == 1 == true", 7, "jq does not chain these operators: put parentheses around one"),

@@ -1,4 +1,4 @@
-//! What a plan says of a table's items and no item of a sample has: probably a slip of its author.
+//! Names in a plan that no item of a sample has, which are probably typing errors.
 
 use std::collections::BTreeSet;
 
@@ -7,25 +7,25 @@ use model::Item;
 use super::reads::Absent;
 use super::{Makes, Migration};
 
-/// A part of a plan that meets no item of a sample.
+/// A part of a plan that matches no item of a sample.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Unmatched {
     /// A condition or a transform reads a name that no item has.
     Read(Absent),
     /// A split cuts at a path that no document has.
     Cut(Absent),
-    /// A split cuts nothing at a path, because of the types of the values there.
+    /// A split cuts nothing at a path, because of the types of its values.
     Uncut {
         /// The path.
         path: String,
-        /// The types, as DynamoDB calls them, such as `M`.
+        /// The types of the values, as DynamoDB names them, such as `M`.
         types: BTreeSet<&'static str>,
     },
 }
 
 impl Migration {
-    /// What the plan says of the items of a table and none of the given ones has. Nothing if there are
-    /// none.
+    /// Returns the parts of a plan that match none of the given items of a table. Empty if there are no
+    /// items.
     #[must_use]
     pub fn unmatched(&self, table: &str, items: &[Item]) -> BTreeSet<Unmatched> {
         let visible: Vec<Item> =

@@ -1,14 +1,14 @@
-//! The JSON view of items that transforms see, lossless both ways.
+//! The JSON view of items that transforms see, lossless in both directions.
 //!
 //! | DynamoDB | in the transform |
 //! |---|---|
 //! | S, BOOL, NULL, L, M | string, boolean, null, array, object |
-//! | N | number; all 38 digits as long as it is only passed on |
+//! | N | number; it keeps all 38 digits if it is only copied |
 //! | B | `{"$binary": "base64"}` |
 //! | SS, NS, BS | `{"$ss": [...]}`, `{"$ns": [...]}`, `{"$bs": ["base64"]}` |
 //! | M with one member whose name begins with `$` | `{"$map": {...}}` |
 //!
-//! What a transform gives back is read the same way. Nothing is computed here.
+//! The result of a transform is read in the same way. Nothing is computed here.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -27,7 +27,7 @@ const NUMBERS: &str = "$ns";
 const BINARIES: &str = "$bs";
 const MAP: &str = "$map";
 
-/// The view of an item: an object of its attributes.
+/// Returns the view of an item: an object of its attributes.
 pub(super) fn of_item(item: &Item) -> Val {
     object(item.iter().map(|(name, value)| (name.as_str(), of_value(value))))
 }
@@ -71,10 +71,11 @@ fn of_value(value: &AttributeValue) -> Val {
     }
 }
 
-/// The item that an object of attributes views.
+/// Returns the item for an object of attributes.
 ///
 /// # Errors
-/// When it is no object, or a value cannot be stored; the text says which one and why.
+/// The value is not an object, or contains a value that cannot be stored. The text names it and says
+/// why.
 pub(super) fn to_item(value: &Val) -> Result<Item, String> {
     let Val::Obj(members) = value else {
         return Err(format!("the transform gave {}, not an object of attributes", kind(value)));
@@ -82,7 +83,7 @@ pub(super) fn to_item(value: &Val) -> Result<Item, String> {
     members_of(members, None, 0).map(Item)
 }
 
-/// Where a value stands, for people: put together only when something is wrong there.
+/// The path of a value, for people. It is formatted only for an error.
 #[derive(Clone, Copy)]
 struct Path<'p> {
     outer: Option<&'p Path<'p>>,
@@ -185,13 +186,13 @@ fn to_tagged(
 fn number_of(value: &Num, path: &Path<'_>) -> Result<Number, String> {
     let text = value.to_json();
     let number = text.parse().map_err(|error| match value.is_nan() {
-        true => format!("`{path}` is the outcome of a computation that has none"),
+        true => format!("`{path}` is NaN, which DynamoDB cannot store"),
         false => format!("`{path}` cannot be stored as a number: {text}: {error}"),
     })?;
     Ok(number)
 }
 
-/// The text of a string; none if it is something else.
+/// Returns the text of a string; `None` for any other value.
 fn string_of(value: &Val) -> Option<String> {
     match value {
         Val::Str(text) => Some(text.to_string()),
@@ -199,7 +200,7 @@ fn string_of(value: &Val) -> Option<String> {
     }
 }
 
-/// What a value is, for people.
+/// Returns the type of a value, for people.
 pub(super) fn kind(value: &Val) -> &'static str {
     match value {
         Val::Null => "null",
@@ -234,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_stored_says_where_and_why() {
+    fn unstorable_values_are_reported_with_their_path() {
         for (json, expected) in [
             ("7", "the transform gave a number, not an object of attributes"),
             (

@@ -1,5 +1,5 @@
-//! The way back, before anybody needs it: whether what a plan makes of an item is made into that
-//! item again, and whether its `inverse` reads what the plan writes at all.
+//! The check of the way back, before it is needed: whether the targets of an item become that item
+//! again, and whether `inverse` reads the tables that the plan writes.
 //!
 //! Nothing is read or written here.
 
@@ -11,8 +11,8 @@ use super::plan::{Direction, Kind, Plan};
 use super::{Migration, PlanError, Rewrite};
 
 impl Plan {
-    /// The tables that the way back reads although nothing is written to them: an `inverse` of these
-    /// could bring nothing back.
+    /// Returns errors for the tables that the way back reads although the plan does not write to them:
+    /// their `inverse` could restore nothing.
     #[must_use]
     pub fn unwritten(&self) -> Vec<PlanError> {
         let written = self.target_tables(Direction::Forward);
@@ -24,7 +24,7 @@ impl Plan {
         let errors = wrong.map(|(number, source)| PlanError {
             place: format!("inverse[{number}].table"),
             reason: format!(
-                "`{}` is written by no entry of `from`, so nothing would come back from it; the way back reads {}",
+                "`{}` is not written by any entry of `from`, so nothing would come back from it; the way back reads {}",
                 source.table,
                 written.join(", ")
             ),
@@ -35,12 +35,12 @@ impl Plan {
 }
 
 impl Migration {
-    /// Whether the way back makes exactly this item of what it becomes. In place, where the item is
-    /// changed itself: whether the way back and then the way forward ends at this item, if it is as
-    /// the plan wants it.
+    /// Checks that the way back restores exactly this item from its targets. In place, where the item
+    /// itself is changed: that the way back followed by the way forward yields this item, if the item is
+    /// as the plan requires.
     ///
     /// # Errors
-    /// Which item does not come back, and why.
+    /// The item that is not restored, and why.
     pub fn comes_back(&self, inverse: &Self, table: &str, item: &Item) -> Result<(), String> {
         match self.kind {
             Kind::InPlace | Kind::Purge => self.comes_back_in_place(inverse, table, item),
@@ -56,7 +56,7 @@ impl Migration {
             return if back.as_ref() == Some(&item) {
                 Ok(())
             } else {
-                Err(format!("{source} is not the document that its parts make"))
+                Err(format!("{source} differs from the document that its parts form"))
             };
         }
         let mut made: BTreeSet<String> = BTreeSet::new();
@@ -65,7 +65,9 @@ impl Migration {
             for (origin, original) in back.map_err(|reason| format!("{source}: {reason}"))? {
                 let back = inverse.source_item(&origin.table, &original)?;
                 if back != source {
-                    return Err(format!("{source} becomes something that goes back to {back}"));
+                    return Err(format!(
+                        "{source} becomes an item that the way back turns into {back}"
+                    ));
                 }
                 if original != item {
                     return Err(format!("{source} comes back with other attributes"));
@@ -91,7 +93,7 @@ impl Migration {
         };
         match self.rewrite(table, &back) {
             Ok(Rewrite::Change(again)) if again == *item => Ok(()),
-            _ => Err(wrong("back and forth it is another item")),
+            _ => Err(wrong("the way back and forth yields another item")),
         }
     }
 }
@@ -127,7 +129,7 @@ mod tests {
         }
     }
 
-    /// How an item of `orders` comes back.
+    /// Returns the result of the check for an item of `orders`.
     fn back(plan: &Plan, item: &str) -> Result<(), String> {
         let schema = |name: &str| {
             let attribute_type = KeyAttributeType::S;
@@ -142,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn an_item_of_another_table_comes_back_as_it_was_or_not() {
+    fn the_way_back_restores_an_item_of_another_table_or_not() {
         let order = r#"{"id":{"S":"7"},"total":{"N":"3"}}"#;
         let shop = |inverse: &str| {
             let there = source("orders", "shop", ".", &[("pk", "O#{id}")]);
@@ -152,7 +154,7 @@ mod tests {
             ("del(.pk)", Ok(())),
             ("del(.pk, .total)", Err("comes back with other attributes")),
             ("del(.pk, .id)", Err("orders|{\"id\":{\"S\":\"7\"}}: ")),
-            ("del(.pk) | .id = \"8\"", Err("goes back to orders|")),
+            ("del(.pk) | .id = \"8\"", Err("the way back turns into orders|")),
             ("empty", Err("has no way back")),
         ] {
             let found = back(&shop(inverse), order);
@@ -164,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn an_item_in_place_comes_back_if_it_can_be_made_again() {
+    fn the_way_back_in_place_restores_an_item_that_can_be_made_again() {
         let finished = r#"{"id":{"S":"7"},"state":{"S":"open"},"total":{"N":"3"}}"#;
         let there = "if has(\"status\") then .state = .status | del(.status) else . end";
         let renamed = "if has(\"state\") then .status = .state | del(.state) else . end";
@@ -180,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_way_back_from_a_table_that_nothing_is_written_to_is_told() {
+    fn a_way_back_from_an_unwritten_table_is_reported() {
         let there = source("orders", "shop", ".", &[("pk", "{id}")]);
         let right = plan(Kind::Restructure, there.clone(), source("shop", "orders", ".", &[]));
         assert_eq!(right.unwritten(), []);

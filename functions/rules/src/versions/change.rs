@@ -1,6 +1,6 @@
-//! Changes: what is said about one item's history, by stamp, and how such statements join.
+//! Changes: statements about one item's history, by stamp, and how they are joined.
 //!
-//! A change has no number; which one it is follows from the changes before it.
+//! A change has no number, because its number follows from the changes before it.
 
 use std::collections::BTreeMap;
 
@@ -13,19 +13,19 @@ use crate::stamp::Stamp;
 /// One change of one item.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
-    /// What happened.
+    /// The kind of the change.
     pub event: VersionEvent,
-    /// The item after it; `None` when it was deleted.
+    /// The item after the change; `None` if it was deleted.
     pub image: Option<Item>,
-    /// The item before it; `None` when it was not there.
+    /// The item before the change; `None` if it did not exist.
     pub before: Option<Item>,
-    /// The fingerprint of what it was before, whether or not a version can hold that.
+    /// The fingerprint of the item before the change, even if the item is too large for a version.
     pub follows: Option<u128>,
-    /// When, in epoch seconds, if the record says so.
+    /// The time of the change in seconds since 1970, if the record has it.
     pub at_seconds: Option<u64>,
     /// Whether TTL deleted it.
     pub by_ttl: bool,
-    /// The stream record's id.
+    /// The id of the stream record.
     pub event_id: String,
 }
 
@@ -54,30 +54,31 @@ impl Join for Changes {
 }
 
 impl Changes {
-    /// All changes, earliest first.
+    /// Returns all changes, earliest first.
     pub fn iter(&self) -> impl Iterator<Item = (&Stamp, &Change)> {
         self.0.iter()
     }
 
-    /// Number of changes.
+    /// Returns the number of changes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there is none.
+    /// Returns whether there is none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The stamp of the earliest change.
+    /// Returns the stamp of the earliest change.
     #[must_use]
     pub fn earliest(&self) -> Option<&Stamp> {
         self.0.keys().next()
     }
 
-    /// The earliest changes: at most `count`, and with `bytes` of images at most, but one always.
+    /// Returns the earliest changes: at most `count`, with images of at most `bytes`, but always at
+    /// least one.
     #[must_use]
     pub fn first(&self, count: usize, bytes: usize) -> Self {
         let mut sum = 0;
@@ -88,28 +89,28 @@ impl Changes {
         those.map(|(_, (stamp, change))| (stamp.clone(), change.clone())).collect()
     }
 
-    /// The changes whose stamps fit.
+    /// Returns the changes whose stamps satisfy `fits`.
     #[must_use]
     pub fn filtered(&self, fits: impl Fn(&Stamp) -> bool) -> Self {
         let those = self.iter().filter(|(stamp, _)| fits(stamp));
         those.map(|(stamp, change)| (stamp.clone(), change.clone())).collect()
     }
 
-    /// The same, and none says what the item was before.
+    /// Returns the changes without the items before them.
     #[must_use]
     pub fn baseless(self) -> Self {
         let baseless = |(stamp, change)| (stamp, Change { before: None, ..change });
         self.0.into_iter().map(baseless).collect()
     }
 
-    /// The changes of `other` stand for those with the same stamps.
+    /// Returns the changes, with those of `other` replacing those with the same stamps.
     #[must_use]
     pub fn replaced(mut self, other: Self) -> Self {
         self.0.extend(other.0);
         self
     }
 
-    /// Without the changes that `other` has as well.
+    /// Returns the changes that `other` does not contain.
     #[must_use]
     pub fn without(&self, other: &Self) -> Self {
         self.filtered(|stamp| !other.0.contains_key(stamp))

@@ -1,9 +1,9 @@
-//! Editions: versions of many items together, of which one is current.
+//! Editions: versions of many items that are published together. One edition is current.
 //!
-//! An edition is prepared under its own keys while another one is current, and then published by
-//! one conditional write of the head. So a reader who reads the head once, and then items of the
-//! edition that it names, sees one whole edition. Here is what may become of an edition, and the
-//! items that say so. Nothing is read or written here.
+//! An edition is prepared under its own keys while another one is current. Then one conditional write of
+//! the head publishes it. So a reader that reads the head once, and then items of the edition that it
+//! names, sees exactly one edition. This module defines the states of an edition and the items that
+//! store them. Nothing is read or written here.
 
 use std::collections::BTreeMap;
 
@@ -16,26 +16,27 @@ use crate::rule::Refusal;
 
 /// The partition key attribute of a table of editions.
 pub const EDITION_PARTITION: &str = "edition";
-/// Its sort key attribute.
+/// The sort key attribute of a table of editions.
 pub const EDITION_ITEM: &str = "item";
-/// The sort key of a head; edition records beside it have [`version_text`].
+/// The sort key of a head. The records of editions in the same partition have a [`version_text`].
 pub const EDITION_HEAD: &str = "v0";
-/// The attribute with how often a head was written, which guards the number that is given away.
+/// The attribute that counts the writes of a head. The assignment of a number is conditional on it.
 pub const EDITION_REVISION: &str = "revision";
-/// The attribute with an edition's state.
+/// The attribute with the state of an edition.
 pub const EDITION_STATE: &str = "state";
 /// The attribute with the time at which readers last left an edition for another one.
 pub const EDITION_LEFT_AT: &str = "left_at";
 /// The attribute with the item itself.
 pub const EDITION_IMAGE: &str = "image";
-/// Parts that an edition's items are spread over, so that no single partition takes them all.
+/// The number of parts over which the items of an edition are spread, so that no partition holds all of
+/// them.
 pub const EDITION_PARTS: u64 = 16;
 
-/// The head's attribute with the edition that readers see.
+/// The head's attribute with the current edition.
 pub const EDITION_CURRENT: &str = "current";
-/// The head's attribute with the edition that they saw before.
+/// The head's attribute with the previous current edition.
 pub const EDITION_PREVIOUS: &str = "previous";
-/// The head's attribute with the highest number that was given away.
+/// The head's attribute with the highest assigned number.
 pub const EDITION_LATEST: &str = "latest";
 
 const ITEMS: &str = "items";
@@ -47,16 +48,16 @@ const BASE: &str = "base";
 /// The state of an edition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EditionState {
-    /// Its items are being written; whoever wrote them may have died.
+    /// The items are being written. The command that wrote them may have died.
     Preparing,
-    /// All its items are there.
+    /// All items are written.
     Ready,
-    /// Its items are being removed; nobody may publish it any more.
+    /// The items are being removed. The edition can no longer be published.
     Pruned,
 }
 
 impl EditionState {
-    /// The word in the item.
+    /// Returns the word in the item.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -72,81 +73,81 @@ impl EditionState {
     }
 }
 
-/// What is known of one edition.
+/// The record of one edition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Edition {
-    /// Its number, from 1.
+    /// The number, from 1.
     pub number: u64,
-    /// How far it is.
+    /// The state.
     pub state: EditionState,
-    /// Its items; 0 until it is ready.
+    /// The number of items; 0 until the edition is ready.
     pub items: u64,
-    /// Their digest, see [`Digest`]; 0 until it is ready.
+    /// The digest of the items, see [`Digest`]; 0 until the edition is ready.
     pub digest: u64,
-    /// When it was begun, in epoch seconds.
+    /// The time when the preparation began, in seconds since 1970.
     pub at_seconds: u64,
-    /// The key attributes of its items.
+    /// The key attributes of the items.
     pub keys: Vec<String>,
-    /// The edition that was current when this one was begun, which readers would go over from; 0:
-    /// none was. `None`: it was prepared by a program that did not write this down.
+    /// The edition that was current when this one was begun; 0 if there was none. `None` if an earlier
+    /// release prepared this one.
     pub base: Option<u64>,
-    /// When it ceased to be current, the last time, in epoch seconds. `None`: it never was, or a
-    /// program turned the head that did not write this down.
+    /// The time when the edition last ceased to be current, in seconds since 1970. `None` if it was
+    /// never current, or if an earlier release changed the head.
     pub left_at: Option<u64>,
 }
 
-/// Which edition is current.
+/// The item that names the current edition.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EditionHead {
-    /// The edition that readers see; 0: none yet.
+    /// The edition that readers see; 0 if there is none yet.
     pub current: u64,
-    /// The edition that they saw before; 0: none.
+    /// The edition that readers saw before; 0 if there is none.
     pub previous: u64,
-    /// The highest number that was given away.
+    /// The highest assigned number.
     pub latest: u64,
-    /// How often the head was written; 0 when there is none.
+    /// The number of writes of the head; 0 if there is no head.
     pub revision: u64,
 }
 
-/// An item of a table of editions that was not written by this program.
+/// The reason why an item of a table of editions cannot be parsed: something else wrote it.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("damaged edition: {0}")]
 pub struct DamagedEdition(String);
 
-/// Why an edition cannot become current.
+/// The reason why an edition cannot become current.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum PublishRefusal {
-    /// It is current already.
+    /// The edition is already current.
     #[error("edition {0} is current already")]
     IsCurrent(u64),
-    /// It is not whole.
+    /// The edition is not complete.
     #[error("edition {0} is {1}; only one that is ready can be published")]
     NotReady(u64, &'static str),
-    /// Another one was published since this one was prepared.
+    /// Another edition was published after this one was prepared.
     #[error(
-        "edition {0} was prepared before edition {1} was published; prepare it anew, or roll back to it with `rollback --to {0}`"
+        "edition {0} was prepared before edition {1} was published; prepare it again, or roll back to it with `rollback --to {0}`"
     )]
     Overtaken(u64, u64),
-    /// Another one is current than when this one was prepared: its changes are not in this one.
+    /// This edition was prepared while another edition was current than now, whose changes it lacks.
     #[error(
-        "edition {number} was prepared while {} was current, and now {} is: prepare it anew, or make it current all the same with `rollback --to {number}`",
+        "edition {number} was prepared while {} was current, and now {} is: prepare it again, or make it current anyway with `rollback --to {number}`",
         named(*.base),
         named(*.current)
     )]
     OtherBase {
-        /// The edition.
+        /// The number of the edition.
         number: u64,
-        /// The one that it was prepared over.
+        /// The edition that was current then.
         base: u64,
-        /// The one that is current.
+        /// The edition that is current now.
         current: u64,
     },
-    /// The current one was gone back to already.
+    /// The current edition is the result of a roll-back.
     #[error(
-        "edition {0} is current since edition {1} was rolled back; name another one with --to, also to go forward again"
+        "edition {0} is current since edition {1} was rolled back; to switch to another one, name it with --to"
     )]
     IsRolledBack(u64, u64),
-    /// There is nothing to go back to.
+    /// There is no previous edition.
     #[error("no edition was current before this one; name one with --to")]
     NoPrevious,
 }
@@ -158,7 +159,7 @@ fn named(number: u64) -> String {
 /// A digest of items that does not depend on their order: the sum of their hashes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Digest {
-    /// Items.
+    /// The number of items.
     pub items: u64,
     /// The sum of the hashes of their texts, modulo 2^64.
     pub sum: u64,
@@ -172,29 +173,29 @@ impl Digest {
     }
 }
 
-/// The hash of an item's text or of its key.
+/// Returns the hash of an item's text or of its key.
 #[must_use]
 pub fn hash_of(text: &str) -> u64 {
     xxhash_rust::xxh3::xxh3_64(text.as_bytes())
 }
 
-/// The partition key of the head and the records of the editions of a set.
+/// Returns the partition key of the head and the records of a set of editions.
 #[must_use]
 pub fn records_key(set: &str) -> String {
     format!("{set}#")
 }
 
-/// The partition key of one of the [`EDITION_PARTS`] parts of an edition.
+/// Returns the partition key of one of the [`EDITION_PARTS`] parts of an edition.
 #[must_use]
 pub fn part_key(set: &str, number: u64, part: u64) -> String {
     format!("{set}#{}#{part:02}", version_text(number))
 }
 
-/// Whether an edition can hold an item, by its key as text; of a key alone, whether it can hold one
-/// under it.
+/// Checks that an edition can hold an item, given its key as text. Without an image, checks the key
+/// alone.
 ///
 /// # Errors
-/// Why it cannot, and what to do about it.
+/// The reason why it cannot, and what to do.
 pub fn fits_into_an_edition(set: &str, key: &str, image: Option<&Item>) -> Result<(), Refusal> {
     if key.len() > SORT_KEY_BYTES_MAX {
         return Err(Refusal(format!(
@@ -203,14 +204,14 @@ pub fn fits_into_an_edition(set: &str, key: &str, image: Option<&Item>) -> Resul
         )));
     }
     let Some(image) = image else { return Ok(()) };
-    // Every number of an edition takes as many bytes.
+    // The number of an edition always takes the same number of bytes.
     let size = item_of_edition(set, 1, key, image).size();
     if size > ITEM_BYTES_MAX {
         return Err(Refusal(format!(
             "with its key it takes {size} bytes in an edition, more than {ITEM_BYTES_MAX}; make it smaller, or leave it out with --through"
         )));
     }
-    // The image is a map in the edition, one level deeper than the item was.
+    // In the edition the image is a map, one level deeper than the item.
     let levels = image.values().map(AttributeValue::nesting_levels).max().unwrap_or(0);
     if levels >= NESTING_LEVELS_MAX {
         return Err(Refusal(format!(
@@ -220,7 +221,7 @@ pub fn fits_into_an_edition(set: &str, key: &str, image: Option<&Item>) -> Resul
     Ok(())
 }
 
-/// The part that an item is in, by its key as text.
+/// Returns the part of an item, from its key as text.
 #[must_use]
 pub fn part_of(key: &str) -> u64 {
     Token::of(&KeyValue::S(key.to_owned())).0 % EDITION_PARTS
@@ -232,7 +233,7 @@ fn number(item: &Item, name: &str) -> Result<u64, DamagedEdition> {
 }
 
 impl EditionHead {
-    /// The head's item.
+    /// Returns the item of the head.
     #[must_use]
     pub fn to_item(&self, set: &str) -> Item {
         Item::new()
@@ -244,10 +245,10 @@ impl EditionHead {
             .with(EDITION_REVISION, Number::from(self.revision))
     }
 
-    /// Reads what [`EditionHead::to_item`] wrote.
+    /// Parses the item of [`EditionHead::to_item`].
     ///
     /// # Errors
-    /// When it was not written there.
+    /// Something else wrote the item.
     pub fn from_item(item: &Item) -> Result<Self, DamagedEdition> {
         Ok(Self {
             current: number(item, EDITION_CURRENT)?,
@@ -257,24 +258,25 @@ impl EditionHead {
         })
     }
 
-    /// The head that gives the next number away.
+    /// Returns the head that assigns the next number.
     #[must_use]
     pub fn with_next(self) -> Self {
         Self { latest: self.latest + 1, revision: self.revision + 1, ..self }
     }
 
-    /// The head after an edition was published. One that was prepared while another one was current
-    /// is refused: it would undo what is current without anybody saying so. The head is written only
-    /// while it names the editions that were read, so this holds until then.
+    /// Returns the head after the publication of an edition. An edition that was prepared while another
+    /// one was current is refused, because it would silently undo the current one. The head is written
+    /// on the condition that it still names the editions that were read, so the check holds until then.
     ///
     /// # Errors
-    /// Why it cannot be.
+    /// The reason why the edition cannot be published.
     pub fn published(self, edition: &Edition) -> Result<Self, PublishRefusal> {
         let (number, current) = (edition.number, self.current);
-        // What it was prepared over does not matter as long as it is not whole.
+        // The base does not matter while the edition is incomplete.
         let base = edition.base.filter(|_| edition.state == EditionState::Ready);
         match base {
-            // Told twice: the one that is current was prepared over another one.
+            // The command was repeated: the edition is current, and was prepared while another one was
+            // current.
             _ if number == current => {}
             Some(base) if base != current => {
                 return Err(PublishRefusal::OtherBase { number, base, current });
@@ -287,11 +289,12 @@ impl EditionHead {
         self.turned_to(edition)
     }
 
-    /// The edition that was current before this one. When that has a higher number, this one was gone
-    /// back to: to go to the other one would undo that, so whoever says it twice does not.
+    /// Returns the edition that was current before this one. If its number is higher, the current
+    /// edition is the result of a roll-back. A second roll-back would undo the first one, so it is
+    /// refused.
     ///
     /// # Errors
-    /// When there is none to go back to.
+    /// There is no edition to roll back to.
     pub fn before(self) -> Result<u64, PublishRefusal> {
         match self.previous {
             0 => Err(PublishRefusal::NoPrevious),
@@ -300,10 +303,10 @@ impl EditionHead {
         }
     }
 
-    /// The head after going back (or forward) to an edition.
+    /// Returns the head after a roll-back, or a step forward, to an edition.
     ///
     /// # Errors
-    /// Why it cannot be.
+    /// The reason why the edition cannot become current.
     pub fn turned_to(self, edition: &Edition) -> Result<Self, PublishRefusal> {
         if edition.number == self.current {
             return Err(PublishRefusal::IsCurrent(edition.number));
@@ -315,9 +318,10 @@ impl EditionHead {
         Ok(Self { current, previous, revision: self.revision + 1, ..self })
     }
 
-    /// The editions that may go: not the current one nor the one before it, not the last `keep`
-    /// others, and none that was begun, or that readers left, at or after `before` (epoch seconds).
-    /// What is being prepared may go too when it is that old: whoever prepared it is dead.
+    /// Returns the editions that may be pruned. The current edition, the one before it, and the last
+    /// `keep` others are kept. So is every edition that was begun, or that readers left, at or after
+    /// `before` (in seconds since 1970). An edition in preparation may be pruned if it is that old,
+    /// because its command is dead.
     #[must_use]
     pub fn prunable(self, editions: &[Edition], keep: usize, before: u64) -> Vec<u64> {
         let is_held = |edition: &&Edition| [self.current, self.previous].contains(&edition.number);
@@ -337,13 +341,13 @@ impl EditionHead {
 }
 
 impl Edition {
-    /// The last moment that is written down at which somebody wrote or read it. An edition that was
-    /// current for months may have been left a second ago, by readers who are still at it.
+    /// Returns the last recorded time at which the edition was written or read. An edition that was
+    /// current for months may have been left a second ago, and its readers may not be finished.
     fn in_use_at(&self) -> u64 {
         self.left_at.map_or(self.at_seconds, |left| left.max(self.at_seconds))
     }
 
-    /// The edition's record.
+    /// Returns the record of the edition.
     #[must_use]
     pub fn to_item(&self, set: &str) -> Item {
         let mut item = Item::new()
@@ -363,10 +367,10 @@ impl Edition {
         item
     }
 
-    /// Reads what [`Edition::to_item`] wrote.
+    /// Parses the item of [`Edition::to_item`].
     ///
     /// # Errors
-    /// When it was not written there.
+    /// Something else wrote the item.
     pub fn from_item(item: &Item) -> Result<Self, DamagedEdition> {
         let text = |name: &str| item.get(name).and_then(AttributeValue::as_str);
         let damaged = |name: &str| DamagedEdition(format!("`{name}` is missing or wrong"));
@@ -395,7 +399,7 @@ impl Edition {
     }
 }
 
-/// The key of an item in DynamoDB JSON, of the attributes `keys`; `None` when it lacks one.
+/// Returns the key of an item as DynamoDB JSON, with the attributes `keys`; `None` if it lacks one.
 #[must_use]
 pub fn key_of(item: &Item, keys: &[String]) -> Option<String> {
     let mut key = Item::new();
@@ -405,7 +409,7 @@ pub fn key_of(item: &Item, keys: &[String]) -> Option<String> {
     Some(json::item_to_string(&key))
 }
 
-/// An item of an edition; `key` is the item's key in DynamoDB JSON.
+/// Returns the item of an edition. `key` is the item's key as DynamoDB JSON.
 #[must_use]
 pub fn item_of_edition(set: &str, edition: u64, key: &str, image: &Item) -> Item {
     let mut item = Item::new()
@@ -415,10 +419,10 @@ pub fn item_of_edition(set: &str, edition: u64, key: &str, image: &Item) -> Item
     item
 }
 
-/// The image in an item of an edition.
+/// Returns the image in an item of an edition.
 ///
 /// # Errors
-/// When it has none.
+/// The item has no image.
 pub fn image_of(item: &Item) -> Result<Item, DamagedEdition> {
     let image: Option<&BTreeMap<String, AttributeValue>> =
         item.get(EDITION_IMAGE).and_then(AttributeValue::as_map);
@@ -447,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn only_whole_editions_become_current() {
+    fn only_ready_editions_become_current() {
         use EditionState::{Preparing, Pruned, Ready};
         let head = EditionHead { current: 2, previous: 1, latest: 4, revision: 9 };
         for (turn, expected) in [
@@ -469,48 +473,48 @@ mod tests {
     }
 
     #[test]
-    fn what_was_published_meanwhile_is_not_undone() {
+    fn an_edition_that_was_published_meanwhile_is_not_undone() {
         let other =
             |number, base, current| Err(PublishRefusal::OtherBase { number, base, current });
-        // Both were made of edition 1.
+        // Both were prepared over edition 1.
         let (two, three) = (prepared_over(1, 2), prepared_over(1, 3));
         let first = EditionHead { current: 1, previous: 0, latest: 3, revision: 4 };
         let second = first.published(&two).unwrap();
         assert_eq!(second.published(&three), other(3, 1, 2));
         assert_eq!(second.published(&two), Err(PublishRefusal::IsCurrent(2)));
         assert_eq!(second.turned_to(&three).unwrap().current, 3);
-        // One that was made of what was gone back from would undo that.
+        // An edition that was prepared over the rolled back one would undo the roll-back.
         let four = prepared_over(2, 4);
         let back = second.turned_to(&edition(1, EditionState::Ready)).unwrap();
         assert_eq!(back.published(&four), other(4, 2, 1));
         assert_eq!(back.published(&three).unwrap().current, 3);
-        // The first one of a set, and another one that was prepared before it was published.
+        // The first edition of a set, and another one that was prepared before the first was published.
         let begun = EditionHead { latest: 2, revision: 2, ..EditionHead::default() };
         let first = begun.published(&prepared_over(0, 1)).unwrap();
         let refusal = first.published(&prepared_over(0, 2)).unwrap_err();
         assert_eq!(
             refusal.to_string(),
-            "edition 2 was prepared while none was current, and now edition 1 is: prepare it anew, or make it current all the same with `rollback --to 2`"
+            "edition 2 was prepared while none was current, and now edition 1 is: prepare it again, or make it current anyway with `rollback --to 2`"
         );
-        // What was prepared before bases were written down.
+        // An edition that was prepared by an earlier release, without a base.
         assert_eq!(first.published(&edition(2, EditionState::Ready)).unwrap().current, 2);
     }
 
     #[test]
-    fn going_back_twice_is_going_back_once() {
+    fn a_second_roll_back_is_refused() {
         use EditionState::Ready;
         assert_eq!(EditionHead::default().before(), Err(PublishRefusal::NoPrevious));
         let head = EditionHead { current: 2, previous: 1, latest: 5, revision: 9 };
         assert_eq!(head.before(), Ok(1));
         let back = head.turned_to(&edition(1, Ready)).unwrap();
         assert_eq!(back.before(), Err(PublishRefusal::IsRolledBack(1, 2)));
-        // Forward again, or to one that was made since: then there is one to go back to.
+        // Forward again, or to one that was made since. Afterwards there is an edition to roll back to.
         assert_eq!(back.turned_to(&edition(2, Ready)).unwrap().before(), Ok(1));
         assert_eq!(back.published(&edition(3, Ready)).unwrap().before(), Ok(1));
     }
 
     #[test]
-    fn what_readers_may_see_is_not_prunable() {
+    fn an_edition_that_readers_may_see_is_not_prunable() {
         use EditionState::{Preparing, Pruned, Ready};
         let head = EditionHead { current: 5, previous: 3, latest: 8, revision: 1 };
         let editions = [
@@ -526,20 +530,20 @@ mod tests {
         assert_eq!(head.prunable(&editions, 0, 700), [6, 4, 2, 1]);
         assert_eq!(head.prunable(&editions, 1, 900), [8, 6, 4, 2, 1]);
         assert_eq!(head.prunable(&editions, 2, 650), [6, 2, 1]);
-        // What was begun to be pruned is always prunable: nobody can publish it.
+        // An edition whose pruning has begun is always prunable, because it cannot be published.
         assert_eq!(head.prunable(&editions, 9, 0), [2]);
     }
 
     #[test]
-    fn what_readers_have_just_left_is_not_prunable() {
+    fn an_edition_that_readers_have_just_left_is_not_prunable() {
         let head = EditionHead { current: 5, previous: 4, latest: 5, revision: 1 };
         let left = |number, left_at| Edition { left_at, ..edition(number, EditionState::Ready) };
-        // Edition 1 was current until 680, edition 2 until 700; edition 3 never was.
+        // Edition 1 was current until 680, edition 2 until 700, and edition 3 never.
         let editions = [left(1, Some(680)), left(2, Some(700)), left(3, None)];
         for (before, expected) in [(701, &[3, 2, 1][..]), (700, &[3, 1]), (680, &[3]), (300, &[])] {
             assert_eq!(head.prunable(&editions, 0, before), expected, "{before}");
         }
-        // A clock that was behind when it was left does not make it older.
+        // A clock that was behind when the edition was left does not make it older.
         assert_eq!(head.prunable(&[left(3, Some(7))], 0, 300), [0; 0]);
     }
 

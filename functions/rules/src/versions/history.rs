@@ -1,6 +1,6 @@
-//! A history as it stands in its table: the head, version `v0`, and the versions below it.
+//! A stored history: the head, version `v0`, and the versions after it.
 //!
-//! Reading and writing the two kinds of item. Which versions there must be is in `plan`.
+//! This module converts both kinds of items. `plan` decides which versions there must be.
 
 use std::collections::BTreeMap;
 
@@ -13,11 +13,12 @@ use crate::stamp::Stamp;
 
 /// The partition key attribute of a table of histories: the item's key as text.
 pub const ITEM_ATTRIBUTE: &str = "item";
-/// Its sort key attribute: `v0` for the head, `v` and ten digits for a version.
+/// The sort key attribute: `v0` for the head, `v` and ten digits for a version.
 pub const VERSION_ATTRIBUTE: &str = "version";
 /// The sort key of a head. It sorts before every version.
 pub const HEAD_VERSION: &str = "v0";
-/// The attribute that guards the writes of a history: a number of the head that each write raises.
+/// The attribute of the head that counts writes. Every write of a history is conditional on it and
+/// increments it.
 pub const REVISION_ATTRIBUTE: &str = "revision";
 /// The highest version number: ten digits.
 pub const VERSION_NUMBER_MAX: u64 = 9_999_999_999;
@@ -36,21 +37,21 @@ const EXPIRES_AT: &str = "expires_at";
 const FOLLOWS: &str = "follows";
 const TTL: &str = "ttl";
 
-/// How a version came to be.
+/// The kind of change that a version comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VersionEvent {
-    /// The item as it was before the first change that is known, or when the table was back-filled.
+    /// The item as it was before the first known change, or when the table was back-filled.
     Base,
     /// The item was created.
     Insert,
-    /// It was changed.
+    /// The item was changed.
     Modify,
-    /// It was deleted.
+    /// The item was deleted.
     Remove,
 }
 
 impl VersionEvent {
-    /// Of a stream record.
+    /// Returns the kind of a stream record's change.
     #[must_use]
     pub fn of_record(event: EventName) -> Self {
         match event {
@@ -60,7 +61,7 @@ impl VersionEvent {
         }
     }
 
-    /// The word in a version item.
+    /// Returns the word in a version item.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -81,30 +82,30 @@ impl VersionEvent {
 /// One version of an item.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Version {
-    /// Its number, from 1.
+    /// The number, from 1.
     pub number: u64,
-    /// As of when. [`Stamp::lowest`] for a base, which comes before every change.
+    /// The stamp of the change; [`Stamp::lowest`] for a base, which precedes every change.
     pub stamp: Stamp,
-    /// How it came to be.
+    /// The kind of change.
     pub event: VersionEvent,
-    /// The item; `None` when it was deleted.
+    /// The item; `None` if it was deleted.
     pub image: Option<Item>,
-    /// When it came to be, in epoch seconds; `None` when the record did not say. Of a base, when a
-    /// back-fill saw the item so: it was so at that time, and maybe before; `None` for a base that
-    /// is known only from the first change.
+    /// The time of the change in seconds since 1970; `None` if the record does not contain it. For a
+    /// base: when a back-fill saw the item, which was the same at that time and maybe before; `None` if
+    /// the base is known only from the first change.
     pub at_seconds: Option<u64>,
     /// Whether TTL deleted the item.
     pub by_ttl: bool,
-    /// The stream record's id; empty for a base.
+    /// The id of the stream record; empty for a base.
     pub event_id: String,
-    /// When it is no longer kept, in epoch seconds; TTL deletes it after that.
+    /// The time until which the version is kept, in seconds since 1970. TTL deletes it afterwards.
     pub expires_at: Option<u64>,
-    /// What it was made from: the [`fingerprint`] of the item before the change. `None` of what was
-    /// created, of a base, and of a version that an earlier build wrote.
+    /// The [`fingerprint`] of the item before the change. `None` for a created item, for a base, and for
+    /// a version of an earlier release.
     pub follows: Option<u128>,
 }
 
-/// What a history says about itself.
+/// The head of a history.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Head {
     /// The number of the current version, from 1.
@@ -113,17 +114,17 @@ pub struct Head {
     pub first: u64,
     /// The stamp of the current version.
     pub stamp: Stamp,
-    /// How often the history was written, from 1. The guard of the next write.
+    /// The number of writes of the history, from 1. The next write is conditional on it.
     pub revision: u64,
-    /// The number of the last version that was told when it expires; 0: none was. All before it
-    /// were told so too.
+    /// The number of the last version that has an expiry; 0 if none has. All versions before it have one
+    /// too.
     pub expiring: u64,
-    /// When that one expires, in epoch seconds. None behind it does so earlier, so what expires is
-    /// always the beginning of the history.
+    /// The expiry of that version in seconds since 1970. No later version expires earlier, so expiry
+    /// always removes the beginning of the history.
     pub expiring_at: u64,
 }
 
-/// An item of a table of histories that was not written by this function.
+/// The reason why an item of a table of histories cannot be parsed: something else wrote it.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error(
     "damaged history: {0}; restore the history item from a backup, or delete the whole history"
@@ -134,40 +135,42 @@ fn damaged(what: impl Into<String>) -> DamagedHistory {
     DamagedHistory(what.into())
 }
 
-/// The sort key of a version.
+/// Returns the sort key of a version.
 #[must_use]
 pub fn version_text(number: u64) -> String {
     format!("v{number:010}")
 }
 
-/// The number in a version's sort key; `None` for the head and for anything else.
+/// Returns the number in a version's sort key; `None` for the head and for any other text.
 #[must_use]
 pub fn number_of_version(text: &str) -> Option<u64> {
     let digits = text.strip_prefix('v').filter(|digits| digits.len() == 10)?;
     digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok())?
 }
 
-/// Bytes of an image in a version, where it is a map: 3 more, and 1 more for each attribute.
+/// Returns the size of an image in a version in bytes. As a map it takes 3 bytes more, and 1 more for
+/// each attribute.
 pub(super) fn image_bytes(image: &Item) -> usize {
     3 + image.size() + image.len()
 }
 
-/// Why a history does not say what an item was at a time.
+/// The reason why a history does not tell what an item was at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum NotKnown {
     /// The history begins later.
     #[error("the history begins later")]
     Earlier,
-    /// The version of that time may be one of these, which are not there.
-    #[error("versions {0} to {1} are not there, and one of them may be of that time")]
+    /// The version of that time may be one of these, which are missing.
+    #[error("versions {0} to {1} are missing, and one of them may be of that time")]
     Missing(u64, u64),
 }
 
-/// The last of some versions, ordered by number, that came to be at or before a time in epoch
-/// seconds. A version without a time came to be with the one before it.
+/// Returns the last of some versions, ordered by number, that was made at or before a time in seconds
+/// since
+/// 1970. A version without a time counts as made with the version before it.
 ///
 /// # Errors
-/// When none did, or when versions are missing where the one of that time would be.
+/// No version is that old, or versions are missing where the one of that time would be.
 pub fn as_of(versions: &[Version], seconds: u64) -> Result<&Version, NotKnown> {
     let is_until_then = |version: &Version| version.at_seconds.is_none_or(|at| at <= seconds);
     let those = versions.iter().take_while(|version| is_until_then(version)).count();
@@ -181,17 +184,17 @@ pub fn as_of(versions: &[Version], seconds: u64) -> Result<&Version, NotKnown> {
     }
 }
 
-/// Whether it is known since when, or at least at what time before it was chosen, an item was what a
-/// version of `versions` says. If neither it nor one before it has a time, [`as_of`] gives it for any
-/// time before the next one, and the item may have been another one then.
+/// Returns whether there is a known time from which on the item was as in the version `chosen`. If
+/// neither it nor a version before it has a time, [`as_of`] returns it for any time before the next
+/// version, although the item may have been different then.
 #[must_use]
 pub fn has_known_begin(versions: &[Version], chosen: &Version) -> bool {
     let mut until_then = versions.iter().take_while(|version| version.number <= chosen.number);
     until_then.any(|version| version.at_seconds.is_some())
 }
 
-/// A number that is the same for items that are the same but for the marks of migrations, and for no
-/// others. It stands in tables, so it is the same in every build.
+/// Returns a hash that is equal for items that differ only in marks of migrations. It is stored in
+/// tables, so it must never change between builds.
 #[must_use]
 pub fn fingerprint(item: &Item) -> u128 {
     xxh3_128(json::item_to_string(&unmarked(item)).as_bytes())
@@ -218,7 +221,7 @@ fn seconds(item: &Item, name: &str) -> Result<Option<u64>, DamagedHistory> {
 }
 
 impl Head {
-    /// The head of a history that is a base and nothing else.
+    /// Returns the head of a history that consists of a base.
     #[must_use]
     pub fn of_base() -> Self {
         Self {
@@ -231,7 +234,7 @@ impl Head {
         }
     }
 
-    /// The head's item in the history of `item`.
+    /// Returns the item of the head in the history of `item`.
     #[must_use]
     pub fn to_item(&self, item: &str) -> Item {
         let head = Item::new()
@@ -248,10 +251,10 @@ impl Head {
             .with(EXPIRING_AT, Number::from(self.expiring_at))
     }
 
-    /// Reads what [`Head::to_item`] wrote.
+    /// Parses the item of [`Head::to_item`].
     ///
     /// # Errors
-    /// When it was not written there.
+    /// Something else wrote the item.
     pub fn from_item(item: &Item) -> Result<Self, DamagedHistory> {
         Ok(Self {
             latest: number(item, LATEST)?,
@@ -265,7 +268,7 @@ impl Head {
 }
 
 impl Version {
-    /// A base: the item as it was before anything that is known.
+    /// Returns a base: the item as it was before any known change.
     #[must_use]
     pub fn base(image: Item) -> Self {
         Self {
@@ -281,9 +284,9 @@ impl Version {
         }
     }
 
-    /// Whether it was made from what the version before it says of the item: the fingerprint of its
-    /// image, none where the item was deleted. If it was not, a change between the two is missing. Of
-    /// one that does not tell what it was made from nobody can say that.
+    /// Returns whether the version follows directly on one whose image has the fingerprint `before`, which
+    /// is `None` if that version is a deletion. If not, a change between the two is missing. A version that
+    /// does not store what it follows counts as following directly.
     #[must_use]
     pub fn is_next_to(&self, before: Option<u128>) -> bool {
         match self.event {
@@ -295,21 +298,22 @@ impl Version {
         }
     }
 
-    /// Whether its item was created in another stream than that in which what was `before` stands: with
-    /// its table, which was made anew and says of no item that it went, or after a time without a stream.
+    /// Returns whether its item was created in another stream than the one of the stamp `before`. That
+    /// happens if the table was deleted and created again, which records no deletions, or if it had no
+    /// stream for some time.
     #[must_use]
     pub fn begins_anew(&self, before: &Stamp) -> bool {
         self.event == VersionEvent::Insert && self.stamp.stream_label() != before.stream_label()
     }
 
-    /// Whether it is the first one of its item, and the item was there before: what it was then is in
-    /// no version.
+    /// Returns whether this is the first version of an item that existed before. No version contains the
+    /// item of that time.
     #[must_use]
     pub fn lacks_base(&self) -> bool {
         self.number == 1 && matches!(self.event, VersionEvent::Modify | VersionEvent::Remove)
     }
 
-    /// The version's item in the history of `item`.
+    /// Returns the item of the version in the history of `item`.
     #[must_use]
     pub fn to_item(&self, item: &str) -> Item {
         let mut written = Item::new()
@@ -339,10 +343,10 @@ impl Version {
         written
     }
 
-    /// Reads what [`Version::to_item`] wrote.
+    /// Parses the item of [`Version::to_item`].
     ///
     /// # Errors
-    /// When it was not written there.
+    /// Something else wrote the item.
     pub fn from_item(item: &Item) -> Result<Self, DamagedHistory> {
         let text = |name: &str| item.get(name).and_then(AttributeValue::as_str);
         let number = text(VERSION_ATTRIBUTE).and_then(number_of_version);
@@ -355,7 +359,7 @@ impl Version {
         let event = text(EVENT).and_then(VersionEvent::from_text);
         let event = event.ok_or_else(|| damaged("`event` is missing or unknown"))?;
         if image.is_some() == (event == VersionEvent::Remove) {
-            return Err(damaged("only what is not deleted has an `image`"));
+            return Err(damaged("`image` must be present exactly if the item was not deleted"));
         }
         Ok(Self {
             number: number.ok_or_else(|| damaged("`version` is not `v` and ten digits"))?,
@@ -400,9 +404,9 @@ mod tests {
         assert!(Version::from_item(&unreadable).is_err());
     }
 
-    /// The fingerprint stands in tables.
+    /// Goal: the fingerprint is stable, because tables store it.
     #[test]
-    fn a_version_tells_whether_the_one_before_it_is_missing() {
+    fn a_missing_previous_version_is_recognised() {
         let (one, other) = (Item::new().with("a", "1"), Item::new().with("a", "2"));
         let touched = one.clone().with(crate::migration::TOUCH, "shop");
         assert_eq!(fingerprint(&one), fingerprint(&touched));
@@ -413,7 +417,7 @@ mod tests {
             (VersionEvent::Modify, Some(one), Some(one), true),
             (VersionEvent::Modify, Some(one), Some(other), false),
             (VersionEvent::Remove, Some(one), None, false),
-            // As an earlier build wrote it.
+            // A version of an earlier release.
             (VersionEvent::Modify, None, Some(other), true),
             (VersionEvent::Insert, None, None, true),
             (VersionEvent::Insert, None, Some(one), false),
@@ -425,7 +429,7 @@ mod tests {
             assert_eq!(version.lacks_base(), lacks, "{version:?}");
             assert!(!Version { number: 2, ..version }.lacks_base());
         }
-        // In the stream of a table that was made anew.
+        // In the stream of a table that was created again.
         let stamp = |label: &str| Stamp::of_record(label, &"7".parse().unwrap());
         for (event, label, expected) in [
             (VersionEvent::Insert, "2", true),
@@ -463,7 +467,7 @@ mod tests {
     }
 
     #[test]
-    fn version_texts_sort_by_number_behind_the_head() {
+    fn version_texts_sort_by_number_after_the_head() {
         let texts = [
             HEAD_VERSION.to_owned(),
             version_text(2),
@@ -490,18 +494,18 @@ mod tests {
             assert_eq!(as_of(&versions, seconds).map(|v| v.number), Ok(expected));
         }
         assert_eq!(as_of(&versions[1..], 9), Err(NotKnown::Earlier));
-        // Nobody saw the item before version 2. One without a time came with the one before it.
+        // Nothing is known before version 2. A version without a time was made with the one before it.
         let known = |versions: &[Version]| -> Vec<bool> {
             versions.iter().map(|version| has_known_begin(versions, version)).collect()
         };
         assert_eq!(known(&versions), [false, true, true, true]);
         assert_eq!(known(&[version(1, None), version(2, None)]), [false, false]);
         assert_eq!(known(&[version(3, Some(9)), version(4, None)]), [true, true]);
-        // A back-fill did see it, and nobody before.
+        // The back-fill saw the item, and nothing is known before that.
         let seen = [version(1, Some(8)), version(2, Some(10))];
         assert_eq!(as_of(&seen, 7), Err(NotKnown::Earlier));
         assert_eq!(as_of(&seen, 8).map(|v| v.number), Ok(1));
-        // Without versions 2 and 3 nobody knows what the item was before version 4.
+        // Without versions 2 and 3 the item before version 4 is unknown.
         let broken = [versions[0].clone(), versions[3].clone()];
         assert_eq!(as_of(&broken, 11), Err(NotKnown::Missing(2, 3)));
         assert_eq!(as_of(&broken, 12).map(|v| v.number), Ok(4));

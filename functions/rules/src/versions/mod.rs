@@ -1,9 +1,9 @@
 //! Versions: every change of an item becomes one numbered version below the item's key.
 //!
-//! A record says what the item became, as of its stamp. Version *n* is the *n*-th change of the
-//! item in stream order, so what a history says depends on which changes are known and not on how
-//! often or in which order they came. Numbers are given by [`plan`], which sees the history's head;
-//! nothing is read or written here, and the table of the histories is not known.
+//! A record states the item after the change, as of its stamp. Version *n* is the *n*-th change of the
+//! item in stream order. So a history depends only on the set of known changes, and not on the order or
+//! number of deliveries. [`plan`] assigns the numbers from the history's head. Nothing is read or
+//! written here, and the table of histories is not known.
 
 mod change;
 pub mod edition;
@@ -31,31 +31,31 @@ use crate::migration::{TOUCH, unmarked};
 use crate::rule::{Found, LookAhead, Needs, Refusal, Rule, stream_of};
 use crate::stamp::Stamp;
 
-/// Bytes of a version item beside its key and its image: names, stamp, event, times.
+/// The size of a version item without its key and image in bytes: names, stamp, event, times.
 const VERSION_OVERHEAD_BYTES: usize = 400;
 
 /// The versions rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Versions {
-    /// The table whose changes become versions. Records of another one are refused, because their
-    /// keys could be the same.
+    /// The table whose changes become versions. Records of another table are refused, because their keys
+    /// could be equal.
     pub table: String,
 }
 
-/// The text under which an item's history stands: its key in DynamoDB JSON, names in order.
+/// Returns the key of an item's history: the item's key as DynamoDB JSON, names in order.
 #[must_use]
 pub fn history_key(key: &Item) -> String {
     json::item_to_string(key)
 }
 
 impl Versions {
-    /// The record's place in its stream, if its change can become a version.
+    /// Returns the record's stamp, if its change can become a version.
     fn stamp_of(&self, record: &LambdaRecord) -> Result<Stamp, Refusal> {
         let stream = stream_of(&record.event_source_arn)?;
         let change = &record.record;
         if stream.table.table != self.table {
             return Err(Refusal(format!(
-                "the record is of table `{}`, the versions are of `{}`; deploy the function once for each table",
+                "the record is from table `{}`, but this function keeps versions of `{}`; deploy the function once for each table",
                 stream.table.table, self.table
             )));
         }
@@ -69,38 +69,38 @@ impl Versions {
     }
 }
 
-/// What the record says, for the history under `key`.
+/// Returns the change of a record, for the history with the key `key`.
 fn change_of(key: &str, record: &LambdaRecord) -> Result<Change, Refusal> {
     let change = &record.record;
     let image = match change.event_name {
         EventName::Remove => None,
         _ => Some(change.new_image.as_ref().ok_or_else(|| {
-            Refusal("the record has no new image although the item is there".to_owned())
+            Refusal("the record has no new image although the item exists".to_owned())
         })?),
     };
     fits_into_a_version(key, image)?;
     let before = change.old_image.as_ref().filter(|_| change.event_name != EventName::Insert);
     let follows = before.map(fingerprint);
-    // What does not fit cannot be a base. The history then begins with the change itself, and says
-    // nothing of the time before, which is better than to lose the change.
+    // An item that does not fit cannot be a base. The history then begins with the change itself, and
+    // does not cover the time before. That is better than losing the change.
     let before = before.filter(|before| fits_into_a_version(key, Some(before)).is_ok());
     Ok(Change {
         event: VersionEvent::of_record(change.event_name),
         image: image.cloned(),
         before: before.cloned(),
         follows,
-        // Some senders write 0 where they do not know the time.
+        // Some senders write 0 for an unknown time.
         at_seconds: change.approximate_creation_seconds.filter(|seconds| *seconds > 0),
         by_ttl: change.is_time_to_live(),
         event_id: change.event_id.clone(),
     })
 }
 
-/// Whether a version can hold this image under this key: what it holds beside the image must fit
-/// into an item too.
+/// Checks that a version can hold this image under this key. The other attributes of the version must
+/// fit into the item too.
 ///
 /// # Errors
-/// Why it cannot.
+/// The reason why it cannot.
 pub fn fits_into_a_version(key: &str, image: Option<&Item>) -> Result<(), Refusal> {
     if key.len() > PARTITION_KEY_BYTES_MAX {
         return Err(Refusal(format!(
@@ -116,7 +116,7 @@ pub fn fits_into_a_version(key: &str, image: Option<&Item>) -> Result<(), Refusa
             image.size()
         )));
     }
-    // The image is a map in the version, one level deeper than the item was.
+    // In the version the image is a map, one level deeper than the item.
     let levels = image.values().map(AttributeValue::nesting_levels).max().unwrap_or(0);
     if levels >= NESTING_LEVELS_MAX {
         return Err(Refusal(format!(
@@ -126,8 +126,8 @@ pub fn fits_into_a_version(key: &str, image: Option<&Item>) -> Result<(), Refusa
     Ok(())
 }
 
-/// Whether DynamoDB refuses an item with these words because of what is in it, which no retry and no
-/// other deployment helps: it may count more bytes than [`fits_into_a_version`] does.
+/// Returns whether DynamoDB's message rejects an item because of its content, which no retry and no
+/// other deployment can help. DynamoDB may count more bytes than [`fits_into_a_version`].
 #[must_use]
 pub fn is_refused_for_size(message: &str) -> bool {
     let message = message.to_ascii_lowercase();
@@ -136,7 +136,7 @@ pub fn is_refused_for_size(message: &str) -> bool {
         .any(|text| message.contains(text))
 }
 
-/// Whether a migration only put its mark on an item or took it off: that is no version.
+/// Returns whether a migration only added or removed its mark. Such a change is not a version.
 fn is_only_touched(record: &LambdaRecord) -> bool {
     let marked = |item: &Item| item.contains_key(TOUCH);
     let images = record.record.old_image.as_ref().zip(record.record.new_image.as_ref());
@@ -152,7 +152,8 @@ impl Rule for Versions {
 
     fn needs(&self, records: &[&LambdaRecord]) -> Needs {
         let keys = records.iter().map(|record| history_key(&record.record.keys));
-        // DynamoDB refuses a whole request for one key that is too long; no history has one.
+        // DynamoDB rejects a whole request that contains one key that is too long. No history has such a
+        // key.
         let heads = keys.filter(|key| fits_into_a_version(key, None).is_ok()).collect();
         Needs { heads, ..Needs::default() }
     }
@@ -190,11 +191,11 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_into_a_version_is_refused() {
+    fn an_item_too_large_for_a_version_is_refused() {
         let image = |bytes: usize| Item::new().with("x", "a".repeat(bytes));
         assert!(fits_into_a_version("k", Some(&image(409_000))).is_ok());
         assert!(fits_into_a_version("k", Some(&image(409_300))).is_err());
-        // As members of a map, many small attributes take more than as attributes.
+        // As members of a map, many small attributes take more bytes than as attributes.
         let many = |count: usize| (0..count).map(|n| (format!("{n:05}"), "".into())).collect();
         let many = |count: usize| -> Item { many(count) };
         assert!(many(80_000).size() <= 400_000);
@@ -202,7 +203,7 @@ mod tests {
         assert!(fits_into_a_version("k", Some(&many(80_000))).is_err());
         assert!(fits_into_a_version(&"k".repeat(2048), None).is_ok());
         assert!(fits_into_a_version(&"k".repeat(2049), None).is_err());
-        // A scalar is a level of its own.
+        // A scalar is a level by itself.
         let nested = |levels: usize| {
             let mut value = AttributeValue::Null;
             for _ in 0..levels {

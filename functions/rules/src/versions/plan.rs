@@ -1,16 +1,15 @@
-//! Which versions a history needs so that it knows some changes, and what must be written for that.
+//! Plans: which versions a history needs to include some changes, and what must be written for that.
 //!
-//! **Why the same comes of every delivery.** Version *n* is the *n*-th change by stamp, so a history
-//! is a function of the set of changes that it knows. Changes that come in stream order, which is
-//! the rule, are put behind the current version. A change that comes late, because its batch was
-//! given up and driven again, goes to its place, and the versions behind it move up by one; that is
-//! bounded by [`RENUMBERED_MAX`]. What is there already is found by its stamp.
-//! The first change of an item that was there before its history began says what the item was
-//! before: that becomes version 1, the **base**.
+//! **Why every delivery gives the same history.** Version *n* is the *n*-th change by stamp, so a
+//! history is a function of the set of changes that it knows. Changes usually come in stream order and
+//! are appended after the current version. A late change, for example of a discarded batch that was
+//! redriven, is inserted at its place, and the versions after it move up by one. [`RENUMBERED_MAX`]
+//! bounds that. A known change is recognised by its stamp. The first change of an item that existed
+//! before its history contains the item before it: that becomes version 1, the **base**.
 //!
-//! **Why nothing is half done.** What a plan writes goes into one transaction, guarded by the head's
-//! revision: of two executors at the same history one wins, the other reads again. Nothing is read
-//! or written here.
+//! **Why nothing is half done.** A plan is written in one transaction that is conditional on the head's
+//! revision. Of two executors at the same history one wins, and the other one reads again. Nothing is
+//! read or written here.
 
 use std::collections::BTreeMap;
 
@@ -20,64 +19,65 @@ use super::change::{Change, Changes};
 use super::history::{Head, Version, image_bytes};
 use crate::stamp::Stamp;
 
-/// Changes that one plan adds at most. With as many that move, a base, the head, and what it makes
-/// expire or prunes, which is [`PUSHED_OUT_MAX`] and as many as it adds, a plan has less than the
-/// 100 operations of a transaction.
+/// The maximum number of changes that one plan adds. Together with as many moved versions, a base, the
+/// head, and the versions that it expires or prunes ([`PUSHED_OUT_MAX`] plus as many as it adds), a plan
+/// stays below the 100 operations of a transaction.
 pub const CHANGES_MAX: usize = 24;
-/// Versions that one plan moves at most because a change came late.
+/// The maximum number of versions that one plan moves because of a late change.
 pub const RENUMBERED_MAX: usize = 24;
-/// Bytes of images that one plan adds at most, and that it moves at most: with 400 KB more for a
-/// base and one image that is always taken, below the 4 MB of a transaction.
+/// The maximum size in bytes of the images that one plan adds, and of those that it moves. With 400 KB
+/// more for a base and one image that is always accepted, a plan stays below the 4 MB of a transaction.
 pub const IMAGE_BYTES_MAX: usize = 1_500_000;
-/// Versions that one plan prunes or makes expire at most beside those that its own changes push out.
+/// The maximum number of versions that one plan prunes or expires, in addition to those that its changes
+/// push out.
 const PUSHED_OUT_MAX: u64 = 8;
 const DAY_SECONDS: u64 = 24 * 60 * 60;
 
-/// How long versions are kept. The current one always is. What was pushed out stays so when more are
-/// kept later.
+/// The retention of versions. The current one is always kept. A version that was pushed out stays so if
+/// the setting is raised later.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Retention {
-    /// The last so many versions are kept, at least 1; `None`: all are.
+    /// The number of last versions that are kept, at least 1; `None` for all.
     pub keep_last: Option<u64>,
-    /// A version that is no longer among the last ones is kept for so many days more.
+    /// The number of days for which a version is kept after it left the last ones.
     pub keep_days: u32,
 }
 
 /// One write of a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Write {
-    /// This version stands under its number.
+    /// Stores this version under its number.
     Put(Version),
-    /// The version with this number expires at this time in epoch seconds, if it is there.
+    /// Sets the expiry of the version with this number, if it exists.
     Expire {
-        /// Its number.
+        /// The number of the version.
         number: u64,
-        /// When.
+        /// The expiry in seconds since 1970.
         at_seconds: u64,
     },
-    /// There is no version with this number.
+    /// Deletes the version with this number.
     Delete(u64),
 }
 
-/// What must be written, all of it or nothing.
+/// The writes of one transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// The head, one revision later.
+    /// The head with the next revision.
     pub head: Head,
-    /// The versions, by number.
+    /// The writes of versions, by number.
     pub writes: Vec<Write>,
 }
 
-/// A change that came so late that too many versions would have to move.
+/// The error of a change that is so late that too many versions would have to move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error(
-    "a change came after {0} later ones were recorded; at most {RENUMBERED_MAX} versions of {IMAGE_BYTES_MAX} bytes can be moved, so it cannot be put to its place any more"
+    "a change came after {0} later ones were recorded; at most {RENUMBERED_MAX} versions of {IMAGE_BYTES_MAX} bytes can be moved, so it can no longer be inserted"
 )]
 pub struct TooLate(usize);
 
-/// The changes that a history does not know yet. `tail` are the last versions of the history, by
-/// number, beginning at or before the place of the earliest change, or with the first version there
-/// is. A change before a first version that is not version 1 was pruned, or would be.
+/// Returns the changes that a history does not contain yet. `tail` has the last versions of the history,
+/// ordered by number. It begins at or before the place of the earliest change, or with the first
+/// existing version. If the first version is not version 1, changes before it count as pruned.
 #[must_use]
 pub fn missing(head: Option<&Head>, tail: &[Version], changes: &Changes) -> Changes {
     let Some(head) = head else { return changes.clone() };
@@ -88,8 +88,8 @@ pub fn missing(head: Option<&Head>, tail: &[Version], changes: &Changes) -> Chan
     })
 }
 
-/// The last of some versions, ordered by number, that follow one another. What is before a missing
-/// one is as good as pruned: what came behind it has no place that could be told.
+/// Returns the last of some versions, ordered by number, that are consecutive. Versions before a gap
+/// count as pruned, because the place of a change there would be unknown.
 #[must_use]
 pub fn unbroken(versions: Vec<Version>) -> Vec<Version> {
     let numbers = versions.iter().map(|version| version.number);
@@ -100,27 +100,27 @@ pub fn unbroken(versions: Vec<Version>) -> Vec<Version> {
 }
 
 impl Head {
-    /// Whether the last versions must be looked at to add `changes`: not if all come after the
-    /// current version, unless that is a base, which the first change may prove wrong.
+    /// Returns whether the last versions must be read to add `changes`. They need not if all changes
+    /// come after the current version, unless that is a base, which the first change may correct.
     #[must_use]
     pub fn needs_tail(&self, changes: &Changes) -> bool {
         self.stamp == Stamp::lowest() || changes.earliest().is_some_and(|e| *e <= self.stamp)
     }
 }
 
-/// A place in the history that is being made.
+/// A place in the history that is being planned.
 struct Place {
     version: Version,
-    /// The change it is from, if that is new.
+    /// The change of the version, if it is new.
     change: Option<Change>,
 }
 
-/// What must be written so that a history knows `changes` as well: at most [`CHANGES_MAX`] of them,
-/// none known yet (see [`missing`]). `tail` as for [`missing`]; empty if [`Head::needs_tail`] says
-/// so or there is no head.
+/// Plans the writes that add `changes` to a history: at most [`CHANGES_MAX`], none of them known yet
+/// (see [`missing`]). `tail` is as for [`missing`]; empty if [`Head::needs_tail`] returns false or if
+/// there is no head.
 ///
 /// # Errors
-/// When too many versions would have to move.
+/// Too many versions would have to move.
 pub fn plan(
     head: Option<&Head>,
     tail: &[Version],
@@ -140,7 +140,7 @@ pub fn plan(
         numbered.insert(number, Version { number, ..place.version });
     }
     let Some((&latest, last)) = numbered.last_key_value() else {
-        // Without changes nothing is planned; a head without them is as it was.
+        // Without changes nothing is written, and the head stays unchanged.
         return Ok(Plan { head: head.cloned().unwrap_or_else(Head::of_base), writes });
     };
     let stamp = last.stamp.clone();
@@ -167,8 +167,8 @@ pub fn plan(
     Ok(Plan { head: Head { latest, first, stamp, revision, expiring, expiring_at }, writes })
 }
 
-/// The part of the tail that moves: the versions behind the earliest change, and a base right
-/// before it, which the change may prove wrong.
+/// Returns the part of the tail that moves: the versions after the earliest change, and a base directly
+/// before it, which the change may correct.
 fn moved<'t>(tail: &'t [Version], changes: &Changes) -> Result<&'t [Version], TooLate> {
     let Some(earliest) = changes.earliest() else { return Ok(&[]) };
     let mut from = tail.iter().take_while(|version| version.stamp < *earliest).count();
@@ -208,13 +208,12 @@ fn merged(tail: &[Version], changes: &Changes) -> BTreeMap<Stamp, Place> {
     places
 }
 
-/// What the item was before its first change is that change's business: a base that was written for
-/// a later one, or by a back-fill, gives way. It gives way to nothing when the item was not there, or
-/// when what it was does not fit into a version.
+/// Sets the base to the item before the first change. It replaces a base of a later change or of a
+/// back-fill. The base is removed if the item did not exist, or if it does not fit into a version.
 ///
-/// A back-fill says when it saw the item. That is still right if the item is what it saw and was
-/// first changed after that; otherwise what it saw was already changed, and nobody knows since when
-/// the item was what it was before.
+/// A back-fill records when it saw the item. That time is kept if the item is the one that it saw and
+/// the first change came later. Otherwise the back-fill saw an already changed item, and the time of the
+/// item before is unknown.
 fn set_base(places: &mut BTreeMap<Stamp, Place>) {
     let lowest = Stamp::lowest();
     let first = places.iter().find(|(stamp, _)| **stamp != lowest);
@@ -236,8 +235,8 @@ fn set_base(places: &mut BTreeMap<Stamp, Place>) {
     }
 }
 
-/// Deletes the versions `first` to `cut`, of which those up to `latest_before` are there. Gives the
-/// number of the first one that is left.
+/// Deletes the versions `first` to `cut`; those up to `latest_before` exist. Returns the number of the
+/// first remaining version.
 fn delete(
     numbered: &mut BTreeMap<u64, Version>,
     writes: &mut Vec<Write>,
@@ -247,7 +246,7 @@ fn delete(
 ) -> u64 {
     for number in first..=cut {
         numbered.remove(&number);
-        // A number behind those is new: it would be put and deleted at once.
+        // A higher number is new: it would be put and deleted in the same transaction.
         if number <= latest_before {
             writes.push(Write::Delete(number));
         }
@@ -255,9 +254,8 @@ fn delete(
     first.max(cut + 1)
 }
 
-/// The number of the last version that was told when it expires, and when: what the head says of it,
-/// after those that came late went to their places. What comes before a version that expires goes
-/// with it.
+/// Returns the number of the last version with an expiry, and the expiry: that of the head, updated for
+/// late changes. Versions before one that expires expire with it.
 fn expiring(head: Option<&Head>, numbered: &mut BTreeMap<u64, Version>) -> (u64, u64) {
     let (before, at) = head.map_or((0, 0), |head| (head.expiring, head.expiring_at));
     let mut next = None;
@@ -274,11 +272,12 @@ fn expiring(head: Option<&Head>, numbered: &mut BTreeMap<u64, Version>) -> (u64,
     }
 }
 
-/// `those` versions expire so many seconds after the one came that pushed each of them out of the
-/// last so many (`kept`), one behind the other. Gives the last one that was told so, and when.
+/// Sets the expiry of the versions `those`: the given number of seconds after the version was made that
+/// pushed each of them out of the last ones (`kept`), and never before the previous one. Returns the
+/// last such version and its expiry.
 ///
-/// When a setting was lowered, that one is not among those of the plan; then the first one of the
-/// plan stands for it, which came later.
+/// After a setting was lowered, the version that pushed one out may not be part of the plan. Then the
+/// first version of the plan, which is later, counts instead.
 fn expire(
     numbered: &mut BTreeMap<u64, Version>,
     writes: &mut Vec<Write>,
@@ -289,7 +288,7 @@ fn expire(
     let (keep_last, kept_seconds) = kept;
     for number in those {
         let pushed_out_at = numbered.range(number + keep_last..).find_map(|(_, v)| v.at_seconds);
-        // Without a time, it waits for the next change.
+        // Without a time, the version waits for the next change.
         let Some(pushed_out_at) = pushed_out_at else { break };
         let at_seconds = expiring.1.max(pushed_out_at + kept_seconds);
         match numbered.get_mut(&number) {

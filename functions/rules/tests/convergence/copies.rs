@@ -1,9 +1,8 @@
-//! The same property for fan-out: origins and copies change, every record is delivered at least
-//! once, in any order and any batches, and the copies end equal.
+//! The same property for fan-out: origins and copies change, every record is delivered at least once, in
+//! any order and any batches, and the final copies are equal.
 //!
-//! Records are delivered when all changes have been made, so that nothing but the order of the
-//! deliveries differs. Changes between deliveries, pages and failing requests are tested with the
-//! executor in the processor.
+//! Records are delivered after all changes, so that only the order of the deliveries differs. Changes
+//! between deliveries, pages and failing requests are tested with the executor in the processor.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +19,7 @@ use super::{cases, deliver, deliveries};
 
 const RULE: &str = "products";
 
-/// Something that a user does.
+/// A user's action.
 #[derive(Clone, Debug)]
 enum Change {
     Rename { origin: u8, name: u8 },
@@ -48,7 +47,7 @@ fn rule(on_delete: &str) -> FanOut {
     FanOut { rules: rules.unwrap(), jobs_table: "jobs".to_owned() }
 }
 
-/// The tables as their users left them, and the streams of what they did.
+/// The tables as their users left them, and the streams of their changes.
 #[derive(Clone, Debug, Default)]
 struct History {
     origins: BTreeMap<String, Item>,
@@ -132,7 +131,7 @@ fn line(copy: u8) -> Item {
     Item::new().with("line", format!("line-{copy}"))
 }
 
-/// What the rule reads and writes.
+/// The tables that the rule reads and writes.
 #[derive(Clone, Debug, PartialEq)]
 struct Tables {
     origins: BTreeMap<String, Item>,
@@ -161,7 +160,7 @@ impl Tables {
             for key in keys.collect::<Vec<_>>() {
                 let marking = update.marking();
                 self.write_older(rule, &key, marking.as_ref().unwrap_or(&update));
-                // What is marked is deleted only if its origin is not there.
+                // A marked copy is deleted only if its origin does not exist.
                 if marking.is_some() && !self.origins.contains_key(&origin.key) {
                     self.delete_marked(rule, &key, &update);
                 }
@@ -172,7 +171,7 @@ impl Tables {
         }
     }
 
-    /// Looks at a copy; whether it wants another look.
+    /// Checks a copy. Returns whether it needs another check.
     fn look(&mut self, rule: &CopyRule, key: &str, arrival: u32) -> bool {
         let Some(copy) = self.copies.get(key) else { return false };
         let Some(origin) = copy.get("productID").map(value_text) else { return false };
@@ -223,8 +222,8 @@ impl Tables {
         copy.insert(mark_attribute(&rule.name), AttributeValue::from(mark.text().as_str()));
     }
 
-    /// What must be equal: everything but where a copy says that its values are from. A look and a
-    /// job write the same values with different marks.
+    /// Returns what must be equal: everything except the marks of copies, because a check and a job
+    /// write the same values with different marks.
     fn contents(&self) -> (BTreeMap<String, Item>, BTreeMap<Origin, OriginState>) {
         let mut copies = self.copies.clone();
         copies.values_mut().for_each(|copy| drop(copy.remove(&mark_attribute(RULE))));
@@ -232,7 +231,7 @@ impl Tables {
     }
 }
 
-/// What copies must hold, known without the rule.
+/// Checks the copies against the values that follow without the rule.
 fn check(tables: &Tables, history: &History, on_delete: &str) {
     for (key, made) in &history.copies {
         let origin = value_text(&made["productID"]);
@@ -243,7 +242,7 @@ fn check(tables: &Tables, history: &History, on_delete: &str) {
         let last = history.records.iter().rfind(is_known).map(|record| &record.record);
         let name = tables.copies.get(key).map(|copy| copy.get("productName"));
         let Some(last) = last else {
-            // Its origin was never there.
+            // The origin never existed.
             assert_eq!(name, Some(made.get("productName")), "{key}");
             continue;
         };
@@ -284,7 +283,7 @@ proptest! {
         prop_assert_eq!(delivered.contents(), in_order.contents());
         check(&delivered, &history, on_delete);
 
-        // Once more: nothing changes, not even a mark.
+        // Another delivery changes nothing, not even a mark.
         let before = delivered.clone();
         for batch in deliver(&history.records, &second) {
             delivered.apply(&fan_out, &batch);

@@ -1,20 +1,19 @@
-//! Counters that expire: however often totals are forgotten, no reader ever sees another sum than
-//! the slots make together.
+//! Counters that expire: however often totals are deleted, readers see only the sum of the slots.
 //!
-//! A total that is not there reads as 0.
+//! An absent total reads as 0.
 
 use super::*;
 
-/// What happens next.
+/// One step of a history.
 #[derive(Clone, Debug)]
 enum Step {
-    /// The slots change, and the record of it comes.
+    /// The slots change, and the record of the change comes.
     Change,
-    /// So much time passes that TTL deletes each total that says when it may go.
+    /// Enough time passes that TTL deletes each total with an expiry.
     TimePasses,
-    /// A record that was applied comes again.
+    /// An applied record comes again.
     Again(Index),
-    /// The reconciler looks at every slot.
+    /// The reconciler reads every slot.
     Look,
 }
 
@@ -28,7 +27,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..80)
 }
 
-/// Slots of two counters that are mostly deleted again, so that many counters are over.
+/// Returns changes of the slots of two counters. Most slots are deleted again, so that many counters
+/// end.
 fn votes() -> impl Strategy<Value = Vec<Change>> {
     let key = prop_oneof![0..2_u8, 4..6_u8];
     let change = prop_oneof![
@@ -68,8 +68,8 @@ proptest! {
                         continue;
                     }
                     tables.apply(&rule, &[index.get(&records)]);
-                    // What is older than anything a stream or a failure destination keeps may
-                    // bring back a slot that is gone. The next look takes it away.
+                    // A record older than anything that a stream or a failure destination keeps may
+                    // restore a deleted slot. The next reconciliation removes it.
                     if forgotten {
                         reconcile_all(&mut tables, &table);
                     }
@@ -82,7 +82,8 @@ proptest! {
             let (table, _) = history_of_first(&changes, done);
             check_totals(&tables, &table);
         }
-        // A counter without slots goes in the end, and one with slots never.
+        // The total of a counter without slots expires in the end, and that of a counter with slots
+        // never.
         let (table, _) = history_of_first(&changes, done);
         reconcile_all(&mut tables, &table);
         tables.totals.retain(|_, item| item.get("expires_at").is_none());

@@ -1,7 +1,7 @@
-//! The property that every rule shares: however the records of a history are repeated, reordered
-//! and cut into batches, the tables end as if each had been applied once, in order.
+//! The property that every rule shares: however the records of a history are repeated, reordered and
+//! batched, the final tables are as if each record had been applied once, in order.
 //!
-//! Batches are applied to small tables in memory; how the processor applies them is tested there.
+//! Batches are applied to small tables in memory. The processor has its own tests.
 
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may panic")]
 #![expect(clippy::disallowed_methods, reason = "the environment sets the number of histories")]
@@ -29,7 +29,7 @@ use rules::{Effect, Found, Join, Rule, fold};
 const SLOT_COUNT: u32 = 4;
 const LABELS: [&str; 2] = ["2026-11-21T02:30:00.000", "2026-11-21T09:00:00.000"];
 
-/// What the rules write to.
+/// The tables that the rules write.
 #[derive(Debug, Default)]
 struct Tables {
     totals: BTreeMap<String, Item>,
@@ -106,7 +106,7 @@ impl Tables {
         }
     }
 
-    /// What must be equal: all but how often a total or a history was written.
+    /// Returns what must be equal: everything except the number of writes of a total or a history.
     fn contents(&self) -> Contents {
         let (mut totals, mut histories) = (self.totals.clone(), self.histories.clone());
         totals.values_mut().for_each(|item| {
@@ -126,7 +126,7 @@ type Contents = (
     BTreeMap<Target, Item>,
 );
 
-/// One thing that happens to a table of slots or of items that expire.
+/// A change of a table of slots or of items that expire.
 #[derive(Clone, Debug)]
 enum Change {
     Put { key: u8, value: i8 },
@@ -143,13 +143,13 @@ fn changes() -> impl Strategy<Value = Vec<Change>> {
     prop::collection::vec(change, 1..40)
 }
 
-/// Keys 0 to 7 are the slots of two counters.
+/// Returns the text of a key. Keys 0 to 7 are the slots of two counters.
 fn key_text(key: u8) -> String {
     Counters::slot_key_text(["A", "B#b"][usize::from(key) / 4], u32::from(key) % SLOT_COUNT)
 }
 
-/// A history: the table after all changes, and the stream of them. Half-way the stream is disabled
-/// and enabled again: another label, and sequence numbers from the beginning.
+/// Returns the table after all changes, and its stream. Half-way the stream is disabled and enabled
+/// again, with another label and new sequence numbers.
 fn history(changes: &[Change]) -> (BTreeMap<u8, i8>, Vec<LambdaRecord>) {
     let (mut table, mut records) = (BTreeMap::new(), Vec::new());
     for (position, change) in changes.iter().enumerate() {
@@ -210,7 +210,7 @@ fn record(
     }
 }
 
-/// Every record at least once, some again, in any order, cut anywhere.
+/// Returns deliveries: every record at least once, some again, in any order, in any batches.
 fn deliveries() -> impl Strategy<Value = (Vec<Index>, Vec<Index>, Vec<usize>)> {
     (
         prop::collection::vec(any::<Index>(), 0..30),
@@ -253,7 +253,7 @@ fn versions() -> Versions {
     Versions { table: "slots".to_owned() }
 }
 
-/// Each history is its item's records, in order, and ends with the item as it is.
+/// Checks that each history has its item's records, in order, and ends with the current item.
 fn check_histories(tables: &Tables, records: &[LambdaRecord]) {
     let mut expected: BTreeMap<String, Vec<&StreamRecord>> = BTreeMap::new();
     for record in records {
@@ -299,7 +299,7 @@ fn check_totals(tables: &Tables, table: &BTreeMap<u8, i8>) {
     }
 }
 
-/// Histories of each property; `HISTORIES=10000` checks as many.
+/// Returns the number of histories of each property; `HISTORIES=10000` sets it.
 fn cases() -> u32 {
     std::env::var("HISTORIES").ok().and_then(|count| count.parse().ok()).unwrap_or(512)
 }
@@ -312,7 +312,8 @@ proptest! {
         changes in changes(),
         first in deliveries(),
         second in deliveries(),
-        // After which change the backfill reads the slots, and before which batch it says so.
+        // The change after which the backfill reads the slots, and the batch before which its effects
+        // are applied.
         read in any::<Index>(),
         said in any::<Index>(),
     ) {
@@ -338,7 +339,7 @@ proptest! {
         deliver_all(after, &mut delivered);
         prop_assert_eq!(delivered.contents(), in_order.contents());
 
-        // Once more: nothing changes, not even how often something was written.
+        // Another delivery changes nothing, not even the number of writes.
         let (totals, histories) = (delivered.totals.clone(), delivered.histories.clone());
         for rule in rules {
             for batch in deliver(&records, &second) {
@@ -349,7 +350,7 @@ proptest! {
         prop_assert_eq!(&delivered.histories, &histories);
         prop_assert_eq!(delivered.contents(), in_order.contents());
 
-        // And what they converge to is the truth, counted without any rule.
+        // The final tables equal the result that is counted without any rule.
         check_totals(&delivered, &table);
         check_histories(&delivered, &records);
         migration::check(&migration, &delivered.targets, &table);
@@ -360,9 +361,9 @@ proptest! {
         prop_assert_eq!(rows.into_iter().collect::<BTreeSet<_>>(), expired);
     }
 
-    /// The reconciler looks at the slots at any moment between changes and deliveries, some records
-    /// are late and some are lost; after a last look every total is right, and what still comes
-    /// late does not make it wrong.
+    /// Goal: the reconciler reads the slots at any moment between changes and deliveries, and some
+    /// records are late and some lost. After a last reconciliation every total is right, and late
+    /// records do not change that.
     #[test]
     fn reconciled_totals_converge(
         changes in changes(),
@@ -385,7 +386,7 @@ proptest! {
         reconcile_all(&mut tables, &table);
         check_totals(&tables, &table);
 
-        // Whatever is delivered now, the last record of each slot comes with it.
+        // Whatever is delivered now, the last record of each slot is part of it.
         for batch in deliver(&records, &late) {
             tables.apply(&rule, &batch);
         }
@@ -393,7 +394,7 @@ proptest! {
     }
 }
 
-/// The table and the stream after the first `count` changes.
+/// Returns the table and the stream after the first `count` changes.
 fn history_of_first(changes: &[Change], count: usize) -> (BTreeMap<u8, i8>, Vec<LambdaRecord>) {
     let (_, all) = history(changes);
     let (table, some) = history(&changes[..count]);

@@ -1,4 +1,4 @@
-//! The grammar of what stands behind `WHERE`.
+//! The grammar of conditions after `WHERE`.
 
 use model::{AttributeType, AttributeValue};
 
@@ -10,15 +10,15 @@ use crate::comparator::Comparator;
 use crate::condition_tree::{Operand, Test};
 use crate::path::Path;
 
-/// Candidates of `IN`, inclusive.
+/// The maximum number of candidates of `IN`, inclusive.
 const IN_OPERANDS_MAX: usize = 100;
-/// What is said when something else than candidates stands behind `IN`.
+/// The error if `IN` is not followed by candidates.
 const NO_CANDIDATES: &str = "IN operator must have a left hand argument of type Variable Reference and right hand \
     argument of type Seq with at least one member";
 /// The functions that are conditions.
 const FUNCTIONS: [&str; 5] =
     ["attribute_exists", "attribute_not_exists", "attribute_type", "begins_with", "contains"];
-/// What may stand behind `IS` beside `MISSING`, and the type that it means.
+/// The types that may follow `IS`, in addition to `MISSING`.
 const TYPE_NAMES: [(&str, AttributeType); 9] = [
     ("NULL", AttributeType::Null),
     ("BOOL", AttributeType::Bool),
@@ -31,7 +31,7 @@ const TYPE_NAMES: [(&str, AttributeType); 9] = [
     ("LIST", AttributeType::L),
 ];
 
-/// The first operand may not be the same path as another one.
+/// Checks that the first operand is not the same path as another one.
 fn check_distinct<'o>(
     operator: &str,
     first: &Operand,
@@ -46,7 +46,7 @@ fn check_distinct<'o>(
     Ok(())
 }
 
-/// Booleans are equal or not; they have no order.
+/// Checks that booleans are only compared for equality, because they have no order.
 fn check_is_equality(comparator: Comparator) -> Parsed<()> {
     if comparator.is_ordering() {
         return Err(incorrect_operand(comparator.text(), AttributeType::Bool));
@@ -62,17 +62,17 @@ fn never() -> Test {
     negated(Test::And(Vec::new()))
 }
 
-/// Whether a token compares what stands around it.
+/// Returns whether a token is a comparator.
 pub(super) fn is_comparison(token: &Token) -> bool {
     matches!(token, Token::Symbol("=" | "<>" | "!=" | "<" | "<=" | ">" | ">="))
 }
 
-/// What is so when two things are the same, or when they are not.
-fn told_by(comparator: Comparator, same: Test) -> Test {
+/// Returns the test of equality or its negation, according to the comparator.
+fn equality_test(comparator: Comparator, same: Test) -> Test {
     if comparator == Comparator::NotEqual { negated(same) } else { same }
 }
 
-/// The size of a condition, for what copies of it cost.
+/// Returns the number of nodes of a condition, which is the cost of a copy.
 fn nodes(test: &Test) -> usize {
     match test {
         Test::And(members) | Test::Or(members) => 1 + members.iter().map(nodes).sum::<usize>(),
@@ -109,7 +109,7 @@ impl Parser<'_> {
     fn conjunction(&mut self) -> Parsed<Test> {
         let mut members = Vec::new();
         loop {
-            // Conjunctions inside conjunctions are one.
+            // Nested conjunctions are merged.
             match self.negation()? {
                 Test::And(inner) => members.extend(inner),
                 member => members.push(member),
@@ -198,8 +198,8 @@ impl Parser<'_> {
         Ok(Test::Compare { comparator, left, right })
     }
 
-    /// Notes that what is compared for equality is the parameter that stands `at` this token, whatever
-    /// it is: no check of the grammar looks at it.
+    /// Records that an attribute is compared for equality with the parameter `at` this token. No check
+    /// of the grammar reads its value.
     fn note_equal(&mut self, at: usize, operand: &Operand) {
         let token = self.tokens_from(at).first().map(|placed| &placed.token);
         if let (Some(Token::Parameter), Operand::Value(index)) = (token, operand) {
@@ -208,14 +208,14 @@ impl Parser<'_> {
         }
     }
 
-    /// A condition, which is a boolean, and what it may be compared with.
+    /// Parses what a condition, which is a boolean, may be compared with.
     fn as_boolean(&mut self, test: Test) -> Parsed<Test> {
         if self.take_word("IN") {
             self.count_operators(1)?;
             let candidates = self.candidates()?;
             let mut any = Vec::with_capacity(candidates.len());
             for candidate in candidates {
-                // Each is a copy of it, which counts like what was written.
+                // Each candidate needs a copy of the condition, which counts like written text.
                 self.count_operators(nodes(&test))?;
                 any.push(self.compared(test.clone(), Comparator::Equal, &candidate)?);
             }
@@ -233,12 +233,12 @@ impl Parser<'_> {
                 self.count_operators(nodes(&test) + nodes(&other))?;
                 let both = Test::And(vec![test.clone(), other.clone()]);
                 let neither = Test::And(vec![negated(test), negated(other)]);
-                Ok(told_by(comparator, Test::Or(vec![both, neither])))
+                Ok(equality_test(comparator, Test::Or(vec![both, neither])))
             }
         }
     }
 
-    /// A condition that is compared with an operand.
+    /// Returns the comparison of a condition with an operand.
     fn compared(&mut self, test: Test, comparator: Comparator, operand: &Operand) -> Parsed<Test> {
         self.or_refuse(check_is_equality(comparator), ())?;
         let same = match operand {
@@ -259,10 +259,10 @@ impl Parser<'_> {
                 Test::Or(vec![both, Test::And(vec![negated(test), is(false)?])])
             }
         };
-        Ok(told_by(comparator, same))
+        Ok(equality_test(comparator, same))
     }
 
-    /// Behind `IN`: one to a hundred operands.
+    /// Parses the operands after `IN`: one to a hundred.
     fn candidates(&mut self) -> Parsed<Vec<Operand>> {
         let close = if self.take_symbol("[") {
             "]"
@@ -311,7 +311,7 @@ impl Parser<'_> {
         Some(comparator)
     }
 
-    /// Only strings, numbers and binaries have an order.
+    /// Checks that the operands are strings, numbers or binaries, which have an order.
     fn check_ordered<'o>(
         &self,
         operator: &str,
@@ -327,7 +327,8 @@ impl Parser<'_> {
         Ok(())
     }
 
-    /// `attribute_exists`, `attribute_not_exists`, `attribute_type`, `begins_with` and `contains`.
+    /// Parses `attribute_exists`, `attribute_not_exists`, `attribute_type`, `begins_with` and
+    /// `contains`.
     fn function_test(&mut self) -> Parsed<Option<Test>> {
         let name = match self.peek() {
             Some(Token::Word(word)) if self.is_symbol(1, "(") => word.to_ascii_lowercase(),
@@ -350,7 +351,7 @@ impl Parser<'_> {
         self.or_refuse(test, never()).map(Some)
     }
 
-    /// What a function of [`FUNCTIONS`] asks of its operands.
+    /// Returns the test for a function of [`FUNCTIONS`].
     fn test_of_function(&self, name: &str, mut operands: Vec<Operand>) -> Parsed<Test> {
         let needed = if name.ends_with("_exists") { 1 } else { 2 };
         if operands.len() != needed {
@@ -384,7 +385,7 @@ impl Parser<'_> {
         })
     }
 
-    /// What stands between the parentheses of a function.
+    /// Parses the operands between the parentheses of a function.
     fn function_operands(&mut self) -> Parsed<Vec<Operand>> {
         let mut operands = Vec::new();
         if self.take_symbol(")") {
@@ -399,7 +400,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Only strings and binaries begin with something.
+    /// Checks that a prefix is a string or binary.
     fn check_prefix(&self, prefix: &Operand) -> Parsed<()> {
         let Operand::Value(index) = prefix else { return Ok(()) };
         let kind = index.of(&self.values).attribute_type();
@@ -429,7 +430,8 @@ impl Parser<'_> {
         }
     }
 
-    /// Behind `IS`, which stands `at` this token: `MISSING` or the name of a type, with or without `NOT`.
+    /// Parses the type after `IS`, which is `at` this token: `MISSING` or the name of a type, with or
+    /// without `NOT`.
     fn is_test(&mut self, operand: Operand, at: usize) -> Parsed<Test> {
         let negated = self.take_word("NOT");
         if self.take_word("MISSING") {
@@ -451,7 +453,7 @@ impl Parser<'_> {
         Ok(if negated { Test::Not(Box::new(test)) } else { test })
     }
 
-    /// A type that is no type of attributes, where `IS` stands `at` this token.
+    /// Refuses a name that is not a type of attributes. `at` is the token `IS`.
     fn refuse_type_test(&mut self, at: usize) -> Parsed<()> {
         let name = match self.peek() {
             Some(Token::Word(word)) => type_name(word),
@@ -466,7 +468,7 @@ impl Parser<'_> {
         } else if name == "DOUBLE_PRECISION" {
             self.take_word("PRECISION");
         }
-        // How long it is, or how precise.
+        // The length or the precision of the type.
         if self.is_symbol(0, "(") {
             self.skip_brackets()?;
         }

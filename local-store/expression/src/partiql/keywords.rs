@@ -1,9 +1,9 @@
-//! The words that are no names in a statement.
+//! The keywords of statements.
 //!
-//! What stands where a word is refused is the grammar's business.
+//! The grammar decides where a keyword is refused.
 
-/// Every word that is no bare name, sorted: the keywords of SQL-92 and those that PartiQL adds. Source:
-/// the lexer of the PartiQL reference implementation (Apache-2.0), of which these are facts.
+/// All keywords, sorted: those of SQL-92 and those that PartiQL adds. Source: the lexer of the PartiQL
+/// reference implementation (Apache-2.0).
 const KEYWORDS: [&str; 248] = [
     "absolute",
     "action",
@@ -255,7 +255,7 @@ const KEYWORDS: [&str; 248] = [
     "zone",
 ];
 
-/// Types behind `IS` that the service knows and does not test for, by their first words.
+/// The types after `IS` that the service knows but does not support, by their first words.
 const TYPES: &str = "missing null bool boolean smallint int2 integer2 int integer int4 integer4 int8 integer8 bigint \
     float real double decimal dec numeric timestamp date time char character varchar string symbol clob blob struct \
     tuple list sexp bag";
@@ -269,7 +269,7 @@ pub(super) fn is_keyword(word: &str) -> bool {
     KEYWORDS.binary_search_by(|known| known.bytes().cmp(word.bytes().map(lower))).is_ok()
 }
 
-/// A keyword that is an operator.
+/// Returns whether a keyword is an operator.
 pub(super) fn is_operator(word: &str) -> bool {
     is_in("is like", word)
 }
@@ -278,7 +278,7 @@ pub(super) fn is_type(word: &str) -> bool {
     is_in(TYPES, word)
 }
 
-/// The name that error texts have for a type.
+/// Returns the name of a type in error texts.
 pub(super) fn type_name(word: &str) -> Option<String> {
     let name = word.to_ascii_uppercase();
     is_type(word).then(|| match name.as_str() {

@@ -1,4 +1,4 @@
-//! The grammar of literals: strings, numbers, lists, tuples, sets, and parameters.
+//! The grammar of literals: strings, numbers, lists, tuples, sets and parameters.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -12,26 +12,26 @@ use super::keywords::is_keyword;
 use super::parser::{PARAMETERS_MISMATCH, Parsed, Parser, TOO_DEEP};
 use super::token::Token;
 
-/// Where in a literal the parser is, as error texts have it: `root.name[0]`. The attributes of an
-/// inserted item are each a root.
+/// The parser's place in a literal, as error texts show it: `root.name[0]`. Each attribute of an
+/// inserted item is a root.
 #[derive(Debug, Default)]
 pub(super) struct LiteralPlace {
     below: String,
-    /// How many steps that are.
+    /// The number of steps in the place.
     levels: usize,
-    /// Whether it is inside a list, a tuple or a set.
+    /// Whether the place is in a list, a tuple or a set.
     is_inside: bool,
     /// Whether the next tuple is an item.
     is_item_next: bool,
 }
 
 impl LiteralPlace {
-    /// The next literal is the item of an `INSERT`.
+    /// Marks the next literal as the item of an `INSERT`.
     pub(super) fn begin_item(&mut self) {
         self.is_item_next = true;
     }
 
-    /// Enters a tuple; gives whether it is an item.
+    /// Enters a tuple. Returns whether it is an item.
     fn enter_tuple(&mut self) -> bool {
         std::mem::take(&mut self.is_item_next)
     }
@@ -105,12 +105,12 @@ impl Parser<'_> {
         }
     }
 
-    /// Whether a value stands here that is a part of a literal.
+    /// Returns whether the current value is a part of a literal.
     fn is_in_literal(&self) -> bool {
         self.literal_place.is_inside
     }
 
-    /// What stands at a token is no value; gives one in its place.
+    /// Refuses the token at `at`, which is not a value, and returns a replacement.
     fn refuse_type(&mut self, what: &str, at: usize) -> AttributeValue {
         self.refuse(PartiqlError::new(format!(
             "Unsupported data type: {what} under key {} at {}",
@@ -120,7 +120,7 @@ impl Parser<'_> {
         AttributeValue::Null
     }
 
-    /// Behind one sign or several.
+    /// Parses a number after one or more signs.
     fn signed_number(&mut self, mut is_negative: bool) -> Parsed<AttributeValue> {
         loop {
             if self.take_symbol("-") {
@@ -145,7 +145,7 @@ impl Parser<'_> {
         self.or_refuse(number, AttributeValue::Null)
     }
 
-    /// A literal that stands in another one, at this place of it.
+    /// Parses a literal within another one, at this place of it.
     fn literal_below(&mut self, place: &str) -> Parsed<AttributeValue> {
         let (above, level) = (self.literal_place.below.len(), usize::from(!place.is_empty()));
         self.literal_place.below.push_str(place);
@@ -158,14 +158,14 @@ impl Parser<'_> {
         literal
     }
 
-    /// A literal on a level that a value may have, without arithmetic.
+    /// Parses a literal at a permitted level of nesting, without arithmetic.
     fn literal_on_level(&mut self) -> Parsed<AttributeValue> {
         let is_too_deep = self.literal_place.levels >= NESTING_LEVELS_MAX;
         if is_too_deep {
             let text = format!("{TOO_DEEP} under {}", self.literal_place);
             self.refuse(PartiqlError::new(text));
         }
-        // What is deeper is not followed, so that a long text cannot use up the stack.
+        // A deeper value is skipped and not parsed, so that a long text cannot use up the stack.
         let literal = if is_too_deep && self.is_opening() {
             self.skip_brackets()?;
             AttributeValue::Null
@@ -196,7 +196,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Behind `<<`.
+    /// Parses a set after `<<`.
     fn set(&mut self) -> Parsed<AttributeValue> {
         let from = self.position;
         let elements = self.elements(">>")?;
@@ -213,7 +213,7 @@ impl Parser<'_> {
         let duplicates = format!(
             "One or more parameter values were invalid: Input collection [{texts}] contains duplicates"
         );
-        // The service adds where it is to a message that does not end with a full stop.
+        // The service appends the place to a message that does not end with a full stop.
         self.refuse(PartiqlError::new(if matches!(set, AttributeValue::Ns(_)) {
             format!("{duplicates}! under {}", self.literal_place)
         } else {
@@ -222,7 +222,7 @@ impl Parser<'_> {
         Ok(set)
     }
 
-    /// The elements of a set as they were written; bytes are not told.
+    /// Returns the elements of a set as they are written, except binaries.
     fn texts_of_elements(&self, from: usize) -> Vec<String> {
         let mut texts = vec![String::new()];
         for placed in self.tokens_from(from).iter().take(self.position.saturating_sub(from + 1)) {
@@ -263,7 +263,7 @@ impl Parser<'_> {
         }
     }
 
-    /// The name of a member, which is a string.
+    /// Parses the name of a member, which is a string.
     fn member_name(&mut self) -> Parsed<String> {
         let kind = match self.peek() {
             Some(Token::Text(name)) => {
@@ -291,8 +291,8 @@ impl Parser<'_> {
     }
 }
 
-/// A set of strings, numbers or binaries, all of one type. Binaries come as parameters. A set whose
-/// elements are not distinct is told by its length.
+/// Returns a set of strings, numbers or binaries, all of one type, and the number of its distinct
+/// elements. Binaries come as parameters.
 fn set_of(elements: Vec<AttributeValue>) -> Parsed<(AttributeValue, usize)> {
     let mut strings = BTreeSet::new();
     let mut numbers = BTreeSet::new();

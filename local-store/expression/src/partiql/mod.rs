@@ -1,9 +1,9 @@
-//! PartiQL statements: from text and parameters to what the other operations are made of:
-//! conditions, updates, projections, items.
+//! PartiQL statements: from text and parameters to the values that other operations use: conditions,
+//! updates, projections and items.
 //!
-//! Pure, as everything here: which item or index a statement means is decided by the server, which
-//! asks a [`Where`] for the values of keys. Source: AWS, "PartiQL for DynamoDB reference"; texts
-//! follow what the service answers, as public conformance suites recorded it.
+//! The module is pure. The server decides which item or index a statement reads, and asks a [`Where`]
+//! for the values of keys. Source: AWS, "PartiQL for DynamoDB reference". Texts follow the service's
+//! answers, as public conformance suites recorded them.
 
 mod conditions;
 mod keywords;
@@ -32,10 +32,10 @@ use crate::projection::Projection;
 use crate::update::Update;
 use crate::value_table::{SharedValue, shared};
 
-/// What is said of every statement that cannot be read.
+/// The beginning of the error for every malformed statement.
 const MALFORMED: &str = "Statement wasn't well formed, can't be processed: ";
 
-/// Why a statement is refused. `Display` is the message of the `ValidationException`.
+/// The reason why a statement is refused. `Display` is the message of the `ValidationException`.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{0}")]
 pub struct PartiqlError(String);
@@ -45,7 +45,7 @@ impl PartiqlError {
         Self(text.into())
     }
 
-    /// A statement that cannot be read; `detail` may be empty.
+    /// Returns the error for a malformed statement; `detail` may be empty.
     pub(crate) fn malformed(detail: &str) -> Self {
         Self(format!("{MALFORMED}{detail}"))
     }
@@ -55,7 +55,7 @@ impl PartiqlError {
     }
 }
 
-/// One statement, with its parameters in it.
+/// One statement, with its parameters inserted.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Statement {
     /// `SELECT`, also within `EXISTS(...)`.
@@ -71,20 +71,20 @@ pub enum Statement {
     Update {
         /// The table.
         table: String,
-        /// What becomes of the item.
+        /// The changes of the item.
         update: Update,
-        /// Which item, and only if.
+        /// The key of the item, and further conditions.
         condition: Where,
-        /// What of the item is answered.
+        /// The attributes to return.
         returning: Option<Returning>,
     },
     /// `DELETE FROM ... WHERE ...`.
     Delete {
         /// The table.
         table: String,
-        /// Which item, and only if.
+        /// The key of the item, and further conditions.
         condition: Where,
-        /// What of the item is answered.
+        /// The attributes to return.
         returning: Option<Returning>,
     },
     /// `EXISTS(SELECT ...)`: a condition of a transaction.
@@ -94,29 +94,29 @@ pub enum Statement {
 /// `SELECT ... FROM ... WHERE ... ORDER BY ...`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Select {
-    /// The table.
+    /// The name of the table.
     pub table: String,
-    /// The index.
+    /// The name of the index.
     pub index: Option<String>,
-    /// What of each item; all of it for `*`.
+    /// The attributes to return of each item; `None` for `*`.
     pub projection: Option<Projection>,
-    /// Which items.
+    /// The condition of the items.
     pub condition: Where,
-    /// The attributes that order them, and whether forward; empty without `ORDER BY`.
+    /// The attributes of `ORDER BY`, and whether forward; empty without it.
     pub order: Vec<(String, bool)>,
 }
 
-/// `RETURNING`.
+/// A `RETURNING` clause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Returning {
-    /// `ALL` or `MODIFIED` attributes.
+    /// Whether it returns `ALL` attributes, or only the `MODIFIED` ones.
     pub all: bool,
-    /// Of the item as it is (`NEW`) or as it was (`OLD`).
+    /// Whether it returns the item after the write (`NEW`), or before (`OLD`).
     pub new: bool,
 }
 
 impl Returning {
-    /// As it is written.
+    /// Returns the clause as it is written.
     #[must_use]
     pub fn text(self) -> String {
         let what = if self.all { "ALL" } else { "MODIFIED" };
@@ -125,10 +125,10 @@ impl Returning {
     }
 }
 
-/// The conditions behind `WHERE`: all of them must hold. Empty when there is no `WHERE`.
+/// The conditions after `WHERE`, all of which must hold. Empty without `WHERE`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Where {
-    /// An `And` of them, which statements of one text share.
+    /// A conjunction that is shared by statements with one text.
     all: Arc<Test>,
     values: Vec<SharedValue>,
 }
@@ -145,20 +145,20 @@ impl Where {
         }
     }
 
-    /// Whether nothing is asked for.
+    /// Returns whether there are no conditions.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.tests().is_empty()
     }
 
-    /// All conditions.
+    /// Returns the conjunction of all conditions; `None` if there are none.
     #[must_use]
     pub fn into_condition(self) -> Option<Condition> {
         (!self.is_empty()).then(|| Condition::new(self.all, self.values))
     }
 
-    /// The conditions that are no equality on a key, of which `keys` has the names; they also hold
-    /// for an item that is not there. `None` when there are no such conditions.
+    /// Returns the conditions that are not equalities on a key attribute in `keys`. They can also hold
+    /// for an item that does not exist. `None` if there are none.
     #[must_use]
     pub fn into_condition_beside_key(self, keys: &[&str]) -> Option<Condition> {
         let Self { all, values } = self;
@@ -175,7 +175,7 @@ impl Where {
         Some(Condition::new(Arc::new(either), values))
     }
 
-    /// Whether nothing but equalities on these attributes is asked for.
+    /// Returns whether the conditions are only equalities on these attributes.
     #[must_use]
     pub fn is_only_of(&self, keys: &[&str]) -> bool {
         let is_key = |test: &Test| {
@@ -184,7 +184,7 @@ impl Where {
         self.tests().iter().all(is_key)
     }
 
-    /// `a IN [1]` says the same as `a = 1`, and reads like it.
+    /// Replaces `a IN [1]` by the equivalent `a = 1`, so that both are read in the same way.
     fn with_single_candidates_as_equalities(mut self) -> Self {
         let Test::And(tests) = Arc::make_mut(&mut self.all) else { return self };
         for test in tests {
@@ -199,7 +199,7 @@ impl Where {
         self
     }
 
-    /// The values that an attribute must be equal to, each of them.
+    /// Returns all values that an attribute must be equal to.
     pub fn equal_to<'a>(
         &'a self,
         attribute: &'a str,
@@ -233,12 +233,12 @@ impl Where {
     }
 }
 
-/// Whether an operand is an attribute itself, not a part of it.
+/// Returns whether an operand is the attribute itself, and not a part of it.
 fn is_whole(operand: &Operand, attribute: &str) -> bool {
     matches!(operand, Operand::Path(path) if !path.is_nested() && path.root() == attribute)
 }
 
-/// The attribute and the value that a test compares for equality.
+/// Returns the attribute and the value that a test compares for equality.
 fn equality<'a>(
     test: &'a Test,
     values: &'a [SharedValue],
@@ -257,10 +257,10 @@ fn equality<'a>(
     }
 }
 
-/// Reads a statement; each `?` stands for the next parameter.
+/// Parses a statement. Each `?` stands for the next parameter.
 ///
 /// # Errors
-/// The first problem that DynamoDB would report, in its words.
+/// The first error that DynamoDB would report, with its text.
 pub fn parse_statement(
     text: &str,
     parameters: &[AttributeValue],

@@ -1,5 +1,4 @@
-//! The grammar of statements, without what stands behind `WHERE` and without literals. Its
-//! recursion is bounded by [`DEPTH_MAX`].
+//! The grammar of statements, without conditions and literals. [`DEPTH_MAX`] bounds the recursion.
 
 use std::collections::BTreeMap;
 use std::vec::IntoIter;
@@ -15,26 +14,26 @@ use crate::path::{Path, PathElement};
 use crate::update::{Action, SetOperand, SetValue, Update};
 use crate::value_table::ValueIndex;
 
-/// Parentheses, literals and functions inside each other, inclusive: more than the 32 levels that a
-/// value can have, and few enough for a small stack.
+/// The maximum nesting of parentheses, literals and functions, inclusive: more than the 32 levels of a
+/// value, and few enough for a small stack.
 const DEPTH_MAX: usize = 40;
-/// Values of one statement, inclusive: they are indexed by 16 bits.
+/// The maximum number of values in one statement, inclusive. They are indexed with 16 bits.
 const VALUES_MAX: usize = 60_000;
 
-/// The largest index of a list that a statement may name.
+/// The largest list index in a statement.
 const LIST_INDEX_MAX: u32 = i32::MAX.unsigned_abs();
 
-/// A value or a path with too many levels, in the service's words.
+/// The error for a value or path with too many levels.
 pub(super) const TOO_DEEP: &str = "Nesting Levels have exceeded supported limits";
 
-/// Too few parameters, or too many, in the service's words.
+/// The error for too few or too many parameters.
 pub(super) const PARAMETERS_MISMATCH: &str =
     "Number of parameters in request and statement don't match.";
 
 pub(super) type Parsed<T> = Result<T, PartiqlError>;
 
-/// A statement, and which of its parameters stand where in the values of its conditions and were not
-/// looked at: with others there, it is the statement of those.
+/// A statement, and the positions of parameters that the parser did not read, with their indexes in the
+/// values of the conditions. Other values in these positions give the same statement otherwise.
 pub(super) type WithEqual = (Statement, Vec<(usize, ValueIndex)>);
 
 pub(super) fn parse(
@@ -81,18 +80,18 @@ pub(super) struct Parser<'p> {
     text: &'p str,
     tokens: &'p [Placed],
     pub(super) position: usize,
-    /// How many parameters there are.
+    /// The number of parameters.
     pub(super) given: usize,
     /// See [`WithEqual`].
     pub(super) equal: Vec<(usize, ValueIndex)>,
-    /// Those that no `?` stood for yet.
+    /// The parameters that no `?` has used yet.
     pub(super) parameters: IntoIter<AttributeValue>,
     pub(super) values: Vec<AttributeValue>,
     depth: usize,
-    /// Operators and functions of the conditions so far.
+    /// The number of operators and functions in the conditions so far.
     pub(super) operators: usize,
     pub(super) literal_place: LiteralPlace,
-    /// Why the statement is refused, if it can be read to its end.
+    /// Why the statement is refused, if it can be parsed to its end.
     pub(super) refused: Option<PartiqlError>,
 }
 
@@ -109,12 +108,12 @@ impl Parser<'_> {
         self.tokens.get(self.position + ahead).map(|placed| &placed.token)
     }
 
-    /// Where a token stands, for error texts.
+    /// Returns the place of a token for error texts.
     pub(super) fn place_at(&self, position: usize) -> String {
         self.tokens.get(position).map_or_else(String::new, |placed| place(self.text, placed))
     }
 
-    /// Counts operators of a condition, of which there may be 300.
+    /// Counts operators of a condition. The maximum is 300.
     pub(super) fn count_operators(&mut self, operators: usize) -> Parsed<()> {
         self.operators += operators;
         if self.operators > EXPRESSION_OPERATORS_MAX {
@@ -154,7 +153,7 @@ impl Parser<'_> {
         if self.take_word(word) { Ok(()) } else { Err(self.unexpected()) }
     }
 
-    /// Nothing of the grammar can stand here.
+    /// Returns the error that nothing in the grammar fits the next token.
     pub(super) fn unexpected(&self) -> PartiqlError {
         PartiqlError::malformed(match self.peek() {
             Some(Token::Word(word)) if is_operator(word) => "Unexpected operator",
@@ -211,7 +210,7 @@ impl Parser<'_> {
         Err(PartiqlError::malformed("Expected data manipulation"))
     }
 
-    /// Whether a bare `name IS type` stands here.
+    /// Returns whether a bare `name IS type` follows.
     fn is_type_test(&self) -> bool {
         let is_name = matches!(self.peek(), Some(Token::Quoted(_) | Token::Word(_)));
         let is_type = matches!(self.ahead(2), Some(Token::Word(word)) if is_type(word));
@@ -264,7 +263,7 @@ impl Parser<'_> {
         Ok(Statement::Update { table, update, condition, returning })
     }
 
-    /// The same with the table and the conditions first.
+    /// Parses an update with the table and the conditions first.
     fn update_behind_from(&mut self) -> Parsed<Statement> {
         let table = self.table()?;
         let condition: Where = self.optional_where()?;
@@ -273,7 +272,7 @@ impl Parser<'_> {
         Ok(Statement::Update { table, update, condition, returning })
     }
 
-    /// Any number of `SET` and `REMOVE`.
+    /// Parses any number of `SET` and `REMOVE` clauses.
     fn update_clauses(&mut self) -> Parsed<Update> {
         let mut actions = Vec::new();
         loop {
@@ -330,7 +329,7 @@ impl Parser<'_> {
         Ok(Action::Set { path, value })
     }
 
-    /// What may be added: an operand, which is not multiplied.
+    /// Parses a term of a sum: an operand without multiplication.
     fn set_term(&mut self) -> Parsed<SetOperand> {
         let operand = self.set_operand()?;
         while let Some(operator) = ["*", "/", "%"].iter().find(|symbol| self.is_symbol(0, symbol)) {
@@ -343,7 +342,7 @@ impl Parser<'_> {
         Ok(operand)
     }
 
-    /// Only numbers can be added.
+    /// Checks that the operands of an addition are numbers.
     fn check_numbers(&self, operator: &str, operands: [&SetOperand; 2]) -> Parsed<()> {
         for operand in operands {
             let SetOperand::Value(index) = operand else { continue };
@@ -355,7 +354,8 @@ impl Parser<'_> {
         Ok(())
     }
 
-    /// `set_add(path, set)` or `set_delete(path, set)`, where the path is the one that is set.
+    /// Parses `set_add(path, set)` or `set_delete(path, set)`, where the path is the target of the
+    /// assignment.
     fn set_function(&mut self, function: &str, target: &Path) -> Parsed<ValueIndex> {
         let at = self.position;
         self.position += 2;
@@ -474,7 +474,7 @@ impl Parser<'_> {
         }
     }
 
-    /// A bare name that is no keyword, or one in double quotes.
+    /// Parses a bare name that is not a keyword, or a name in double quotes.
     pub(super) fn name(&mut self) -> Parsed<String> {
         let name = match self.peek() {
             Some(Token::Quoted(name)) => name.clone(),
@@ -507,7 +507,7 @@ impl Parser<'_> {
         }
     }
 
-    /// What stands in brackets: the index of a list, or the name of a member.
+    /// Parses the contents of brackets: the index of a list, or the name of a member.
     fn path_step(&mut self) -> Parsed<PathElement> {
         let sign = if self.take_symbol("-") { "-" } else { "" };
         let step = match self.peek() {
@@ -532,7 +532,7 @@ impl Parser<'_> {
         Ok(step)
     }
 
-    /// What is written to begins with a name.
+    /// Checks that the target of a write begins with a name.
     pub(super) fn expect_name(&self) -> Parsed<()> {
         if self.is_name() {
             return Ok(());
@@ -540,14 +540,14 @@ impl Parser<'_> {
         Err(PartiqlError::malformed("Expected identifier for simple path"))
     }
 
-    /// A path that is written to.
+    /// Parses the path of a write.
     fn target(&mut self) -> Parsed<Path> {
         self.expect_name()?;
         self.path()
     }
 }
 
-/// An operator or a function cannot have an operand of this type.
+/// Returns the error that an operator or function does not accept an operand of this type.
 pub(super) fn incorrect_operand(operator: &str, kind: AttributeType) -> PartiqlError {
     PartiqlError::new(format!(
         "Incorrect operand type for operator or function; operator or function: {operator}, operand type: {}",

@@ -1,9 +1,10 @@
-//! The reads that the service takes a `SELECT` apart into: one for each value of the partition key and
-//! each range of the sort key that its conditions name. Some statements it refuses because of them.
+//! The reads into which the service decomposes a `SELECT`: one for each value of the partition key and
+//! each range of the sort key in its conditions. The service refuses some statements because of their
+//! reads.
 //!
-//! This store reads each item collection once, and refuses the same. Sources: AWS, "PartiQL select
-//! statements for DynamoDB" (50 values of a partition key); what the service answers, as public
-//! conformance suites recorded it in September and October 2026.
+//! This store reads each item collection once, and refuses the same statements. Sources: AWS, "PartiQL
+//! select statements for DynamoDB" (50 values of a partition key), and the service's answers, as public
+//! conformance suites recorded them in September and October 2026.
 
 use std::cmp::Ordering;
 use std::ops::Bound;
@@ -17,36 +18,36 @@ use crate::key_condition::{Clause, KeyExpression, Range};
 use crate::path::Path;
 use crate::set_order::in_set_order;
 
-/// Reads that one statement may come apart into, inclusive.
+/// The maximum number of reads of one statement, inclusive.
 const READS_MAX: usize = 50;
-/// Reads that are looked at; a statement with more of them has too many.
+/// The maximum number of reads that are computed. A statement with more has too many.
 const READS_LOOKED_AT_MAX: usize = 1000;
 
 const TOO_MANY: &str = "Too many decomposed read operations for a given query.";
 const OVERLAP: &str = "Overlapping conditions with range keys are not supported in where clause";
 
-/// A place in the order of sort keys.
+/// A position in the order of sort keys.
 #[derive(Clone, Debug, PartialEq, PartialOrd)]
 enum Point {
     Number(Number),
     Bytes(Vec<u8>),
 }
 
-/// The sort keys of a read.
+/// The range of sort keys of a read.
 type Keys = (Bound<Point>, Bound<Point>);
 
-/// One read, as far as the conditions tell.
+/// One read, as far as the conditions determine it.
 #[derive(Clone, Debug)]
 struct Read<'w> {
     partition: Option<&'w AttributeValue>,
     keys: Keys,
-    /// The first condition that they follow from.
+    /// The first condition on the sort key.
     range: Option<Range>,
-    /// Whether it asks for a sort key to be another one: then the service lets it overlap.
+    /// Whether a condition excludes a sort key. The service allows such a read to overlap.
     is_negated: bool,
-    /// Whether two values of the partition key contradict each other.
+    /// Whether the conditions require two different values of the partition key.
     is_contradictory: bool,
-    /// What else it looks at.
+    /// The paths of the other conditions.
     filtered: Vec<&'w Path>,
 }
 
@@ -65,7 +66,7 @@ impl Default for Read<'_> {
     }
 }
 
-/// The names of the key's attributes.
+/// The names of the key attributes.
 #[derive(Clone, Copy, Debug)]
 struct Names<'n> {
     partition: &'n str,
@@ -73,7 +74,7 @@ struct Names<'n> {
 }
 
 impl<'n> Names<'n> {
-    /// Which of them an operand is.
+    /// Returns the key attribute that an operand is.
     fn of(self, operand: &Operand) -> Option<&'n str> {
         let names = std::iter::once(self.partition).chain(self.sort);
         names.into_iter().find(|name| is_whole(operand, name))
@@ -84,26 +85,26 @@ impl<'n> Names<'n> {
     }
 }
 
-/// The reads of a `SELECT`, none of which the service refuses.
+/// The reads of a `SELECT` that the service accepts.
 #[derive(Debug)]
 pub struct Reads<'w> {
-    /// In the order of the partition keys. None if one of them does not say its partition key: then
-    /// everything is read.
+    /// The reads in the order of the partition keys. `None` if one of them has no partition key: then
+    /// the whole table or index is read.
     of_collections: Option<Vec<Read<'w>>>,
     names: Names<'w>,
 }
 
 impl Reads<'_> {
-    /// The item collections that hold what is asked for, in the order of the partition keys: for each
-    /// its partition key, and the part of it that is to be read. None if that is everything. What is
-    /// read must still be tested against all conditions.
+    /// Returns the item collections to read, in the order of the partition keys, each with its partition
+    /// key and the part to read; `None` if everything must be read. Every item that is read must still
+    /// be tested against all conditions.
     #[must_use]
     pub fn collections(&self) -> Option<Vec<(AttributeValue, KeyExpression)>> {
         let mut found: Vec<(&AttributeValue, Option<&Range>)> = Vec::new();
         for read in self.of_collections.as_ref()? {
             let value = read.partition?;
             match found.last_mut() {
-                // Several parts of one collection are found in the whole of it.
+                // Several parts of one collection are replaced by the whole collection.
                 Some((last, range)) if *last == value => *range = None,
                 _ => found.push((value, read.range.as_ref())),
             }
@@ -120,9 +121,9 @@ impl Reads<'_> {
         Some(found.into_iter().map(collection).collect())
     }
 
-    /// The attributes beside the key for which the service refuses to read an index that `holds` says
-    /// not to hold them: those of the last read, in the order of the partition keys. None if everything
-    /// is read, or a read looks at nothing that is not there.
+    /// Returns the attributes besides the key because of which the service refuses to read an index that
+    /// does not hold them: those of the last read, in the order of the partition keys. Empty if
+    /// everything is read, or if one read needs no missing attribute.
     #[must_use]
     pub fn missing(&self, holds: impl Fn(&str) -> bool) -> Vec<&str> {
         let mut last = Vec::new();
@@ -138,10 +139,10 @@ impl Reads<'_> {
 }
 
 impl Where {
-    /// The reads that the conditions come apart into, by the attributes of the key.
+    /// Returns the reads into which the conditions decompose, for the attributes of the key.
     ///
     /// # Errors
-    /// When they are too many, or overlap, in DynamoDB's words.
+    /// There are too many reads, or they overlap.
     pub fn reads<'w>(
         &'w self,
         partition: &'w str,
@@ -165,8 +166,8 @@ impl Where {
         Ok(Reads { of_collections, names })
     }
 
-    /// The values that the conditions name for attributes of the key, in the order of the statement:
-    /// for each of them the attribute and the value. A condition that says what a key is not names none.
+    /// Returns the attributes of the key with the values that the conditions compare them with, in the
+    /// order of the statement. A condition that excludes a key contributes none.
     #[must_use]
     pub fn key_values<'n>(
         &self,
@@ -215,7 +216,7 @@ impl Where {
         }
     }
 
-    /// Whether a test says the value of the partition key, whichever of its branches holds.
+    /// Returns whether every branch of a test fixes the value of the partition key.
     fn pins(&self, test: &Test, names: Names<'_>) -> bool {
         match test {
             Test::And(members) => members.iter().any(|member| self.pins(member, names)),
@@ -228,7 +229,8 @@ impl Where {
         }
     }
 
-    /// Whether a test has a condition on the key for which the service takes an `OR` apart.
+    /// Returns whether a test has a condition on the key because of which the service decomposes an
+    /// `OR`.
     fn names_key(&self, test: &Test, names: Names<'_>) -> bool {
         match test {
             Test::And(members) | Test::Or(members) => {
@@ -243,7 +245,7 @@ impl Where {
         }
     }
 
-    /// The reads of tests that must all hold; `None` when they are too many to be looked at.
+    /// Returns the reads of a conjunction; `None` if there are too many to compute.
     fn product<'w>(&'w self, tests: &'w [Test], names: Names<'_>) -> Option<Vec<Read<'w>>> {
         let mut reads = vec![Read::default()];
         for test in tests {
@@ -287,7 +289,7 @@ impl Where {
         }
     }
 
-    /// What a single condition says of the key.
+    /// Returns the read of a single condition.
     fn read_of<'w>(&'w self, test: &'w Test, names: Names<'_>) -> Read<'w> {
         if let Some((name, value)) = super::equality(test, &self.values)
             && name == names.partition
@@ -339,7 +341,7 @@ fn equal_to(value: &AttributeValue, is_partition: bool) -> Read<'_> {
     }
 }
 
-/// Whether a negated test is one of an attribute itself.
+/// Returns whether a test contains a condition on the attribute itself.
 fn mentions(test: &Test, attribute: &str) -> bool {
     let is_it = |operand: &Operand| is_whole(operand, attribute);
     match test {
@@ -359,7 +361,7 @@ fn mentions(test: &Test, attribute: &str) -> bool {
     }
 }
 
-/// What both reads say together.
+/// Returns the intersection of two reads.
 fn both<'w>(one: &Read<'w>, other: &Read<'w>) -> Read<'w> {
     let contradict = matches!((one.partition, other.partition), (Some(a), Some(b)) if a != b);
     Read {
@@ -375,7 +377,7 @@ fn both<'w>(one: &Read<'w>, other: &Read<'w>) -> Read<'w> {
     }
 }
 
-/// The bound that lets less through.
+/// Returns the stricter bound.
 fn inner(
     one: &Bound<Point>,
     other: &Bound<Point>,
@@ -424,7 +426,7 @@ fn keys_of(range: &Range) -> Option<Keys> {
     })
 }
 
-/// Where what begins with a prefix ends.
+/// Returns the bound after all keys with a prefix.
 fn behind(prefix: &Point) -> Bound<Point> {
     let Point::Bytes(bytes) = prefix else { return Bound::Unbounded };
     let Some(last) = bytes.iter().rposition(|byte| *byte != u8::MAX) else {
@@ -469,7 +471,7 @@ mod tests {
         conditions(text).reads("pk", Some("sk")).err().map(|error| error.to_string())
     }
 
-    /// Goal: reads that overlap are refused where the service refuses them, and nowhere else.
+    /// Goal: exactly the overlapping reads that the service refuses are refused.
     #[test]
     fn overlapping_reads_are_refused() {
         for condition in [
@@ -511,7 +513,7 @@ mod tests {
         }
     }
 
-    /// Goal: values are told to be of a key where they bind it, and nowhere else.
+    /// Goal: values of keys are found exactly where they bind the key.
     #[test]
     fn values_of_keys_are_found_in_every_branch() {
         for (condition, expected) in [
@@ -527,9 +529,9 @@ mod tests {
         }
     }
 
-    /// Goal: what a read looks at and an index lacks is told of the last read, in Java's order.
+    /// Goal: the attributes that an index lacks are those of the last read, in the order of Java.
     #[test]
-    fn what_an_index_lacks_is_told_of_the_last_read() {
+    fn missing_attributes_are_those_of_the_last_read() {
         for (condition, expected) in [
             ("pk='y' AND (zz='1' OR aa='2' OR mm='3')", "zz aa mm"),
             ("pk='y' AND b='1' AND (a='2' OR held='3')", "a b"),
@@ -550,7 +552,7 @@ mod tests {
         }
     }
 
-    /// Goal: 50 reads are as many as there may be, however they come together.
+    /// Goal: 50 reads are the maximum, however they are combined.
     #[test]
     fn more_than_fifty_reads_are_refused() {
         let values = |count: usize| {

@@ -1,21 +1,21 @@
-//! What is refused although it can be read.
+//! Refusals of statements that can be parsed.
 //!
-//! The service reads a statement to its end before it looks at what it says: a statement that is not
-//! well formed is told as that, wherever that is. Therefore a refusal is remembered, reading goes on
-//! with something in its place, and the first refusal is told once all was read.
+//! The service parses a statement to its end before it checks it, so a malformed statement is always
+//! reported as malformed. Therefore the parser remembers a refusal and continues with a replacement. The
+//! first refusal is reported at the end.
 
 use super::PartiqlError;
 use super::parser::{Parsed, Parser};
 use super::token::Token;
 
 impl Parser<'_> {
-    /// Remembers why the statement is refused, unless it is refused already.
+    /// Remembers why the statement is refused. The first reason is kept.
     pub(super) fn refuse(&mut self, refusal: PartiqlError) {
         self.refused.get_or_insert(refusal);
     }
 
-    /// What was read, or something in its place when that is refused; what is not well formed ends
-    /// the reading.
+    /// Returns what was parsed, or `otherwise` if that is refused. A malformed statement ends the
+    /// parsing.
     pub(super) fn or_refuse<T>(&mut self, read: Parsed<T>, otherwise: T) -> Parsed<T> {
         match read {
             Err(refusal) if !refusal.is_malformed() => {
@@ -26,13 +26,13 @@ impl Parser<'_> {
         }
     }
 
-    /// Whether a list, a tuple, a set, or something in parentheses begins here.
+    /// Returns whether a list, a tuple, a set or a parenthesis begins here.
     pub(super) fn is_opening(&self) -> bool {
         self.peek().is_some_and(is_opening)
     }
 
-    /// Passes over what stands between brackets, if they open here, and over them. It is not read:
-    /// only as many brackets must close as open.
+    /// Skips brackets with their contents, if they open here. The contents are not parsed; only the
+    /// number of opening and closing brackets must match.
     pub(super) fn skip_brackets(&mut self) -> Parsed<()> {
         let mut open = 0_usize;
         loop {

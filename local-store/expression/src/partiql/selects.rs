@@ -1,7 +1,7 @@
-//! The grammar of `SELECT`: what is answered, of which table or index, in which order.
+//! The grammar of `SELECT`: the columns, the table or index, and the order.
 //!
-//! A statement of PartiQL that the service does not carry out is read to its end first, and refused
-//! afterwards, in the service's order: clauses, then the table, then what is answered.
+//! A PartiQL statement that the service does not support is parsed to its end and then refused, in the
+//! service's order: clauses, then the table, then the columns.
 
 use super::conditions::is_comparison;
 use super::keywords::is_keyword;
@@ -11,13 +11,13 @@ use super::{PartiqlError, Select};
 use crate::path::{Path, PathElement};
 use crate::projection::Projection;
 
-/// The words behind which another table is read, with or without others before `JOIN`.
+/// The words that introduce another table, alone or before `JOIN`.
 const JOINS: [&str; 6] = ["JOIN", "INNER", "LEFT", "RIGHT", "FULL", "CROSS"];
 
-/// Clauses that end what stands before them.
+/// The clauses that end an expression.
 const CLAUSES: [&str; 6] = ["FROM", "WHERE", "ORDER", "GROUP", "HAVING", "LIMIT"];
 
-/// What is refused once all of a statement was read: the first of each kind.
+/// The refusals of a statement that is parsed to its end: the first one of each kind.
 #[derive(Default)]
 struct Refusals {
     clause: Option<PartiqlError>,
@@ -35,7 +35,7 @@ impl Refusals {
 }
 
 impl Parser<'_> {
-    /// Behind the word `SELECT`.
+    /// Parses a statement after the word `SELECT`.
     pub(super) fn select(&mut self) -> Parsed<Select> {
         let mut refusals = Refusals::default();
         let is_distinct = self.take_word("DISTINCT");
@@ -71,8 +71,7 @@ impl Parser<'_> {
         Ok(Select { table, index, projection, condition, order })
     }
 
-    /// What cannot be the table of this store and yet is a statement: the rest of it is passed over.
-    /// What is not well formed stays that.
+    /// Skips a source that this store does not support. A malformed source stays an error.
     fn skip_source(&mut self, refusal: PartiqlError) -> Parsed<PartiqlError> {
         if refusal.is_malformed() {
             return Err(refusal);
@@ -81,7 +80,7 @@ impl Parser<'_> {
         Ok(refusal)
     }
 
-    /// `GROUP BY`, `HAVING` and `LIMIT`, which the service refuses in this order.
+    /// Parses `GROUP BY`, `HAVING` and `LIMIT`, which the service refuses in this order.
     fn clauses_behind(&mut self, refusals: &mut Refusals) -> Parsed<()> {
         if self.take_word("GROUP") {
             self.expect_word("BY")?;
@@ -113,7 +112,7 @@ impl Parser<'_> {
         Ok(())
     }
 
-    /// Where an expression stands: at its first operator, or at its beginning.
+    /// Returns the position of an expression: that of its first operator, or its beginning.
     fn expression_place(&self) -> usize {
         let rest = self.tokens_from(self.position);
         let end = rest.iter().position(|placed| is_clause(&placed.token)).unwrap_or(rest.len());
@@ -122,7 +121,7 @@ impl Parser<'_> {
         self.position + operator.unwrap_or(0)
     }
 
-    /// Passes over everything up to the next clause, or to the end of the statement.
+    /// Skips everything up to the next clause, or to the end of the statement.
     fn skip_to_clause(&mut self) {
         let rest = self.tokens_from(self.position);
         let is_end = |token: &Token| is_clause(token) || matches!(token, Token::Symbol(";"));
@@ -130,7 +129,7 @@ impl Parser<'_> {
         self.position += length;
     }
 
-    /// The list behind `SELECT`; none for `*`.
+    /// Parses the list after `SELECT`; `None` for `*`.
     fn columns(&mut self, refusals: &mut Refusals) -> Parsed<Option<Vec<(String, Path)>>> {
         if self.take_word("VALUE") {
             self.skip_to_clause();
@@ -165,8 +164,8 @@ impl Parser<'_> {
         Ok((!has_star).then_some(columns))
     }
 
-    /// A path of the list behind `SELECT`, with the name under which it is answered: its last
-    /// name and the list indexes behind it. None if it is something else, which is refused later.
+    /// Parses a column and its name in the result: its last name and the list indexes after it. `None`
+    /// if it is not a path, which is refused later.
     fn column(&mut self, refusals: &mut Refusals) -> Parsed<Option<(String, Path)>> {
         let at = self.position;
         if self.is_literal() {
@@ -208,7 +207,7 @@ impl Parser<'_> {
         arithmetic || self.peek().is_some_and(is_comparison)
     }
 
-    /// Where a column that is no path stands: at its first operator, or at its beginning.
+    /// Returns the place of a column that is not a path: that of its first operator, or its beginning.
     fn column_place(&self) -> String {
         let mut at = self.position;
         for (ahead, placed) in self.tokens_from(self.position).iter().enumerate() {
@@ -225,7 +224,7 @@ impl Parser<'_> {
         self.place_at(at)
     }
 
-    /// Remembers why a column is refused, and passes over it: up to the comma behind it, or to `FROM`.
+    /// Remembers why a column is refused, and skips it up to the next comma or `FROM`.
     fn refuse_column(
         &mut self,
         refusals: &mut Refusals,
@@ -246,7 +245,7 @@ impl Parser<'_> {
         Ok(None)
     }
 
-    /// Behind `ORDER`: attributes, and whether forward.
+    /// Parses the attributes after `ORDER`, each with whether it is forward.
     fn order(&mut self) -> Parsed<Vec<(String, bool)>> {
         self.expect_word("BY")?;
         let mut terms = Vec::new();
@@ -263,7 +262,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Whether another name for what stands before follows.
+    /// Returns whether an alias follows.
     pub(super) fn is_alias(&self) -> bool {
         match self.peek() {
             Some(Token::Quoted(_)) => true,
@@ -277,7 +276,7 @@ fn is_clause(token: &Token) -> bool {
     matches!(token, Token::Word(word) if CLAUSES.iter().any(|clause| clause.eq_ignore_ascii_case(word)))
 }
 
-/// The first name under which two columns would be answered.
+/// Returns the first name that two columns would have.
 fn first_repeated(columns: &[(String, Path)]) -> Option<&str> {
     let mut seen = std::collections::BTreeSet::new();
     columns.iter().map(|(label, _)| label.as_str()).find(|label| !seen.insert(*label))

@@ -1,6 +1,6 @@
-//! The text of statements that are said again and again with other parameters, as a request that
-//! writes many items says them: it is split once. One that updates or deletes is read twice at most, as
-//! long as only the values differ that an attribute has to be equal to.
+//! The text of a statement that a request repeats with other parameters, for example to write many
+//! items. The text is tokenized once. An update or delete is parsed at most twice, as long as only
+//! values of equality conditions differ.
 
 use std::mem;
 use std::sync::Arc;
@@ -12,11 +12,11 @@ use super::token::{self, Placed, Token};
 use super::{PartiqlError, Statement, Where};
 use crate::value_table::ValueIndex;
 
-/// What statements that write an item under a condition begin with.
+/// The first words of statements that write an item under a condition.
 const CONDITIONAL_WRITES: [&str; 3] = ["UPDATE", "DELETE", "FROM"];
 
-/// The text of a statement, split into tokens: what several statements of one request that differ in
-/// their parameters alone have in common.
+/// The tokenized text of a statement, shared by all statements of a request that differ only in their
+/// parameters.
 #[derive(Clone, Debug)]
 pub struct StatementText<'t> {
     text: &'t str,
@@ -24,30 +24,32 @@ pub struct StatementText<'t> {
     kept: Kept,
 }
 
-/// What is kept of a statement that was read.
+/// The cached result of parsing.
 #[derive(Clone, Debug)]
 enum Kept {
-    /// Nothing yet: most texts are said once.
+    /// Nothing yet, because most texts occur only once.
     Nothing,
-    /// Nothing, but it was read before: the next one is kept.
+    /// The text was parsed once. The next result is cached.
     Next,
-    /// This statement.
+    /// A cached statement.
     Known(Box<Known>),
-    /// Nothing any more: other values differ, or it is of another kind.
+    /// Never cached: other values differ, or the statement is of another kind.
     Never,
 }
 
-/// A statement that was read, to be said with other parameters.
+/// A parsed statement that can be reused with other parameters.
 #[derive(Clone, Debug)]
 struct Known {
     statement: Statement,
     parameters: Vec<AttributeValue>,
-    /// Which parameters may be others, and where they stand in the values of the conditions: each once.
+    /// The parameters that may differ, with the indexes of their values in the conditions. Each occurs
+    /// once.
     equal: Vec<(usize, ValueIndex)>,
 }
 
 impl Known {
-    /// Whether these parameters make the same statement but for values that reading it does not look at.
+    /// Returns whether these parameters give the same statement, apart from values that the parser does
+    /// not read.
     fn is_of(&self, parameters: &[AttributeValue]) -> bool {
         let is_free = |at: usize| self.equal.iter().any(|(parameter, _)| *parameter == at);
         let mut both = self.parameters.iter().zip(parameters).enumerate();
@@ -55,7 +57,7 @@ impl Known {
             && both.all(|(at, (known, value))| is_free(at) || known == value)
     }
 
-    /// The statement with these parameters, which it is of.
+    /// Returns the statement with these parameters. The caller has checked them with [`Known::is_of`].
     fn with(&self, mut parameters: Vec<AttributeValue>) -> Statement {
         let mut statement = self.statement.clone();
         if let Some(condition) = condition_of(&mut statement) {
@@ -70,7 +72,7 @@ impl Known {
     }
 }
 
-/// The conditions of an update or a delete.
+/// Returns the conditions of an update or a delete.
 fn condition_of(statement: &mut Statement) -> Option<&mut Where> {
     match statement {
         Statement::Update { condition, .. } | Statement::Delete { condition, .. } => {
@@ -81,10 +83,10 @@ fn condition_of(statement: &mut Statement) -> Option<&mut Where> {
 }
 
 impl<'t> StatementText<'t> {
-    /// Splits a text.
+    /// Tokenizes a text.
     ///
     /// # Errors
-    /// What cannot be split, in DynamoDB's words.
+    /// The text has an invalid token. The error has DynamoDB's text.
     pub fn new(text: &'t str) -> Result<Self, PartiqlError> {
         let tokens = token::tokenize(text)?;
         let is_write = |word: &str| CONDITIONAL_WRITES.iter().any(|w| w.eq_ignore_ascii_case(word));
@@ -95,16 +97,16 @@ impl<'t> StatementText<'t> {
         Ok(Self { text, tokens, kept })
     }
 
-    /// Whether this is it.
+    /// Returns whether the text is equal to this one.
     #[must_use]
     pub fn is(&self, text: &str) -> bool {
         self.text == text
     }
 
-    /// The statement; each `?` stands for the next parameter.
+    /// Returns the statement. Each `?` stands for the next parameter.
     ///
     /// # Errors
-    /// The first problem that DynamoDB would report, in its words.
+    /// The first error that DynamoDB would report, with its text.
     pub fn with(&mut self, parameters: Vec<AttributeValue>) -> Result<Statement, PartiqlError> {
         let kept = match &self.kept {
             Kept::Known(known) if known.is_of(&parameters) => return Ok(known.with(parameters)),
@@ -130,9 +132,9 @@ mod tests {
     use super::*;
     use crate::update::Update;
 
-    /// However often a text is said before, with whatever parameters, what it says is the same.
+    /// Goal: the result does not depend on the parameters with which a text was parsed before.
     #[test]
-    fn what_was_said_before_changes_nothing() {
+    fn earlier_parameters_do_not_affect_the_result() {
         let values = [
             AttributeValue::from("text"),
             AttributeValue::from("S"),
@@ -190,9 +192,9 @@ mod tests {
         }
     }
 
-    /// A text of which other values differ is kept no more: that would be in vain.
+    /// Goal: a text is not cached if other values differ, because the cache would be useless.
     #[test]
-    fn what_differs_elsewhere_is_not_kept() {
+    fn a_text_with_other_differences_is_not_cached() {
         let mut text = StatementText::new("UPDATE t SET x = ? WHERE k = ?").unwrap();
         for (x, expected) in [("1", false), ("1", true), ("1", true), ("2", false), ("2", false)] {
             text.with(vec![x.into(), "key".into()]).unwrap();
@@ -201,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn statements_of_one_text_share_what_they_have_in_common() {
+    fn statements_of_one_text_share_equal_parts() {
         let mut text = StatementText::new("UPDATE t SET x = ? WHERE k = ? AND x < ?").unwrap();
         let mut said = |key: &str| {
             let given = vec!["value".into(), key.into(), "bound".into()];
@@ -214,7 +216,7 @@ mod tests {
         };
         let (first, second, third) = (said("1"), said("2"), said("3"));
         let is_shared = |one: &Update, other: &Update| std::ptr::eq(one.actions(), other.actions());
-        assert!(!is_shared(&first.0, &second.0), "what is said once is not kept");
+        assert!(!is_shared(&first.0, &second.0), "a text that occurs once is not cached");
         assert!(is_shared(&second.0, &third.0));
         assert!(Arc::ptr_eq(&second.1.all, &third.1.all));
     }

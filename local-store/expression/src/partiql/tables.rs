@@ -1,10 +1,10 @@
-//! The grammar of the tables and indexes that a statement names.
+//! The grammar of tables and indexes in a statement.
 
 use super::PartiqlError;
 use super::parser::{Parsed, Parser};
 
 impl Parser<'_> {
-    /// The table behind `INSERT INTO`: a word behind it is no other name for it.
+    /// Parses the table after `INSERT INTO`. A word after it is not an alias.
     pub(super) fn inserted_table(&mut self) -> Parsed<String> {
         let is_name = self.is_name();
         let is_whole = self.is_word(1, "VALUE") || self.is_word(1, "VALUES");
@@ -18,12 +18,12 @@ impl Parser<'_> {
         ))
     }
 
-    /// The table of a write.
+    /// Parses the table of a write.
     pub(super) fn table(&mut self) -> Parsed<String> {
         self.table_alone("This operation is not supported on an index")
     }
 
-    /// A table; `refusal` is what is said of an index.
+    /// Parses a table without an index. `refusal` is the error for an index.
     fn table_alone(&mut self, refusal: &str) -> Parsed<String> {
         self.expect_name()?;
         let read = self.table_and_index();

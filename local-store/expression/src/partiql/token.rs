@@ -1,8 +1,8 @@
-//! From the text of a PartiQL statement to tokens.
+//! The tokenizer of PartiQL statements.
 
 use super::PartiqlError;
 
-/// What a token is.
+/// The kind and content of a token.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Token {
     /// A bare word: a keyword in any case, a function, or a name.
@@ -11,21 +11,21 @@ pub(crate) enum Token {
     Quoted(String),
     /// A string in single quotes.
     Text(String),
-    /// A number, as it was written.
+    /// A number as it is written.
     Number(String),
-    /// `?`
+    /// The placeholder `?`.
     Parameter,
-    /// Anything else: `=`, `<>`, `(`, `<<`, ...
+    /// Any other symbol: `=`, `<>`, `(`, `<<`, and others.
     Symbol(&'static str),
 }
 
-/// Longest first, so that `<<` is not two of `<`.
+/// The symbols, longest first, so that `<<` is not parsed as two `<`.
 const SYMBOLS: [&str; 24] = [
     "<<", ">>", "<=", ">=", "<>", "!=", "=", "<", ">", "(", ")", "[", "]", "{", "}", ",", ".", ":",
     "*", "+", "-", "/", "%", ";",
 ];
 
-/// A token and the bytes of the statement that it is.
+/// A token and its byte range in the statement.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Placed {
     pub(crate) token: Token,
@@ -33,7 +33,7 @@ pub(crate) struct Placed {
     pub(crate) end: usize,
 }
 
-/// Where a token stands, as error texts have it: `line:column:length`, lines and columns from 1,
+/// Returns the place of a token for error texts: `line:column:length`. Lines and columns count from 1,
 /// in characters.
 pub(crate) fn place(text: &str, placed: &Placed) -> String {
     let before = text.get(..placed.start).unwrap_or("");
@@ -43,7 +43,7 @@ pub(crate) fn place(text: &str, placed: &Placed) -> String {
     format!("{line}:{column}:{length}")
 }
 
-/// Splits a statement.
+/// Splits a statement into tokens.
 pub(crate) fn tokenize(text: &str) -> Result<Vec<Placed>, PartiqlError> {
     let mut tokens = Vec::new();
     let mut rest = text;
@@ -84,7 +84,7 @@ pub(crate) fn tokenize(text: &str) -> Result<Vec<Placed>, PartiqlError> {
     }
 }
 
-/// Whether a number follows that has nothing before its point.
+/// Returns whether a number without digits before its point follows.
 fn begins_with_fraction(text: &str) -> bool {
     text.strip_prefix('.').is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
 }
@@ -97,7 +97,7 @@ fn is_word_part(c: char) -> bool {
     is_word_start(c) || c.is_ascii_digit()
 }
 
-/// White space, `-- to the end of the line`, and `/* between these */`.
+/// Skips white space, `-- to the end of the line`, and `/* between these */`.
 fn skip_blanks(mut rest: &str) -> Result<&str, PartiqlError> {
     loop {
         rest = rest.trim_start();
@@ -112,7 +112,7 @@ fn skip_blanks(mut rest: &str) -> Result<&str, PartiqlError> {
     }
 }
 
-/// What stands between two quotes, and what follows. A quote inside is written twice.
+/// Parses text between two quotes, and returns the rest. A quote in the text is doubled.
 fn quoted(text: &str, quote: char) -> Result<(String, &str), PartiqlError> {
     let mut content = String::new();
     let mut rest = text.get(1..).unwrap_or("");
@@ -128,7 +128,7 @@ fn quoted(text: &str, quote: char) -> Result<(String, &str), PartiqlError> {
     }
 }
 
-/// Digits, a fraction, an exponent.
+/// Returns the length of a number: digits, a fraction, an exponent.
 fn number_length(text: &str) -> usize {
     let digits = |from: usize| text.bytes().skip(from).take_while(u8::is_ascii_digit).count();
     let bytes = text.as_bytes();

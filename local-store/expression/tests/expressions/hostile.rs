@@ -1,4 +1,4 @@
-//! Texts at and beyond the limits, and texts that were made to overflow a stack or take long.
+//! Texts at and beyond the limits, and texts that were made to overflow a stack or to take long.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -8,7 +8,7 @@ use expression::{
 };
 use model::{AttributeValue, Item, Number};
 
-/// A stack that is much smaller than any thread of the store has.
+/// A stack that is much smaller than that of any thread of the store.
 const STACK_BYTES: usize = 1024 * 1024;
 
 fn on_a_small_stack<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
@@ -101,7 +101,7 @@ fn nesting_ends_in_an_error_and_never_in_an_overflow() {
 }
 
 #[test]
-fn what_is_nested_deepest_can_be_stored_read_evaluated_and_dropped() {
+fn the_deepest_expression_can_be_stored_read_evaluated_and_dropped() {
     let text = format!("{}a = :v{}", "NOT (".repeat(299), ")".repeat(299));
     let answers = on_a_small_stack(move || {
         let condition = parse_condition(&text, ExpressionKind::Filter, &mut number()).unwrap();
@@ -113,7 +113,7 @@ fn what_is_nested_deepest_can_be_stored_read_evaluated_and_dropped() {
     });
     assert_eq!(answers, (false, true, 1));
 
-    // Some 200 calls, each in parentheses of its own, are the most that 4 KB hold.
+    // At most some 200 calls, each in its own parentheses, fit in 4 KB.
     let text = format!("SET a = {}:v{}", "(if_not_exists(b,".repeat(200), "))".repeat(200));
     let sum = on_a_small_stack(move || {
         let update = parse_update(&text, &mut number()).unwrap();
@@ -126,7 +126,7 @@ fn what_is_nested_deepest_can_be_stored_read_evaluated_and_dropped() {
 }
 
 #[test]
-fn a_large_value_is_kept_once_however_often_it_is_named() {
+fn a_large_value_is_stored_once_however_often_it_is_used() {
     let mut placeholders = one(AttributeValue::S("x".repeat(2_000_000)));
     let text = vec!["a=:v"; 150].join(" OR ");
     let condition = parse_condition(&text, ExpressionKind::Filter, &mut placeholders).unwrap();

@@ -1,15 +1,16 @@
-//! PartiQL statements that were made to overflow a stack or to go beyond a limit, and token soup.
+//! PartiQL statements that were made to overflow a stack or to exceed a limit, and random sequences of
+//! tokens.
 //!
-//! What statements mean is tested where they are carried out, in the server's `testdata/api`.
+//! The server's `testdata/api` tests the execution of statements.
 
 use expression::partiql::{Statement, parse_statement};
 use model::{AttributeValue, Item, Number};
 use proptest::prelude::*;
 
-/// A stack that is much smaller than any thread of the store has.
+/// A stack that is much smaller than that of any thread of the store.
 const STACK_BYTES: usize = 1024 * 1024;
 
-/// What an update makes of an item with a list of NULLs.
+/// Applies an update to an item with a list of NULLs.
 fn updated(set: &str, nulls: usize) -> Result<Item, String> {
     let text = format!("UPDATE t SET {set} WHERE pk = 'a'");
     let statement = parse_statement(&text, &[]).unwrap();
@@ -18,8 +19,8 @@ fn updated(set: &str, nulls: usize) -> Result<Item, String> {
     update.apply(&Item::new().with("l", list)).map_err(|error| error.to_string())
 }
 
-/// Goal: no nesting makes a list that is larger than an item may be. Made first and refused then, the
-/// first of them would take gigabytes.
+/// Goal: no nesting makes a list that is larger than an item may be. If the list were made before the
+/// check, the first case would take gigabytes.
 #[test]
 fn lists_that_are_appended_stay_below_the_size_of_an_item() {
     let too_large = Err("Item size to update has exceeded the maximum allowed size".to_owned());
@@ -28,7 +29,7 @@ fn lists_that_are_appended_stay_below_the_size_of_an_item() {
         format!("list_append({below}, {below})")
     }
     let behind = |list: &str, with: &str| format!("l = list_append({list}, {with})");
-    // The limit is 409,600 bytes; a list has 3 of its own, and 2 for each NULL.
+    // The limit is 409,600 bytes. A list takes 3 bytes, and 2 for each NULL.
     for (set, nulls) in [
         (format!("l = {}", tree("l", 9)), 200_000),
         (format!("l = {}", tree("if_not_exists(m, l)", 7)), 200_000),
@@ -54,7 +55,7 @@ fn lists_that_are_appended_stay_below_the_size_of_an_item() {
     assert_eq!(items.unwrap().get("l"), Some(&AttributeValue::L(expected)));
 }
 
-/// What becomes of a statement: its error, or nothing.
+/// Returns the error of a statement; empty if there is none.
 fn outcome(text: &str) -> String {
     let text = text.to_owned();
     let work = move || match parse_statement(&text, &[]) {
@@ -110,7 +111,7 @@ fn limits_end_in_an_error_and_never_in_an_overflow() {
         ),
         (insert("- ".repeat(4000)), "Unexpected term"),
         (
-            // A condition that is compared with an attribute is there twice.
+            // A condition that is compared with an attribute occurs twice in the test.
             read(format!("{}contains(a, 'b'){}", "(".repeat(30), " = c)".repeat(30))),
             TOO_MANY,
         ),
@@ -129,7 +130,7 @@ fn words_have_no_case_and_blanks_and_comments_no_meaning() {
     ] {
         assert_eq!(parse_statement(text, &[]).unwrap(), plain, "{text}");
     }
-    // A quoted keyword is a name, and a name has its case.
+    // A quoted keyword is a name, and the case of a name matters.
     for text in ["SELECT \"from\" FROM \"select\"", "SELECT a FROM T WHERE b = 1 AND c IS MISSING"]
     {
         assert_ne!(parse_statement(text, &[]).unwrap(), plain, "{text}");
@@ -137,7 +138,7 @@ fn words_have_no_case_and_blanks_and_comments_no_meaning() {
 }
 
 #[test]
-fn parameters_stand_in_the_order_of_the_text() {
+fn parameters_are_used_in_the_order_of_the_text() {
     let value = |number: u64| AttributeValue::N(Number::from(number));
     let text = "UPDATE t SET a = ?, b = ? + 5 WHERE p = ? AND q > ?";
     let given = parse_statement(text, &[value(1), value(2), value(3), value(4)]).unwrap();
@@ -151,7 +152,7 @@ fn parameters_stand_in_the_order_of_the_text() {
     }
 }
 
-/// What statements are made of, and what they are not.
+/// Tokens of statements, and texts that are no tokens.
 const TOKENS: [&str; 83] = [
     "SELECT",
     "*",
@@ -246,7 +247,7 @@ fn soup() -> impl Strategy<Value = String> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(5000))]
 
-    /// Goal: no text makes the parser panic or go on for ever.
+    /// Goal: no text makes the parser panic or loop forever.
     #[test]
     fn any_text_is_read_or_refused(start in prop::sample::select(vec![
         "", "SELECT * FROM t WHERE a = ", "SELECT a ", "INSERT INTO t VALUE {'a': ",

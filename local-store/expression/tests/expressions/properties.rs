@@ -1,4 +1,4 @@
-//! Properties: no text makes a parser panic; what is evaluated is what was written.
+//! Properties: no text makes a parser panic, and an evaluated condition means what was written.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +24,7 @@ fn number(value: i64) -> AttributeValue {
     AttributeValue::N(Number::from(value))
 }
 
-/// Every parser reads the text; what is accepted is also used.
+/// Parses the text with every parser, and uses what is accepted.
 fn read_everywhere(text: &str) {
     let item = Item::new().with("a", number(1)).with("b", AttributeValue::L(vec![number(2)]));
     for kind in [ExpressionKind::Condition, ExpressionKind::Filter] {
@@ -150,7 +150,7 @@ impl Model {
         }
     }
 
-    /// How tightly it binds: `OR` 0, `AND` 1, `NOT` 2, comparisons 3.
+    /// Returns the precedence: `OR` 0, `AND` 1, `NOT` 2, comparisons 3.
     fn precedence(&self) -> u8 {
         match self {
             Self::Or(..) => 0,
@@ -160,7 +160,7 @@ impl Model {
         }
     }
 
-    /// As text, with the parentheses that precedence needs and no others.
+    /// Returns the condition as text, with only the parentheses that the precedence needs.
     fn text(&self) -> String {
         let part = |inner: &Self, least: u8| {
             if inner.precedence() < least { format!("({})", inner.text()) } else { inner.text() }
@@ -209,9 +209,10 @@ proptest! {
         prop_assert_eq!(condition.evaluate(&item), model.holds(&numbers), "{}", text);
     }
 
-    /// Updates of a list against the same changes done by hand, each index meaning the old list.
+    /// Goal: updates of a list equal the same changes by hand, where each index is a position in the old
+    /// list.
     #[test]
-    fn list_indexes_mean_the_list_as_it_was(
+    fn list_indexes_are_positions_in_the_old_list(
         length in 0usize..6,
         set in prop::collection::btree_set(0usize..9, 0..4),
         removed in prop::collection::btree_set(0usize..9, 0..4),

@@ -1,13 +1,13 @@
-//! Runs `testdata/*.txt`; `UPDATE=1 cargo test -p expression` records what the code answers now.
+//! Runs `testdata/*.txt`. `UPDATE=1 cargo test -p expression` records the current results.
 //!
-//! A file is blocks between empty lines. Lines with `#` in front are comments. A block with
-//! `----` is a case: fields above, the recorded outcome below. A block of fields alone gives the
-//! cases behind it their names, values, items and schema; of those names and values a case gets
-//! the ones that its expressions mention, so that none is unused.
+//! A file consists of blocks that are separated by empty lines. Lines that begin with `#` are comments.
+//! A block with `----` is a case: fields above, the recorded outcome below. A block of only fields sets
+//! the names, values, items and schema of the following cases. A case receives only the names and values
+//! that its expressions use, so that none is unused.
 //!
-//! Fields: `condition`, `filter`, `key`, `projection`, `update` (expressions, read in the order
-//! given), `names`, `values`, `schema` (`pk S, sk N`), `item` (may stand several times), and
-//! `show` (`updated`: also the changed attributes; `missing`: the item does not exist yet).
+//! Fields: `condition`, `filter`, `key`, `projection`, `update` (expressions, parsed in the given
+//! order), `names`, `values`, `schema` (`pk S, sk N`), `item` (may occur several times), and `show`
+//! (`updated`: also the changed attributes; `missing`: the item does not exist yet).
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -32,7 +32,7 @@ impl Fields {
         self.all(name).next()
     }
 
-    /// These fields, and those of `defaults` that are not here.
+    /// Returns these fields, and those of `defaults` that are missing.
     fn or(&self, defaults: &Self) -> Self {
         let missing = defaults.0.iter().filter(|(name, _)| self.one(name).is_none());
         Self(self.0.iter().chain(missing).cloned().collect())
@@ -134,7 +134,7 @@ fn parse_all(case: &Fields, defaults: &Fields) -> Result<Vec<Parsed>, String> {
     Ok(all)
 }
 
-/// What is stored must mean the same when it is read again.
+/// Checks that a stored value is equal after it is read.
 fn through_the_log<T: serde::Serialize + serde::de::DeserializeOwned + PartialEq>(value: &T) -> T {
     let bytes = postcard::to_allocvec(value).unwrap();
     let read: T = postcard::from_bytes(&bytes).unwrap();
@@ -195,7 +195,7 @@ fn outcome(case: &Fields, defaults: &Fields) -> String {
     out
 }
 
-/// The fields of a block, and its text above and below `----`.
+/// Returns the fields of a block, and its text above and below `----`.
 fn read_block(block: &str) -> (Fields, &str, Option<&str>) {
     let (above, below) = match block.split_once("----\n") {
         Some((above, below)) => (above, Some(below)),
@@ -209,7 +209,7 @@ fn read_block(block: &str) -> (Fields, &str, Option<&str>) {
     (Fields(fields.collect()), above, below)
 }
 
-/// Runs one file; answers how many cases it has, and the failures.
+/// Runs one file. Returns the number of cases, and the failures.
 fn check(file: &Path, update: bool) -> (usize, Vec<String>) {
     let text = std::fs::read_to_string(file).unwrap();
     let name = file.file_name().unwrap().to_string_lossy();
@@ -238,7 +238,7 @@ fn check(file: &Path, update: bool) -> (usize, Vec<String>) {
 }
 
 #[test]
-fn text_files_say_what_is_recorded() {
+fn text_cases_have_the_recorded_results() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata");
     let mut files: Vec<PathBuf> =
         std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();

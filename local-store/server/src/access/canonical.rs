@@ -1,4 +1,4 @@
-//! The text of a request that its signature is made of.
+//! The canonical text of a request, which its signature covers.
 //!
 //! Source: AWS, "Create a signed AWS API request", the canonical request and the string to sign.
 
@@ -10,11 +10,11 @@ use sha2::{Digest, Sha256};
 
 use super::claim::{ALGORITHM, Claim, SIGNATURE_PARAMETER, date_text, query_parameters};
 
-/// Everything but the characters that RFC 3986 does not reserve.
+/// All characters except those that RFC 3986 calls unreserved.
 const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 const RESERVED_IN_PATH: &AsciiSet = &RESERVED.remove(b'/');
 
-/// The SHA-256 of some bytes in hexadecimal digits.
+/// Returns the SHA-256 of some bytes in hexadecimal digits.
 pub(super) fn sha256_text(bytes: &[u8]) -> String {
     let mut out = String::with_capacity(64);
     for byte in Sha256::digest(bytes) {
@@ -23,13 +23,13 @@ pub(super) fn sha256_text(bytes: &[u8]) -> String {
     out
 }
 
-/// The scope as the string to sign has it.
+/// Returns the scope in the form of the string to sign.
 fn scope_text(claim: &Claim) -> String {
     let scope = &claim.scope;
     format!("{}/{}/{}/{}", scope.date, scope.region, scope.service, scope.terminator)
 }
 
-/// What the signature is made of.
+/// Returns the string to sign.
 pub(super) fn string_to_sign(head: &Parts, claim: &Claim, payload_hash: &str) -> String {
     let request = canonical_request(head, claim, payload_hash);
     format!(
@@ -62,7 +62,7 @@ fn canonical_query(head: &Parts) -> String {
     parts.join("&")
 }
 
-/// All values of a header, with single spaces.
+/// Returns all values of a header, with single spaces.
 fn canonical_header(head: &Parts, name: &str) -> String {
     let values = head.headers.get_all(name).iter().map(|value| {
         let text = String::from_utf8_lossy(value.as_bytes());

@@ -1,7 +1,7 @@
-//! What a request says about its signature, in a header or in its query string.
+//! The claim of a request about its signature, in a header or in its query string.
 //!
-//! Whether that is true is decided in `signature`. Source: AWS, "Authenticating requests (AWS
-//! Signature Version 4)": the header `Authorization`, and query parameters.
+//! `signature` verifies it. Source: AWS, "Authenticating requests (AWS Signature Version 4)": the header
+//! `Authorization`, and query parameters.
 
 use http::header::{AUTHORIZATION, DATE};
 use http::request::Parts;
@@ -13,25 +13,27 @@ use percent_encoding::percent_decode_str;
 
 use crate::api::error::ApiError;
 
-/// The one algorithm.
+/// The only supported algorithm.
 pub(super) const ALGORITHM: &str = "AWS4-HMAC-SHA256";
-/// The parameter that the signature of a presigned request does not cover: itself.
+/// The query parameter with the signature of a presigned request, which the signature itself does not
+/// cover.
 pub(super) const SIGNATURE_PARAMETER: &str = "X-Amz-Signature";
-/// The form of dates in signatures.
+/// The format of dates in signatures.
 const DATE_FORMAT: &str = "%Y%m%dT%H%M%SZ";
 
-/// What a request claims.
+/// The claim of a request about its signature.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Claim {
     pub(super) access_key: String,
     /// `<date>/<Region>/<service>/aws4_request`, as it was sent.
     pub(super) scope: Scope,
-    /// Names in small letters, as they were sent.
+    /// The names of the signed headers in lower case, as they were sent.
     pub(super) signed_headers: Vec<String>,
-    /// Hexadecimal digits, as they were sent.
+    /// The signature in hexadecimal digits, as it was sent.
     pub(super) signature: String,
     pub(super) date: Timestamp,
-    /// Seconds for which a presigned request is good, as they were sent; `None` for a header.
+    /// The number of seconds for which a presigned request is valid, as it was sent; `None` for a
+    /// header.
     pub(super) expires: Option<String>,
     pub(super) has_session_token: bool,
 }
@@ -45,7 +47,7 @@ pub(super) struct Scope {
     pub(super) terminator: String,
 }
 
-/// A time as signatures write it.
+/// Returns a time in the format of signatures.
 pub(super) fn date_text(time: Timestamp) -> String {
     time.to_zoned(TimeZone::UTC).strftime(DATE_FORMAT).to_string()
 }
@@ -55,12 +57,12 @@ fn parse_date(text: &str) -> Option<Timestamp> {
     basic.and_then(|date| date.to_zoned(TimeZone::UTC).ok()).map(|zoned: Zoned| zoned.timestamp())
 }
 
-/// A text header, if it is there.
+/// Returns the text of a header, if the request has it.
 pub(super) fn header<'h>(head: &'h Parts, name: &str) -> Option<&'h str> {
     head.headers.get(name).and_then(|value| value.to_str().ok())
 }
 
-/// The parameters of a query string, decoded.
+/// Returns the decoded parameters of the query string.
 pub(super) fn query_parameters(head: &Parts) -> Vec<(Vec<u8>, Vec<u8>)> {
     let decode = |text: &str| percent_decode_str(text).collect::<Vec<u8>>();
     let query = head.uri.query().unwrap_or_default();
@@ -73,7 +75,7 @@ pub(super) fn query_parameters(head: &Parts) -> Vec<(Vec<u8>, Vec<u8>)> {
         .collect()
 }
 
-/// Reads the claim of a request.
+/// Parses the claim of a request.
 pub(super) fn read(head: &Parts) -> Result<Claim, ApiError> {
     let query = query_parameters(head);
     let is_presigned = query.iter().any(|(name, _)| name == b"X-Amz-Algorithm");
@@ -173,7 +175,7 @@ fn from_query(head: &Parts, query: &[(Vec<u8>, Vec<u8>)]) -> Result<Claim, ApiEr
     })
 }
 
-/// The access key and the scope of `<key>/<date>/<Region>/<service>/<terminator>`.
+/// Returns the access key and the scope of `<key>/<date>/<Region>/<service>/<terminator>`.
 fn credential_parts(credential: &str) -> Result<(String, Scope), ApiError> {
     let parts: Vec<&str> = credential.split('/').collect();
     let [access_key, date, region, service, terminator] = parts[..] else {

@@ -1,7 +1,7 @@
-//! Access keys, read from a file in the form of `~/.aws/credentials`.
+//! Access keys from a file in the format of `~/.aws/credentials`.
 //!
-//! Each section has `aws_access_key_id` and `aws_secret_access_key`, and may have `aws_account_id`;
-//! other settings are of no concern here. No message says what a secret is.
+//! Each section has `aws_access_key_id` and `aws_secret_access_key`, and may have `aws_account_id`.
+//! Other settings are ignored. No message contains a secret.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,28 +11,28 @@ use std::path::Path;
 
 use super::requester::is_account;
 
-/// Largest file: thousands of keys.
+/// The maximum size of the file in bytes: thousands of keys.
 const FILE_BYTES_MAX: u64 = 1024 * 1024;
 
-/// Access keys and their secrets.
+/// Access keys with their secrets.
 #[derive(Clone, Default)]
 pub struct AccessKeys(BTreeMap<String, Key>);
 
-/// What belongs to an access key.
+/// The secret and the account of an access key.
 #[derive(Clone)]
 struct Key {
     secret: String,
     account: Option<String>,
 }
 
-/// Without the secrets, so that none gets into a log.
+/// Formats without the secrets, so that none gets into a log.
 impl fmt::Debug for AccessKeys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_set().entries(self.0.keys()).finish()
     }
 }
 
-/// A section that is being read.
+/// A section while it is parsed.
 #[derive(Default)]
 struct Section {
     line: usize,
@@ -45,7 +45,7 @@ impl AccessKeys {
     /// Reads a file.
     ///
     /// # Errors
-    /// What is wrong, where, and what to write instead, in one line.
+    /// The error, its place, and what to write instead, in one line.
     pub fn read(path: &Path) -> Result<Self, String> {
         let name = path.display();
         let metadata =
@@ -61,10 +61,10 @@ impl AccessKeys {
         Self::parse(&text).map_err(|error| format!("`{name}`: {error}"))
     }
 
-    /// Reads the text of a file.
+    /// Parses the text of a file.
     ///
     /// # Errors
-    /// What is wrong, with its line.
+    /// The error, with its line.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut keys = Self::default();
         let mut section: Option<Section> = None;
@@ -78,10 +78,10 @@ impl AccessKeys {
                 continue;
             }
             let Some((name, value)) = line.split_once('=') else {
-                return Err(format!("line {number}: `[section]` or `name = value` is expected"));
+                return Err(format!("line {number}: expected `[section]` or `name = value`"));
             };
             let Some(section) = &mut section else {
-                return Err(format!("line {number}: a `[section]` is expected before settings"));
+                return Err(format!("line {number}: expected a `[section]` before settings"));
             };
             let value = value.trim().to_owned();
             match name.trim() {
@@ -93,8 +93,8 @@ impl AccessKeys {
         }
         keys.end(section)?;
         if keys.0.is_empty() {
-            return Err("there is no access key; a section with `aws_access_key_id` and \
-                        `aws_secret_access_key` is expected"
+            return Err("there is no access key; expected a section with `aws_access_key_id` and \
+                        `aws_secret_access_key`"
                 .to_owned());
         }
         Ok(keys)
@@ -109,24 +109,24 @@ impl AccessKeys {
         };
         if id.is_empty() || secret.is_empty() || id.contains(['/', ',', ' ']) {
             return Err(format!(
-                "line {line}: an access key is not empty, and its id has no `/`, `,` or space"
+                "line {line}: the key must not be empty, and its id must not contain `/`, `,` or a space"
             ));
         }
         if account.as_deref().is_some_and(|account| !is_account(account)) {
-            return Err(format!("line {line}: an `aws_account_id` has twelve digits"));
+            return Err(format!("line {line}: `aws_account_id` must have twelve digits"));
         }
         if self.0.insert(id, Key { secret, account }).is_some() {
-            return Err(format!("line {line}: this `aws_access_key_id` is there already"));
+            return Err(format!("line {line}: duplicate `aws_access_key_id`"));
         }
         Ok(())
     }
 
-    /// The secret of an access key.
+    /// Returns the secret of an access key.
     pub(super) fn secret(&self, id: &str) -> Option<&str> {
         self.0.get(id).map(|key| key.secret.as_str())
     }
 
-    /// The account of an access key, if the file says it.
+    /// Returns the account of an access key, if the file has one.
     pub(super) fn account(&self, id: &str) -> Option<&str> {
         self.0.get(id)?.account.as_deref()
     }
@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_are_read_as_the_aws_tools_read_them() {
+    fn files_are_parsed_as_by_the_aws_tools() {
         let text = "# people\n[default]\naws_access_key_id = AKIA1\naws_secret_access_key=a/b+c=\n\
                     region = eu-west-1\n\n; a function\n[counters]\naws_access_key_id=AKIA2\n\
                     aws_secret_access_key = s\naws_account_id = 123456789012\n";
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_with_its_line_and_without_secrets() {
+    fn errors_have_their_line_and_no_secrets() {
         for (text, part) in [
             ("", "there is no access key"),
             ("aws_access_key_id = A", "line 1: a `[section]`"),

@@ -1,7 +1,7 @@
-//! Who may use the store: access keys from a file, and whether a request is signed with one.
+//! Authentication: access keys from a file, and the verification that a request is signed with one.
 //!
-//! Without access keys every request is taken, signed or not; then the store listens on loopback
-//! addresses only. What a key may do is not limited: there are no policies.
+//! Without access keys every request is accepted, signed or not; the store then listens only on loopback
+//! addresses. There is no authorisation: every key may do everything.
 
 mod canonical;
 mod claim;

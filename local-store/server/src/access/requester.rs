@@ -1,6 +1,6 @@
-//! From which account and Region a request comes, for a store that keeps their tables apart.
+//! The account and the Region of a request, for a store that separates their tables.
 //!
-//! Whether a signature is right is decided in `signature`; here it is only read.
+//! `signature` verifies signatures; this module only reads them.
 
 use http::header::AUTHORIZATION;
 use http::request::Parts;
@@ -9,30 +9,30 @@ use super::AccessKeys;
 use super::claim;
 use crate::api::error::ApiError;
 
-/// The digits of an account.
+/// The number of digits of an account.
 const ACCOUNT_DIGITS: usize = 12;
-/// Longer than any Region's name.
+/// A bound that is longer than the name of any Region.
 const REGION_LENGTH_MAX: usize = 32;
 
-/// Who sends a request.
+/// The sender of a request.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Requester {
     /// The account of the access key, if it has one.
     pub(crate) account: Option<String>,
-    /// The Region that the request is signed for.
+    /// The Region for which the request is signed.
     pub(crate) region: String,
 }
 
-/// Whether a text is an account: twelve digits.
+/// Returns whether a text is an account: twelve digits.
 pub(super) fn is_account(text: &str) -> bool {
     text.len() == ACCOUNT_DIGITS && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// Reads who sends a request; `None` when it is not signed. The account of an access key is what the
-/// file of access keys says, or the key itself when it is twelve digits.
+/// Reads the sender of a request; `None` if the request is not signed. The account of an access key is
+/// that in the file of access keys, or the key itself if it has twelve digits.
 ///
 /// # Errors
-/// `IncompleteSignatureException` and `InvalidSignatureException`, when what is there is no signature.
+/// `IncompleteSignatureException` or `InvalidSignatureException`: the signature is malformed.
 pub(crate) fn requester(
     keys: Option<&AccessKeys>,
     head: &Parts,

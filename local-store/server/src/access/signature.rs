@@ -1,7 +1,7 @@
-//! Whether a request is signed with one of the access keys, by signing it again.
+//! The verification that a request is signed with one of the access keys, by signing it again.
 //!
-//! The comparison takes the same time wherever signatures differ. Checks and words follow the
-//! service; AWS, "Troubleshoot Signature Version 4 signing for AWS API requests".
+//! The comparison takes constant time. Checks and texts follow the service; AWS, "Troubleshoot Signature
+//! Version 4 signing for AWS API requests".
 
 use hmac::digest::FixedOutput;
 use hmac::{Hmac, KeyInit, Mac};
@@ -14,14 +14,14 @@ use super::canonical::{sha256_text, string_to_sign};
 use super::claim::{self, Claim, date_text, header};
 use crate::api::error::ApiError;
 
-/// How far the signer's clock may be from this machine's.
+/// The maximum difference between the signer's clock and this machine's.
 const SKEW: SignedDuration = SignedDuration::from_mins(15);
-/// Seconds for which a request can be presigned at most: seven days.
+/// The maximum number of seconds for which a request can be presigned: seven days.
 const EXPIRES_MAX: i64 = 7 * 24 * 60 * 60;
 /// The service in the scope of credentials, also for streams.
 const SERVICE: &str = "dynamodb";
 const TERMINATOR: &str = "aws4_request";
-/// Headers that decide what a request does: they must be signed when they are there.
+/// Headers that determine what a request does. They must be signed if present.
 const MUST_BE_SIGNED: [(&str, &str); 4] = [
     ("x-amz-target", "X-Amz-Target"),
     ("x-amz-date", "X-Amz-Date"),
@@ -32,13 +32,13 @@ const MISMATCH: &str = "The request signature we calculated does not match the s
 
 type HmacSha256 = Hmac<Sha256>;
 
-/// Checks the signature of a request at the time `now` of the wall clock, which is the signer's
-/// clock, too; or at the time `shown` that answers have in their header `Date`, by which some SDKs
-/// correct the signer's clock. `body` is as it was sent.
+/// Verifies the signature of a request. The request must be signed at about `now`, the wall clock, or at
+/// about `shown`, the time in the header `Date` of responses, to which some SDKs adjust the signer's
+/// clock. `body` is the body as it was sent.
 ///
 /// # Errors
-/// `MissingAuthenticationTokenException`, `IncompleteSignatureException`,
-/// `UnrecognizedClientException` or `InvalidSignatureException`.
+/// `MissingAuthenticationTokenException`, `IncompleteSignatureException`, `UnrecognizedClientException`
+/// or `InvalidSignatureException`.
 pub(crate) fn verify(
     keys: &AccessKeys,
     head: &Parts,
@@ -54,7 +54,7 @@ pub(crate) fn verify(
     let secret = keys.secret(&claim.access_key).filter(|_| !claim.has_session_token);
     let secret = secret.ok_or_else(ApiError::unrecognized_client)?;
     let payload_hash = sha256_text(body);
-    // A body that is not part of the signature could be exchanged.
+    // A body that the signature does not cover could be replaced.
     let stated = header(head, "x-amz-content-sha256");
     if stated.is_some_and(|stated| stated != payload_hash) {
         return Err(ApiError::invalid_signature(MISMATCH));
@@ -68,7 +68,7 @@ pub(crate) fn verify(
     }
 }
 
-/// The key of the signature: the secret bound to a day, a Region and this service.
+/// Returns the signing key: the secret, bound to a day, a Region and this service.
 fn signing_key(secret: &str, claim: &Claim) -> HmacSha256 {
     let scope = &claim.scope;
     let mut key = format!("AWS4{secret}").into_bytes();
@@ -79,7 +79,7 @@ fn signing_key(secret: &str, claim: &Claim) -> HmacSha256 {
 }
 
 fn keyed(key: &[u8]) -> HmacSha256 {
-    // Keys of every length are taken; this library has no other error.
+    // Keys of any length are accepted; the library has no other error.
     HmacSha256::new_from_slice(key).unwrap_or_else(|_| HmacSha256::new(&Default::default()))
 }
 

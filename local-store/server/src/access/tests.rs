@@ -1,8 +1,8 @@
 //! Tests of signature verification.
 //!
-//! Goal: what another implementation signed is taken, and nothing that was changed afterwards.
-//! Method: requests are signed by the AWS SDK's own signer, in headers and in the query string;
-//! then each part is changed, one at a time.
+//! Goal: requests signed by another implementation are accepted, and any later change is found. Method:
+//! the AWS SDK's own signer signs requests, in headers and in the query string; then each part is
+//! changed, one at a time.
 
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -24,7 +24,7 @@ fn keys() -> AccessKeys {
     AccessKeys::parse("[a]\naws_access_key_id=AKIA1\naws_secret_access_key=secret/1+\n").unwrap()
 }
 
-/// A signed request.
+/// Returns a signed request.
 fn signed(key: &str, secret: &str, presigned_for: Option<u64>, token: Option<&str>) -> Parts {
     let headers = [
         ("host", "127.0.0.1:8000"),
@@ -68,7 +68,7 @@ fn header_form() -> Parts {
     signed("AKIA1", "secret/1+", None, None)
 }
 
-/// The type and the message of the answer, `None` when the request is taken.
+/// Returns the type and the message of the refusal; `None` if the request is accepted.
 fn refusal(head: &Parts, body: &[u8], age: i64) -> Option<String> {
     let now = Timestamp::from_second(SIGNED_AT + age).unwrap();
     let error = verify(&keys(), head, body, now, None).err()?;
@@ -85,10 +85,10 @@ fn assert_refused(head: &Parts, body: &[u8], age: i64, part: &str) {
 }
 
 #[test]
-fn what_the_sdk_signs_is_taken() {
+fn requests_signed_by_the_sdk_are_accepted() {
     assert_eq!(refusal(&header_form(), BODY, 0), None);
     assert_eq!(refusal(&signed("AKIA1", "secret/1+", Some(3600), None), BODY, 3600), None);
-    // Headers that nothing depends on need no signature.
+    // Headers that determine nothing need no signature.
     let mut head = header_form();
     head.headers.insert("user-agent", HeaderValue::from_static("changed"));
     assert_eq!(refusal(&head, BODY, 0), None);
@@ -107,7 +107,7 @@ fn clocks_may_differ_by_a_quarter_of_an_hour() {
             Some(part) => assert_refused(&header_form(), BODY, age, part),
         }
     }
-    // The signer may go by this machine's clock or by the one that it is shown.
+    // The signer may use this machine's clock or the one in responses.
     let at = |age: i64| Timestamp::from_second(SIGNED_AT + age).unwrap();
     for (now, shown, is_taken) in [(0, 7200, true), (-7200, 0, true), (-7200, 7200, false)] {
         let verified = verify(&keys(), &header_form(), BODY, at(now), Some(at(shown)));
@@ -129,7 +129,7 @@ fn other_keys_are_refused() {
 }
 
 #[test]
-fn every_change_of_what_is_signed_is_found() {
+fn every_change_of_a_signed_part_is_found() {
     let mismatch = "InvalidSignatureException";
     for position in 0..BODY.len() {
         let mut body = BODY.to_vec();
@@ -172,7 +172,7 @@ fn every_change_of_what_is_signed_is_found() {
 }
 
 #[test]
-fn what_is_missing_or_has_the_wrong_form_is_told() {
+fn missing_and_malformed_parts_are_reported() {
     let text = header_form().headers["authorization"].to_str().unwrap().to_owned();
     let with = |authorization: &str| {
         let mut head = header_form();

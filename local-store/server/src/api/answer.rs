@@ -1,12 +1,12 @@
-//! Writing the JSON of an answer, member by member, straight into its text.
+//! Writes the JSON of a response, member by member, directly into its text.
 //!
-//! Items are written by the crate `model`; there is no tree in between.
+//! The crate `model` writes items; no tree is built in between.
 
 use std::fmt::Write as _;
 
 use model::{EpochMillis, IndexKeySchema, Item, KeyAttribute, KeySchema, json};
 
-/// Appends a comma if needed and a member's name to the object that is being written.
+/// Appends a comma if needed, and a member's name.
 pub(crate) fn begin_member(out: &mut String, name: &str) {
     if !out.ends_with('{') {
         out.push(',');
@@ -39,7 +39,7 @@ pub(crate) fn item_member(out: &mut String, name: &str, item: &Item) {
     json::write_item(out, item);
 }
 
-/// Appends a member that is a time: seconds since 1970 with milliseconds behind the point.
+/// Appends a member that is a time: seconds since 1970 with milliseconds after the point.
 pub(crate) fn time_member(out: &mut String, name: &str, time: EpochMillis) {
     begin_member(out, name);
     let _ = write!(out, "{}.{:03}", time.seconds(), time.0 % 1000);

@@ -1,7 +1,7 @@
-//! The names of attributes, and of the members of maps: 1 to 65,535 bytes.
+//! The names of attributes and of the members of maps: 1 to 65,535 bytes.
 //!
-//! Source: AWS, "Quotas in Amazon DynamoDB", attribute names. A name at the top of an item is looked
-//! at before any value, one inside of a value after all of them. Names that expressions substitute
+//! Source: AWS, "Quotas in Amazon DynamoDB", attribute names. The names of an item's attributes are
+//! checked before any value, the names in a value after all of them. Names that expressions substitute
 //! are checked with the placeholders, in the crate `expression`.
 
 use super::wording::Checked;
@@ -14,12 +14,12 @@ pub(crate) fn check_attributes(json: &Json<'_>) -> Checked<()> {
     json.as_object().into_iter().flatten().try_for_each(|(name, _)| check(name))
 }
 
-/// Checks the names inside of an item's values.
+/// Checks the names in an item's values.
 pub(crate) fn check_members(item: &Item) -> Checked<()> {
     item.iter().try_for_each(|(_, value)| check_value(value))
 }
 
-/// Checks the names inside of a value, which is nested at most 32 levels deep.
+/// Checks the names in a value, which is nested at most 32 levels deep.
 pub(crate) fn check_value(value: &AttributeValue) -> Checked<()> {
     match value {
         AttributeValue::M(members) => members

@@ -1,6 +1,6 @@
-//! What `BatchGetItem` and `BatchWriteItem` have in common: checks of the map of tables.
+//! Checks of the map of tables that `BatchGetItem` and `BatchWriteItem` share.
 //!
-//! What is done with each table stands in their own files.
+//! The requests of each table are handled in their own files.
 
 use std::collections::BTreeSet;
 
@@ -10,10 +10,10 @@ use super::constraints::Constraints;
 use super::error::ApiError;
 use super::parameters::Parameters;
 
-/// Two requests for one item, in the service's words.
+/// The error for two requests for one item.
 pub(crate) const DUPLICATES: &str = "Provided list of item keys contains duplicates";
 
-/// A table that is named twice would be answered once.
+/// Checks that no table occurs twice: it would get only one response.
 pub(crate) fn check_distinct(tables: Parameters<'_>) -> Result<(), ApiError> {
     let mut names = BTreeSet::new();
     for (name, _) in tables.map() {
@@ -24,7 +24,8 @@ pub(crate) fn check_distinct(tables: Parameters<'_>) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// A map that has a key which is no table's name; `shown` is how the service quotes the map.
+/// Adds the failure of a map with a key that is not the name of a table. `shown` is the map as the
+/// service quotes it.
 pub(crate) fn constrain_names<'n>(
     constraints: &mut Constraints,
     mut names: impl Iterator<Item = &'n str>,

@@ -1,5 +1,5 @@
-//! `BatchExecuteStatement`: up to 25 PartiQL statements, all reads of single items or all writes,
-//! each of which succeeds or fails by itself.
+//! `BatchExecuteStatement`: up to 25 PartiQL statements, all reads of single items or all writes. Each
+//! succeeds or fails by itself.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -24,24 +24,24 @@ use super::tables;
 use crate::store::Store;
 use crate::store::long_reads::SHORT_READ_KEYS;
 
-/// Statements of one request, inclusive.
+/// The maximum number of statements in one request, inclusive.
 const STATEMENTS_MAX: usize = 25;
-/// A read must say which item it means.
+/// The error for a read without a key.
 const KEY_REQUIRED: &str = "Select statements within BatchExecuteStatement must specify the primary key in the where clause.";
 
-/// One statement with its own choice of consistency.
+/// One statement with its own consistency.
 struct Member<'j> {
     statement: StatementParameters<'j>,
     is_consistent: bool,
 }
 
-/// What became of one statement.
+/// The result of one statement.
 struct Answer {
     item: Option<Item>,
     consumption: Consumption,
 }
 
-/// Why a statement failed, and what that consumed all the same.
+/// The error of a statement, and its consumed capacity.
 struct Refused {
     error: ApiError,
     consumed: Option<Capacity>,
@@ -53,7 +53,7 @@ impl From<ApiError> for Refused {
     }
 }
 
-/// What the statements consumed, by table. A table of which no statement succeeded has no entry.
+/// The consumed capacity by table. A table without a successful statement has no entry.
 #[derive(Default)]
 struct Consumed {
     succeeded: BTreeMap<String, Consumption>,
@@ -99,7 +99,7 @@ pub(super) async fn batch_execute_statement(
     answer_all(store, prepared, CapacityDetail::from_parameter(capacity)).await
 }
 
-/// Carries out the statements and answers each in its place.
+/// Executes the statements and returns the result of each in its place.
 async fn answer_all(
     store: &Store,
     prepared: Vec<Result<Prepared, ApiError>>,
@@ -111,7 +111,7 @@ async fn answer_all(
         .into_iter()
         .map(|one| one.and_then(|one| admit(store, one)).map(|one| one.send(&mut writes)))
         .collect();
-    // All writes go in one log entry, and their replies come in their order.
+    // All writes go into one log entry, and their replies come in their order.
     let replies = if writes.is_empty() { Vec::new() } else { store.submit(writes).await? };
     let mut out = String::from("{");
     begin_member(&mut out, "Responses");
@@ -133,7 +133,7 @@ async fn answer_all(
     Ok(out)
 }
 
-/// Reads what the statements read, and appends the answer of each in its place.
+/// Executes the reads, and appends the result of each statement in its place.
 fn write_answers(
     store: &Store,
     sent: Vec<Result<Sent, ApiError>>,
@@ -164,7 +164,7 @@ fn write_answers(
     Ok(())
 }
 
-/// Appends what became of a statement on a table.
+/// Appends the result of a statement on a table.
 fn answer_members(
     out: &mut String,
     table: &str,
@@ -186,14 +186,14 @@ fn answer_members(
                 let sum = consumed.refused.entry(table.to_owned()).or_default();
                 *sum = sum.plus(capacity);
             }
-            // The table is told of a statement that was carried out and failed.
+            // Only the error of an executed statement names the table.
             text_member(out, "TableName", table);
         }
     }
     Ok(())
 }
 
-/// A statement that is beyond the throughput of its table fails by itself.
+/// Admits a statement. One that exceeds the throughput of its table fails by itself.
 fn admit(store: &Store, prepared: Prepared) -> Result<Prepared, ApiError> {
     match prepared {
         Prepared::Read(read, _) => {
@@ -207,7 +207,7 @@ fn admit(store: &Store, prepared: Prepared) -> Result<Prepared, ApiError> {
     }
 }
 
-/// A statement that can be carried out, and what was taken for it.
+/// A statement that can be executed, with the capacity that was taken for it.
 enum Prepared {
     Read(Box<Read>, Admitted),
     Write(Box<StatementWrite>, Admitted),
@@ -221,13 +221,13 @@ struct Read {
     is_consistent: bool,
 }
 
-/// A statement whose write is on its way, or that is a read.
+/// A statement whose write was submitted, or that is a read.
 enum Sent {
     Read(Box<Read>, Admitted),
     Write(SentWrite),
 }
 
-/// A write that is on its way.
+/// A write that was submitted.
 struct SentWrite {
     asked: Asked,
     partition: KeyValue,
@@ -242,7 +242,7 @@ impl Prepared {
         }
     }
 
-    /// Adds the write, if it is one, to those that are to be sent.
+    /// Adds the write of the statement, if it has one, to those that are submitted.
     fn send(self, writes: &mut Vec<Command>) -> Sent {
         match self {
             Self::Read(read, admitted) => Sent::Read(read, admitted),
@@ -265,8 +265,8 @@ impl Sent {
     }
 }
 
-/// All statements read or all write, and each its own item. What cannot be carried out has no part
-/// in this.
+/// Checks that all statements are reads or all are writes, each of its own item. Statements that cannot
+/// be executed do not count.
 fn check_together(prepared: &[Result<Prepared, ApiError>]) -> Result<(), ApiError> {
     let is_read = |prepared: &&Prepared| matches!(prepared, Prepared::Read(..));
     let reads = prepared.iter().flatten().filter(is_read).count();
@@ -291,8 +291,8 @@ fn prepare<'j>(
         Statement::Select(select) => select,
         Statement::Exists(_) => return Err(ApiError::validation(EXISTS_MISPLACED)),
         write => {
-            // `ReturnValuesOnConditionCheckFailure` has no effect in a batch: no answer of the service has
-            // the item, though its documentation says so.
+            // `ReturnValuesOnConditionCheckFailure` has no effect in a batch: the service never returns
+            // the item, although its documentation says so.
             let planned = StatementWrite::of(store, write, false)?;
             return Ok(Prepared::Write(Box::new(planned), Admitted::default()));
         }
@@ -311,7 +311,7 @@ fn prepare<'j>(
     Ok(Prepared::Read(read, Admitted::default()))
 }
 
-/// Appends the error of one statement; what is no fault of the statement fails the request.
+/// Appends the error of one statement. An error that is not the statement's fault fails the request.
 fn error_member(out: &mut String, error: &ApiError) -> Result<(), ApiError> {
     let Some(code) = error.statement_code() else {
         return Err(error.clone());

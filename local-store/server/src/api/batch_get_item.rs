@@ -1,6 +1,6 @@
-//! `BatchGetItem`: up to 100 items of several tables by their keys.
+//! `BatchGetItem`: up to 100 items of several tables, by their keys.
 //!
-//! Each item is read as `GetItem` reads it. What goes beyond 16 MB is handed back as unprocessed.
+//! Each item is read as by `GetItem`. Items beyond 16 MB are returned as unprocessed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,10 +24,10 @@ use super::wording::{Checked, Wording};
 use crate::store::Store;
 use crate::store::long_reads::SHORT_READ_KEYS;
 
-/// What the service's texts call what is asked of one table.
+/// The service's name for the request of one table.
 const KIND: &str = "KeysAndAttributes";
 
-/// What is asked of one table, as it was sent.
+/// The request for one table, as it was sent.
 struct TableRead<'j> {
     name: &'j str,
     parameters: Parameters<'j>,
@@ -38,15 +38,15 @@ struct TableRead<'j> {
     is_consistent: Option<bool>,
 }
 
-/// What has been written so far.
+/// The progress of the response.
 struct Progress<'j> {
     bytes: usize,
     responses: String,
     unprocessed: String,
     capacities: Vec<(&'j str, Capacity)>,
-    /// Keys that were looked up.
+    /// The number of keys that were looked up.
     read: usize,
-    /// Why some were not, if throughput was the reason.
+    /// Why throughput limits refused some of the keys, if they did.
     throttled: Option<ApiError>,
 }
 
@@ -62,7 +62,7 @@ pub(super) async fn batch_get_item(
     let capacity_detail = parameters.string("ReturnConsumedCapacity")?;
 
     let mut constraints = Constraints::new();
-    // What is wrong with the map is told before the rest.
+    // Errors of the map are reported before all others.
     if let Some(items) = items {
         constraints.list_at_least("RequestItems", reads.len(), 1);
         let names = reads.iter().map(|read| read.name);
@@ -119,8 +119,8 @@ fn answer_tables<'j>(
 ) -> Result<(), ApiError> {
     for (read, projection) in planned {
         answer_table(store, view, read, projection.as_ref(), progress).map_err(|error| {
-            // The service looks for them before it looks for a table. Here that is told from keys as
-            // they are written, and only where it makes a difference.
+            // The service looks for duplicates before it looks for a table. Here keys are compared as
+            // they are written, and only if the result matters.
             let is_first = error.is_resource_not_found()
                 && planned.iter().any(|(read, _)| has_duplicates(read));
             if is_first { ApiError::validation(batch::DUPLICATES) } else { error }
@@ -163,7 +163,7 @@ fn constrain_table(constraints: &mut Constraints, read: &TableRead<'_>) {
     }
 }
 
-/// Expressions and what was before them do not go together, also of different tables.
+/// Checks that expressions and legacy parameters are not mixed, not even for different tables.
 fn check_kinds(reads: &[TableRead<'_>]) -> Result<(), ApiError> {
     let has_expression = reads.iter().any(|read| read.projection.is_some());
     if has_expression && reads.iter().any(|read| read.to_get.is_some()) {
@@ -172,7 +172,7 @@ fn check_kinds(reads: &[TableRead<'_>]) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// The checks that come before any table is looked up.
+/// Checks everything that precedes the look-up of a table.
 fn check_table(read: &TableRead<'_>) -> Result<Option<Projection>, ApiError> {
     check_combination(
         read.parameters,
@@ -192,7 +192,7 @@ fn check_table(read: &TableRead<'_>) -> Result<Option<Projection>, ApiError> {
     Ok(projection)
 }
 
-/// Whether a key stands there twice. There are 100 at most.
+/// Returns whether a key occurs twice. There are at most 100.
 fn has_duplicates(read: &TableRead<'_>) -> bool {
     let keys = || read.keys.iter().flatten().filter_map(|key| key.as_ref().ok());
     keys().enumerate().any(|(place, key)| keys().take(place).any(|earlier| earlier == key))
@@ -222,7 +222,7 @@ fn answer_table<'j>(
     let mut capacity = Capacity::default();
     let mut unprocessed = Vec::new();
     for key in ordered {
-        // The item that would reach beyond 16 MB, and all that follow, are for another request.
+        // The item that would exceed 16 MB, and all that follow, are left to another request.
         if progress.bytes >= BATCH_GET_BYTES_MAX {
             unprocessed.push(key);
             continue;
@@ -268,7 +268,7 @@ fn answer_table<'j>(
     Ok(())
 }
 
-/// Hands back what was sent, with the keys that are left.
+/// Writes the request as it was sent, with the keys that are left.
 fn write_unprocessed(out: &mut String, read: &TableRead<'_>, keys: impl Iterator<Item = Item>) {
     begin_member(out, read.name);
     out.push_str("{\"Keys\":[");

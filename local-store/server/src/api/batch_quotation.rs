@@ -1,18 +1,19 @@
-//! How the service quotes the map of a batch whose shape is wrong: that of `BatchGetItem` as JSON, that
-//! of `BatchWriteItem` as Java shows its objects.
+//! How the service quotes the map of a malformed batch: that of `BatchGetItem` as JSON, that of
+//! `BatchWriteItem` as the text of Java objects.
 //!
-//! Which requests are quoted is not decided here. A quotation is bounded; the service's is not known
-//! to be.
+//! The callers decide which requests are quoted. A quotation has a bounded length; no bound of the
+//! service's is known.
 
 use std::fmt::Write as _;
 
 use model::json::{self, Json};
 use model::{AttributeValue, Item};
 
-/// Bytes after which a quotation ends: an answer must not become as large as the largest request.
+/// The length in bytes after which a quotation ends, so that a response cannot become as large as the
+/// largest request.
 const BYTES_MAX: usize = 64 * 1024;
 
-/// JSON without spaces.
+/// Returns JSON without spaces.
 pub(crate) fn json_of<'j>(members: impl Iterator<Item = (&'j str, &'j Json<'j>)>) -> String {
     let mut out = String::from("{");
     for (position, (name, value)) in members.enumerate() {
@@ -30,7 +31,7 @@ pub(crate) fn json_of<'j>(members: impl Iterator<Item = (&'j str, &'j Json<'j>)>
     out
 }
 
-/// The levels are those that were read of the request, so the recursion is bounded.
+/// Writes a value. The parser bounds the levels of a request, and so this recursion.
 fn write_json(out: &mut String, value: &Json<'_>) {
     if out.len() > BYTES_MAX {
         return;
@@ -58,7 +59,7 @@ fn write_json(out: &mut String, value: &Json<'_>) {
         Json::Object(members) => {
             out.push_str(&json_of(members.iter().map(|(name, value)| (&**name, value))));
         }
-        // What was read as an item cannot be damaged; if it were, it would be left out.
+        // Only a damaged item, which a parsed one cannot be, is left out.
         Json::Item(item) => {
             if let Ok(item) = item.decode() {
                 json::write_item(out, &item);
@@ -67,17 +68,17 @@ fn write_json(out: &mut String, value: &Json<'_>) {
     }
 }
 
-/// One request of a `BatchWriteItem`.
+/// One request of a `BatchWriteItem` in a quotation.
 pub(crate) enum Shown {
-    /// `PutRequest` with its item, if that can be read.
+    /// A `PutRequest` with its item, if the item is valid.
     Put(Option<Item>),
-    /// `DeleteRequest` with its key, if that can be read.
+    /// A `DeleteRequest` with its key, if the key is valid.
     Delete(Option<Item>),
-    /// None that is clear.
+    /// An ambiguous request.
     Unclear,
 }
 
-/// `{table=[WriteRequest(…), …], …}`
+/// Returns `{table=[WriteRequest(…), …], …}`.
 pub(crate) fn writes_of<'j>(
     tables: impl Iterator<Item = (&'j str, impl Iterator<Item = Shown>)>,
 ) -> String {
@@ -150,7 +151,7 @@ fn write_list<T>(
     out.push(close);
 }
 
-/// The fields of the service's class, of which one is set.
+/// The fields of the service's class. One of them is set.
 const FIELDS: [&str; 16] = [
     "s",
     "n",
@@ -219,7 +220,7 @@ fn write_content(out: &mut String, value: &AttributeValue) {
     }
 }
 
-/// Java does not show what a buffer holds.
+/// Writes a buffer, whose contents Java does not show.
 fn write_buffer(out: &mut String, bytes: &[u8]) {
     let length = bytes.len();
     let _ = write!(out, "java.nio.HeapByteBuffer[pos=0 lim={length} cap={length}]");

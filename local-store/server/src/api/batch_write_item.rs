@@ -1,8 +1,8 @@
 //! `BatchWriteItem`: up to 25 puts and deletes in several tables.
 //!
-//! All of one arc go into one log entry, so they cost one sync. They have no conditions. An item that
-//! a transaction has locked, or that is beyond the throughput of its table, is handed back as
-//! unprocessed.
+//! All requests for one arc go into one log entry, so they need one sync. They have no conditions. An
+//! item is returned as unprocessed if a transaction has locked it, or if it exceeds the throughput of
+//! its table.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -27,34 +27,34 @@ use super::tables;
 use super::wording::Checked;
 use crate::store::Store;
 
-/// What the service's texts call one request of a batch.
+/// The service's name for one request of a batch.
 const KIND: &str = "WriteRequest";
 
 /// One request of a batch, as it was sent.
 enum Request {
     Put(Checked<EncodedItem>),
     Delete(Checked<Item>),
-    /// Neither or both, and which of them have no item or key.
+    /// Both or neither of the two kinds, and which of them lack an item or key.
     Unclear(Missing),
 }
 
-/// What is not there, although its request is.
+/// The members that are missing although their request is present.
 #[derive(Clone, Copy)]
 struct Missing {
     key: bool,
     item: bool,
 }
 
-/// What is asked of one table.
+/// The requests for one table.
 struct TableWrites<'j> {
     name: &'j str,
     requests: Vec<Request>,
 }
 
-/// A batch that can be sent.
+/// A batch that can be submitted.
 struct Plan<'j> {
     commands: Vec<Command>,
-    /// Each table, by the name that was sent, and its number of commands, in their order.
+    /// The tables, by the names that were sent, each with the number of its commands, in order.
     tables: Vec<(&'j str, Arc<Table>, usize)>,
 }
 
@@ -70,7 +70,7 @@ pub(super) async fn batch_write_item(
     let mut constraints = Constraints::new();
     constraints.one_of("returnConsumedCapacity", capacity_detail, RETURN_CONSUMED_CAPACITY);
     constraints.one_of("returnItemCollectionMetrics", metrics, RETURN_ITEM_COLLECTION_METRICS);
-    // The map is looked at when nothing is wrong beside it.
+    // The map is checked only if nothing else is wrong.
     if constraints.is_empty() {
         constraints.required("requestItems", items.is_some());
         constrain_map(&mut constraints, &writes);
@@ -129,19 +129,19 @@ pub(super) async fn batch_write_item(
     Ok(out)
 }
 
-/// A table, by the name that was sent, and the commands on it that are let through: their numbers,
-/// counted from 1, and what was taken for them.
+/// A table, by the name that was sent, and its admitted commands: their numbers, counted from 1, and the
+/// capacity that was taken for them.
 type AdmittedWrites<'j> = (&'j str, Arc<Table>, Vec<(usize, Admitted)>);
 
-/// What throughput lets through of a batch.
+/// The commands of a batch that throughput limits admit.
 struct Admission<'j> {
     commands: Vec<Command>,
     tables: Vec<AdmittedWrites<'j>>,
-    /// The numbers of the others.
+    /// The numbers of the other commands.
     left: BTreeSet<usize>,
 }
 
-/// Takes out what is beyond the throughput of its table; when that is everything, the batch is
+/// Removes the commands that exceed the throughput of their table. If these are all, the batch is
 /// refused.
 fn admit<'j>(store: &Store, plan: Plan<'j>) -> Result<Admission<'j>, ApiError> {
     let mut admission = Admission {
@@ -174,8 +174,8 @@ fn admit<'j>(store: &Store, plan: Plan<'j>) -> Result<Admission<'j>, ApiError> {
     }
 }
 
-/// Hands back the requests of these numbers, counted from 1: they are beyond the throughput of their
-/// table, or a transaction that is under way has their items.
+/// Writes the requests with these numbers, counted from 1, as unprocessed: they exceed the throughput of
+/// their table, or a running transaction has locked their items.
 fn write_unprocessed(
     out: &mut String,
     tables: Vec<TableWrites<'_>>,
@@ -252,7 +252,7 @@ fn read_request(request: Parameters<'_>) -> Result<Request, ApiError> {
     })
 }
 
-/// The map of tables: their names, and of each 1 to 25 requests that are clear.
+/// Adds the failures of the map of tables: their names, and 1 to 25 unambiguous requests for each.
 fn constrain_map(constraints: &mut Constraints, writes: &[TableWrites<'_>]) {
     let names = writes.iter().map(|write| write.name);
     batch::constrain_names(constraints, names, || shown(writes));
@@ -274,7 +274,7 @@ fn constrain_map(constraints: &mut Constraints, writes: &[TableWrites<'_>]) {
     }
 }
 
-/// The map as the service quotes it.
+/// Returns the map as the service quotes it.
 fn shown(writes: &[TableWrites<'_>]) -> String {
     let request = |request: &Request| match request {
         Request::Put(item) => Shown::Put(item.as_ref().ok().and_then(|item| item.decode().ok())),
@@ -286,7 +286,7 @@ fn shown(writes: &[TableWrites<'_>]) -> String {
     )
 }
 
-/// Values first, then tables, then keys: one wrong request refuses the whole batch.
+/// Checks values first, then tables, then keys. One invalid request refuses the whole batch.
 fn plan<'j>(store: &Store, writes: Vec<TableWrites<'j>>) -> Result<Plan<'j>, ApiError> {
     writes.iter().flat_map(|table| &table.requests).try_for_each(check_values)?;
     let count = writes.iter().map(|table| table.requests.len()).sum();
@@ -296,7 +296,7 @@ fn plan<'j>(store: &Store, writes: Vec<TableWrites<'j>>) -> Result<Plan<'j>, Api
         plan.tables.push((name, Arc::clone(&table), requests.len()));
         for request in requests {
             let (key, action) = key_and_action(&table, request)?;
-            // There are 25 at most: none of them needs to be copied to be looked up.
+            // There are at most 25 commands, so a linear search without copies is enough.
             if plan.commands.iter().any(|command| is_write_of(command, table.id, &key)) {
                 return Err(ApiError::validation(batch::DUPLICATES));
             }
@@ -334,7 +334,7 @@ fn key_and_action(table: &Table, request: Request) -> Result<(PrimaryKey, WriteA
         Request::Put(Ok(item)) => {
             let key = table.key_schema.key_of_encoded(&item).map_err(damaged)?;
             let key = key.map_err(|error| match error {
-                // A batch says it of an item in the words that are otherwise for keys.
+                // For items of a batch the service uses the text that is otherwise used for keys.
                 KeyError::Missing(_) | KeyError::TypeMismatch { .. } => KeyError::SchemaMismatch,
                 other => other,
             })?;

@@ -1,42 +1,42 @@
-//! Why a transaction was cancelled: the member `CancellationReasons`, in the service's words.
+//! The reasons of a cancelled transaction: the member `CancellationReasons`, with the service's texts.
 //!
-//! Source: AWS, "TransactWriteItems", reasons for cancellation. The error itself is in `error`.
+//! Source: AWS, "TransactWriteItems", reasons for cancellation. `error` has the error itself.
 
 use partition::CancellationReason;
 
 use super::answer::{item_member, text_member};
 
-/// An item collection that would become too large.
+/// The message for an item collection that would become too large.
 pub(super) const COLLECTION_TOO_LARGE: &str = "Collection size exceeded.";
-/// An insert of an item that is there.
+/// The message for an insert of an existing item.
 pub(super) const DUPLICATE_ITEM: &str = "Duplicate primary key exists in table";
 
-/// A table that is not there.
+/// The message for a table that does not exist.
 pub(super) const TABLE_NOT_FOUND: &str = "Requested resource not found";
 
-/// What became of one operation of a transaction that was not made.
+/// The reason why one operation of a transaction was not executed.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Reason {
-    /// The state of the store stands against it, or nothing does.
+    /// The reason that the state of the store gives, or none.
     OfState(CancellationReason),
-    /// It was to insert an item that is there already.
+    /// An insert found an existing item.
     DuplicateItem,
-    /// It was not even tried, because it is beyond the throughput of its table.
+    /// The operation exceeded the throughput of its table and was not tried.
     Throttled {
         /// Whether the table's throughput is provisioned.
         is_provisioned: bool,
-        /// DynamoDB's own words.
+        /// DynamoDB's text.
         text: String,
     },
-    /// It was not even tried, because its table is not there.
+    /// The table does not exist, so the operation was not tried.
     TableNotFound,
 }
 
 impl Reason {
-    /// Nothing stands against the operation.
+    /// The operation has no reason.
     pub(crate) const NONE: Self = Self::OfState(CancellationReason::None);
 
-    /// It cannot be made, in DynamoDB's own words.
+    /// Returns the reason of an invalid operation, with DynamoDB's text.
     pub(crate) fn invalid(text: String) -> Self {
         Self::OfState(CancellationReason::Invalid(text))
     }
@@ -48,7 +48,7 @@ impl From<CancellationReason> for Reason {
     }
 }
 
-/// How the service calls the reason of one operation.
+/// Returns the service's name for the reason of an operation.
 pub(super) fn reason_code(reason: &Reason) -> &'static str {
     match reason {
         Reason::OfState(reason) => code_of_state(reason),
@@ -69,7 +69,7 @@ fn code_of_state(reason: &CancellationReason) -> &'static str {
     }
 }
 
-/// Appends the member `CancellationReasons`, if there are any.
+/// Appends the member `CancellationReasons`, if there are reasons.
 pub(super) fn write_reasons(body: &mut String, reasons: &[Reason]) {
     for (position, reason) in reasons.iter().enumerate() {
         body.push_str(if position == 0 { ",\"CancellationReasons\":[{" } else { ",{" });

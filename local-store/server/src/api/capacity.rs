@@ -1,7 +1,7 @@
-//! Consumed capacity: what a request costs, and how the answer says it.
+//! Consumed capacity: the cost of a request, and its representation in a response.
 //!
-//! Only the arithmetic; nothing is limited here. Source: AWS, "DynamoDB provisioned capacity mode",
-//! read and write consumption; "Using global secondary indexes", provisioned throughput.
+//! This module only computes; `traffic` limits requests. Source: AWS, "DynamoDB provisioned capacity
+//! mode", read and write consumption; "Using global secondary indexes", provisioned throughput.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
@@ -12,36 +12,36 @@ use partition::{IndexKind, SecondaryIndex, Table, Written};
 
 use super::answer::begin_member;
 
-/// Capacity units, counted in halves: an eventually consistent read costs half a unit.
+/// Capacity in half units: an eventually consistent read costs half a unit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Capacity {
     halves: usize,
 }
 
 impl Capacity {
-    /// Of a write: the larger of both images counts; nothing at all still costs one unit.
+    /// Returns the cost of a write: the larger of both images counts, and at least one unit.
     pub(crate) fn of_write(old_bytes: usize, new_bytes: usize) -> Self {
         Self { halves: 2 * old_bytes.max(new_bytes).div_ceil(WRITE_UNIT_BYTES).max(1) }
     }
 
-    /// Of reading so many bytes; nothing at all still costs one unit.
+    /// Returns the cost of reading this number of bytes: at least one unit.
     pub(crate) fn of_read(bytes: usize, is_consistent: bool) -> Self {
         let units = bytes.div_ceil(READ_UNIT_BYTES).max(1);
         Self { halves: if is_consistent { 2 * units } else { units } }
     }
 
-    /// Of one operation of a transaction that is asked for again: what it did then is only read, of
-    /// the larger of both images.
+    /// Returns the cost of one operation of a repeated transaction. Its former result is only read, so
+    /// the larger of both images counts.
     pub(crate) fn of_repeat(written: &Written) -> Self {
         Self::of_read(written.old_bytes.max(written.new_bytes), true)
     }
 
-    /// The units, counted in halves.
+    /// Returns the units, counted in halves.
     pub(crate) fn halves(self) -> u64 {
         u64::try_from(self.halves).unwrap_or(u64::MAX)
     }
 
-    /// Both together.
+    /// Returns the sum of both.
     pub(crate) fn plus(self, other: Self) -> Self {
         Self { halves: self.halves + other.halves }
     }
@@ -53,13 +53,13 @@ impl fmt::Display for Capacity {
     }
 }
 
-/// What a request consumed of one table and of its indexes.
+/// The capacity that a request consumed of one table and of its indexes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Consumption {
     table: Capacity,
     local: BTreeMap<String, Capacity>,
     global: BTreeMap<String, Capacity>,
-    /// What statements consumed that failed: part of the sum, but of nothing else.
+    /// The capacity that failed statements consumed: it counts only in the sum.
     refused: Capacity,
 }
 
@@ -70,8 +70,8 @@ impl From<Capacity> for Consumption {
 }
 
 impl Consumption {
-    /// Of a write, with the entries of indexes that it changed. Without these if nothing is asked for:
-    /// then it is shown to nobody, and what a write takes of the throughput is counted elsewhere.
+    /// Returns the consumption of a write including changed index entries. Without `detail` the entries
+    /// are left out: no response shows them, and `metering` counts the throughput of a write.
     pub(crate) fn of_write(table: &Table, written: &Written, detail: CapacityDetail) -> Self {
         let mut consumption = Self::from(Capacity::of_write(written.old_bytes, written.new_bytes));
         if detail == CapacityDetail::None {
@@ -85,19 +85,19 @@ impl Consumption {
         consumption
     }
 
-    /// Adds what a statement consumed that failed.
+    /// Adds the capacity that a failed statement consumed.
     pub(crate) fn add_refused(&mut self, capacity: Capacity) {
         self.refused = self.refused.plus(capacity);
     }
 
-    /// The same in a transaction: it prepares and commits an item, each for its price, and the
-    /// entries of indexes follow as they do outside.
+    /// Returns the consumption in a transaction: preparing and committing an item each cost their price,
+    /// and entries of indexes cost the same as outside.
     fn in_transaction(mut self) -> Self {
         self.table = self.table.plus(self.table);
         self
     }
 
-    /// Adds what an index consumed.
+    /// Adds the capacity that an index consumed.
     pub(crate) fn add(&mut self, index: &SecondaryIndex, capacity: Capacity) {
         let indexes = match index.definition.kind {
             IndexKind::Local => &mut self.local,
@@ -107,7 +107,7 @@ impl Consumption {
         *sum = sum.plus(capacity);
     }
 
-    /// Both together.
+    /// Returns the sum of both.
     pub(crate) fn plus(mut self, other: Self) -> Self {
         self.table = self.table.plus(other.table);
         for (name, capacity) in other.local {
@@ -128,16 +128,16 @@ impl Consumption {
     }
 }
 
-/// What the units of a transaction are, which are shown beside their sum.
+/// The kind of a transaction's units, shown in addition to their sum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TransactionUnits {
-    /// `ReadCapacityUnits`.
+    /// Units of `ReadCapacityUnits`.
     Read,
-    /// `WriteCapacityUnits`.
+    /// Units of `WriteCapacityUnits`.
     Write,
 }
 
-/// How much `ReturnConsumedCapacity` asks for.
+/// The detail that `ReturnConsumedCapacity` asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CapacityDetail {
     None,
@@ -146,7 +146,7 @@ pub(crate) enum CapacityDetail {
 }
 
 impl CapacityDetail {
-    /// Of a checked parameter.
+    /// Returns the detail for a checked parameter.
     pub(crate) fn from_parameter(text: Option<&str>) -> Self {
         match text {
             Some("TOTAL") => Self::Total,
@@ -155,7 +155,7 @@ impl CapacityDetail {
         }
     }
 
-    /// Appends the member `ConsumedCapacity` of one table, if it was asked for.
+    /// Appends the member `ConsumedCapacity` of one table, if requested.
     pub(crate) fn write_member(
         self,
         out: &mut String,
@@ -168,7 +168,7 @@ impl CapacityDetail {
         }
     }
 
-    /// Appends the member `ConsumedCapacity` of several tables, if it was asked for.
+    /// Appends the member `ConsumedCapacity` of several tables, if requested.
     pub(crate) fn write_list_member<C: Clone + Into<Consumption>>(
         self,
         out: &mut String,
@@ -188,8 +188,8 @@ impl CapacityDetail {
         out.push(']');
     }
 
-    /// Appends the member `ConsumedCapacity` of a transaction, if it was asked for: what each
-    /// operation consumed is summed for each table.
+    /// Appends the member `ConsumedCapacity` of a transaction, if requested: the sum of all operations
+    /// for each table.
     pub(crate) fn write_transaction_member(
         self,
         out: &mut String,
@@ -215,7 +215,7 @@ impl CapacityDetail {
         out.push(']');
     }
 
-    /// A transaction says everywhere of which kind the units are.
+    /// Appends the members of one object. A transaction names the kind of the units everywhere.
     fn write(
         self,
         out: &mut String,
@@ -252,7 +252,7 @@ fn write_units(
     let _ = write!(out, ",\"{name}\":{capacity}");
 }
 
-/// Appends the member `list` with what each index consumed; nothing when there is none.
+/// Appends the member `list` with the consumption of each index; nothing if there is none.
 fn write_indexes(
     out: &mut String,
     list: &str,

@@ -1,7 +1,7 @@
-//! The constraints that the service checks before everything else, and reports all together:
-//! `2 validation errors detected: …; …`.
+//! The constraints that the service checks first, and reports together: `2 validation errors detected:
+//! …; …`.
 //!
-//! Only what can be said of one parameter by itself. An operation's own rules come after.
+//! A constraint concerns one parameter by itself. The rules of an operation are checked afterwards.
 
 use std::fmt::{Display, Write as _};
 
@@ -9,29 +9,29 @@ use model::limits::{TABLE_NAME_LENGTH_MAX, TABLE_NAME_LENGTH_MIN};
 
 use super::error::ApiError;
 
-/// Failures that one answer lists at most, as the service does.
+/// The maximum number of failures in one response, as on the service.
 const FAILURES_MAX: usize = 10;
 
 /// The pattern of table and index names, as the service's texts show it.
 const NAME_PATTERN: &str = "[a-zA-Z0-9_.-]+";
 
-/// What the values of `ReturnConsumedCapacity` are.
+/// The values of `ReturnConsumedCapacity`.
 pub(crate) const RETURN_CONSUMED_CAPACITY: &[&str] = &["INDEXES", "TOTAL", "NONE"];
-/// What the values of `ReturnItemCollectionMetrics` are.
+/// The values of `ReturnItemCollectionMetrics`.
 pub(crate) const RETURN_ITEM_COLLECTION_METRICS: &[&str] = &["SIZE", "NONE"];
-/// What the values of `ReturnValues` are.
+/// The values of `ReturnValues`.
 pub(crate) const RETURN_VALUES: &[&str] =
     &["ALL_NEW", "UPDATED_OLD", "ALL_OLD", "NONE", "UPDATED_NEW"];
-/// The same as most failures show them; the last but one is the service's own slip.
+/// The values of `ReturnValues` as most failures show them. The last but one is the service's own slip.
 pub(crate) const RETURN_VALUES_SHOWN: &[&str] =
     &["ALL_OLD", "UPDATED_OLD", "ALL_NEW", "UPDATE_NEW", "NONE"];
-/// What the values of `ReturnValuesOnConditionCheckFailure` are.
+/// The values of `ReturnValuesOnConditionCheckFailure`.
 pub(crate) const RETURN_VALUES_ON_FAILURE: &[&str] = &["ALL_OLD", "NONE"];
-/// What the values of `Select` are.
+/// The values of `Select`.
 pub(crate) const SELECT: &[&str] =
     &["SPECIFIC_ATTRIBUTES", "COUNT", "ALL_ATTRIBUTES", "ALL_PROJECTED_ATTRIBUTES"];
 
-/// The failure of a word that is none of those shown, which is told without the parameter.
+/// Returns the failure of a word that is not one of those shown, without the name of the parameter.
 pub(crate) fn unnamed_enum(shown: &[&str]) -> String {
     format!(
         "Failed to satisfy constraint: Member must satisfy enum value set: [{}]",
@@ -39,7 +39,7 @@ pub(crate) fn unnamed_enum(shown: &[&str]) -> String {
     )
 }
 
-/// Collects failures.
+/// A collection of failures.
 #[derive(Debug, Default)]
 pub(crate) struct Constraints(Vec<String>);
 
@@ -47,7 +47,7 @@ fn is_in_name(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-')
 }
 
-/// Whether a text can be the name of a table or an index.
+/// Returns whether a text can be the name of a table or an index.
 pub(crate) fn is_name(text: &str) -> bool {
     (TABLE_NAME_LENGTH_MIN..=TABLE_NAME_LENGTH_MAX).contains(&text.len())
         && text.bytes().all(is_in_name)
@@ -71,29 +71,29 @@ impl Constraints {
         self.0.push(text);
     }
 
-    /// The parameter must be there. Names of parameters are put together for failures only, here and
-    /// below.
+    /// Checks that the parameter is present. Names of parameters are formatted only for failures, here
+    /// and below.
     pub(crate) fn required(&mut self, at: impl Display, is_present: bool) {
         if !is_present {
             self.fail(None, &at, "Member must not be null");
         }
     }
 
-    /// One of a set of words, of a parameter that some operations neither name nor quote.
+    /// Checks that a word is one of a set, for operations that neither name nor quote the parameter.
     pub(crate) fn unnamed_one_of(&mut self, value: Option<&str>, allowed: &[&str], shown: &[&str]) {
         if value.is_some_and(|value| !allowed.contains(&value)) {
             self.push(unnamed_enum(shown));
         }
     }
 
-    /// A name that is empty, of the operations that do not quote it.
+    /// Adds the failure of an empty name, for operations that do not quote it.
     pub(crate) fn empty_name(&mut self, at: &str) {
         self.push(format!(
             "Value at '{at}' failed to satisfy constraint: Member must have length greater than or equal to 1"
         ));
     }
 
-    /// A number below its bound, of the operations that do not quote it.
+    /// Adds the failure of a number below its minimum, for operations that do not quote it.
     pub(crate) fn below(&mut self, at: &str, min: i64) {
         self.push(format!(
             "Value at '{at}' failed to satisfy constraint: Member must have value greater than or equal to {min}"
@@ -110,24 +110,24 @@ impl Constraints {
         self.0.is_empty()
     }
 
-    /// `TableName`, which must be there.
+    /// Checks `TableName`, which must be present.
     pub(crate) fn table_name(&mut self, name: Option<&str>) {
         match name {
             None => self.required("tableName", false),
-            // The name may also be the table's ARN.
+            // The name may also be the ARN of the table.
             Some(name) if name.starts_with("arn:") => {}
             Some(name) => self.name("tableName", name),
         }
     }
 
-    /// `TableName` of an operation on the table itself.
+    /// Checks `TableName` for an operation on the table itself.
     pub(crate) fn name_of_settings(&mut self, name: &str) {
         if !name.starts_with("arn:") {
             self.own_name("tableName", name);
         }
     }
 
-    /// A table or index name.
+    /// Checks the name of a table or index.
     pub(crate) fn name(&mut self, at: &str, name: &str) {
         if name.is_empty() {
             return self.length_at_least(at, &name, 0, 1);
@@ -138,7 +138,8 @@ impl Constraints {
         self.length(at, name, TABLE_NAME_LENGTH_MIN, TABLE_NAME_LENGTH_MAX);
     }
 
-    /// The same where tables and indexes are made and changed, which find two faults in an empty one.
+    /// Checks a name where tables and indexes are created and changed. An empty one has two failures
+    /// there.
     pub(crate) fn own_name(&mut self, at: &str, name: &str) {
         if !name.is_empty() {
             return self.name(at, name);
@@ -147,7 +148,7 @@ impl Constraints {
         self.not_the_pattern(at, name);
     }
 
-    /// The same of a name that a list begins behind; the two faults stand the other way round.
+    /// Checks a name that precedes a list. The two failures of an empty one have the opposite order.
     pub(crate) fn name_before(&mut self, at: &str, name: &str) {
         if !name.is_empty() {
             return self.name(at, name);
@@ -161,9 +162,9 @@ impl Constraints {
         self.fail(Some(&name), &at, &constraint);
     }
 
-    /// A text's length in characters, both bounds inclusive.
+    /// Checks a text's length in characters, both bounds inclusive.
     pub(crate) fn length(&mut self, at: impl Display, text: &str, min: usize, max: usize) {
-        // Bytes bound characters, so most texts need not be counted.
+        // The number of bytes bounds that of characters, so most texts need not be counted.
         if text.len() >= min.saturating_mul(4) && text.len() <= max {
             return;
         }
@@ -172,7 +173,7 @@ impl Constraints {
         self.length_at_most(at, &text, characters, max);
     }
 
-    /// A length, however it was counted; `shown` is how the value is quoted.
+    /// Checks a length, however it was counted. `shown` is the value in the failure.
     pub(crate) fn length_at_least(
         &mut self,
         at: impl Display,
@@ -186,7 +187,7 @@ impl Constraints {
         }
     }
 
-    /// See [`Constraints::length_at_least`].
+    /// Checks a length as [`Constraints::length_at_least`] does.
     pub(crate) fn length_at_most(
         &mut self,
         at: impl Display,
@@ -200,7 +201,7 @@ impl Constraints {
         }
     }
 
-    /// A list's length, of a list that the service does not quote.
+    /// Checks the length of a list that the service does not quote.
     pub(crate) fn list_at_most(&mut self, at: impl Display, length: usize, max: usize) {
         if length > max {
             self.push(format!(
@@ -209,7 +210,7 @@ impl Constraints {
         }
     }
 
-    /// See [`Constraints::list_at_most`].
+    /// Checks the length of a list as [`Constraints::list_at_most`] does.
     pub(crate) fn list_at_least(&mut self, at: impl Display, length: usize, min: usize) {
         if length < min {
             self.push(format!(
@@ -218,7 +219,7 @@ impl Constraints {
         }
     }
 
-    /// A number's range, both bounds inclusive.
+    /// Checks the range of a number, both bounds inclusive.
     pub(crate) fn range(&mut self, at: &str, value: Option<i64>, min: i64, max: i64) {
         let Some(value) = value else {
             return;
@@ -232,7 +233,7 @@ impl Constraints {
         }
     }
 
-    /// One of a set of words.
+    /// Checks that a word is one of a set.
     pub(crate) fn one_of(&mut self, at: impl Display, value: Option<&str>, allowed: &[&str]) {
         if let Some(value) = value
             && !allowed.contains(&value)
@@ -243,12 +244,12 @@ impl Constraints {
         }
     }
 
-    /// A failure of a constraint that only one operation has.
+    /// Adds the failure of a constraint that only one operation has.
     pub(crate) fn other(&mut self, at: &str, shown: &dyn Display, constraint: &str) {
         self.fail(Some(shown), &at, constraint);
     }
 
-    /// All failures as one error.
+    /// Returns all failures as one error.
     pub(crate) fn finish(self) -> Result<(), ApiError> {
         if self.0.is_empty() {
             return Ok(());

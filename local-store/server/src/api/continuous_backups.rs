@@ -1,5 +1,5 @@
-//! `DescribeContinuousBackups` and `UpdateContinuousBackups`: point-in-time recovery can be
-//! switched, so that a template and its tools work unchanged. There is no restore from it.
+//! `DescribeContinuousBackups` and `UpdateContinuousBackups`: point-in-time recovery can be switched, so
+//! that templates and tools work unchanged. The store cannot restore from it.
 
 use model::EpochMillis;
 use partition::{Command, OptionChange, Recovery, Reply, Table, UpdateTable};
@@ -11,11 +11,11 @@ use super::parameters::Parameters;
 use super::tables;
 use crate::store::Store;
 
-/// Days of recovery, inclusive, and what they are when nothing else is said.
+/// The maximum number of recovery days, inclusive, which is also the default.
 const DAYS_MAX: u8 = 35;
-/// Milliseconds of a day.
+/// The number of milliseconds of a day.
 const DAY_MS: u64 = 24 * 60 * 60 * 1000;
-/// The latest time that can be restored is so long ago (AWS: five minutes).
+/// The age of the latest restorable time in milliseconds (AWS: five minutes).
 const LATEST_AGO_MS: u64 = 5 * 60 * 1000;
 
 pub(super) fn describe_continuous_backups(

@@ -1,6 +1,6 @@
-//! `CreateTable`: a new table with its indexes, which is there when the answer is sent.
+//! `CreateTable`: creates a table with its indexes, which exists when the response is sent.
 //!
-//! How keys and indexes are read is in `key_elements` and `index_parameters`.
+//! `key_elements` and `index_parameters` parse keys and indexes.
 
 use std::collections::BTreeSet;
 
@@ -100,7 +100,7 @@ fn billing(settings: &TableSettings<'_>) -> Result<Billing, ApiError> {
     settings.provisioned()?.ok_or_else(throughput_missing)
 }
 
-/// The key schema of the table, and definitions that are used, each exactly once.
+/// Checks that each definition is used, and occurs once, and returns the key schema of the table.
 fn check_definitions(
     definitions: &[Element<'_>],
     elements: &[Element<'_>],
@@ -120,7 +120,7 @@ fn check_definitions(
     key_elements::key_schema(definitions, elements)
 }
 
-/// Every definition belongs to a key. The service has two texts for it.
+/// Checks that every definition belongs to a key. The service has two texts for this error.
 fn check_used(
     definitions: &[Element<'_>],
     key_schema: &KeySchema,

@@ -1,6 +1,7 @@
-//! `DeleteItem`: nothing under a key any more.
+//! `DeleteItem`: deletes the item with a key.
 //!
-//! Deleting what is not there is a success. The condition is decided when the command is applied.
+//! Deleting an item that does not exist succeeds. The condition is evaluated when the command is
+//! applied.
 
 use expression::Condition;
 use model::Item;
@@ -55,7 +56,7 @@ pub(super) async fn delete_item(
     Ok(out)
 }
 
-/// The key and the condition, as far as they can be known without the table.
+/// Reads the key and the condition, as far as this needs no table.
 fn read(
     parameters: Parameters<'_>,
     shared: WriteParameters<'_>,

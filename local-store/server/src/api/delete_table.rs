@@ -1,6 +1,6 @@
-//! `DeleteTable`: the table is gone when the answer is sent; its items are removed behind it.
+//! `DeleteTable`: the table no longer exists when the response is sent; its items are removed later.
 //!
-//! Removing them is the work of the ticks.
+//! The ticks remove the items.
 
 use partition::{Command, Reply, SecondaryIndex, read_statistics};
 
@@ -20,7 +20,7 @@ pub(super) async fn delete_table(
     constraints.name_of_settings(name);
     constraints.finish()?;
     let table = tables::find_for_settings(store, name)?;
-    // As with the service, whose table is `UPDATING` while it gets a new index.
+    // On the service, the table is `UPDATING` while it gets a new index.
     if table.indexes.iter().any(SecondaryIndex::is_being_built) {
         return Err(ApiError::resource_in_use(
             "Attempt to change a resource which is still in use: Cannot delete table while indexes are being created, updated, or deleted.",

@@ -1,5 +1,5 @@
-//! `DescribeEndpoints`: where a client with endpoint discovery goes on: to this store, by the name
-//! that it was asked under.
+//! `DescribeEndpoints`: the endpoint for a client with endpoint discovery: this store, under the name
+//! that the request used.
 
 use model::json;
 
@@ -10,10 +10,11 @@ use super::response::Response;
 
 /// The target of the operation.
 pub(crate) const TARGET: &str = "DynamoDB_20120810.DescribeEndpoints";
-/// How long a client may remember it, as the service says.
+/// The time in minutes for which a client may cache the endpoint, as on the service.
 const CACHE_MINUTES: u64 = 1440;
 
-/// `host` is the request's own `Host`; the body must be an object, of which nothing is wanted.
+/// Handles a request. `host` is the `Host` of the request. The body must be an object, whose contents
+/// are ignored.
 pub(crate) fn describe_endpoints(host: &str, body: &[u8]) -> Response {
     if let Err(error) = check_body(body) {
         return error.to_response();

@@ -1,12 +1,12 @@
-//! `DescribeLimits`: the throughput that may be asked for, as a new account has it.
+//! `DescribeLimits`: the maximum throughput of a new account.
 //!
 //! The store does not enforce it.
 
 use super::answer::number_member;
 
-/// Units that all tables of an account may have together (AWS, "Quotas in Amazon DynamoDB").
+/// The maximum units of all tables of an account together (AWS, "Quotas in Amazon DynamoDB").
 const ACCOUNT_UNITS_MAX: u64 = 80_000;
-/// Units that one table may have.
+/// The maximum units of one table.
 const TABLE_UNITS_MAX: u64 = 40_000;
 
 pub(super) fn describe_limits() -> String {

@@ -1,6 +1,6 @@
 //! `DescribeStream`: a stream and its shards by their ids, page by page.
 //!
-//! What the shards hold is read with `GetRecords`.
+//! `GetRecords` reads the contents of the shards.
 
 use model::limits::DESCRIBE_STREAM_SHARDS_MAX;
 use partition::Shard;
@@ -39,8 +39,8 @@ pub(super) fn describe_stream(
     let stream = found.stream()?;
     let limit =
         limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(DESCRIBE_STREAM_SHARDS_MAX);
-    // By their ids, as readers expect: these begin with the time of a shard, so parents come before
-    // children, and a starting shard that was trimmed has its place all the same.
+    // Shards are sorted by id, as readers expect. An id begins with the time of its shard, so parents
+    // precede children. A starting shard that was trimmed still has its place in this order.
     let mut shards: Vec<&Shard> = stream
         .shards
         .iter()

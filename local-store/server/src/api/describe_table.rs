@@ -1,6 +1,6 @@
-//! `DescribeTable`: settings, size and status of a table.
+//! `DescribeTable`: the settings, the size and the status of a table.
 //!
-//! What the table holds is read with `Query` and `Scan`.
+//! `Query` and `Scan` read the contents of the table.
 
 use partition::read_statistics;
 

@@ -1,7 +1,8 @@
-//! The errors that requests are answered with: DynamoDB's own types, texts and statuses.
+//! The errors of requests: DynamoDB's own types, texts and statuses.
 //!
-//! One constructor for each error, so that a search for `ApiError::` finds every complaint. Texts
-//! that only one operation uses stand where they are used. Nothing here decides when to complain.
+//! There is one constructor for each error, so that a search for `ApiError::` finds every place that
+//! returns one. Texts that only one operation uses are in its file. This module does not decide when an
+//! error occurs.
 
 use model::Item;
 use model::json::{self, DecodeError};
@@ -17,7 +18,7 @@ use super::response::Response;
 use crate::store::Unavailable;
 use crate::traffic::{Access, Excess};
 
-/// An answer that is not a success.
+/// An unsuccessful response.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ApiError {
     error_type: ErrorType,
@@ -27,10 +28,11 @@ pub struct ApiError {
     reasons: Vec<Reason>,
 }
 
-/// Which limit of what a request is beyond.
+/// The limit that a request exceeds.
 #[derive(Clone, Debug, PartialEq)]
 struct Throttling {
-    /// Resource, operation and limit in one word, such as `TableWriteKeyRangeThroughputExceeded`.
+    /// The resource, the operation and the limit in one word, such as
+    /// `TableWriteKeyRangeThroughputExceeded`.
     reason: String,
     /// The ARN of the table or index.
     resource: String,
@@ -47,57 +49,57 @@ impl ApiError {
         }
     }
 
-    /// `ValidationException` with a text of its own.
+    /// Creates a `ValidationException` with this text.
     #[must_use]
     pub fn validation(message: impl Into<String>) -> Self {
         Self::new(ErrorType::Validation, message)
     }
 
-    /// `ValidationException`: `One or more parameter values were invalid: …`.
+    /// Creates a `ValidationException` with `One or more parameter values were invalid: …`.
     #[must_use]
     pub fn invalid_parameter(message: impl AsRef<str>) -> Self {
         let text = format!("One or more parameter values were invalid: {}", message.as_ref());
         Self::validation(text)
     }
 
-    /// `ValidationException` for a parameter that DynamoDB knows and this store does not, with
-    /// what to do instead. This is the one text that the service does not have.
+    /// Creates a `ValidationException` for a parameter that DynamoDB supports and this store does not,
+    /// with what to do instead. This is the only text that the service does not have.
     #[must_use]
     pub fn unsupported(parameter: &str, instead: &str) -> Self {
         Self::validation(format!("{parameter} is not supported by this store yet; {instead}"))
     }
 
-    /// `AccessDeniedException`: what is named belongs to another account.
+    /// Creates an `AccessDeniedException`: the resource belongs to another account.
     #[must_use]
     pub fn access_denied() -> Self {
         Self::new(ErrorType::AccessDenied, "Access is denied")
     }
 
-    /// `SerializationException`: the body is not JSON or has the wrong shape.
+    /// Creates a `SerializationException`: the body is not JSON or has the wrong shape.
     #[must_use]
     pub fn serialization(message: impl Into<String>) -> Self {
         Self::new(ErrorType::Serialization, message)
     }
 
-    /// `UnknownOperationException`: the target names nothing that this store does.
+    /// Creates an `UnknownOperationException`: the target is not an operation of this store.
     #[must_use]
     pub fn unknown_operation() -> Self {
         Self::new(ErrorType::UnknownOperation, "")
     }
 
-    /// `MissingAuthenticationTokenException`: the request has no signature.
+    /// Creates a `MissingAuthenticationTokenException`: the request has no signature.
     #[must_use]
     pub fn missing_authentication() -> Self {
         Self::new(ErrorType::MissingAuthenticationToken, "Request is missing Authentication Token")
     }
 
-    /// `IncompleteSignatureException`: parts of the signature are not there or have another form.
+    /// Creates an `IncompleteSignatureException`: parts of the signature are missing or malformed.
     #[must_use]
     pub fn incomplete_signature(message: &str) -> Self {
         Self::new(ErrorType::IncompleteSignature, message)
     }
 
-    /// `UnrecognizedClientException`: there is no such access key.
+    /// Creates an `UnrecognizedClientException`: the access key does not exist.
     #[must_use]
     pub fn unrecognized_client() -> Self {
         Self::new(
@@ -106,13 +108,13 @@ impl ApiError {
         )
     }
 
-    /// `InvalidSignatureException`: the signature is not right, too old, or of another service.
+    /// Creates an `InvalidSignatureException`: the signature is wrong, expired, or for another service.
     #[must_use]
     pub fn invalid_signature(message: &str) -> Self {
         Self::new(ErrorType::InvalidSignature, message)
     }
 
-    /// Status 413: the body is larger than a request may be.
+    /// Creates a response with status 413: the body is larger than a request may be.
     #[must_use]
     pub fn request_too_large(bytes_max: usize) -> Self {
         Self::new(
@@ -121,71 +123,71 @@ impl ApiError {
         )
     }
 
-    /// `ResourceNotFoundException` as the operations on items say it.
+    /// Creates a `ResourceNotFoundException` with the text of operations on items.
     #[must_use]
     pub fn resource_not_found() -> Self {
         Self::new(ErrorType::ResourceNotFound, TABLE_NOT_FOUND)
     }
 
-    /// `ResourceNotFoundException` as the operations on tables say it.
+    /// Creates a `ResourceNotFoundException` with the text of operations on tables.
     #[must_use]
     pub fn table_not_found(name: &str) -> Self {
         let text = format!("Requested resource not found: Table: {name} not found");
         Self::new(ErrorType::ResourceNotFound, text)
     }
 
-    /// `ResourceNotFoundException` with a text of its own.
+    /// Creates a `ResourceNotFoundException` with this text.
     #[must_use]
     pub fn resource_missing(message: impl Into<String>) -> Self {
         Self::new(ErrorType::ResourceNotFound, message)
     }
 
-    /// `TableNotFoundException`, as the operations on backups say it.
+    /// Creates a `TableNotFoundException`, as operations on backups return it.
     #[must_use]
     pub fn backup_table_not_found(name: &str) -> Self {
         Self::new(ErrorType::TableNotFound, format!("Table not found: {name}"))
     }
 
-    /// `PolicyNotFoundException`: there is no policy, or not the expected one.
+    /// Creates a `PolicyNotFoundException`: there is no policy, or not the expected one.
     #[must_use]
     pub fn policy_not_found(arn: &str) -> Self {
         let text = format!("Resource-based policy not found for the provided ResourceArn: {arn}");
         Self::new(ErrorType::PolicyNotFound, text)
     }
 
-    /// `ResourceNotFoundException` for a stream.
+    /// Creates a `ResourceNotFoundException` for a stream.
     #[must_use]
     pub fn stream_not_found(arn: &str) -> Self {
         let text = format!("Requested resource not found: Stream: {arn} not found");
         Self::new(ErrorType::ResourceNotFound, text)
     }
 
-    /// `ResourceNotFoundException` for a shard.
+    /// Creates a `ResourceNotFoundException` for a shard.
     #[must_use]
     pub fn shard_not_found(id: &str, arn: &str) -> Self {
         let text = format!("Requested resource not found: Shard: {id} in Stream: {arn} not found");
         Self::new(ErrorType::ResourceNotFound, text)
     }
 
-    /// `ResourceInUseException`: a table of this name is there already.
+    /// Creates a `ResourceInUseException`: a table with this name exists.
     #[must_use]
     pub fn table_exists(name: &str) -> Self {
         Self::new(ErrorType::ResourceInUse, format!("Table already exists: {name}"))
     }
 
-    /// `ResourceInUseException`: what is asked for must wait for something that goes on.
+    /// Creates a `ResourceInUseException`: the request must wait for a change in progress.
     #[must_use]
     pub fn resource_in_use(message: impl Into<String>) -> Self {
         Self::new(ErrorType::ResourceInUse, message)
     }
 
-    /// `LimitExceededException`: there are too many of something.
+    /// Creates a `LimitExceededException`: there are too many resources of a kind.
     #[must_use]
     pub fn limit_exceeded(message: &str) -> Self {
         Self::new(ErrorType::LimitExceeded, message)
     }
 
-    /// `ConditionalCheckFailedException`, with the item if the request asked for it.
+    /// Creates a `ConditionalCheckFailedException`, with the item if the request asked for it.
     #[must_use]
     pub fn condition_failed(item: Option<Item>) -> Self {
         let mut error =
@@ -194,7 +196,7 @@ impl ApiError {
         error
     }
 
-    /// `TransactionCanceledException`: nothing was done, with a reason for each operation.
+    /// Creates a `TransactionCanceledException`: nothing was done, with a reason for each operation.
     #[must_use]
     pub(crate) fn transaction_cancelled<R: Into<Reason>>(reasons: Vec<R>) -> Self {
         let reasons: Vec<Reason> = reasons.into_iter().map(Into::into).collect();
@@ -210,13 +212,13 @@ impl ApiError {
         error
     }
 
-    /// `TransactionConflictException`: a transaction that is under way has the item.
+    /// Creates a `TransactionConflictException`: a running transaction has locked the item.
     #[must_use]
     pub fn transaction_conflict() -> Self {
         Self::new(ErrorType::TransactionConflict, "Transaction is ongoing for the item")
     }
 
-    /// `TransactionInProgressException`: an earlier request with this token is under way.
+    /// Creates a `TransactionInProgressException`: an earlier request with this token is in progress.
     #[must_use]
     pub fn transaction_in_progress() -> Self {
         Self::new(
@@ -225,15 +227,15 @@ impl ApiError {
         )
     }
 
-    /// `ItemCollectionSizeLimitExceededException`: the items with this partition key and their
-    /// entries in local indexes would become too large together.
+    /// Creates an `ItemCollectionSizeLimitExceededException`: the items with this partition key and
+    /// their entries in local indexes would become too large together.
     #[must_use]
     pub fn item_collection_too_large() -> Self {
         Self::new(ErrorType::ItemCollectionSizeLimitExceeded, COLLECTION_TOO_LARGE)
     }
 
-    /// `ProvisionedThroughputExceededException` or, for a table on demand, `ThrottlingException`,
-    /// with the limit and the table or index that has it.
+    /// Creates a `ProvisionedThroughputExceededException` or, for an on-demand table, a
+    /// `ThrottlingException`, with the limit and its table or index.
     #[must_use]
     pub(crate) fn throttled(excess: &Excess, table_arn: &str) -> Self {
         let error_type = match excess.is_provisioned {
@@ -256,7 +258,7 @@ impl ApiError {
         error
     }
 
-    /// The reason of one operation, in a transaction that this error cancels.
+    /// Converts the error to the reason of one operation, in a transaction that it cancels.
     pub(crate) fn into_reason(self) -> Reason {
         match self.error_type {
             ErrorType::ProvisionedThroughputExceeded => {
@@ -270,7 +272,7 @@ impl ApiError {
         }
     }
 
-    /// `IdempotentParameterMismatchException`: the token belongs to another transaction.
+    /// Creates an `IdempotentParameterMismatchException`: the token belongs to another transaction.
     #[must_use]
     pub fn token_mismatch() -> Self {
         Self::new(
@@ -279,7 +281,7 @@ impl ApiError {
         )
     }
 
-    /// `ExpiredIteratorException`: the iterator is older than 15 minutes.
+    /// Creates an `ExpiredIteratorException`: the iterator is older than 15 minutes.
     #[must_use]
     pub fn expired_iterator(age_ms: u64, life_ms: u64) -> Self {
         Self::new(
@@ -291,7 +293,7 @@ impl ApiError {
         )
     }
 
-    /// `TrimmedDataAccessException`: what is asked for was removed after 24 hours.
+    /// Creates a `TrimmedDataAccessException`: the records were removed after 24 hours.
     #[must_use]
     pub fn trimmed() -> Self {
         Self::new(
@@ -301,14 +303,14 @@ impl ApiError {
         )
     }
 
-    /// `InternalServerError`: a defect of this store, told to the log in full.
+    /// Creates an `InternalServerError` for a defect of this store, and logs the reason.
     #[must_use]
     pub fn defect(reason: &str) -> Self {
         tracing::error!(reason, "a request met a defect");
         Self::new(ErrorType::InternalServerError, "The request met a defect of the store")
     }
 
-    /// The same, of a statement: a failed condition of an insert means that the item is there.
+    /// Adapts the error to a statement: a failed condition of an insert means that the item exists.
     pub(crate) fn for_insert(self, is_insert: bool) -> Self {
         if is_insert && self.error_type == ErrorType::ConditionalCheckFailed {
             return Self::new(ErrorType::DuplicateItem, DUPLICATE_ITEM);
@@ -316,7 +318,7 @@ impl ApiError {
         self
     }
 
-    /// The same, with a text before its own, when it is a fault of the request.
+    /// Adds a prefix to the text, if the error is the request's fault.
     pub(crate) fn prefixed(mut self, prefix: &str) -> Self {
         if self.error_type == ErrorType::Validation {
             self.message.insert_str(0, prefix);
@@ -324,7 +326,8 @@ impl ApiError {
         self
     }
 
-    /// How it is called as the error of one statement of a batch; `None` when it is none.
+    /// Returns the code of the error for one statement of a batch; `None` if it is not an error of a
+    /// statement.
     pub(crate) fn statement_code(&self) -> Option<&'static str> {
         match self.error_type {
             ErrorType::Validation => Some("ValidationError"),
@@ -340,35 +343,35 @@ impl ApiError {
         }
     }
 
-    /// Whether it can be why one operation of several is not carried out.
+    /// Returns whether the error can be that of one operation among several.
     pub(crate) fn is_of_operation(&self) -> bool {
         matches!(self.error_type, ErrorType::Validation | ErrorType::ResourceNotFound)
     }
 
-    /// Whether it names something that is not there, as far as this node knows.
+    /// Returns whether the error names a resource that does not exist, as far as this node knows.
     pub(crate) fn is_not_found(&self) -> bool {
         matches!(self.error_type, ErrorType::ResourceNotFound | ErrorType::TableNotFound)
     }
 
-    /// The text.
+    /// Returns the text.
     pub(crate) fn message(&self) -> &str {
         &self.message
     }
 
-    /// Whether it says that something, such as a table, is not there.
+    /// Returns whether the error is that a resource, such as a table, does not exist.
     pub(super) fn is_resource_not_found(&self) -> bool {
         self.error_type == ErrorType::ResourceNotFound
     }
 
-    /// What is sent: status and body.
+    /// Returns the response: status and body.
     #[must_use]
     pub fn to_response(&self) -> Response {
         let mut body = String::with_capacity(160 + self.message.len());
         body.push_str("{\"__type\":");
         json::write_string(&mut body, self.error_type.name());
         if !self.message.is_empty() {
-            // These spell the member with a capital letter; the SDKs read both. That a failed
-            // condition with its item does is recorded in LocalStack's AWS snapshots
+            // These types spell the member with a capital letter; SDKs accept both. LocalStack's AWS
+            // snapshots show it for a failed condition with its item
             // (`test_return_values_on_conditions_check_failure`).
             let capital = self.item.is_some()
                 || matches!(
@@ -399,8 +402,8 @@ impl ApiError {
     }
 }
 
-/// What a request beyond a limit is told. Source: AWS, "Transaction conflict handling", reasons
-/// for cancellation, which are in the same words.
+/// Returns the text for a request that exceeds a limit. Source: AWS, "Transaction conflict handling",
+/// reasons for cancellation, which have the same texts.
 fn throttling_text(is_provisioned: bool, is_index: bool) -> &'static str {
     match (is_provisioned, is_index) {
         (true, false) => {
@@ -433,15 +436,15 @@ impl From<KeyError> for ApiError {
     }
 }
 
-/// The text is for the log: what is on disk is not the requester's business.
+/// Logs the text, because the response must not reveal what is on disk.
 impl From<ReadError> for ApiError {
     fn from(error: ReadError) -> Self {
-        tracing::error!(%error, "a request could not read the storage");
+        tracing::error!(%error, "a request could not read from storage");
         Self::new(ErrorType::InternalServerError, "The request could not read the store's data")
     }
 }
 
-/// Both answers are ones that SDKs retry. Only the second leaves open whether the request was made.
+/// SDKs retry both errors. Only the second one leaves open whether the request was executed.
 impl From<Unavailable> for ApiError {
     fn from(error: Unavailable) -> Self {
         let error_type = match error {
@@ -457,7 +460,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn errors_are_written_as_the_service_writes_them() {
+    fn errors_are_written_as_by_the_service() {
         for (error, status, body) in [
             (
                 ApiError::validation("no \"x\""),

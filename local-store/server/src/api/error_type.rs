@@ -1,8 +1,8 @@
-//! The types of errors: what the service calls them, and the status that each has.
+//! The types of errors: the service's names and HTTP statuses.
 //!
-//! When which of them is answered is decided by the operations; their texts are in `error`.
+//! Operations decide when to return them; `error` has their texts.
 
-/// The type of an error, as the service names it.
+/// The type of an error, named as on the service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ErrorType {
     Validation,
@@ -35,7 +35,7 @@ pub(super) enum ErrorType {
 }
 
 impl ErrorType {
-    /// What stands in `__type`.
+    /// Returns the value of `__type`.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Validation => "com.amazon.coral.validate#ValidationException",
@@ -86,7 +86,7 @@ impl ErrorType {
         }
     }
 
-    /// The HTTP status.
+    /// Returns the HTTP status.
     pub(super) fn status(self) -> u16 {
         match self {
             Self::RequestTooLarge => 413,

@@ -1,6 +1,6 @@
-//! `ExecuteStatement`: one PartiQL statement, page by page when it is a `SELECT`.
+//! `ExecuteStatement`: one PartiQL statement. A `SELECT` is answered page by page.
 //!
-//! What a statement means is in `statements`; reading a page is in `page`.
+//! `statements` plans a statement, and `page` reads a page.
 
 use expression::partiql::{Select, Statement};
 use model::{AttributeType, Item, KeyAttribute, json};
@@ -24,10 +24,10 @@ use crate::mac::MAC_BYTES;
 use crate::store::Store;
 use crate::token_key::TokenKey;
 
-/// What the mac of a token says that the text is.
+/// The kind of the text in the MAC of a token.
 const KIND: &str = "statement token";
 
-/// What a `SELECT` may be asked for beside its statement.
+/// The options of a `SELECT` besides its statement.
 struct SelectOptions<'j> {
     is_consistent: bool,
     limit: Option<i64>,
@@ -100,7 +100,7 @@ async fn answer_select(
     check_key_sizes(&select.condition, partition, sort)?;
     let reads = select.condition.reads(partition, sort);
     let reads = reads.map_err(|error| ApiError::validation(error.to_string()))?;
-    // A statement that does not name partition keys reads the index as a Scan does.
+    // A statement that names no partition keys reads the index like a Scan.
     source.refuse_filter(&reads.missing(|name| source.holds(name)))?;
     let is_fetched = source.check_projection(None, select.projection.as_ref())?;
     let collections = reads.collections();
@@ -116,7 +116,7 @@ async fn answer_select(
         Some(token) => {
             let key = read_token(token, &owner, store.token_key()).ok_or_else(invalid)?;
             if !collections.is_empty() {
-                // What was read before it is not read again.
+                // Everything before the token is skipped.
                 let at =
                     collections.iter().position(|(value, _)| key.get(partition) == Some(value));
                 collections.drain(..at.ok_or_else(invalid)?);
@@ -146,8 +146,8 @@ async fn answer_select(
     answer_statement_page(store, &*store.view(), &request, token).await
 }
 
-/// The partition key and the sort key that a statement reads by. The service reads no index by
-/// statements whose key has several attributes.
+/// Returns the partition key and the sort key by which a statement reads. As on the service, a statement
+/// cannot read an index whose key has several attributes.
 fn key_attributes(source: Source<'_>) -> Result<(&KeyAttribute, Option<&KeyAttribute>), ApiError> {
     let (partition, sort) = match source.index {
         None => (Some(&source.table.key_schema.partition), source.table.key_schema.sort.as_ref()),
@@ -163,7 +163,7 @@ fn key_attributes(source: Source<'_>) -> Result<(&KeyAttribute, Option<&KeyAttri
     Ok((partition, sort))
 }
 
-/// What is said of a key has its type.
+/// Checks that the values for a key have the key's type.
 fn check_key_values(
     select: &Select,
     partition: &KeyAttribute,
@@ -189,8 +189,8 @@ fn check_key_values(
     Ok(())
 }
 
-/// Whether each collection is read forward. `ORDER BY` names attributes of the key, and there must be
-/// conditions beside it that name the collections; `collections` is how many those are.
+/// Returns whether the collections are read forward. `ORDER BY` must name attributes of the key, and
+/// needs conditions that name the collections; `collections` is their number.
 fn order_of(
     select: &Select,
     partition: &str,
@@ -224,7 +224,7 @@ fn order_of(
         }
         Some(_) => {}
     }
-    // Without a word about the sort key the service reads backwards.
+    // Without a sort key in `ORDER BY` the service reads backwards.
     Ok(select
         .order
         .iter()
@@ -232,7 +232,7 @@ fn order_of(
         .is_some_and(|(_, forward)| *forward))
 }
 
-/// The index that a statement names, with the words of statements.
+/// Returns the index of a statement, with the error texts for statements.
 fn find_source<'t>(
     table: &'t partition::Table,
     select: &Select,
@@ -252,9 +252,9 @@ fn find_source<'t>(
     Source::find(table, select.index.as_deref(), is_consistent)
 }
 
-/// A token is the last key that was read, and a mac that binds it to its statement and to the table's
-/// ARN, made with the store's key: nobody else can make one, or carry one over to another statement, or
-/// to another account's table of the same name.
+/// Returns a token: the last key that was read, and a MAC with the store's key that binds it to its
+/// statement and to the table's ARN. So no client can make a token, or use one for another statement or
+/// for a table of the same name in another account.
 fn write_token(last: &Item, owner: &str, token_key: &TokenKey) -> String {
     let mut key = String::new();
     json::write_item(&mut key, last);
@@ -276,7 +276,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_is_taken_for_its_statement_and_by_its_store_only() {
+    fn a_token_is_valid_only_for_its_statement_and_store() {
         let (item, token_key) = (Item::new().with("a", "b"), TokenKey::new([1; 32]));
         let token = write_token(&item, "a 7", &token_key);
         assert_eq!(read_token(&token, "a 7", &token_key), Some(item.clone()));

@@ -1,5 +1,5 @@
-//! `ExecuteTransaction`: up to 100 PartiQL statements, all reads at one moment, or all writes of
-//! which all are made or none.
+//! `ExecuteTransaction`: up to 100 PartiQL statements, all reads at one point in time, or all writes,
+//! atomically.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use super::transact_write_items::{DUPLICATES, admit, check_payload, transacted};
 use crate::store::Store;
 use crate::store::transactions::Wanted;
 
-/// A read must say which item it means.
+/// The error for a read without a key.
 const KEY_REQUIRED: &str =
     "Select statements within ExecuteTransaction must specify the primary key in the where clause.";
 
@@ -64,7 +64,7 @@ pub(super) async fn execute_transaction(
     let mut writes: Vec<(usize, Statement, bool)> = Vec::new();
     for (position, parameters) in statements.iter().enumerate() {
         let of_failure = parameters.returns_item_on_failure();
-        // What is wrong with a parameter is told without the statement.
+        // Errors of a parameter are reported without the statement's position.
         parameters.check_values()?;
         match parameters.parse().map_err(|error| in_statement(position, error))? {
             Statement::Select(select) => reads.push(select),
@@ -80,15 +80,15 @@ pub(super) async fn execute_transaction(
     }
 }
 
-/// Says which statement is wrong.
+/// Adds the position of the statement to an error.
 fn in_statement(position: usize, error: ApiError) -> ApiError {
     error.prefixed(&format!("Validation failed in TransactStatements[{position}]: "))
 }
 
-/// What the statements of a transaction mean, and why some of them mean nothing.
+/// The planned statements of a transaction, and the reasons of those that cannot be planned.
 struct Planned<T> {
     found: Vec<T>,
-    /// One for each statement so far.
+    /// The reason of each statement so far.
     reasons: Vec<Reason>,
 }
 
@@ -114,7 +114,7 @@ impl<T> Planned<T> {
         Ok(())
     }
 
-    /// All of them, if all mean something, and each an item of its own.
+    /// Returns all statements, if all are planned and each has its own item.
     fn finish(self, item: impl Fn(&T) -> (TableId, &PrimaryKey)) -> Result<Vec<T>, ApiError> {
         if self.reasons.iter().any(|reason| *reason != Reason::NONE) {
             return Err(ApiError::transaction_cancelled(self.reasons));
@@ -127,7 +127,7 @@ impl<T> Planned<T> {
     }
 }
 
-/// The item that is to be read.
+/// Returns the item to read.
 fn plan_read(store: &Store, select: &Select) -> Result<(Arc<Table>, PrimaryKey), PlanError> {
     let table = tables::find_for_items(store, &select.table).map_err(PlanError::Item)?;
     if select.index.is_some() {
@@ -210,7 +210,7 @@ async fn answer_writes(
     let replies = store.submit(vec![Command::Transaction(Box::new(transaction))]).await?;
     let reply = replies.into_iter().next();
     if let Some(Reply::TransactionCancelled(reasons)) = reply {
-        return Err(ApiError::transaction_cancelled(told_of_inserts(reasons, &planned)));
+        return Err(ApiError::transaction_cancelled(reasons_for_inserts(reasons, &planned)));
     }
     let (written, repeated) = transacted(reply)?;
     if !repeated {
@@ -237,8 +237,11 @@ async fn answer_writes(
     Ok(out)
 }
 
-/// A condition of an insert fails because the item is there.
-fn told_of_inserts(reasons: Vec<CancellationReason>, planned: &[StatementWrite]) -> Vec<Reason> {
+/// Converts reasons: the condition of an insert fails because the item exists.
+fn reasons_for_inserts(
+    reasons: Vec<CancellationReason>,
+    planned: &[StatementWrite],
+) -> Vec<Reason> {
     let told = reasons.into_iter().zip(planned).map(|(reason, planned)| match reason {
         CancellationReason::ConditionFailed { .. } if planned.asked.is_insert => {
             Reason::DuplicateItem

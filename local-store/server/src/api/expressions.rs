@@ -1,7 +1,6 @@
-//! The expression parameters that operations share: placeholders, and which parameters may stand
-//! together.
+//! The expression parameters that operations share: placeholders, and which parameters may be combined.
 //!
-//! The expressions themselves are read by the crate `expression`.
+//! The crate `expression` parses the expressions.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -15,10 +14,10 @@ use super::index_choice::Source;
 use super::parameters::Parameters;
 use super::wording::{Checked, Wording};
 
-/// `Expected` and what belongs to it.
+/// `Expected` and the parameter that belongs to it.
 pub(crate) const LEGACY_CONDITION: [&str; 2] = ["Expected", "ConditionalOperator"];
 
-/// Placeholders as they were sent.
+/// The placeholders as they were sent.
 #[derive(Debug)]
 pub(crate) struct Substitutions {
     names: Option<BTreeMap<String, String>>,
@@ -37,7 +36,7 @@ impl Substitutions {
     pub(crate) fn read(parameters: Parameters<'_>, words: Wording) -> Result<Self, ApiError> {
         let names = parameters.strings("ExpressionAttributeNames")?;
         let values = parameters.placeholder_values("ExpressionAttributeValues", words)?;
-        // What is nested very deeply is told of as before.
+        // Deeply nested values have the older error texts.
         let words = match &values {
             Some(Err(_)) if parameters.nests_deeply() => Wording::Older,
             _ => words,
@@ -45,22 +44,23 @@ impl Substitutions {
         Ok(Self { names, values, words })
     }
 
-    /// Placeholders of names alone.
+    /// Creates placeholders of names only.
     pub(crate) fn of_names(names: Option<BTreeMap<String, String>>) -> Self {
         Self { names, values: None, words: Wording::Current }
     }
 
-    /// How the operation words what is wrong with its expressions.
+    /// Returns the wording of the operation's errors in expressions.
     pub(crate) fn words(&self) -> Wording {
         self.words
     }
 
-    /// Checks that they are placeholders.
+    /// Checks that the names and values are placeholders.
     pub(crate) fn into_placeholders(self) -> Result<Placeholders, ApiError> {
         self.placeholders(|error| ApiError::validation(error.with_size()))
     }
 
-    /// The same of a Scan, which alone does not say how long the placeholder of a value is.
+    /// Checks the same for a Scan, the only operation that does not report the length of a value's
+    /// placeholder.
     pub(crate) fn into_placeholders_of_scan(self) -> Result<Placeholders, ApiError> {
         self.placeholders(ApiError::from)
     }
@@ -74,7 +74,7 @@ impl Substitutions {
     }
 }
 
-/// The refusal of parameters from before expressions beside expressions.
+/// Returns the refusal of legacy parameters together with expressions.
 pub(crate) fn mixed(legacy: &[&str], expressions: &[&str]) -> ApiError {
     ApiError::validation(format!(
         "Can not use both expression and non-expression parameters in the same request: \
@@ -84,9 +84,8 @@ pub(crate) fn mixed(legacy: &[&str], expressions: &[&str]) -> ApiError {
     ))
 }
 
-/// Checks that expressions are not mixed with the parameters from before them, and that
-/// placeholders are not sent without an expression. `KeyConditions` may stand beside other
-/// expressions than its own.
+/// Checks that expressions are not mixed with legacy parameters, and that placeholders are not sent
+/// without an expression. `KeyConditions` may be combined with expressions other than the key condition.
 pub(crate) fn check_combination(
     parameters: Parameters<'_>,
     expressions: &[&str],
@@ -132,7 +131,7 @@ fn check_values_used(
     Err(ApiError::validation(text))
 }
 
-/// Reads a condition, if there is one.
+/// Parses the condition, if there is one.
 pub(crate) fn condition(
     text: Option<&str>,
     kind: ExpressionKind,
@@ -147,7 +146,7 @@ pub(crate) fn condition(
     )
 }
 
-/// Reads a filter, if there is one.
+/// Parses the filter, if there is one.
 pub(crate) fn filter(
     text: Option<&str>,
     placeholders: &mut Placeholders,
@@ -156,7 +155,7 @@ pub(crate) fn filter(
     condition(text, ExpressionKind::Filter, placeholders, words)
 }
 
-/// Reads a projection, if there is one.
+/// Parses the projection, if there is one.
 pub(crate) fn projection(
     text: Option<&str>,
     placeholders: &mut Placeholders,
@@ -166,7 +165,7 @@ pub(crate) fn projection(
         .map_err(ApiError::from)
 }
 
-/// The same of `QueryFilter`.
+/// Checks that `QueryFilter` contains no key attributes.
 pub(crate) fn check_query_filter_leaves_keys<'a>(
     mut attributes: impl Iterator<Item = &'a str>,
     source: Source<'_>,
@@ -179,7 +178,7 @@ pub(crate) fn check_query_filter_leaves_keys<'a>(
     }
 }
 
-/// A Query's filter may only look at what the key condition cannot.
+/// Checks that a Query's filter contains no attributes of the key condition.
 pub(crate) fn check_filter_leaves_keys(
     filter: Option<&Condition>,
     source: Source<'_>,
@@ -194,7 +193,7 @@ pub(crate) fn check_filter_leaves_keys(
     }
 }
 
-/// A projection does not go into a key attribute.
+/// Checks that no path of a projection leads into a key attribute.
 pub(crate) fn check_projection_leaves_keys(
     projection: Option<&Projection>,
     table: &Table,
@@ -202,7 +201,7 @@ pub(crate) fn check_projection_leaves_keys(
     check_scalar_keys(&projection.into_iter().flat_map(Projection::entered_roots).collect(), table)
 }
 
-/// No path of a filter goes into a key attribute.
+/// Checks that no path of a filter leads into a key attribute.
 pub(crate) fn check_filter_enters_no_key(
     filter: Option<&Condition>,
     table: &Table,
@@ -211,8 +210,8 @@ pub(crate) fn check_filter_enters_no_key(
     check_scalar_keys(&nested.map(Path::root).collect(), table)
 }
 
-/// The key attributes of a table and of all its indexes, whichever of them is read, are scalars: they
-/// are not among the attributes that paths go into.
+/// Checks that paths do not lead into key attributes, which are scalars: those of the table and of all
+/// its indexes, whichever is read.
 fn check_scalar_keys(entered: &BTreeSet<&str>, table: &Table) -> Result<(), ApiError> {
     if entered.is_empty() {
         return Ok(());
@@ -229,7 +228,7 @@ fn check_scalar_keys(entered: &BTreeSet<&str>, table: &Table) -> Result<(), ApiE
     }
 }
 
-/// A path goes into a key attribute, of the table or of an index as `kind` says.
+/// Returns the error for a path into a key attribute, of the table or of an index according to `kind`.
 pub(crate) fn key_is_scalar(kind: &str, name: &str) -> ApiError {
     ApiError::validation(format!(
         "Key attributes must be scalars; list random access '[]' and map lookup '.' are not allowed: {kind}: {name}"

@@ -1,6 +1,6 @@
-//! `GetItem`: one item by its key.
+//! `GetItem`: reads one item by its key.
 //!
-//! `ConsistentRead` decides what it costs, and that the item's arc is asked how far it is.
+//! `ConsistentRead` determines the cost, and whether the item's arc is asked for its latest state.
 
 use expression::Projection;
 use model::encoding::{self, EncodingError};
@@ -21,8 +21,8 @@ use super::wording::Wording;
 use crate::store::Store;
 use node::ring::ArcId;
 
-/// The arc that a strong read of one item has to ask; `None` if all of them have to be asked, as for
-/// any other request, and for one that is refused later.
+/// Returns the arc that a strongly consistent read of one item has to ask. Returns `None` if all arcs
+/// must be asked: for any other request, and for one that is refused later.
 pub(super) fn find_arc(
     store: &Store,
     operation: Operation,
@@ -91,7 +91,7 @@ pub(super) fn get_item(store: &Store, parameters: Parameters<'_>) -> Result<Stri
     Ok(out)
 }
 
-/// Appends the item, given by its stored bytes, and gives its size.
+/// Appends the item, given by its stored bytes, and returns its size.
 fn write_found(
     out: &mut String,
     bytes: &[u8],

@@ -1,7 +1,7 @@
-//! `GetRecords`: the next records of a shard, and the iterator to go on with.
+//! `GetRecords`: the next records of a shard, and the iterator for the records after them.
 //!
-//! Only at the end of a closed shard there is no next iterator; the page that reaches it may still
-//! hold records.
+//! Only at the end of a closed shard there is no next iterator. The page that reaches the end may still
+//! contain records.
 
 use std::ops::ControlFlow;
 
@@ -18,7 +18,7 @@ use super::streams::FoundStream;
 use crate::store::Store;
 use crate::store::long_reads::{SHORT_READ_BYTES, SHORT_READ_ITEMS};
 
-/// Longest iterator that is looked at, inclusive (AWS API reference, `GetRecords`).
+/// The maximum length of an iterator, inclusive (AWS API reference, `GetRecords`).
 const ITERATOR_LENGTH_MAX: usize = 2048;
 
 pub(super) async fn get_records(
@@ -38,7 +38,8 @@ pub(super) async fn get_records(
     let (arn, iterator) = ShardIterator::from_text(text.unwrap_or_default(), store.token_key())?;
     iterator.check_age(store.now())?;
     let limit = limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(GET_RECORDS_MAX);
-    // The shard is looked up before the view is taken: when it is closed, the view has all of it.
+    // The shard is looked up before the view is taken: if the shard is closed, the view contains all of
+    // it.
     let found = FoundStream::find(store, arn)?;
     let (stream, shard) = found.shard(&iterator.shard_id, arn)?;
     check_not_trimmed(iterator.place, shard)?;
@@ -51,8 +52,8 @@ pub(super) async fn get_records(
         store.long_reads().run(|| records.read(&mut page, false)).await?;
     }
     let Page { mut out, place, is_cut, .. } = page;
-    // What was trimmed between the look at the shard and the view is missing in the view, and must
-    // not be missed without a word.
+    // Records that were trimmed between the look-up and the view are missing in the view. The reader
+    // must learn of that.
     check_not_trimmed(
         iterator.place,
         FoundStream::find(store, arn)?.shard(&iterator.shard_id, arn)?.1,
@@ -72,21 +73,21 @@ struct Records<'r> {
     table: &'r Table,
     stream: &'r Stream,
     shard: &'r Shard,
-    /// The most records of a page.
+    /// The maximum number of records of a page.
     limit: usize,
     region: &'r str,
 }
 
-/// What has been read so far.
+/// The records that have been read so far.
 struct Page {
-    /// The answer, up to the last record.
+    /// The response, up to the last record.
     out: String,
-    /// Where the next record is.
+    /// The place of the next record.
     place: Place,
     count: usize,
-    /// Whether there may be more records than the page may have.
+    /// Whether there may be more records than fit the page.
     is_cut: bool,
-    /// Whether a short read has read what it may.
+    /// Whether a short read has reached its limit.
     is_paused: bool,
 }
 
@@ -98,7 +99,7 @@ impl Page {
 }
 
 impl Records<'_> {
-    /// Reads from where the page has come to, until it is full or, of a short read, long enough.
+    /// Reads on from the place of the page, until the page is full or a short read reaches its limit.
     fn read(&self, page: &mut Page, is_short: bool) -> Result<(), ReadError> {
         let from = match page.place {
             Place::TrimHorizon => Position::At(self.shard.first),

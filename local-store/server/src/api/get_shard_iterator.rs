@@ -1,6 +1,6 @@
-//! `GetShardIterator`: a place in a shard to begin to read at.
+//! `GetShardIterator`: a place in a shard from which to read.
 //!
-//! The text that it gives out is made in `shard_iterator`.
+//! `shard_iterator` defines the text of an iterator.
 
 use model::EpochMillis;
 use partition::{Sequence, Shard, Table, View, find_first_since, read_last_sequence};
@@ -15,7 +15,7 @@ use crate::store::Store;
 
 const TYPES: &[&str] =
     &["AFTER_SEQUENCE_NUMBER", "LATEST", "AT_SEQUENCE_NUMBER", "TRIM_HORIZON", "AT_TIMESTAMP"];
-/// Digits of a sequence number, both inclusive (AWS API reference, `GetShardIterator`).
+/// The length of a sequence number, both bounds inclusive (AWS API reference, `GetShardIterator`).
 const SEQUENCE_NUMBER_LENGTH: (usize, usize) = (21, 40);
 
 pub(super) fn get_shard_iterator(
@@ -68,7 +68,7 @@ pub(super) fn get_shard_iterator(
     Ok(out)
 }
 
-/// Refuses a type without the parameter that it needs, or with one that it does not take.
+/// Refuses a type without the parameter that it needs, or with one that it does not accept.
 fn check_companions(
     iterator_type: &str,
     has_sequence: bool,
@@ -89,8 +89,8 @@ fn check_companions(
     Ok(())
 }
 
-/// The place of the first record that was made at `time` or later, or behind all records. Where
-/// records of that time may be trimmed already, it is the trim horizon, as with the service.
+/// Returns the place of the first record that was made at `time` or later, or after all records. If
+/// records of that time may have been trimmed, it is the trim horizon, as on the service.
 fn since(
     view: &dyn View,
     table: &Table,
@@ -106,12 +106,12 @@ fn since(
     }
 }
 
-/// Behind everything that was acknowledged before this request.
+/// Returns the place after everything that was acknowledged before this request.
 fn latest(view: &dyn View, table: &Table, shard: &Shard) -> Result<Place, ApiError> {
     Ok(read_last_sequence(view, table, shard)?.map_or(Place::TrimHorizon, Place::After))
 }
 
-/// A sequence number within the range that the shard describes.
+/// Parses a sequence number, which must be in the range of the shard.
 fn sequence_of_shard(text: &str, shard: &Shard) -> Result<Sequence, ApiError> {
     let sequence: Option<Sequence> = text.parse().ok();
     sequence
@@ -144,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_was_missed_is_an_error() {
+    fn only_missed_records_are_an_error() {
         let sequence = |index| Sequence { index, position: 0 };
         let shard = |trimmed: Option<u64>| Shard {
             number: ShardNumber(0),

@@ -1,5 +1,5 @@
-//! The index that a Query or Scan names, and what it can answer: consistency, `Select`, and which
-//! attributes have to be fetched from the table.
+//! The index that a Query or Scan names, and what it supports: consistency, `Select`, and which
+//! attributes must be fetched from the table.
 //!
 //! Source: AWS, "Local secondary indexes" and "Global secondary indexes", attribute projections.
 
@@ -12,7 +12,7 @@ use partition::{IndexKey, IndexKind, ItemRange, SecondaryIndex, Table};
 
 use super::error::ApiError;
 
-/// Where a page is read from.
+/// The table or index from which a page is read.
 #[derive(Clone, Copy)]
 pub(crate) struct Source<'t> {
     pub(crate) table: &'t Table,
@@ -21,7 +21,7 @@ pub(crate) struct Source<'t> {
 }
 
 impl<'t> Source<'t> {
-    /// Finds the index that is named, if one is, and checks that it can be read.
+    /// Finds the named index, if there is one, and checks that it can be read.
     pub(crate) fn find(
         table: &'t Table,
         name: Option<&str>,
@@ -47,7 +47,7 @@ impl<'t> Source<'t> {
         Ok(Self { table, index: Some(index) })
     }
 
-    /// Whether an attribute belongs to the key by which it is read.
+    /// Returns whether an attribute belongs to the key of the source.
     pub(crate) fn is_key(&self, name: &str) -> bool {
         match self.index {
             Some(index) => index.definition.key_schema.contains(name),
@@ -55,7 +55,7 @@ impl<'t> Source<'t> {
         }
     }
 
-    /// How many attributes the key has by which it is read.
+    /// Returns the number of attributes in the key of the source.
     pub(crate) fn key_attribute_count(&self) -> usize {
         match self.index {
             Some(index) => index.definition.key_schema.attributes().count(),
@@ -63,7 +63,7 @@ impl<'t> Source<'t> {
         }
     }
 
-    /// What a key condition asks for here.
+    /// Returns the range that a key condition selects in the source.
     pub(crate) fn range_of(&self, expression: &KeyExpression) -> Result<ItemRange, ApiError> {
         Ok(match self.index {
             Some(index) => {
@@ -77,14 +77,14 @@ impl<'t> Source<'t> {
         })
     }
 
-    /// Checks that the index holds what a Query's filter looks at: a filter sees the entries, also
-    /// when the items are fetched. A Scan's may look for what is not there.
+    /// Checks that the index holds the attributes of a Query's filter. A filter sees the entries, even
+    /// if the items are fetched. The filter of a Scan may name attributes that the index lacks.
     pub(crate) fn check_filter(&self, filter: Option<&Condition>) -> Result<(), ApiError> {
         let filtered = filter.into_iter().flat_map(Condition::paths).map(expression::Path::root);
         self.refuse_filter(&in_set_order(filtered.filter(|name| !self.holds(name))))
     }
 
-    /// Refuses a filter that looks at attributes that are missing in the index.
+    /// Refuses a filter with attributes that are missing in the index.
     pub(crate) fn refuse_filter(&self, missing: &[&str]) -> Result<(), ApiError> {
         match self.index {
             Some(index) if !missing.is_empty() => Err(ApiError::invalid_parameter(format!(
@@ -96,8 +96,8 @@ impl<'t> Source<'t> {
         }
     }
 
-    /// Checks that what is to be shown can be had, and gives whether the items must be fetched from
-    /// the table because the index does not hold all of it.
+    /// Checks that the requested attributes are available. Returns whether the items must be fetched
+    /// from the table because the index lacks some of them.
     pub(crate) fn check_projection(
         &self,
         select: Option<&str>,
@@ -127,18 +127,18 @@ impl<'t> Source<'t> {
         Ok(!holds_all && (wants_all || !missing.is_empty()))
     }
 
-    /// Those of the attributes that the index does not hold, each once, in order.
+    /// Returns the attributes that the index does not hold, without duplicates, in order.
     fn missing<'n>(&self, attributes: impl Iterator<Item = &'n str>) -> Vec<&'n str> {
         let missing: BTreeSet<&str> = attributes.filter(|name| !self.holds(name)).collect();
         missing.into_iter().collect()
     }
 
-    /// Whether what is read here has this attribute, if the item has it.
+    /// Returns whether the source holds this attribute, if the item has it.
     pub(crate) fn holds(&self, attribute: &str) -> bool {
         self.index.is_none_or(|index| index.definition.projects(&self.table.key_schema, attribute))
     }
 
-    /// The attributes that an `ExclusiveStartKey` has here.
+    /// Returns the attributes of an `ExclusiveStartKey` for the source.
     fn start_key_attributes(&self) -> Vec<&KeyAttribute> {
         match self.index {
             None => self.table.key_schema.attributes().collect(),
@@ -146,14 +146,14 @@ impl<'t> Source<'t> {
         }
     }
 
-    /// Whether a starting key has these attributes and no other, whatever their types.
+    /// Returns whether a starting key has exactly these attributes, whatever their types.
     pub(crate) fn names_start_key(&self, key: &Item) -> bool {
         let attributes = self.start_key_attributes();
         key.len() == attributes.len() && attributes.iter().all(|a| key.get(&a.name).is_some())
     }
 
-    /// Whether a starting key has as many attributes as it must have, and the partition key in its
-    /// type. So much of it is looked at before the conditions are.
+    /// Returns whether a starting key has the right number of attributes, and its partition key the
+    /// right type. Only this is checked before the conditions.
     pub(crate) fn begins_start_key(&self, key: &Item) -> bool {
         let schema = self.key_schema();
         let is_typed = |attribute: &KeyAttribute| {
@@ -164,12 +164,12 @@ impl<'t> Source<'t> {
     }
 
     /// Returns false for a table without sort key: a partition key has one item, so a query has no
-    /// second page, and the service takes no starting key.
+    /// second page, and the service accepts no starting key.
     pub(crate) fn can_continue_query(&self) -> bool {
         self.index.is_some() || self.table.key_schema.sort.is_some()
     }
 
-    /// The key by which it is read.
+    /// Returns the key schema of the source.
     pub(crate) fn key_schema(&self) -> Cow<'t, IndexKeySchema> {
         match self.index {
             Some(index) => Cow::Borrowed(&index.definition.key_schema),
@@ -177,8 +177,8 @@ impl<'t> Source<'t> {
         }
     }
 
-    /// The place that an `ExclusiveStartKey` names: exactly the keys of the table and the index.
-    /// For a table, both keys are the same.
+    /// Returns the place of an `ExclusiveStartKey`, which has exactly the keys of the table and the
+    /// index. For a table, both keys are the same.
     pub(crate) fn start_key(&self, key: &Item) -> Result<IndexKey, model::key::KeyError> {
         let Some(index) = self.index else {
             let key = self.table.key_schema.key_of_parameter(key)?;
@@ -200,7 +200,7 @@ impl<'t> Source<'t> {
         })
     }
 
-    /// The part of an item or entry that `LastEvaluatedKey` holds.
+    /// Returns the part of an item or entry that `LastEvaluatedKey` contains.
     pub(crate) fn key_attributes(&self, mut item: Item) -> Item {
         let index = self.index.map(|index| &index.definition.key_schema);
         let is_key = |name: &str| {
@@ -221,8 +221,8 @@ mod tests {
 
     const TABLE: &str = r#"{"TableName":"things","BillingMode":"PAY_PER_REQUEST","AttributeDefinitions":[{"AttributeName":"p","AttributeType":"S"},{"AttributeName":"g","AttributeType":"S"}],"KeySchema":[{"AttributeName":"p","KeyType":"HASH"}],"GlobalSecondaryIndexes":[{"IndexName":"by-g","KeySchema":[{"AttributeName":"g","KeyType":"HASH"}],"Projection":{"ProjectionType":"ALL"}}]}"#;
 
-    /// Goal: an index that lacks entries gives no answer that looks whole. With one arc none is ever
-    /// waiting for its entries to be delivered, so its statuses are made up.
+    /// Goal: an index without all its entries never gives a seemingly complete result. With one arc no
+    /// index waits for the delivery of entries, so the statuses are set by hand.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn an_index_that_is_being_built_is_not_read() {
         let folder = tempfile::tempdir().unwrap();

@@ -1,8 +1,8 @@
-//! `LocalSecondaryIndexes`, `GlobalSecondaryIndexes` and `GlobalSecondaryIndexUpdates`: reading
-//! them, and making index definitions of them in the service's order of checks.
+//! `LocalSecondaryIndexes`, `GlobalSecondaryIndexes` and `GlobalSecondaryIndexUpdates`: parses them and
+//! makes index definitions, in the service's order of checks.
 //!
-//! Texts: as the service answers `CreateTable` and `UpdateTable`. What the indexes of a table that
-//! is there allow is decided by `UpdateTable`.
+//! Texts are those of the service for `CreateTable` and `UpdateTable`. `UpdateTable` decides what the
+//! existing indexes of a table allow.
 
 use std::collections::BTreeSet;
 
@@ -20,8 +20,8 @@ use super::parameters::Parameters;
 use super::table_options::{Subject, ThroughputOptions};
 use super::table_settings::check_units;
 
-/// Indexes of a list that are looked at one by one: some more than a table may have, so that what is
-/// wrong with one is told first as ever. Each is compared with those before it.
+/// The maximum number of indexes of a list that are checked one by one. It is above that of a table, so
+/// that an error of an index is still reported first. Each index is compared with those before it.
 const INDEXES_CHECKED_MAX: usize = 100;
 
 /// One index, as it was sent.
@@ -69,7 +69,7 @@ impl ThroughputParameters {
         }
     }
 
-    /// Read and write capacity units of an index, which passed their constraints.
+    /// Checks the read and write capacity units of an index, which have passed their constraints.
     pub(crate) fn check(self, index: &str) -> Result<(u64, u64), ApiError> {
         check_units((self.read_units.unwrap_or(1), self.write_units.unwrap_or(1)), Some(index))
     }
@@ -94,7 +94,7 @@ impl<'j> IndexParameters<'j> {
         })
     }
 
-    /// The options of the new index, which passed its check.
+    /// Checks the options of the new index, which has passed its check.
     pub(crate) fn check_options(
         &self,
         index: &IndexDefinition,
@@ -108,7 +108,7 @@ impl<'j> IndexParameters<'j> {
         self.name
     }
 
-    /// Whether it is for a provisioned table and says no throughput.
+    /// Returns whether the index needs throughput, because its table is provisioned, and has none.
     pub(crate) fn lacks_throughput(&self, billing: Billing) -> bool {
         billing != Billing::OnDemand && self.throughput.is_none()
     }
@@ -150,7 +150,7 @@ impl<'j> IndexParameters<'j> {
         }
     }
 
-    /// The index that is asked for, for a table with this key and billing mode.
+    /// Checks the index for a table with this key and billing mode.
     pub(crate) fn check(
         &self,
         definitions: &[Element<'_>],
@@ -176,7 +176,7 @@ impl<'j> IndexParameters<'j> {
         })
     }
 
-    /// What the index is to hold; the table is not needed for it.
+    /// Checks the projection of the index, which does not need the table.
     pub(crate) fn check_projection(&self) -> Result<IndexProjection, ApiError> {
         let invalid = |text: String| Err(ApiError::invalid_parameter(text));
         let Some(projection) = &self.projection else {
@@ -219,14 +219,14 @@ impl<'j> IndexParameters<'j> {
     }
 }
 
-/// Throughput of an index belongs to one billing mode only.
+/// Returns the error for the throughput of an index in on-demand mode.
 fn throughput_not_allowed(index: &str) -> ApiError {
     ApiError::invalid_parameter(format!(
         "ProvisionedThroughput should not be specified for index: {index} when BillingMode is PAY_PER_REQUEST"
     ))
 }
 
-/// See [`throughput_not_allowed`].
+/// Returns the error for the missing throughput of an index in provisioned mode.
 pub(crate) fn throughput_missing(index: &str) -> ApiError {
     ApiError::invalid_parameter(format!(
         "ProvisionedThroughput must be specified for index: {index}"
@@ -280,8 +280,7 @@ impl<'j> IndexLists<'j> {
         }
     }
 
-    /// The indexes that are asked for, local ones first. What else belongs to them is added to
-    /// `options`.
+    /// Checks the indexes and returns them, local ones first. Adds their other settings to `options`.
     pub(crate) fn check(
         &self,
         definitions: &[Element<'_>],
@@ -319,7 +318,7 @@ impl<'j> IndexLists<'j> {
     }
 }
 
-/// Checks how many indexes of a kind a table has.
+/// Checks the number of indexes of a kind.
 fn check_count(kind: IndexKind, count: usize) -> Result<(), ApiError> {
     match kind {
         IndexKind::Local if count > LOCAL_INDEXES_MAX => Err(ApiError::invalid_parameter(format!(
@@ -334,7 +333,7 @@ fn check_count(kind: IndexKind, count: usize) -> Result<(), ApiError> {
     }
 }
 
-/// Checks how many indexes a table has, and what they project together.
+/// Checks the number of indexes of a table, and of the attributes that they project together.
 pub(crate) fn check_counts(indexes: &[&IndexDefinition]) -> Result<(), ApiError> {
     for kind in [IndexKind::Local, IndexKind::Global] {
         check_count(kind, indexes.iter().filter(|index| index.kind == kind).count())?;
@@ -351,7 +350,7 @@ pub(crate) fn check_counts(indexes: &[&IndexDefinition]) -> Result<(), ApiError>
     Ok(())
 }
 
-/// Checks that every definition is used by a key. `indexes` are all that the table will have.
+/// Checks that a key uses every definition. `indexes` are all that the table will have.
 pub(crate) fn check_definitions_used<'i>(
     definitions: &[Element<'_>],
     table: &KeySchema,

@@ -1,7 +1,7 @@
-//! `GlobalSecondaryIndexUpdates` of `UpdateTable`: reading them, and what the indexes that are
-//! there allow.
+//! `GlobalSecondaryIndexUpdates` of `UpdateTable`: parses them, and checks what the existing indexes
+//! allow.
 //!
-//! Building a new index and removing a deleted one is the work of the ticks.
+//! The ticks build a new index and remove a deleted one.
 
 use std::collections::BTreeSet;
 
@@ -27,9 +27,9 @@ enum IndexUpdate<'j> {
     Create(Box<IndexParameters<'j>>),
     Delete(Option<&'j str>),
     Update(IndexThroughput<'j>),
-    /// None of them.
+    /// No action.
     Nothing,
-    /// Several of them, which is refused once each is found to be well formed.
+    /// Several actions, which are refused once each is well-formed.
     Several(Vec<Self>),
 }
 
@@ -40,13 +40,13 @@ struct IndexThroughput<'j> {
     options: ThroughputOptions,
 }
 
-/// The updates and the definitions that belong to them, as they were sent.
+/// The updates and their definitions, as they were sent.
 pub(crate) struct IndexUpdates<'j> {
     definitions: Option<Vec<Element<'j>>>,
     updates: Option<Vec<IndexUpdate<'j>>>,
 }
 
-/// The changes of indexes that passed their checks.
+/// The index changes that have passed their checks.
 #[derive(Default)]
 pub(crate) struct IndexChanges {
     pub(crate) changes: Vec<IndexChange>,
@@ -84,7 +84,7 @@ impl<'j> IndexUpdate<'j> {
         }
     }
 
-    /// Whether an index is built or removed while the table is in use.
+    /// Returns whether an index is built or removed while the table is in use.
     fn is_online(&self) -> bool {
         matches!(self, IndexUpdate::Create(_) | IndexUpdate::Delete(_))
     }
@@ -105,7 +105,7 @@ impl<'j> IndexUpdates<'j> {
         })
     }
 
-    /// Whether there is anything in the list.
+    /// Returns whether the list contains anything.
     pub(crate) fn is_given(&self) -> bool {
         !self.updates().is_empty()
     }
@@ -114,12 +114,12 @@ impl<'j> IndexUpdates<'j> {
         self.updates.as_deref().unwrap_or_default()
     }
 
-    /// Whether an index is created.
+    /// Returns whether an index is created.
     pub(crate) fn creates(&self) -> bool {
         self.updates().iter().any(|update| matches!(update, IndexUpdate::Create(_)))
     }
 
-    /// Whether an index is created or deleted.
+    /// Returns whether an index is created or deleted.
     pub(crate) fn creates_or_deletes(&self) -> bool {
         self.updates().iter().any(IndexUpdate::is_online)
     }
@@ -131,7 +131,7 @@ impl<'j> IndexUpdates<'j> {
         }
     }
 
-    /// Refuses warm throughput that asks for nothing.
+    /// Refuses warm throughput without a value.
     pub(crate) fn check_warm(&self) -> Result<(), ApiError> {
         let is_empty = |update: &&IndexThroughput<'_>| update.options.has_empty_warm();
         match self.updates().iter().filter_map(IndexUpdate::throughput).find(is_empty) {
@@ -143,7 +143,7 @@ impl<'j> IndexUpdates<'j> {
         }
     }
 
-    /// What can be said without the table.
+    /// Checks everything that does not need the table.
     pub(crate) fn check_shape(&self) -> Result<(), ApiError> {
         let mut names = BTreeSet::new();
         if self.updates.as_ref().is_some_and(Vec::is_empty) {
@@ -181,7 +181,7 @@ impl<'j> IndexUpdates<'j> {
         Ok(())
     }
 
-    /// The changes that are asked for, of a table that will have this billing mode.
+    /// Checks the changes of a table that will have this billing mode.
     pub(crate) fn check(&self, table: &Table, billing: Billing) -> Result<IndexChanges, ApiError> {
         let definitions = self.definitions.as_deref().unwrap_or_default();
         if self.updates().iter().filter(|update| update.is_online()).count() > 1 {
@@ -217,12 +217,12 @@ impl<'j> IndexUpdates<'j> {
         }
         let all: Vec<&IndexDefinition> =
             table.indexes.iter().map(|index| &index.definition).chain(&created).collect();
-        // Definitions that no key uses are passed over here, unlike at the creation of a table.
+        // Definitions that no key uses are ignored here, unlike when a table is created.
         check_counts(&all)?;
         Ok(checked)
     }
 
-    /// Everything but creating.
+    /// Checks all actions except `Create`.
     fn check_changes(&self, table: &Table, billing: Billing) -> Result<IndexChanges, ApiError> {
         let mut checked = IndexChanges::default();
         for update in self.updates() {
@@ -284,14 +284,14 @@ impl IndexThroughput<'_> {
     }
 }
 
-/// Throughput that is what it was, in the service's words.
+/// Returns the error for throughput that does not change.
 pub(crate) fn will_not_change(what: &str, of: &str, (read, write): (u64, u64)) -> ApiError {
     ApiError::validation(format!(
         "The provisioned throughput for the {what} will not change. The requested value equals the current value. Current ReadCapacityUnits provisioned for {of}: {read}. Requested ReadCapacityUnits: {read}. Current WriteCapacityUnits provisioned for {of}: {write}. Requested WriteCapacityUnits: {write}. Refer to the Amazon DynamoDB Developer Guide for current limits and how to request higher limits."
     ))
 }
 
-/// Throughput that an index of a provisioned table needs.
+/// Returns the error for missing throughput of an index in a provisioned table.
 fn units_missing(index: &str) -> ApiError {
     ApiError::invalid_parameter(format!(
         "Both ReadCapacityUnits and WriteCapacityUnits must be specified for index: {index}"
@@ -331,7 +331,7 @@ fn constrain_name(constraints: &mut Constraints, at: &str, name: Option<&str>) {
     }
 }
 
-/// An attribute has one type in all keys of a table.
+/// Checks that an attribute has one type in all keys of a table.
 fn check_types(created: &IndexDefinition, table: &Table) -> Result<(), ApiError> {
     let of_indexes = table.indexes.iter().map(|index| &index.definition.key_schema);
     let of_table = IndexKeySchema::from(table.key_schema.clone());
@@ -351,7 +351,7 @@ fn check_types(created: &IndexDefinition, table: &Table) -> Result<(), ApiError>
     Ok(())
 }
 
-/// A key in the words of the service.
+/// Returns a key in the form of the service's texts.
 fn schema_text(schema: &IndexKeySchema) -> String {
     let element = |attribute: &KeyAttribute, kind: &str| {
         format!("{}:{}:{kind}", attribute.name, attribute.attribute_type.descriptor())
@@ -408,7 +408,7 @@ fn being_deleted(table: &Table, index: &str) -> ApiError {
     ))
 }
 
-/// A table that becomes provisioned needs throughput for each of its global indexes.
+/// Checks that a table that becomes provisioned has throughput for each of its global indexes.
 fn check_all_provisioned(
     table: &Table,
     billing: Billing,

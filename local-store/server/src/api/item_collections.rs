@@ -1,4 +1,4 @@
-//! `ItemCollectionMetrics`: how large the item collections are that writes changed.
+//! `ItemCollectionMetrics`: the sizes of the item collections that writes changed.
 //!
 //! Only a table with local indexes has item collections.
 
@@ -9,15 +9,15 @@ use partition::{Table, Written};
 
 use super::answer::{begin_member, item_member};
 
-/// Bytes of what the estimate is given in.
+/// The number of bytes of a gigabyte, the unit of the estimate.
 const GIGABYTE: u64 = 1024 * 1024 * 1024;
 
-/// Whether `ReturnItemCollectionMetrics` asks for them.
+/// Returns whether `ReturnItemCollectionMetrics` requests them.
 pub(crate) fn are_asked_for(parameter: Option<&str>) -> bool {
     parameter == Some("SIZE")
 }
 
-/// Appends the member `ItemCollectionMetrics` of one write, if there is something to tell.
+/// Appends the member `ItemCollectionMetrics` of one write, if there are any.
 pub(crate) fn write_member(out: &mut String, table: &Table, written: &Written) {
     if written.collection.is_some() {
         begin_member(out, "ItemCollectionMetrics");
@@ -25,8 +25,8 @@ pub(crate) fn write_member(out: &mut String, table: &Table, written: &Written) {
     }
 }
 
-/// Appends the member `ItemCollectionMetrics` of several writes, by the names of their tables;
-/// writes of one table stand together.
+/// Appends the member `ItemCollectionMetrics` of several writes, by the names of their tables. Writes of
+/// one table must be adjacent.
 pub(crate) fn write_map_member<'w>(
     out: &mut String,
     writes: impl Iterator<Item = (&'w str, &'w Table, &'w Written)>,

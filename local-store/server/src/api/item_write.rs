@@ -1,7 +1,7 @@
-//! What `PutItem`, `UpdateItem` and `DeleteItem` have in common: their shared parameters, sending
-//! the command, and the shared parts of the answer.
+//! The parts that `PutItem`, `UpdateItem` and `DeleteItem` share: parameters, submission of the command,
+//! and parts of the response.
 //!
-//! What each of them checks and returns stands in its own file.
+//! Each operation has its checks and results in its own file.
 
 use expression::{Condition, ExpressionKind, Placeholders};
 use model::KeyValue;
@@ -47,11 +47,11 @@ impl<'j> WriteParameters<'j> {
         })
     }
 
-    /// Checks what can be said of each parameter by itself. `own` is the parameter of the operation's
-    /// own, which must be there.
+    /// Checks each parameter by itself. `own` is the parameter of the operation itself, which must be
+    /// present.
     ///
-    /// The service has two ways to say it: a request that lacks a member, or is nested very deeply,
-    /// is told of in the older one.
+    /// The service has two sets of texts. A request that lacks a member, or is nested very deeply, gets
+    /// the older ones.
     pub(crate) fn constrain(
         &self,
         parameters: Parameters<'_>,
@@ -75,8 +75,8 @@ impl<'j> WriteParameters<'j> {
         constraints.finish()
     }
 
-    /// In today's words. Whether it goes on: an empty name, and in an update a wrong `ReturnValues`,
-    /// stand alone.
+    /// Adds failures with the current texts. Returns whether the checks continue: an empty name, and in
+    /// an update a wrong `ReturnValues`, are reported alone.
     fn constrain_whole(&self, constraints: &mut Constraints, operation: WriteOperation) -> bool {
         if self.table == Some("") {
             constraints.empty_name("TableName");
@@ -125,7 +125,7 @@ impl<'j> WriteParameters<'j> {
         );
     }
 
-    /// Only an update has new values to return.
+    /// Checks `ReturnValues`: only an update has new values to return.
     pub(crate) fn check_returns_old_only(&self) -> Result<(), ApiError> {
         match self.return_values {
             "NONE" | "ALL_OLD" => Ok(()),
@@ -145,7 +145,7 @@ impl<'j> WriteParameters<'j> {
     }
 }
 
-/// Which of the three operations a request is of.
+/// The operation of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WriteOperation {
     Put,
@@ -153,23 +153,23 @@ pub(crate) enum WriteOperation {
     Delete,
 }
 
-/// What stands before the faults that are found before the table is looked up.
+/// The prefix of errors that are found before the table is looked up.
 const DETECTED: &str = "1 validation error detected: ";
 
-/// The error of what was found before the table was looked up, in the words of these operations. A
-/// request that is nested very deeply is told of in the older ones, without that.
+/// Returns an error that was found before the table was looked up, with the texts of these operations. A
+/// request that is nested very deeply gets the older text without the prefix.
 pub(crate) fn detected(parameters: Parameters<'_>, error: ApiError) -> ApiError {
     if parameters.nests_deeply() { error } else { error.prefixed(DETECTED) }
 }
 
-/// What an answer tells beside what was done.
+/// The details of a response that a request asks for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AnswerDetail {
     capacity: CapacityDetail,
     metrics: bool,
 }
 
-/// Reads the only expression that a put or a delete has, or what was there before expressions.
+/// Parses the only expression of a put or a delete, or its legacy parameters.
 pub(crate) fn only_condition(
     text: Option<&str>,
     substitutions: Substitutions,
@@ -186,7 +186,7 @@ pub(crate) fn only_condition(
     Ok(condition)
 }
 
-/// Sends a write and waits until it is durable and applied.
+/// Submits a write and waits until it is durable and applied.
 pub(crate) async fn submit_write(
     store: &Store,
     table: &Table,
@@ -200,7 +200,7 @@ pub(crate) async fn submit_write(
     written(reply)
 }
 
-/// Counts what a write consumed.
+/// Counts the capacity that a write consumed.
 pub(crate) fn record_reply(
     store: &Store,
     table: &Table,
@@ -219,7 +219,7 @@ pub(crate) fn record_reply(
     }
 }
 
-/// What a write's reply means to the requester.
+/// Converts the reply of a write to a result for the client.
 pub(crate) fn written(reply: Option<Reply>) -> Result<Written, ApiError> {
     match reply {
         Some(Reply::Written(written)) => Ok(written),
@@ -232,8 +232,8 @@ pub(crate) fn written(reply: Option<Reply>) -> Result<Written, ApiError> {
     }
 }
 
-/// Appends `ConsumedCapacity` and `ItemCollectionMetrics`, if they were asked for; `name` is the
-/// table's as it was sent.
+/// Appends `ConsumedCapacity` and `ItemCollectionMetrics`, if requested. `name` is the table's name as
+/// it was sent.
 pub(crate) fn write_capacity(
     out: &mut String,
     detail: AnswerDetail,

@@ -1,7 +1,7 @@
-//! `AttributeDefinitions` and `KeySchema`, of tables and of indexes: reading them, and making a
-//! key schema of them in the service's order of checks.
+//! `AttributeDefinitions` and `KeySchema` of tables and indexes: parses them and makes a key schema, in
+//! the service's order of checks.
 //!
-//! What a table or an index may have as its key is decided where it is created.
+//! The rules for the keys of tables and indexes are checked where these are created.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -14,18 +14,18 @@ use super::constraints::Constraints;
 use super::error::ApiError;
 use super::parameters::Parameters;
 
-/// An element of `AttributeDefinitions` or of `KeySchema`: a name, and its type or its role.
+/// An element of `AttributeDefinitions` or `KeySchema`: a name, and a type or a role.
 #[derive(Debug)]
 pub(crate) struct Element<'j> {
     pub(crate) name: Option<&'j str>,
     pub(crate) kind: Option<&'j str>,
 }
 
-/// Elements of a key schema at most: partition key and sort key.
+/// The maximum number of elements of a key schema: partition key and sort key.
 const KEY_SCHEMA_ELEMENTS_MAX: usize = 2;
 
-/// Elements that a key schema of a global index may have in a request: one more of each kind than
-/// it can have, so that the answer tells which kind is one too many.
+/// The maximum number of elements of a global index's key schema in a request: one more of each kind
+/// than an index can have, so that the error can tell which kind has too many.
 const GLOBAL_KEY_ELEMENTS_MAX: usize = 2 * (INDEX_KEY_ATTRIBUTES_MAX + 1);
 
 pub(crate) fn read_elements<'j>(
@@ -43,7 +43,7 @@ pub(crate) fn read_elements<'j>(
     elements.into_iter().map(read).collect::<Result<_, _>>().map(Some)
 }
 
-/// Adds the failures of `AttributeDefinitions`, which must be there when `is_required`.
+/// Adds the failures of `AttributeDefinitions`, which must be present if `is_required`.
 pub(crate) fn constrain_definitions(
     constraints: &mut Constraints,
     definitions: Option<&[Element<'_>]>,
@@ -58,7 +58,7 @@ pub(crate) fn constrain_definitions(
     );
 }
 
-/// Adds the failures of the elements of a key schema at `at`, which must be there.
+/// Adds the failures of the elements of a key schema at `at`, which must be present.
 pub(crate) fn constrain_key_elements(
     constraints: &mut Constraints,
     at: &str,
@@ -77,7 +77,8 @@ fn constrain_elements(
     for (number, element) in (1..).zip(elements.unwrap_or_default()) {
         let of_name = format!("{list}.{number}.member.attributeName");
         let of_kind = format!("{list}.{number}.member.{kind}");
-        // A definition without either is told of in this order, a key element in the other.
+        // A definition without name and type is reported in this order, a key element in the opposite
+        // one.
         if kind == "attributeType" {
             constraints.required(&of_kind, element.kind.is_some());
         }
@@ -92,7 +93,7 @@ fn constrain_elements(
     }
 }
 
-/// Shows a key schema as the service's messages do.
+/// A key schema in the form of the service's messages.
 struct Shown<'s>(&'s [Element<'s>]);
 
 impl fmt::Display for Shown<'_> {
@@ -122,12 +123,12 @@ pub(crate) fn constrain_key_schema(
     }
 }
 
-/// Names in the order of their elements.
+/// Returns the names in the order of their elements.
 pub(crate) fn names(of: &[Element<'_>]) -> String {
     of.iter().filter_map(|element| element.name).collect::<Vec<_>>().join(", ")
 }
 
-/// The key schema that the elements make up, in the service's order of checks.
+/// Returns the key schema of the elements, in the service's order of checks.
 pub(crate) fn key_schema(
     definitions: &[Element<'_>],
     elements: &[Element<'_>],
@@ -158,7 +159,7 @@ pub(crate) fn key_schema(
     Ok(KeySchema { partition, sort })
 }
 
-/// The key schema of a global index, which may have several attributes of each kind.
+/// Returns the key schema of a global index, which may have several attributes of each kind.
 pub(crate) fn global_key_schema(
     definitions: &[Element<'_>],
     elements: &[Element<'_>],
@@ -197,7 +198,7 @@ pub(crate) fn global_key_schema(
     ))
 }
 
-/// The type that an attribute is defined with.
+/// Returns the type with which an attribute is defined.
 fn type_of(definitions: &[Element<'_>], name: Option<&str>) -> Option<KeyAttributeType> {
     let definition = definitions.iter().find(|definition| definition.name == name)?;
     KeyAttributeType::from_descriptor(definition.kind?)

@@ -1,7 +1,8 @@
-//! The parameters from before there were expressions: `Expected`, `AttributeUpdates`,
-//! `KeyConditions`, `QueryFilter`, `ScanFilter`, `ConditionalOperator` and `AttributesToGet`.
+//! The legacy parameters from before expressions: `Expected`, `AttributeUpdates`, `KeyConditions`,
+//! `QueryFilter`, `ScanFilter`, `ConditionalOperator` and `AttributesToGet`.
 //!
-//! They are read and checked here, in the service's words, and become what expressions become.
+//! They are parsed and checked here, with the service's texts, and converted to the same values as
+//! expressions.
 
 use std::collections::BTreeSet;
 
@@ -18,11 +19,12 @@ use super::error::ApiError;
 use super::parameters::{self, Parameters};
 use super::wording::{Checked, Wording};
 
-/// What the values of `ConditionalOperator` are.
+/// The values of `ConditionalOperator`.
 const CONDITIONAL_OPERATORS: &[&str] = &["OR", "AND"];
-/// The same as operations show them that do not name the parameter; the first is the service's own slip.
+/// The values as operations show them that do not name the parameter. The first is the service's own
+/// slip.
 const CONDITIONAL_OPERATORS_SHOWN: &[&str] = &["ALL", "OR"];
-/// What the values of `ComparisonOperator` are, in the order of the service's texts.
+/// The values of `ComparisonOperator`, in the order of the service's texts.
 const COMPARISON_OPERATORS: &[&str] = &[
     "IN",
     "NULL",
@@ -38,18 +40,18 @@ const COMPARISON_OPERATORS: &[&str] = &[
     "GE",
     "CONTAINS",
 ];
-/// Conditions of `KeyConditions` that a key of one or two attributes may have.
+/// The maximum number of `KeyConditions` for a key of one or two attributes.
 const KEY_CONDITIONS_MAX: usize = 2;
-/// `Expected`, as the texts of constraints have it.
+/// `Expected`, in the form of constraint texts.
 const EXPECTED: &str = "expected";
-/// `ScanFilter`, likewise.
+/// `ScanFilter`, in the form of constraint texts.
 const SCAN_FILTER: &str = "scanFilter";
-/// What the values of `Action` are.
+/// The values of `Action`.
 const ACTIONS: &[&str] = &["ADD", "PUT", "DELETE"];
 
-/// Types that have an order.
+/// The types with an order.
 const ORDERED: &[AttributeType] = &[AttributeType::S, AttributeType::N, AttributeType::B];
-/// Types that can be a part of a string, a binary, a set or a list.
+/// The types that can be a part of a string, a binary, a set or a list.
 const PARTS: &[AttributeType] = &[
     AttributeType::S,
     AttributeType::N,
@@ -57,10 +59,11 @@ const PARTS: &[AttributeType] = &[
     AttributeType::Bool,
     AttributeType::Null,
 ];
-/// Types that have a beginning.
+/// The types with prefixes.
 const TEXTS: &[AttributeType] = &[AttributeType::S, AttributeType::B];
 
-/// How many values an operator has, both inclusive, and of which types.
+/// Returns the operator with this name, its minimum and maximum number of values, inclusive, and their
+/// types.
 fn operator(name: &str) -> Option<(LegacyOperator, usize, usize, &'static [AttributeType])> {
     let any = &AttributeType::ALL;
     Some(match name {
@@ -81,7 +84,7 @@ fn operator(name: &str) -> Option<(LegacyOperator, usize, usize, &'static [Attri
     })
 }
 
-/// How an operation tells that `ConditionalOperator` is none.
+/// The text with which an operation reports an invalid `ConditionalOperator`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OperatorWords {
     Named,
@@ -99,10 +102,10 @@ struct ConditionParameters<'j> {
     exists: Option<bool>,
 }
 
-/// A map of conditions and how they are joined, as they were sent.
+/// A map of conditions and their conjunction, as they were sent.
 #[derive(Debug)]
 pub(crate) struct ConditionsParameters<'j> {
-    /// The parameter's name, as the texts of constraints have it.
+    /// The name of the parameter in constraint texts.
     at: &'static str,
     conditions: Option<Vec<ConditionParameters<'j>>>,
     conditional_operator: Option<&'j str>,
@@ -149,7 +152,7 @@ impl<'j> ConditionsParameters<'j> {
         self.conditions.is_some()
     }
 
-    /// Whether `ConditionalOperator` is none, in the words of a Query, which says so before all else.
+    /// Checks `ConditionalOperator` with the text of a Query, which checks it first.
     pub(crate) fn check_operator(&self) -> Result<(), ApiError> {
         match self.conditional_operator {
             Some(operator) if !CONDITIONAL_OPERATORS.contains(&operator) => {
@@ -181,7 +184,7 @@ impl<'j> ConditionsParameters<'j> {
         }
     }
 
-    /// `ConditionalOperator` joins at least two conditions.
+    /// Checks that `ConditionalOperator` joins at least two conditions.
     pub(crate) fn check_joined(&self) -> Result<(), ApiError> {
         if self.conditional_operator.is_none() {
             return Ok(());
@@ -197,21 +200,20 @@ impl<'j> ConditionsParameters<'j> {
         }
     }
 
-    /// The names of the attributes that have a condition.
+    /// Returns the names of the attributes that have a condition.
     pub(crate) fn attributes(&self) -> impl Iterator<Item = &'j str> {
         self.conditions.iter().flatten().map(|condition| condition.attribute)
     }
 
-    /// The condition that they state together, if there are any.
+    /// Returns the condition of all members, if there are any.
     pub(crate) fn into_condition(self) -> Result<Option<Condition>, ApiError> {
         let any = self.conditional_operator == Some("OR");
         let conditions = self.check()?;
         Ok(Some(conditions).filter(|c| !c.is_empty()).map(|c| Condition::of_legacy(c, any)))
     }
 
-    /// The key conditions that they state. Those of an index may be more than of a table, which is
-    /// decided when the index is known: see [`check_key_conditions`]. So is whether their operators
-    /// are for keys.
+    /// Returns the key conditions. An index may have more of them than a table; the number is checked
+    /// once the index is known: see [`check_key_conditions`]. So are their operators.
     pub(crate) fn into_key_expression(self, of_index: bool) -> Result<KeyExpression, ApiError> {
         let conditions = self.check()?;
         let max = if of_index { usize::MAX } else { KEY_CONDITIONS_MAX };
@@ -229,7 +231,7 @@ impl<'j> ConditionsParameters<'j> {
             .flatten()
             .map(|condition| condition.check(is_expected, self.words))
             .collect::<Result<_, _>>()?;
-        // Each is evaluated for each item, also one that has no value.
+        // An item is tested against each condition, even against one without values.
         if conditions.iter().map(|c| c.values.len().max(1)).sum::<usize>() > LEGACY_VALUES_MAX {
             return Err(ApiError::invalid_parameter(format!(
                 "The conditions and their values are more than {LEGACY_VALUES_MAX}"
@@ -239,7 +241,7 @@ impl<'j> ConditionsParameters<'j> {
     }
 }
 
-/// Checks how many conditions of `KeyConditions` a key with so many attributes may have.
+/// Checks the number of `KeyConditions` for a key with this number of attributes.
 pub(crate) fn check_key_conditions(
     conditions: usize,
     key_attributes: usize,
@@ -307,7 +309,7 @@ impl ConditionParameters<'_> {
         Ok(LegacyCondition { attribute: attribute.to_owned(), operator, values })
     }
 
-    /// `Exists` and `Value`: a shorter way to say `EQ` and `NULL`.
+    /// Checks `Exists` and `Value`, a shorter form of `EQ` and `NULL`.
     fn check_existence(self) -> Result<LegacyCondition, ApiError> {
         let attribute = self.attribute;
         let invalid = |text: &str| {
@@ -328,7 +330,7 @@ impl ConditionParameters<'_> {
     }
 }
 
-/// All values have one type, and the operator has a meaning for it.
+/// Checks that all values have one type, which the operator supports.
 fn check_types(
     operator: &str,
     types: &[AttributeType],
@@ -364,7 +366,7 @@ fn check_bounds(operator: LegacyOperator, values: &[AttributeValue]) -> Result<(
     }
 }
 
-/// One member of `AttributeUpdates`: its attribute, its action and its value, as they were sent.
+/// One member of `AttributeUpdates`, as it was sent: its attribute, its action and its value.
 type ActionParameters<'j> = (&'j str, Option<&'j str>, Option<Checked<AttributeValue>>);
 
 /// `AttributeUpdates`, as it was sent.
@@ -392,7 +394,7 @@ impl<'j> AttributeUpdates<'j> {
         }
     }
 
-    /// The update that they state together.
+    /// Returns the update of all members.
     pub(crate) fn into_update(self) -> Result<Update, ApiError> {
         let mut updates = Vec::with_capacity(self.0.len());
         let mut seen = BTreeSet::new();
@@ -448,7 +450,7 @@ impl<'j> AttributesToGet<'j> {
         parameters.texts("AttributesToGet").map(Self)
     }
 
-    /// The names as they were sent.
+    /// Creates the parameter from the names as they were sent.
     pub(crate) fn of(names: Option<Vec<&'j str>>) -> Self {
         Self(names)
     }
@@ -463,12 +465,12 @@ impl<'j> AttributesToGet<'j> {
         }
     }
 
-    /// The projection that it asks for, if it is there.
+    /// Returns the projection, if the parameter is present.
     pub(crate) fn into_projection(self) -> Result<Option<Projection>, ApiError> {
         self.projection()
     }
 
-    /// See [`AttributesToGet::into_projection`].
+    /// Returns the same projection as [`AttributesToGet::into_projection`].
     pub(crate) fn projection(&self) -> Result<Option<Projection>, ApiError> {
         let Some(names) = &self.0 else {
             return Ok(None);

@@ -1,7 +1,8 @@
 //! `ListStreams`: every stream that can be read, or those of one table.
 //!
-//! In the order of table names, then of labels; a disabled stream is listed until it is trimmed.
-//! A page may start after a stream that is gone by now, so listing goes on while tables are deleted.
+//! Streams are ordered by table name, then by label. A disabled stream is listed until it is trimmed. A
+//! page may start after a stream that no longer exists, so that listing continues while tables are
+//! deleted.
 
 use model::limits::LIST_STREAMS_MAX;
 

@@ -1,6 +1,6 @@
 //! `ListTables`: the names of the tables, in order, page by page.
 //!
-//! Nothing else of the tables is told.
+//! The response contains nothing else about the tables.
 
 use model::json;
 use model::limits::LIST_TABLES_MAX;

@@ -1,8 +1,8 @@
-//! Throughput: what a request may consume before it is carried out, and what it did consume.
+//! Throughput: the admission of a request before it is executed, and the count of what it consumed.
 //!
-//! What is consumed is computed in `capacity`, what is let through in the module `traffic`. Before
-//! a request is carried out, its size is not known, or only in part: it is admitted when there is
-//! enough for what is known, and the rest is taken afterwards, as a debt if need be.
+//! `capacity` computes the consumption, and the module `traffic` enforces limits. The size of a request
+//! is at most partly known before its execution. It is admitted if there is enough for the known part;
+//! the rest is taken afterwards, as a debt if necessary.
 
 use model::{EpochMillis, Item, KeyValue, PrimaryKey, Token};
 use partition::{
@@ -19,13 +19,13 @@ use super::tables::table_arn;
 use crate::store::Store;
 use crate::traffic::{Access, Demand, Excess, Units};
 
-/// What was taken before a request was carried out, in half units.
+/// The capacity in half units that was taken before a request was executed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Admitted {
     halves: u64,
 }
 
-/// Half units of the smallest read.
+/// Returns the half units of the smallest read.
 fn least_read(is_consistent: bool) -> u64 {
     Capacity::of_read(0, is_consistent).halves()
 }
@@ -71,9 +71,9 @@ pub(crate) fn record_read(
     store.traffic().charge(table, demand, now);
 }
 
-/// Refuses a write of a table whose global indexes cannot follow, because an arc is away that their
-/// entries lie in: the changes would wait on disk without an end. DynamoDB holds up writes of such
-/// tables in the same way.
+/// Refuses a write to a table whose global indexes cannot follow, because the arc of their entries is
+/// unavailable. The changes would wait on disk without a bound. DynamoDB also throttles writes to such
+/// tables.
 fn check_indexes_follow(store: &Store, table: &Table, write: &Write) -> Result<(), ApiError> {
     if matches!(write.action, WriteAction::Check) || !store.blocks_writes(table, &write.key)? {
         return Ok(());
@@ -88,8 +88,8 @@ fn check_indexes_follow(store: &Store, table: &Table, write: &Write) -> Result<(
     Err(ApiError::throttled(&excess, &table_arn(store, &table.name).to_string()))
 }
 
-/// Admits a write; `times` is 2 in a transaction. A global index that has no capacity left holds
-/// up the writes of its table that would change it.
+/// Admits a write; `times` is 2 in a transaction. A global index without capacity blocks the writes that
+/// would change it.
 pub(crate) fn admit_write(
     store: &Store,
     table: &Table,
@@ -115,7 +115,7 @@ pub(crate) fn admit_write(
         let old = read_item(&*store.view(), table, &write.key)?;
         for item in old.iter().chain(new) {
             for (index, token) in global_index_tokens(table, item) {
-                // Whether the entry changes is not known yet: nothing is taken for it.
+                // Whether the entry changes is not known yet, so no capacity is taken for it.
                 let demand = Demand {
                     index: Some(index),
                     access: Access::Write,
@@ -130,7 +130,7 @@ pub(crate) fn admit_write(
     Ok(Admitted { halves })
 }
 
-/// What the operations of a transaction were admitted with; one that was not cancels all.
+/// Returns the admissions of a transaction's operations, if all are admitted.
 ///
 /// # Errors
 /// `TransactionCanceledException` with a reason for each operation.
@@ -153,8 +153,8 @@ pub(crate) fn all_or_cancelled(
     Ok(admitted)
 }
 
-/// Counts a write of one item that was made at `now`, with the entries of indexes that it changed; `times` is 2 in
-/// a transaction, where the entries cost as much as outside.
+/// Counts a write of one item at the time `now`, with the index entries that it changed. `times` is 2 in
+/// a transaction, where the entries cost the same as outside.
 pub(crate) fn record_write(
     store: &Store,
     table: &Table,
@@ -173,7 +173,7 @@ pub(crate) fn record_write(
                 let demand = Demand { index, access: Access::Write, token, halves: consumed };
                 store.traffic().charge(table, demand, now);
             }
-            // A local index lives in the partitions of its table.
+            // A local index is in the partitions of its table.
             Some(_) => halves += consumed,
             None => {}
         }
@@ -185,8 +185,8 @@ pub(crate) fn record_write(
     store.traffic().charge(table, demand, now);
 }
 
-/// Counts a write whose condition failed, where the item is or was to be so large: it consumes as
-/// much as one that is made. Source: DynamoDB developer guide, "Working with items: conditional
+/// Counts a write whose condition failed. It consumes as much as a successful one, for the larger size
+/// of the existing and the new item. Source: DynamoDB developer guide, "Working with items: conditional
 /// writes".
 pub(crate) fn record_refused_write(
     store: &Store,
@@ -199,12 +199,12 @@ pub(crate) fn record_refused_write(
     record_write(store, table, key, &written, 1, admitted, store.now());
 }
 
-/// The index whose own capacity a page consumes: only a global one has any.
+/// Returns the index whose own capacity a page consumes: only a global index has any.
 fn own_index<'t>(source: Source<'t>) -> Option<&'t SecondaryIndex> {
     source.index.filter(|index| index.definition.kind == IndexKind::Global)
 }
 
-/// Where an item stands on the ring that a page reads along.
+/// Returns the token of an item on the ring along which a page is read.
 fn token_in(source: Source<'_>, item: &Item) -> Option<Token> {
     match source.index {
         None => source.table.key_schema.key_of_item(item).ok().map(|key| key.token()),
@@ -233,7 +233,7 @@ pub(crate) fn admit_page(store: &Store, request: &PageRequest<'_>) -> Result<Adm
     Ok(Admitted { halves })
 }
 
-/// Counts a page of a Query or a Scan that came to `last`; `None` when it found nothing.
+/// Counts a page of a Query or a Scan that ended at `last`; `None` if it found nothing.
 pub(crate) fn record_page(
     store: &Store,
     request: &PageRequest<'_>,
@@ -257,7 +257,7 @@ pub(crate) fn record_page(
             let units = Units { read_halves: capacity.halves(), write_halves: 0 };
             store.traffic().record(table, (partition, reached), units, now);
         }
-        // A local index, which lives in the partitions of its table and has its partition key.
+        // A local index is in the partitions of its table and has its partition key.
         ItemRange::Entries(entries) => {
             let units = Units { read_halves: capacity.halves(), write_halves: 0 };
             if let Some(partition) = entries.partition.first() {
@@ -270,7 +270,7 @@ pub(crate) fn record_page(
             store.traffic().record_scan(table, span, capacity.halves(), now);
         }
     }
-    // A page is charged where it ends: a debt there holds up the page that goes on from it.
+    // A page is charged where it ends, so that a debt there delays the next page.
     let halves = capacity.halves().saturating_sub(admitted.halves);
     let demand = Demand { index, access: Access::Read, token: Some(reached), halves };
     store.traffic().charge(table, demand, now);

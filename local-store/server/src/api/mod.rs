@@ -1,9 +1,9 @@
-//! The API: one file for each operation, from a request's JSON to an answer's JSON.
+//! The API: one file for each operation, from the JSON of a request to the JSON of its response.
 //!
 //! Each operation checks in the service's order, top to bottom: the shape of every parameter
-//! (`SerializationException`), the constraints of single parameters (collected), its own rules
-//! (the first failure wins), the table, and the item against the table's key. It knows no HTTP:
-//! see the module `http`.
+//! (`SerializationException`), the constraints of single parameters (collected), its own rules (the
+//! first failure is returned), the table, and the item against the table's key. HTTP is handled in the
+//! module `http`.
 
 mod answer;
 mod attribute_names;
@@ -78,11 +78,12 @@ use self::parameters::Parameters;
 pub use self::response::Response;
 use crate::store::Store;
 
-/// How often a read is tried again on another node because it met a damaged disk: a store has two others.
+/// The maximum number of retries of a read on another node after a damaged disk: a store has two other
+/// nodes.
 const DAMAGE_MET_MAX: usize = 2;
 
-/// Carries out one request: `target` is `<API version>.<operation>`, as the header `X-Amz-Target`
-/// has it, and `body` is the JSON of its parameters.
+/// Executes one request. `target` is `<API version>.<operation>`, the value of the header
+/// `X-Amz-Target`, and `body` is the JSON of its parameters.
 pub async fn handle(store: &Store, target: &str, body: &[u8]) -> Response {
     match dispatch(store, target, body).await {
         Ok(body) => Response { status: 200, body },
@@ -107,7 +108,7 @@ async fn dispatch(store: &Store, target: &str, body: &[u8]) -> Result<String, Ap
     let all = store;
     let mut damage_met = 0;
     let mut store = if !is_up_to_date {
-        // What a request reads first is never newer than what it reads later.
+        // Pinning ensures that later reads of a request never see an older state than its earlier ones.
         store.pin()
     } else if let Some(arc) = get_item::find_arc(store, operation, parameters) {
         store.up_to_date_in([arc].into_iter()).await?
@@ -116,13 +117,13 @@ async fn dispatch(store: &Store, target: &str, body: &[u8]) -> Result<String, Ap
     };
     loop {
         match call(&store, operation, parameters).await {
-            // A node that follows may not have heard yet of what another one has just made. Nothing
-            // was done: what a request names is looked up first.
+            // A follower may not know a resource yet that another node has just created. Nothing was
+            // done before the look-up failed, so the request can be repeated.
             Err(error) if error.is_not_found() && !is_up_to_date && !store.leads() => {
                 store = store.up_to_date().await?;
                 is_up_to_date = true;
             }
-            // Nor was anything done by a read that a damaged disk cut short: another node has it.
+            // A read that failed on a damaged disk changed nothing either. Another node has the data.
             Err(_)
                 if operation.is_read() && damage_met < DAMAGE_MET_MAX && store.reads_damaged() =>
             {
@@ -135,8 +136,9 @@ async fn dispatch(store: &Store, target: &str, body: &[u8]) -> Result<String, Ap
     }
 }
 
-/// Whether a request reads what was acknowledged last: always of a stream, otherwise when some
-/// `ConsistentRead` in it is true. Of a batch all is then read so. A transaction sees to it by itself.
+/// Returns whether a request needs the latest acknowledged state: always for a stream, otherwise if a
+/// `ConsistentRead` in it is true. This then applies to a whole batch. Transactions ensure it
+/// themselves.
 fn is_strong_read(operation: Operation, parameters: &Json) -> bool {
     fn asks(json: &Json, depth: usize) -> bool {
         let Some(members) = json.as_object().filter(|_| depth > 0) else { return false };
@@ -145,7 +147,7 @@ fn is_strong_read(operation: Operation, parameters: &Json) -> bool {
         };
         members.iter().any(|(name, value)| is_true(name, value) || asks(value, depth - 1))
     }
-    // {"Statements": [{"ConsistentRead": true}]}
+    // For example `{"Statements": [{"ConsistentRead": true}]}`.
     fn statements_ask(parameters: &Json) -> bool {
         let members = parameters.as_object().into_iter().flatten();
         let lists = members
@@ -154,13 +156,13 @@ fn is_strong_read(operation: Operation, parameters: &Json) -> bool {
         lists.flatten().any(|statement| asks(statement, 1))
     }
     match operation {
-        // Whoever reads a stream through several nodes reads it forward.
+        // A client that reads a stream through several nodes must never go back.
         Operation::DescribeStream | Operation::GetRecords | Operation::GetShardIterator => true,
         Operation::GetItem | Operation::Query | Operation::Scan | Operation::ExecuteStatement => {
             asks(parameters, 1)
         }
         Operation::BatchExecuteStatement => statements_ask(parameters),
-        // {"RequestItems": {"<table>": {"ConsistentRead": true}}}
+        // For example `{"RequestItems": {"<table>": {"ConsistentRead": true}}}`.
         Operation::BatchGetItem => asks(parameters, 3),
         _ => false,
     }

@@ -1,8 +1,8 @@
-//! The operations that this store knows, by their names in requests.
+//! The operations of this store, by their names in requests.
 
 use model::json;
 
-/// Everything that this store does.
+/// An operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Operation {
     BatchGetItem,
@@ -41,7 +41,7 @@ pub(super) enum Operation {
 }
 
 impl Operation {
-    /// Whether it changes nothing, whatever it asks for. Statements can be writes.
+    /// Returns whether the operation never changes anything. Statements can be writes.
     pub(super) fn is_read(self) -> bool {
         matches!(
             self,
@@ -57,7 +57,7 @@ impl Operation {
         )
     }
 
-    /// Under which names, one below the other, the items stand that are to be put.
+    /// Returns the path of names below which the items to put are in the request.
     pub(super) fn items_at(self) -> &'static [&'static str] {
         match self {
             Self::PutItem => &["Item"],

@@ -1,6 +1,6 @@
-//! One page of a Query or a Scan: what they have in common from parameters to answer.
+//! One page of a Query or a Scan: the parts that both share, from parameters to response.
 //!
-//! Which items are read, and from where, is decided by the two operations.
+//! The two operations decide which items are read, and from where.
 
 use std::ops::ControlFlow;
 use std::{iter, mem};
@@ -24,10 +24,10 @@ use super::wording::{Checked, Wording};
 use crate::store::Store;
 use crate::store::long_reads::{SHORT_READ_BYTES, SHORT_READ_ITEMS};
 
-/// Attributes that are to be chosen, and none that are.
+/// The error for a selection of attributes without attributes.
 const NOTHING_SPECIFIED: &str = "Must specify the AttributesToGet or ProjectionExpression when choosing to get SPECIFIC_ATTRIBUTES";
 
-/// Which of the two operations a page is of: they word some faults differently.
+/// The operation of a page. The two have different texts for some errors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PageOperation {
     Query,
@@ -80,7 +80,7 @@ impl<'j> PageParameters<'j> {
         })
     }
 
-    /// Adds the shared parameters' failures.
+    /// Adds the failures of the shared parameters.
     pub(crate) fn constrain(&self, constraints: &mut Constraints) {
         constraints.one_of("select", self.select, SELECT);
         match self.limit {
@@ -95,7 +95,7 @@ impl<'j> PageParameters<'j> {
         self.to_get.constrain(constraints, "attributesToGet");
     }
 
-    /// Takes the starting key, whose values are checked before the table is known.
+    /// Takes the starting key out of the request. Its values are checked before the table is known.
     pub(crate) fn take_start_key(&mut self) -> Result<Option<Item>, ApiError> {
         let words = self.operation.words();
         self.start_key.take().transpose().map_err(|wrong| match words {
@@ -105,7 +105,7 @@ impl<'j> PageParameters<'j> {
         })
     }
 
-    /// Checks that `Select` fits what is asked for. A Scan words this as a Query does.
+    /// Checks that `Select` fits the other parameters. A Scan has the texts of a Query.
     pub(crate) fn check_select(&self) -> Result<(), ApiError> {
         let projection = match (self.projection.is_some(), self.to_get.is_given()) {
             (true, _) => Some("ProjectionExpression"),
@@ -144,34 +144,34 @@ impl<'j> PageParameters<'j> {
     }
 }
 
-/// What is said of a starting key alone, or before the reason.
+/// The error for an invalid starting key, alone or before the reason.
 pub(crate) const STARTING_KEY_INVALID: &str = "The provided starting key is invalid";
 
-/// A starting key that is no key of the table, in the service's words.
+/// Returns the error for a starting key that is not a key of the table.
 pub(crate) fn starting_key_invalid(reason: &str) -> ApiError {
     ApiError::validation(format!("{STARTING_KEY_INVALID}: {reason}"))
 }
 
-/// How far a page has got.
+/// The progress of a page.
 #[derive(Default)]
 struct Progress {
     count: u64,
     scanned: usize,
     bytes: usize,
-    /// Bytes of the items that were fetched from the table; they count for the page, too.
+    /// The bytes of items that were fetched from the table. They count for the page too.
     fetched_bytes: usize,
-    /// What fetching them cost.
+    /// The cost of fetching.
     fetched: Capacity,
     /// The stored bytes of the last item; empty before the first.
     last_read: Vec<u8>,
     is_cut: bool,
-    /// The range that is read: 0 is the first, the further ones follow.
+    /// The current range: 0 is the first, and the further ones follow.
     range: usize,
-    /// Whether the read goes on in its place of long reads once it is no longer short.
+    /// Whether the read is short, that is, pauses at its limit and continues as a long read.
     is_short: bool,
-    /// Whether it stopped for that.
+    /// Whether the read has paused.
     is_paused: bool,
-    /// What could not be read.
+    /// The error of a failed read.
     failure: Option<ReadError>,
 }
 
@@ -180,13 +180,13 @@ impl Progress {
         self.bytes + self.fetched_bytes >= PAGE_BYTES_MAX
     }
 
-    /// Whether a short read has read what it may.
+    /// Returns whether a short read has reached its limit.
     fn is_to_pause(&self) -> bool {
         let read = self.bytes + self.fetched_bytes;
         self.is_short && (read >= SHORT_READ_BYTES || self.scanned >= SHORT_READ_ITEMS)
     }
 
-    /// The last item that was read.
+    /// Returns the last item that was read.
     fn last_item(&self) -> Result<Option<Item>, ReadError> {
         if self.last_read.is_empty() {
             return Ok(None);
@@ -195,10 +195,10 @@ impl Progress {
     }
 }
 
-/// Room for the answer of a small page.
+/// The initial capacity of a response in bytes: that of a small page.
 const ANSWER_BYTES_EXPECTED: usize = 4096;
 
-/// Reads a page and writes the whole answer. Limits count what is read, before the filter.
+/// Reads a page and writes the whole response. Limits count items before the filter.
 pub(crate) async fn answer_page(
     store: &Store,
     view: &(dyn View + Send + Sync),
@@ -229,7 +229,7 @@ pub(crate) async fn answer_page(
     Ok(out)
 }
 
-/// Reads a page and writes the answer of a statement: without counts, and with a token.
+/// Reads a page and writes the response of a statement: without counts, and with a token.
 pub(crate) async fn answer_statement_page(
     store: &Store,
     view: &(dyn View + Send + Sync),
@@ -256,7 +256,7 @@ pub(crate) async fn answer_statement_page(
     Ok(out)
 }
 
-/// Counts what the page consumed, and gives the key to go on from, if it is cut.
+/// Counts the capacity that the page consumed. Returns the key for the next page, if the page is cut.
 fn last_of_page(
     store: &Store,
     request: &PageRequest<'_>,
@@ -282,7 +282,7 @@ fn consumption(request: &PageRequest<'_>, progress: &Progress, capacity: Capacit
     }
 }
 
-/// Reads a page: its first part here, what is left as a long read.
+/// Reads a page: its first part at once, the rest as a long read.
 async fn read_page(
     store: &Store,
     view: &(dyn View + Send + Sync),
@@ -303,7 +303,7 @@ async fn read_page(
     store.long_reads().run(read).await
 }
 
-/// Reads from a place on, in the range that the page has come to and those behind it.
+/// Reads on from a place, in the current range of the page and those after it.
 fn read_ranges(
     view: &dyn View,
     request: &PageRequest<'_>,
@@ -352,7 +352,7 @@ fn read_range(
     progress.failure.take().map_or(Ok(()), Err)
 }
 
-/// The whole item of an entry. It is there: the view shows one point in time.
+/// Fetches the whole item of an entry. It exists, because the view is a single point in time.
 fn fetch(
     view: &dyn View,
     request: &PageRequest<'_>,
@@ -369,8 +369,8 @@ fn decode(bytes: &[u8]) -> Result<Item, ReadError> {
     encoding::decode_item(bytes).map_err(|error| ReadError(error.to_string()))
 }
 
-/// Takes one item, or one entry, by its stored bytes. A page ends with the item that reaches 1 MB,
-/// and only when there is another one.
+/// Processes one item or entry, given by its stored bytes. A page ends with the item that reaches 1 MB,
+/// but only if there is another one.
 fn take_item(
     view: &dyn View,
     request: &PageRequest<'_>,
@@ -403,12 +403,12 @@ fn take_item(
     progress.scanned += 1;
     progress.last_read.clear();
     progress.last_read.extend_from_slice(bytes);
-    // A page that reaches its limit gives a key to go on from even at the end of the range.
+    // A page that reaches its limit returns a key for the next page even at the end of the range.
     progress.is_cut = progress.scanned >= request.limit;
     Ok(if progress.is_cut { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
 }
 
-/// Takes an item of which something is to be left out, or that is to be looked at.
+/// Processes an item with a filter or a projection, or one that must be fetched.
 fn take_part(
     view: &dyn View,
     request: &PageRequest<'_>,
@@ -424,7 +424,7 @@ fn take_part(
         progress.fetched_bytes += size;
     }
     progress.bytes += read.size();
-    // A filter looks at what the index holds, also when the item was fetched to be shown.
+    // A filter sees the attributes that the index holds, even if the item was fetched for the response.
     if request.filter.as_ref().is_some_and(|filter| !filter.evaluate(read)) {
         return Ok(());
     }

@@ -1,6 +1,6 @@
-//! What one page of a Query, a Scan or a statement reads.
+//! The request for one page of a Query, a Scan or a statement.
 //!
-//! How it is read is in `page`, what it costs in `metering`.
+//! `page` reads it, and `metering` counts its cost.
 
 use expression::{Condition, Projection};
 use partition::{IndexKey, ItemRange};
@@ -8,21 +8,21 @@ use partition::{IndexKey, ItemRange};
 use super::capacity::CapacityDetail;
 use super::index_choice::Source;
 
-/// What to read and what to keep of it.
+/// The items to read, and the parts of them to return.
 pub(crate) struct PageRequest<'r> {
     pub(crate) source: Source<'r>,
-    /// The table's name, as it was sent.
+    /// The name of the table, as it was sent.
     pub(crate) name: &'r str,
-    /// Whether each item is fetched from the table, because the index does not hold all that is to
-    /// be shown of it.
+    /// Whether each item is fetched from the table, because the index does not hold all requested
+    /// attributes.
     pub(crate) is_fetched: bool,
     pub(crate) range: ItemRange,
-    /// Those that are read behind it, as far as the page goes. For the traffic of partitions they
-    /// count as the first.
+    /// The ranges that are read after it, as far as the page reaches. For the traffic of partitions they
+    /// count as the first one.
     pub(crate) further: Vec<ItemRange>,
     pub(crate) start_after: Option<IndexKey>,
     pub(crate) forward: bool,
-    /// Items to read at most, at least 1.
+    /// The maximum number of items to read, at least 1.
     pub(crate) limit: usize,
     pub(crate) filter: Option<Condition>,
     pub(crate) projection: Option<Projection>,
@@ -32,8 +32,8 @@ pub(crate) struct PageRequest<'r> {
 }
 
 impl PageRequest<'_> {
-    /// Returns true for a partition key of a table without sort key: one item at most, so there is
-    /// no next page.
+    /// Returns true for a partition key of a table without sort key: there is at most one item, so there
+    /// is no next page.
     pub(super) fn reads_one_item(&self) -> bool {
         let is_collection = matches!(self.range, ItemRange::Collection { .. });
         is_collection && self.further.is_empty() && !self.source.can_continue_query()

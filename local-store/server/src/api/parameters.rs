@@ -1,7 +1,7 @@
-//! The parameters of a request, taken out of its JSON with the type that each must have.
+//! The parameters of a request, read from its JSON with their required types.
 //!
-//! A wrong type is a `SerializationException` at once. Whether a value is allowed is not decided
-//! here: what has the right shape and a wrong value is kept as a refusal until its turn has come.
+//! A wrong type is a `SerializationException` at once. Values are not checked here: an invalid value of
+//! the right shape is kept as a refusal until the operation checks it.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Display};
@@ -13,12 +13,12 @@ use super::attribute_names;
 use super::error::ApiError;
 use super::wording::{Checked, Wording};
 
-/// The members of a JSON object. A member that is `null` is not there.
+/// The members of a JSON object. A member that is `null` counts as absent.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Parameters<'j>(&'j [(std::borrow::Cow<'j, str>, Json<'j>)]);
 
 impl<'j> Parameters<'j> {
-    /// The parameters of a request's body.
+    /// Returns the parameters in a request's body.
     pub(crate) fn of_body(json: &'j Json<'j>) -> Result<Self, ApiError> {
         match json {
             Json::Object(members) => Ok(Self(members)),
@@ -31,12 +31,12 @@ impl<'j> Parameters<'j> {
         found.map(|(_, value)| value).filter(|value| **value != Json::Null)
     }
 
-    /// Whether the request is so deep that parts of it were not kept.
+    /// Returns whether the request is nested so deeply that parts of it were dropped.
     pub(crate) fn nests_deeply(self) -> bool {
         self.0.iter().any(|(_, member)| member.reaches_last_level())
     }
 
-    /// Whether a member is there.
+    /// Returns whether a member is present.
     pub(crate) fn has(self, name: &str) -> bool {
         self.get(name).is_some()
     }
@@ -49,7 +49,7 @@ impl<'j> Parameters<'j> {
         }
     }
 
-    /// Reads a boolean. Like the service, it takes the texts `true` and `false` for one.
+    /// Reads a boolean. Like the service, it accepts the texts `true` and `false`.
     pub(crate) fn boolean(self, name: &str) -> Result<Option<bool>, ApiError> {
         match self.get(name) {
             None => Ok(None),
@@ -60,12 +60,12 @@ impl<'j> Parameters<'j> {
         }
     }
 
-    /// A whole number; what does not fit 64 bits becomes the nearest that does.
+    /// Reads a whole number. A number beyond 64 bits becomes the nearest one within.
     pub(crate) fn integer(self, name: &str) -> Result<Option<i64>, ApiError> {
         self.whole_number(name, "Integer")
     }
 
-    /// The same, of a parameter that the service calls a `Long`.
+    /// Reads a whole number of a parameter that the service calls a `Long`.
     pub(crate) fn long(self, name: &str) -> Result<Option<i64>, ApiError> {
         self.whole_number(name, "Long")
     }
@@ -81,8 +81,8 @@ impl<'j> Parameters<'j> {
         }
     }
 
-    /// Reads a time: seconds since 1970 with an optional fraction. Returns milliseconds, rounded to
-    /// the nearest; a time before 1970 is 0.
+    /// Reads a time: seconds since 1970 with an optional fraction. Returns milliseconds, rounded to the
+    /// nearest; a time before 1970 is 0.
     pub(crate) fn time_ms(self, name: &str) -> Result<Option<u64>, ApiError> {
         match self.get(name) {
             None => Ok(None),
@@ -99,7 +99,7 @@ impl<'j> Parameters<'j> {
         self.get(name).map(elements).transpose()
     }
 
-    /// A list of structures, which the service's texts call `kind`.
+    /// Reads a list of structures, which the service's texts call `kind`.
     pub(crate) fn structures(self, name: &str, kind: &str) -> Result<Option<Vec<Self>>, ApiError> {
         let Some(members) = self.list(name)? else {
             return Ok(None);
@@ -107,29 +107,29 @@ impl<'j> Parameters<'j> {
         members.iter().map(|json| member(json, kind)).collect::<Result<_, _>>().map(Some)
     }
 
-    /// A structure that the service calls as the parameter.
+    /// Reads a structure that the service names like the parameter.
     pub(crate) fn structure(self, name: &str) -> Result<Option<Self>, ApiError> {
         self.structure_of(name, name)
     }
 
-    /// A structure, which the service's texts call `kind`.
+    /// Reads a structure, which the service's texts call `kind`.
     pub(crate) fn structure_of(self, name: &str, kind: &str) -> Result<Option<Self>, ApiError> {
         let array = || format!("class {}", Class(kind));
         self.get(name).map(|json| object(json, array, NOT_A_FIELD)).transpose()
     }
 
-    /// A map, whose values have this Java type in the service's texts.
+    /// Reads a map, whose values have this Java type in the service's texts.
     pub(crate) fn map_of(self, name: &str, values: impl Display) -> Result<Option<Self>, ApiError> {
         let array = || format!("java.util.Map<java.lang.String, {values}>");
         self.get(name).map(|json| object(json, array, NOT_A_FIELD)).transpose()
     }
 
-    /// The members, in the order in which they were sent.
+    /// Returns the members, in the order in which they were sent.
     pub(crate) fn map(self) -> impl ExactSizeIterator<Item = (&'j str, &'j Json<'j>)> {
         self.0.iter().map(|(name, value)| (&**name, value))
     }
 
-    /// A list of attribute values.
+    /// Reads a list of attribute values.
     pub(crate) fn value_list(
         self,
         name: &str,
@@ -140,7 +140,7 @@ impl<'j> Parameters<'j> {
         members.iter().map(attribute_value).collect::<Result<_, _>>().map(Some)
     }
 
-    /// An attribute value.
+    /// Reads an attribute value.
     pub(crate) fn attribute_value(
         self,
         name: &str,
@@ -152,7 +152,7 @@ impl<'j> Parameters<'j> {
         }
     }
 
-    /// A list of strings.
+    /// Reads a list of strings.
     pub(crate) fn texts(self, name: &str) -> Result<Option<Vec<&'j str>>, ApiError> {
         let Some(members) = self.list(name)? else {
             return Ok(None);
@@ -162,12 +162,12 @@ impl<'j> Parameters<'j> {
         members.iter().map(text).collect::<Result<_, _>>().map(Some)
     }
 
-    /// An item or a key.
+    /// Reads an item or a key.
     pub(crate) fn item(self, name: &str) -> Result<Option<Checked<Item>>, ApiError> {
         self.get(name).map(item).transpose()
     }
 
-    /// An item in its stored form.
+    /// Reads an item in its stored form.
     pub(crate) fn encoded_item(self, name: &str) -> Result<Option<Checked<EncodedItem>>, ApiError> {
         match self.get(name) {
             Some(Json::Item(item)) => Ok(Some(Ok(item.clone()))),
@@ -176,7 +176,7 @@ impl<'j> Parameters<'j> {
         }
     }
 
-    /// A map of strings.
+    /// Reads a map of strings.
     pub(crate) fn strings(self, name: &str) -> Result<Option<BTreeMap<String, String>>, ApiError> {
         let Some(map) = self.map_of(name, "java.lang.String")? else {
             return Ok(None);
@@ -189,7 +189,7 @@ impl<'j> Parameters<'j> {
         Ok(Some(strings))
     }
 
-    /// The values of expression placeholders.
+    /// Reads the values of expression placeholders.
     pub(crate) fn placeholder_values(
         self,
         name: &str,
@@ -213,12 +213,12 @@ impl<'j> Parameters<'j> {
     }
 }
 
-/// A scalar that is the value of a parameter, where a structure, a map or a list belongs.
+/// The error for a scalar parameter in place of a structure, a map or a list.
 const NOT_A_FIELD: &str = "Unexpected field type";
-/// A scalar in a list or a map, where a structure belongs.
+/// The error for a scalar in a list or a map in place of a structure.
 const NOT_A_MEMBER: &str = "Unexpected value type in payload";
 
-/// A structure of the API as the service's texts call it: by its Java class.
+/// A structure of the API as the service's texts name it: by its Java class.
 pub(crate) struct Class<'k>(pub(crate) &'k str);
 
 impl Display for Class<'_> {
@@ -238,12 +238,12 @@ pub(crate) fn elements<'j>(json: &'j Json<'j>) -> Result<&'j [Json<'j>], ApiErro
     }
 }
 
-/// Reads a structure that is a member of a list or a map; the service's texts call it `kind`.
+/// Reads a structure that is a member of a list or a map. The service's texts call it `kind`.
 pub(crate) fn member<'j>(json: &'j Json<'j>, kind: &str) -> Result<Parameters<'j>, ApiError> {
     object(json, || format!("class {}", Class(kind)), NOT_A_MEMBER)
 }
 
-/// `array` is what an array is told to be instead.
+/// Reads an object. `array` is the expected type in the error for an array.
 fn object<'j>(
     json: &'j Json<'j>,
     array: impl FnOnce() -> String,
@@ -287,7 +287,7 @@ fn checked<T>(decoded: Result<T, DecodeError>) -> Result<Checked<T>, ApiError> {
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
-    reason = "a float cast saturates, and takes what is no number for 0"
+    reason = "a float cast saturates, and converts NaN to 0"
 )]
 fn milliseconds(seconds: f64) -> u64 {
     (seconds * 1000.0).round() as u64
@@ -320,7 +320,7 @@ fn wrong_type(got: &Json<'_>, expected: &str) -> ApiError {
 mod tests {
     use super::*;
 
-    /// The message of a serialization error, or `ok`.
+    /// Returns the message of a serialization error, or `ok`.
     fn outcome<T>(result: Result<T, ApiError>) -> String {
         match result {
             Ok(_) => "ok".to_owned(),
@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_values_wait_for_their_turn() {
+    fn wrong_values_are_reported_later() {
         let tree = json::parse(br#"{"x":{":a":{"N":"1e999"}}}"#).unwrap();
         let parameters = Parameters::of_body(&tree).unwrap();
         for (words, start, end) in [

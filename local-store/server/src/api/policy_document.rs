@@ -1,7 +1,7 @@
-//! Resource policies as documents: which of them are refused, and the form in which the service gives
-//! them back and compares them.
+//! Resource policies as documents: which of them are refused, and the form in which the service returns
+//! and compares them.
 //!
-//! Nothing enforces a policy, so of what it means only a grant to everybody is looked at.
+//! Nothing enforces a policy. Of its meaning only a grant to everyone is checked.
 
 use std::collections::BTreeSet;
 
@@ -10,13 +10,13 @@ use model::json::{self, Json};
 use super::answer::begin_member;
 use super::error::ApiError;
 
-/// Largest policy in bytes, inclusive.
+/// The maximum size of a policy in bytes, inclusive.
 const POLICY_BYTES_MAX: usize = 20_480;
-/// The version of a policy that says none.
+/// The version of a policy that has no `Version`.
 const VERSION_UNSAID: &str = "2008-10-17";
-/// The members of a policy, in the order in which they are given back.
+/// The members of a policy, in the order of the response.
 const OF_POLICY: [&str; 3] = ["Version", "Id", "Statement"];
-/// The same of a statement.
+/// The members of a statement, in the order of the response.
 const OF_STATEMENT: [&str; 9] = [
     "Sid",
     "Effect",
@@ -32,8 +32,8 @@ const OF_STATEMENT: [&str; 9] = [
 /// The members of an object.
 type Members<'m, 'j> = Vec<(&'m str, &'m Json<'j>)>;
 
-/// Refuses what is no policy, and gives the form by which policies are compared. A policy without a
-/// `Version` is another one than a policy with the version that it has then.
+/// Refuses an invalid policy, and returns the form in which policies are compared. A policy without
+/// `Version` differs from a policy with the default version.
 pub(crate) fn canonical(text: &str) -> Result<String, ApiError> {
     if text.len() > POLICY_BYTES_MAX {
         return Err(ApiError::invalid_parameter(format!(
@@ -50,13 +50,14 @@ pub(crate) fn canonical(text: &str) -> Result<String, ApiError> {
     }
 }
 
-/// How a policy is given back that is stored: policies of earlier builds are stored as they were sent.
+/// Returns a stored policy in the form of a response. Earlier releases stored policies as they were
+/// sent.
 pub(crate) fn shown(stored: &str) -> String {
     json::parse(stored.as_bytes())
         .map_or_else(|_| stored.to_owned(), |policy| written(&policy, true))
 }
 
-/// Whether a stored policy is this one, which has the form by which policies are compared.
+/// Returns whether a stored policy equals a policy in the canonical form.
 pub(crate) fn is_stored(stored: &str, canonical: &str) -> bool {
     stored == canonical
         || json::parse(stored.as_bytes()).is_ok_and(|policy| written(&policy, false) == canonical)
@@ -66,7 +67,7 @@ fn invalid<T>(reason: &str) -> Result<T, ApiError> {
     Err(ApiError::invalid_parameter(format!("Invalid policy document: {reason}")))
 }
 
-/// The statements: one need not stand in a list.
+/// Returns the statements. A single statement need not be in a list.
 fn statements<'p, 'j>(policy: &'p Json<'j>) -> Option<&'p [Json<'j>]> {
     match policy.get("Statement")? {
         Json::Array(statements) => Some(statements),
@@ -106,7 +107,7 @@ fn check(text: &str, policy: &Json<'_>) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// Line and column behind the first principal that is a text of its own and not `*`; both count from
+/// Returns line and column after the first principal that is a bare text other than `*`. Both count from
 /// one.
 fn behind_bare_principal(text: &str) -> Option<(usize, usize)> {
     let end = ["\"Principal\"", "\"NotPrincipal\""]
@@ -123,7 +124,7 @@ fn behind_bare_principal(text: &str) -> Option<(usize, usize)> {
     Some((before.matches('\n').count() + 1, line.chars().count() + 1))
 }
 
-/// Whether a statement allows something to everybody, whatever the circumstances.
+/// Returns whether a statement allows something to everyone unconditionally.
 fn is_unbounded(statement: &Json<'_>) -> bool {
     let allows = statement
         .get("Effect")
@@ -142,7 +143,7 @@ fn is_unbounded(statement: &Json<'_>) -> bool {
     allows && names_everybody && statement.get("Condition").is_none()
 }
 
-/// A policy without a space, with its members in their order and what is written shorter.
+/// Returns a policy without spaces, with its members in order and in their short forms.
 fn written(policy: &Json<'_>, with_version: bool) -> String {
     let mut out = String::from("{");
     if with_version && policy.get("Version").is_none() {
@@ -168,7 +169,7 @@ fn written(policy: &Json<'_>, with_version: bool) -> String {
     out
 }
 
-/// The members of an object: those that are known in their order, and then the others.
+/// Returns the members of an object: the known ones in their order, then the others.
 fn in_order<'m, 'j>(object: &'m Json<'j>, order: &[&str]) -> Members<'m, 'j> {
     let mut members: Members<'m, 'j> =
         object.as_object().into_iter().flatten().map(|(name, value)| (&**name, value)).collect();
@@ -211,7 +212,7 @@ fn write_principals(out: &mut String, principals: &Json<'_>) {
             write_short(out, value);
             continue;
         };
-        // An account is its root, and each is named once.
+        // An account is written as its root user, and without duplicates.
         let mut named: Vec<String> = Vec::new();
         for text in texts {
             let is_account = text.len() == 12 && text.bytes().all(|byte| byte.is_ascii_digit());
@@ -229,7 +230,7 @@ fn write_principals(out: &mut String, principals: &Json<'_>) {
     out.push('}');
 }
 
-/// Operators, and of each the keys with their values.
+/// Writes condition operators, each with its keys and their values.
 fn write_condition(out: &mut String, operators: &[(std::borrow::Cow<'_, str>, Json<'_>)]) {
     out.push('{');
     for (operator, keys) in operators {
@@ -248,7 +249,7 @@ fn write_condition(out: &mut String, operators: &[(std::borrow::Cow<'_, str>, Js
     out.push('}');
 }
 
-/// A list of one element is written as the element.
+/// Writes a list. A list of one element is written as the element.
 fn write_short(out: &mut String, value: &Json<'_>) {
     match value {
         Json::Array(members) => match members.as_slice() {
@@ -275,7 +276,7 @@ fn write(out: &mut String, value: &Json<'_>) {
             }
             out.push('}');
         }
-        // No policy has one: items are read of requests that have them.
+        // Policies contain no items: only requests with items are parsed as such.
         Json::Item(_) => out.push_str("{}"),
     }
 }
@@ -284,9 +285,9 @@ fn write(out: &mut String, value: &Json<'_>) {
 mod tests {
     use super::*;
 
-    /// Goal: a policy that is given back is the same policy when it is sent.
+    /// Goal: a returned policy is the same policy when it is sent.
     #[test]
-    fn the_form_that_is_given_back_stays() {
+    fn the_returned_form_is_stable() {
         for (sent, given_back) in [
             (
                 r#"{"Statement": {"Action": ["a:b"], "Resource": "*", "Effect": "allow", "Principal": {"AWS": ["123456789012", "arn:aws:iam::123456789012:root"]}}}"#,

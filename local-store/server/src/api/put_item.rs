@@ -1,6 +1,6 @@
-//! `PutItem`: an item in place of whatever was under its key.
+//! `PutItem`: replaces the item with a key.
 //!
-//! The condition is decided when the command is applied, not here.
+//! The condition is evaluated when the command is applied.
 
 use expression::Condition;
 use model::EncodedItem;
@@ -19,10 +19,10 @@ use super::tables;
 use super::wording::{Checked, Wording};
 use crate::store::Store;
 
-/// An item that is too large, in the service's words.
+/// The error for an item that is too large.
 const TOO_LARGE: &str = "Item size has exceeded the maximum allowed size";
 
-/// What a request asks for, as far as it can be known without its table.
+/// The contents of a request, as far as they can be checked without its table.
 struct Asked {
     item: EncodedItem,
     condition: Option<Condition>,
@@ -82,18 +82,18 @@ fn read(
     Ok(Asked { item, condition })
 }
 
-/// An item of at most 400 KB, names included.
+/// Checks that an item has at most 400 KB, names included.
 pub(crate) fn check_size(size: usize) -> Result<(), ApiError> {
     if size > ITEM_BYTES_MAX { Err(ApiError::validation(TOO_LARGE)) } else { Ok(()) }
 }
 
-/// Whether the indexes of a table can take an item.
+/// Checks that the indexes of a table accept an item.
 pub(super) fn check_indexes(table: &Table, item: &EncodedItem) -> Result<(), ApiError> {
     let checked = check_put_encoded(table, item).map_err(damaged)?;
     checked.map_err(|refusal| ApiError::validation(refusal.text))
 }
 
-/// An item that we have just made cannot be read.
+/// Returns the error for an item that was just encoded and cannot be decoded.
 #[expect(clippy::needless_pass_by_value, reason = "errors are mapped by value")]
 pub(super) fn damaged(error: EncodingError) -> ApiError {
     ApiError::defect(&error.to_string())

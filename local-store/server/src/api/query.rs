@@ -1,6 +1,6 @@
 //! `Query`: the items with one partition key, in the order of their sort keys.
 //!
-//! Pages and their answers are in `page`; this file decides which items are asked for.
+//! `page` reads pages and writes responses; this file decides which items are selected.
 
 use expression::{Condition, KeyExpression, ParsedKeyExpression, Projection};
 use model::{Item, KeyValue};
@@ -94,7 +94,7 @@ pub(super) async fn query(store: &Store, parameters: Parameters<'_>) -> Result<S
     answer_page(store, &*store.view(), &request).await
 }
 
-/// What the expressions may not say of key attributes.
+/// Checks that the expressions do not use key attributes where they must not.
 fn check_paths(
     projection: Option<&Projection>,
     filter: Option<&Condition>,
@@ -104,7 +104,7 @@ fn check_paths(
     check_filter_leaves_keys(filter, source)
 }
 
-/// What is asked for, and the place behind which to begin.
+/// Returns the selected range, and the place after which to begin.
 fn range_from(
     start_key: Option<&Item>,
     source: Source<'_>,
@@ -125,8 +125,8 @@ fn check_some_key_condition(is_given: bool) -> Result<(), ApiError> {
     ))
 }
 
-/// The place that a starting key names. Of it and of the conditions the service looks at the
-/// partition key first, as public recordings of its answers have it.
+/// Returns the place of a starting key. As public recordings show, the service checks the partition key
+/// of the starting key and of the conditions first.
 fn place_of(
     key: &Item,
     source: Source<'_>,
@@ -140,8 +140,8 @@ fn place_of(
     source.start_key(key).map_err(|_| invalid())
 }
 
-/// The place behind which a page begins: one that the Query itself could have reached. The conditions
-/// are gone through from left to right, as public recordings of the service's answers have it.
+/// Checks that a page can begin after this place: the Query itself must be able to reach it. As public
+/// recordings of the service's answers show, the conditions are checked from left to right.
 fn within(key: IndexKey, source: Source<'_>, range: &ItemRange) -> Result<IndexKey, ApiError> {
     let one;
     let (partition, equal, sort) = match range {

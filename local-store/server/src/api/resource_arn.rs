@@ -1,22 +1,22 @@
-//! `ResourceArn`: which table of this store a request on tags or policies means.
+//! `ResourceArn`: the table to which a request on tags or policies refers.
 //!
-//! Texts: as the service answers. What is done with the table is decided by the operation.
+//! Texts are those of the service. The operation decides what is done with the table.
 
 use super::constraints::is_name;
 use super::error::ApiError;
 use crate::store::Store;
 
-/// What an ARN names.
+/// The resource of an ARN.
 pub(crate) enum ResourceArn<'a> {
-    /// A table of this Region and account, by its name. It need not be there.
+    /// A table of this Region and account, by its name. It may not exist.
     Table(&'a str),
-    /// Something of another Region.
+    /// A resource of another Region.
     Elsewhere,
-    /// Something of another account.
+    /// A resource of another account.
     Foreign,
 }
 
-/// Reads the ARN of a table.
+/// Parses the ARN of a table.
 pub(crate) fn parse<'a>(store: &Store, arn: &'a str) -> Result<ResourceArn<'a>, ApiError> {
     if !arn.starts_with("arn:") {
         return Err(ApiError::invalid_parameter(format!("ARNs must start with 'arn:': {arn}")));

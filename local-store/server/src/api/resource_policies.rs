@@ -1,7 +1,7 @@
-//! `PutResourcePolicy`, `GetResourcePolicy` and `DeleteResourcePolicy`: a table's policy is stored
-//! and given back. Nothing enforces it: this store knows no principals.
+//! `PutResourcePolicy`, `GetResourcePolicy` and `DeleteResourcePolicy`: a table's policy is stored and
+//! returned. Nothing enforces it, because this store knows no principals.
 //!
-//! Texts: as the service answers. What a policy must be is in `policy_document`.
+//! Texts are those of the service. `policy_document` checks policies.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use super::policy_document;
 use super::resource_arn::{self, ResourceArn};
 use crate::store::Store;
 
-/// Characters of a revision, inclusive.
+/// The maximum length of a revision in characters, inclusive.
 const REVISION_LENGTH_MAX: usize = 255;
 
 fn find(store: &Store, arn: &str) -> Result<Arc<Table>, ApiError> {
@@ -58,7 +58,7 @@ fn check_expected(table: &Table, revision: Option<&str>) -> Result<(), ApiError>
     Err(ApiError::policy_not_found(&problem))
 }
 
-/// A revision that is no number was never given out, as 0 was not.
+/// Returns the expectation for a revision. A revision that is not a number, or 0, was never assigned.
 fn expected(revision: Option<&str>) -> ExpectedPolicy {
     match revision {
         None => ExpectedPolicy::Any,
@@ -84,7 +84,7 @@ pub(super) async fn put_resource_policy(
     let table = find(store, arn)?;
     check_expected(&table, revision)?;
     if revision_of_same(&table, &text).is_some() {
-        // Another node may have acknowledged a change that this one has not heard of yet.
+        // Another node may have acknowledged a change that this one does not know yet.
         let table = find(&store.up_to_date().await?, arn)?;
         check_expected(&table, revision)?;
         if let Some(same) = revision_of_same(&table, &text) {
@@ -96,7 +96,8 @@ pub(super) async fn put_resource_policy(
     Ok(revision_of(table.options.policy.as_ref().map(|policy| policy.revision)))
 }
 
-/// The revision of the table's policy, if it is this one: putting it again changes nothing.
+/// Returns the revision of the table's policy if the policy is this one. Putting it again changes
+/// nothing.
 fn revision_of_same(table: &Table, text: &str) -> Option<u64> {
     let policy = table.options.policy.as_ref()?;
     policy_document::is_stored(&policy.text, text).then_some(policy.revision)

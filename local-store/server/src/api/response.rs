@@ -1,10 +1,10 @@
-//! What a request is answered with, before HTTP.
+//! The response to a request, before HTTP.
 
-/// What a request is answered with.
+/// A response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Response {
-    /// The HTTP status: 200, or what the error's type asks for.
+    /// The HTTP status: 200, or that of the error's type.
     pub status: u16,
-    /// JSON.
+    /// The body as JSON.
     pub body: String,
 }

@@ -1,6 +1,6 @@
-//! `Scan`: every item of a table or index, or of one segment of it, in the order of the ring.
+//! `Scan`: every item of a table or index, or of one segment, in the order of the ring.
 //!
-//! Pages and their answers are in `page`; this file decides which stretch of the ring is read.
+//! `page` reads pages and writes responses; this file decides which part of the ring is read.
 
 use model::Item;
 use model::limits::SCAN_SEGMENTS_MAX;
@@ -22,7 +22,7 @@ use crate::store::Store;
 
 const LEGACY: [&str; 3] = ["AttributesToGet", "ScanFilter", "ConditionalOperator"];
 
-/// A segment of a parallel scan: its number and how many there are.
+/// A segment of a parallel scan: its number and the number of segments.
 type Segment = (u32, u32);
 
 pub(super) async fn scan(store: &Store, parameters: Parameters<'_>) -> Result<String, ApiError> {
@@ -46,7 +46,7 @@ pub(super) async fn scan(store: &Store, parameters: Parameters<'_>) -> Result<St
         &LEGACY,
         Wording::Older,
     )?;
-    // The older parameters are gone through one after the other, before anything of an expression is.
+    // The legacy parameters are checked one after the other, before any expression.
     let to_get = shared.to_get.projection()?;
     let is_joined = scan_filter.check_joined();
     let scan_filter = scan_filter.into_condition()?;
@@ -90,7 +90,7 @@ pub(super) async fn scan(store: &Store, parameters: Parameters<'_>) -> Result<St
     answer_page(store, &*store.view(), &request).await
 }
 
-/// Both parameters or none.
+/// Checks that both parameters are present, or none.
 fn check_segment(segment: Option<i64>, total: Option<i64>) -> Result<Option<Segment>, ApiError> {
     match (segment, total) {
         (None, None) => Ok(None),
@@ -104,21 +104,22 @@ fn check_segment(segment: Option<i64>, total: Option<i64>) -> Result<Option<Segm
             "The Segment parameter is zero-based and must be less than parameter TotalSegments: Segment: {segment} is not less than TotalSegments: {total}"
         ))),
         (Some(segment), Some(total)) => {
-            // Both were found to be in range before.
+            // Both were checked to be in range before.
             let number = |value: i64| u32::try_from(value).unwrap_or(0);
             Ok(Some((number(segment), number(total))))
         }
     }
 }
 
-/// The key behind which a page begins: one of this segment.
+/// Returns the key after which a page begins, which must be in this segment.
 fn start_after(
     key: &Item,
     source: Source<'_>,
     tokens: TokenRange,
     segment: Option<Segment>,
 ) -> Result<IndexKey, ApiError> {
-    // That there are other attributes than those of the keys is told without a reason of an index.
+    // A starting key with other attributes than those of the keys is reported without the index's
+    // reason.
     if source.index.is_some() && !source.names_start_key(key) {
         return Err(ApiError::validation(STARTING_KEY_INVALID));
     }

@@ -1,8 +1,8 @@
-//! Shard iterators: what the opaque text that `GetShardIterator` and `GetRecords` give out says.
+//! Shard iterators: the opaque text that `GetShardIterator` and `GetRecords` return.
 //!
-//! `<stream ARN>|2|<hexadecimal bytes>`, the bytes being the postcard encoding of a
-//! [`ShardIterator`] and a mac that binds it to the ARN, made with the store's key: nobody else
-//! can make one, or carry one over to another stream, account or Region.
+//! The text is `<stream ARN>|2|<hexadecimal bytes>`. The bytes are the postcard encoding of a
+//! [`ShardIterator`] and a MAC with the store's key that binds it to the ARN. So no client can make one,
+//! or use one for another stream, account or Region.
 
 use std::fmt::Write as _;
 
@@ -17,17 +17,17 @@ use crate::token_key::TokenKey;
 
 /// The version of this layout.
 const VERSION: &str = "2";
-/// What the mac says that the text is.
+/// The kind of the text in the MAC.
 const KIND: &str = "shard iterator";
 
-/// Where an iterator stands in its shard.
+/// The position of an iterator in its shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Place {
-    /// At the oldest record that is there when it is used.
+    /// The oldest record that exists when the iterator is used.
     TrimHorizon,
-    /// At this place, inclusive.
+    /// This position, inclusive.
     At(Sequence),
-    /// Behind this place, exclusive.
+    /// After this position, exclusive.
     After(Sequence),
 }
 
@@ -36,12 +36,12 @@ pub(crate) enum Place {
 pub(crate) struct ShardIterator {
     pub(crate) shard_id: String,
     pub(crate) place: Place,
-    /// When it was given out: it is good for 15 minutes.
+    /// The time when it was issued. It is valid for 15 minutes.
     pub(crate) issued_at: EpochMillis,
 }
 
 impl ShardIterator {
-    /// The text to give out.
+    /// Returns the text of the iterator.
     pub(crate) fn to_text(&self, stream_arn: &str, key: &TokenKey) -> Result<String, ApiError> {
         let bytes = postcard::to_stdvec(self)
             .map_err(|error| ApiError::defect(&format!("a shard iterator: {error}")))?;
@@ -54,7 +54,7 @@ impl ShardIterator {
         Ok(text)
     }
 
-    /// Reads a text that was given out: the ARN of its stream, and the iterator.
+    /// Parses a text that this store issued: the ARN of its stream, and the iterator.
     pub(crate) fn from_text<'t>(
         text: &'t str,
         key: &TokenKey,
@@ -85,7 +85,7 @@ impl ShardIterator {
     }
 }
 
-/// The bytes that hexadecimal digits stand for.
+/// Decodes hexadecimal digits.
 pub(super) fn decode_hexadecimal(digits: &str) -> Option<Vec<u8>> {
     let (pairs, rest) = digits.as_bytes().as_chunks::<2>();
     if !rest.is_empty() {

@@ -1,7 +1,7 @@
-//! One PartiQL statement: reading it from a request, and making a read or a write of it.
+//! One PartiQL statement: parses it from a request, and plans a read or a write.
 //!
-//! The grammar is in the crate `expression`; `ExecuteStatement`, `BatchExecuteStatement` and
-//! `ExecuteTransaction` carry the reads and writes out.
+//! The crate `expression` has the grammar. `ExecuteStatement`, `BatchExecuteStatement` and
+//! `ExecuteTransaction` execute the reads and writes.
 
 use std::fmt;
 use std::sync::Arc;
@@ -22,17 +22,17 @@ use super::update_item::check_leaves_key;
 use super::wording::Checked;
 use crate::store::Store;
 
-/// Characters of a statement, inclusive.
+/// The maximum length of a statement in characters, inclusive.
 const STATEMENT_LENGTH_MAX: usize = 8192;
-/// Where `EXISTS` may not stand, in the service's words.
+/// The error for `EXISTS` in the wrong operation.
 pub(crate) const EXISTS_MISPLACED: &str =
     "EXISTS can only be used in ExecuteTransaction write requests.";
-/// What `EXISTS` has to ask, beside the key.
+/// The error for `EXISTS` without a condition besides the key.
 const EXISTS_NEEDS_CONDITION: &str =
     "EXISTS() must contain a single item read with additional condition";
-/// An index that no statement reads, in the service's words.
+/// The error for an index that statements cannot read.
 pub(crate) const SEVERAL_KEY_ATTRIBUTES: &str = "PartiQL statements cannot be executed on tables with multi-attribute HASH keys or multi-attribute RANGE keys.";
-/// A write must say which item it means.
+/// The error for a write without a complete key.
 const KEY_REQUIRED: &str =
     "Where clause does not contain a mandatory equality on all key attributes";
 
@@ -52,7 +52,7 @@ impl<'j> StatementParameters<'j> {
         })
     }
 
-    /// Adds the failures of the statement at `at`, which ends with a point unless it is empty.
+    /// Adds the failures of the statement at `at`, which is empty or ends with a point.
     pub(crate) fn constrain(&self, constraints: &mut Constraints, at: fmt::Arguments<'_>) {
         constraints.one_of(
             format_args!("{at}returnValuesOnConditionCheckFailure"),
@@ -69,7 +69,7 @@ impl<'j> StatementParameters<'j> {
         }
     }
 
-    /// A number that differs between statements, and between values of parameters.
+    /// Returns a hash of the statement and the values of its parameters.
     pub(crate) fn fingerprint(&self) -> u64 {
         let text = format!("{:?} {:?}", self.text, self.values);
         xxhash_rust::xxh3::xxh3_64(text.as_bytes())
@@ -89,7 +89,8 @@ impl<'j> StatementParameters<'j> {
         Self { values: self.values.clone(), ..*self }.parse_after(&mut None)
     }
 
-    /// The same, where the text may be that of an earlier statement; it is kept for the next one.
+    /// Parses the statement. Reuses the earlier statement if the text is the same, and keeps this one
+    /// for the next.
     pub(crate) fn parse_after(
         self,
         earlier: &mut Option<StatementText<'j>>,
@@ -112,8 +113,8 @@ impl<'j> StatementParameters<'j> {
     }
 }
 
-/// The names in a `FROM` are such as tables and indexes can have; of an `INSERT` the service looks for
-/// the table at once.
+/// Checks that the names in a `FROM` are valid names of tables and indexes. For an `INSERT` the service
+/// looks the table up at once.
 fn check_source(statement: &Statement) -> Result<(), ApiError> {
     let (table, index) = match statement {
         Statement::Select(select) | Statement::Exists(select) => {
@@ -131,14 +132,15 @@ fn check_source(statement: &Statement) -> Result<(), ApiError> {
     ))
 }
 
-/// Why a statement means no item that could be read or written.
+/// The reason why a statement cannot be planned.
 pub(crate) enum PlanError {
-    /// The statement itself is wrong, and with it the request.
+    /// The statement itself is wrong, so the request fails.
     Statement(ApiError),
-    /// Its table is not there, or the key does not have the form of its keys: in a transaction, why
-    /// that is cancelled.
+    /// The table does not exist, or the key has the wrong form. In a transaction this is a reason for
+    /// its cancellation.
     Item(ApiError),
-    /// It does not say which item to write. In a transaction the service says it in other words.
+    /// The statement does not name the item to write. In a transaction the service has another text for
+    /// this.
     KeyMissing,
 }
 
@@ -166,25 +168,25 @@ impl From<PlanError> for ApiError {
     }
 }
 
-/// A write that a statement asks for.
+/// The planned write of a statement.
 pub(crate) struct StatementWrite {
     pub(crate) write: Write,
     pub(crate) asked: Asked,
 }
 
-/// What the answer to a statement that writes needs to know of it.
+/// The data about a write statement that its response needs.
 pub(crate) struct Asked {
     pub(crate) table: Arc<Table>,
-    /// The table's name, as the statement has it.
+    /// The name of the table, as the statement has it.
     pub(crate) name: String,
     pub(crate) is_insert: bool,
     returning: Option<Returning>,
-    /// What was changed, if only that is to be returned.
+    /// The update, if only changed attributes are returned.
     update: Option<Update>,
 }
 
 impl StatementWrite {
-    /// The write of a statement that is none of the reads.
+    /// Plans the write of a statement that is not a read.
     pub(crate) fn of(
         store: &Store,
         statement: Statement,
@@ -199,7 +201,7 @@ impl StatementWrite {
                 let is_part = returning.is_some_and(|returning| !returning.all);
                 let changed = is_part.then(|| update.clone());
                 let action = WriteAction::Update(update);
-                // An item that is not there has no key, so the condition does not hold.
+                // An item that does not exist has no key, so the condition does not hold.
                 let condition = condition.into_condition();
                 let mut write = write_of(&table, key, action, condition, return_on_failure);
                 write.return_old = returning.is_some_and(|returning| !returning.new);
@@ -242,14 +244,14 @@ impl StatementWrite {
         }
     }
 
-    /// The item that is written.
+    /// Returns the item that is written.
     pub(crate) fn item(&self) -> (TableId, &PrimaryKey) {
         (self.write.table, &self.write.key)
     }
 }
 
 impl Asked {
-    /// What `RETURNING` asks for, if there is anything of it.
+    /// Returns the item for `RETURNING`, if there is one.
     pub(crate) fn returned(&self, written: &Written) -> Option<Item> {
         let returning = self.returning?;
         let image = if returning.new { &written.new } else { &written.old };
@@ -309,7 +311,7 @@ fn key_names(schema: &KeySchema) -> impl Iterator<Item = &str> {
     schema.attributes().map(|attribute| attribute.name.as_str())
 }
 
-/// The key that the conditions give. They must give each of its values once.
+/// Returns the key that the conditions give. Each key attribute must have exactly one value.
 fn key_of(condition: &Where, schema: &KeySchema) -> Result<PrimaryKey, PlanError> {
     for name in key_names(schema) {
         let mut values = condition.equal_to(name);
@@ -323,7 +325,7 @@ fn key_of(condition: &Where, schema: &KeySchema) -> Result<PrimaryKey, PlanError
     first_key_of(condition, schema)
 }
 
-/// The key that the first condition on each of its attributes gives, as `EXISTS` reads it.
+/// Returns the key from the first condition on each key attribute, as for `EXISTS`.
 fn first_key_of(condition: &Where, schema: &KeySchema) -> Result<PrimaryKey, PlanError> {
     let mut key = Item::new();
     for name in key_names(schema) {
@@ -334,8 +336,8 @@ fn first_key_of(condition: &Where, schema: &KeySchema) -> Result<PrimaryKey, Pla
     Ok(schema.key_of_parameter(&key)?)
 }
 
-/// Refuses values of keys that are larger than any key. To be asked before conditions are taken apart
-/// into reads: each of up to 1,000 has a copy of its values, and a parameter may have megabytes.
+/// Refuses values of keys that are larger than any key. Must be called before conditions are decomposed
+/// into reads: each of up to 1,000 reads has a copy of its values, and a parameter may have megabytes.
 pub(crate) fn check_key_sizes(
     condition: &Where,
     partition: &str,
@@ -354,8 +356,8 @@ pub(crate) fn check_key_sizes(
     Ok(())
 }
 
-/// The item that a `SELECT` of one item means; it asks for the key and nothing else, or is refused
-/// with `otherwise`.
+/// Returns the key for a `SELECT` of one item, which must have conditions on the key only. Otherwise it
+/// is refused with `otherwise`.
 pub(crate) fn only_key_of(
     condition: &Where,
     schema: &KeySchema,
@@ -369,7 +371,7 @@ pub(crate) fn only_key_of(
     if condition.is_only_of(&names) && names.iter().all(says_once) {
         return first_key_of(condition, schema);
     }
-    // What cannot be read at all is told before that it is not one item.
+    // An invalid read is reported before the error that it is not of one item.
     let sort = schema.sort.as_ref().map(|sort| sort.name.as_str());
     check_key_sizes(condition, &schema.partition.name, sort)?;
     let refusal = condition.reads(&schema.partition.name, sort).err();

@@ -1,6 +1,6 @@
-//! Finding the stream and the shard that a request names.
+//! Look-up of the stream and the shard that a request names.
 //!
-//! Reading them is done by the operations.
+//! The operations read them.
 
 use std::sync::Arc;
 
@@ -12,46 +12,46 @@ use super::error::ApiError;
 use super::tables::table_arn;
 use crate::store::Store;
 
-/// Shortest ARN, sequence number and shard id that the service accepts, and the longest ones.
+/// The minimum and maximum lengths of ARNs, sequence numbers and shard ids that the service accepts.
 const STREAM_ARN_LENGTH: (usize, usize) = (37, 1024);
 const SHARD_ID_LENGTH: (usize, usize) = (28, 65);
 
-/// The ARN of a stream of this store.
+/// Returns the ARN of a stream of this store.
 pub(crate) fn stream_arn(store: &Store, table: &Table, stream: &Stream) -> StreamArn {
     StreamArn { table: table_arn(store, &table.name), label: stream.label.clone() }
 }
 
-/// `StreamArn`, which must be there.
+/// Checks `StreamArn`, which must be present.
 pub(crate) fn constrain_arn(constraints: &mut Constraints, arn: Option<&str>) {
     constraints.required("streamArn", arn.is_some());
     constrain_arn_at(constraints, "streamArn", arn);
 }
 
-/// A stream's ARN, if it was given.
+/// Checks the ARN of a stream, if present.
 pub(crate) fn constrain_arn_at(constraints: &mut Constraints, at: &str, arn: Option<&str>) {
     if let Some(arn) = arn {
         constraints.length(at, arn, STREAM_ARN_LENGTH.0, STREAM_ARN_LENGTH.1);
     }
 }
 
-/// A shard's id, if it was given.
+/// Checks the id of a shard, if present.
 pub(crate) fn constrain_shard_id(constraints: &mut Constraints, at: &str, id: Option<&str>) {
     if let Some(id) = id {
         constraints.length(at, id, SHARD_ID_LENGTH.0, SHARD_ID_LENGTH.1);
     }
 }
 
-/// The name of a stream of this store, which need not exist.
+/// The name of a stream of this store, which may not exist.
 pub(crate) struct StreamName {
     table: TableName,
     label: String,
 }
 
 impl StreamName {
-    /// Reads an ARN.
+    /// Parses an ARN.
     ///
     /// # Errors
-    /// When it is no stream's ARN, or of another account or Region.
+    /// The text is not the ARN of a stream, or the stream is in another account or Region.
     pub(crate) fn read(store: &Store, given: &str) -> Result<Self, ApiError> {
         let arn: StreamArn = given
             .parse()
@@ -63,21 +63,21 @@ impl StreamName {
         }
     }
 
-    /// Returns true if a stream comes after this one in `ListStreams`.
+    /// Returns whether a stream comes after this one in `ListStreams`.
     pub(crate) fn is_before(&self, table: &Table, stream: &Stream) -> bool {
         let own = (self.table.as_str(), self.label.as_str());
         (table.name.as_str(), stream.label.as_str()) > own
     }
 }
 
-/// A stream within its table.
+/// A stream with its table.
 pub(crate) struct FoundStream {
     pub(crate) table: Arc<Table>,
     label: String,
 }
 
 impl FoundStream {
-    /// The stream with an ARN.
+    /// Finds the stream with an ARN.
     pub(crate) fn find(store: &Store, given: &str) -> Result<Self, ApiError> {
         let name = StreamName::read(store, given)?;
         let table = store.catalogue().find(name.table.whole()).cloned();
@@ -89,12 +89,12 @@ impl FoundStream {
         }
     }
 
-    /// The stream.
+    /// Returns the stream.
     pub(crate) fn stream(&self) -> Result<&Stream, ApiError> {
         self.table.stream(&self.label).ok_or_else(|| ApiError::defect("a found stream is gone"))
     }
 
-    /// The stream and a shard of it.
+    /// Returns the stream and one of its shards.
     pub(crate) fn shard(&self, id: &str, arn: &str) -> Result<(&Stream, &Shard), ApiError> {
         let stream = self.stream()?;
         match stream.shards.iter().find(|shard| shard.id == id) {

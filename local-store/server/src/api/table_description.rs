@@ -1,4 +1,4 @@
-//! `TableDescription`: what the service tells about a table.
+//! `TableDescription`: the service's description of a table.
 //!
 //! Counts and sizes are exact here; the service updates its own every six hours.
 
@@ -19,33 +19,34 @@ use super::error::ApiError;
 use super::tables::table_arn;
 use crate::store::Store;
 
-/// The status of a table that `CreateTable` made.
+/// The status after `CreateTable`.
 pub(crate) const CREATING: &str = "CREATING";
-/// The status of a table that `UpdateTable` changed.
+/// The status after `UpdateTable`.
 pub(crate) const UPDATING: &str = "UPDATING";
-/// The status of a table that `DeleteTable` removed.
+/// The status after `DeleteTable`.
 pub(crate) const DELETING: &str = "DELETING";
 
-/// Which throughput that a table or index sustains an answer contains.
+/// The warm throughput in a response.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WarmThroughput {
     /// That of the table and of every index, as in `DescribeTable`.
     All,
-    /// What the request or an earlier one asked for; nothing of the table itself if `table` is false.
+    /// That which this or an earlier request asked for; without that of the table itself if `table` is
+    /// false.
     Requested { table: bool },
 }
 
-/// The status of a table in an answer.
+/// The status of a table in a response.
 ///
-/// The answer to a change describes the table while the service works on it (`CREATING`,
-/// `UPDATING`), although the change is complete here; `DescribeTable` then answers `ACTIVE`.
+/// The response to a change describes the table while the service works on it (`CREATING`, `UPDATING`),
+/// although the change is already complete here. `DescribeTable` then returns `ACTIVE`.
 #[derive(Clone, Copy)]
 pub(crate) struct Status<'t> {
     pub(crate) text: &'t str,
     pub(crate) warm: WarmThroughput,
-    /// Where the encryption has just been changed: the key before, or none that was the account's.
+    /// The key before a change of the encryption; `None` inside for the default key.
     pub(crate) encrypted_before: Option<Option<&'t str>>,
-    /// Whether limits of on-demand reads and writes have just ended.
+    /// Whether the limits of on-demand reads and writes have just been removed.
     pub(crate) ended_limits: (bool, bool),
 }
 
@@ -66,7 +67,7 @@ pub(crate) fn description_member(
 ) -> Result<(), ApiError> {
     begin_member(out, name);
     out.push('{');
-    // Of a table that is being deleted the service tells no shape.
+    // The service describes no shape of a table that is being deleted.
     let has_shape = status.text != DELETING;
     if has_shape {
         attribute_definitions_member(out, table);
@@ -81,7 +82,7 @@ pub(crate) fn description_member(
     number_member(out, "TableSizeBytes", statistics.bytes);
     number_member(out, "ItemCount", statistics.items);
     text_member(out, "TableArn", &table_arn(store, &table.name).to_string());
-    // In the form of a UUID, because that is what clients expect.
+    // Clients expect the form of a UUID.
     text_member(out, "TableId", &format!("00000000-0000-4000-8000-{:012x}", table.id.0));
     let kinds = [
         ("LocalSecondaryIndexes", IndexKind::Local),
@@ -96,7 +97,7 @@ pub(crate) fn description_member(
     Ok(())
 }
 
-/// Appends the member `list` with the description of some indexes; nothing when there are none.
+/// Appends the member `list` with the descriptions of indexes; nothing if there are none.
 fn indexes_member<'t>(
     out: &mut String,
     list: &str,
@@ -187,7 +188,7 @@ fn throughput_member(out: &mut String, (read_units, write_units): (u64, u64)) {
     out.push('}');
 }
 
-/// The answer to the request that ends a limit tells it as -1, and no later one tells it.
+/// Appends the on-demand limits. Only the response to the request that removes a limit shows it, as -1.
 fn on_demand_member(out: &mut String, limit: OnDemandLimit, (ends_read, ends_write): (bool, bool)) {
     let limits = [
         ("MaxReadRequestUnits", limit.read, ends_read),
@@ -220,7 +221,7 @@ fn warm_member(out: &mut String, warm: Units) {
     out.push('}');
 }
 
-/// The service tells them in the order of their names, whatever it was told.
+/// Appends the definitions in the order of their names, as the service does.
 fn attribute_definitions_member(out: &mut String, table: &Table) {
     begin_member(out, "AttributeDefinitions");
     let of_indexes =
@@ -265,7 +266,7 @@ fn billing_members(out: &mut String, store: &Store, table: &Table) {
     if let Some(time) = options.on_demand_at {
         let mode =
             if table.billing == Billing::OnDemand { "PAY_PER_REQUEST" } else { "PROVISIONED" };
-        // The service says it twice, since the middle of 2026.
+        // Since the middle of 2026 the service has two members for it.
         for (summary, member) in [
             ("BillingModeSummary", "BillingMode"),
             ("TableThroughputModeSummary", "TableThroughputMode"),
@@ -294,7 +295,7 @@ fn option_members(out: &mut String, table: &Table, status: &Status<'_>) {
     }
 }
 
-/// A change is told with the key before it, as if it went on.
+/// Appends the encryption. A change is shown with the previous key, as if it were in progress.
 fn encryption_member(out: &mut String, table: &Table, status: &Status<'_>) {
     let (text, key) = match status.encrypted_before {
         Some(before) => ("UPDATING", before),

@@ -1,8 +1,8 @@
-//! The parameters of a table that change nothing about its items: `TableClass`,
-//! `SSESpecification`, `OnDemandThroughput`, `WarmThroughput`, `Tags` and `ResourcePolicy`, as
-//! `CreateTable` and `UpdateTable` have them.
+//! The parameters of a table that do not affect its items: `TableClass`, `SSESpecification`,
+//! `OnDemandThroughput`, `WarmThroughput`, `Tags` and `ResourcePolicy`, in `CreateTable` and
+//! `UpdateTable`.
 //!
-//! Texts: as the service answers. What the options mean is in the crate `partition`.
+//! Texts are those of the service. The crate `partition` defines the meaning of the options.
 
 use partition::{Billing, ExpectedPolicy, OptionChange, Table, TableOptions, Units};
 
@@ -13,14 +13,14 @@ use super::policy_document;
 use super::tags::{self, TagParameters};
 use crate::store::Store;
 
-/// The key that the service makes for an account; a stand-in of the form that clients expect.
+/// The key that the service creates for an account: a placeholder in the form that clients expect.
 const MANAGED_KEY: &str = "00000000-0000-4000-8000-000000000000";
 
-/// A pair of units, as it was sent.
+/// A pair of read and write units, as it was sent.
 type UnitParameters = (Option<i64>, Option<i64>);
 
 /// `OnDemandThroughput` and `WarmThroughput` of a table or an index, as they were sent. An empty
-/// structure is as good as none, but where an index is updated.
+/// structure counts as absent, except in the update of an index.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ThroughputOptions {
     on_demand: Option<UnitParameters>,
@@ -28,7 +28,7 @@ pub(crate) struct ThroughputOptions {
     has_empty_warm: bool,
 }
 
-/// What an option belongs to.
+/// The table or index of an option.
 #[derive(Clone, Copy)]
 pub(crate) enum Subject<'n> {
     /// The table itself.
@@ -78,13 +78,13 @@ impl ThroughputOptions {
         })
     }
 
-    /// Whether a limit of reads and one of writes is asked to end.
+    /// Returns whether the request removes the limits of reads and writes.
     pub(crate) fn ended_limits(self) -> (bool, bool) {
         let (read, write) = self.on_demand.unwrap_or_default();
         (read == Some(-1), write == Some(-1))
     }
 
-    /// Whether there is a `WarmThroughput` without a number.
+    /// Returns whether there is a `WarmThroughput` without a number.
     pub(crate) fn has_empty_warm(self) -> bool {
         self.has_empty_warm
     }
@@ -97,7 +97,7 @@ impl ThroughputOptions {
         self.warm.is_some()
     }
 
-    /// The options of a new table or index with this billing mode; `provisioned` are its units.
+    /// Checks the options of a new table or index with this billing mode. `provisioned` are its units.
     pub(crate) fn check_new(
         self,
         subject: Subject<'_>,
@@ -125,7 +125,7 @@ impl ThroughputOptions {
         Ok(changes)
     }
 
-    /// The changes of a table or index that sustains `current` now.
+    /// Checks the changes of a table or index that currently sustains `current`.
     pub(crate) fn check_change(
         self,
         subject: Subject<'_>,
@@ -256,7 +256,7 @@ impl<'j> OptionParameters<'j> {
         self.encryption.is_some()
     }
 
-    /// The options of a new table.
+    /// Checks the options of a new table.
     pub(crate) fn check_new(
         &self,
         store: &Store,
@@ -282,7 +282,7 @@ impl<'j> OptionParameters<'j> {
         Ok(changes)
     }
 
-    /// The changes of a table that will have this billing mode.
+    /// Checks the changes of a table that will have this billing mode.
     pub(crate) fn check_change(
         &self,
         store: &Store,
@@ -291,7 +291,7 @@ impl<'j> OptionParameters<'j> {
     ) -> Result<Vec<OptionChange>, ApiError> {
         let current = table.options.warm_of_table(billing);
         let mut changes = self.throughput.check_change(Subject::Table, billing, current)?;
-        // A table that never had a class has the standard one, and goes on saying nothing of it.
+        // A table that never had a class has the standard one, and its description still shows none.
         let is_said = table.options.infrequent_access.is_some();
         let class = self.check_class()?;
         changes.extend(class.filter(|class| is_said || *class != OptionChange::Class(false)));
@@ -316,9 +316,9 @@ impl<'j> OptionParameters<'j> {
 }
 
 impl Encryption<'_> {
-    /// The ARN of the key that is asked for; none for one that the service owns.
+    /// Returns the ARN of the requested key; `None` for a key that the service owns.
     fn check(&self, store: &Store) -> Result<Option<String>, ApiError> {
-        // Who names a type without `Enabled` wants it.
+        // A type without `Enabled` counts as enabled.
         let is_enabled = self.is_enabled.unwrap_or(self.sse_type.is_some());
         let problem = match (is_enabled, self.sse_type, self.key) {
             (false, None, None) => return Ok(None),
@@ -331,8 +331,8 @@ impl Encryption<'_> {
         Err(ApiError::invalid_parameter(problem))
     }
 
-    /// Refuses a change from one key to itself. A key that is not named by its ARN is a change in any
-    /// case: the service encrypts anew.
+    /// Refuses a change from a key to itself. A key that is not given by its ARN always counts as a
+    /// change, because the service encrypts again.
     fn check_change(&self, key: Option<&str>, before: Option<&str>) -> Result<(), ApiError> {
         match (key, before) {
             (None, None) => {

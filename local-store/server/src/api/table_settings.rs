@@ -1,7 +1,7 @@
-//! The settings that `CreateTable` and `UpdateTable` share: billing mode, throughput, stream,
-//! deletion protection; and what this store takes without effect, or does not take.
+//! The settings that `CreateTable` and `UpdateTable` share: billing mode, throughput, stream and
+//! deletion protection; and the parameters that this store ignores or refuses.
 //!
-//! What the settings mean for a table that is there is decided by the two operations.
+//! The two operations decide what the settings mean for an existing table.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -13,11 +13,11 @@ use super::constraints::Constraints;
 use super::error::ApiError;
 use super::parameters::Parameters;
 
-/// Largest throughput that can be asked for, inclusive; larger values would overflow the
-/// service's own arithmetic.
+/// The maximum throughput in a request, inclusive. Larger values would overflow the service's own
+/// arithmetic.
 const THROUGHPUT_MAX: i64 = 1_000_000_000_000;
 
-/// What this store does not do yet; asking for it is an error.
+/// The parameters that this store does not support; a request with one is an error.
 const UNSUPPORTED: [(&str, &str); 10] = [
     ("ReplicaUpdates", "leave it out"),
     ("MultiRegionConsistency", "leave it out"),
@@ -33,7 +33,7 @@ const UNSUPPORTED: [(&str, &str); 10] = [
 
 /// The shared parameters, as they were sent.
 pub(crate) struct TableSettings<'j> {
-    /// `BillingMode`, or what `TableThroughputMode` says in its place.
+    /// `BillingMode`, or the equivalent of `TableThroughputMode`.
     pub(crate) billing_mode: Option<&'j str>,
     sent_modes: [(&'static str, Option<&'j str>); 2],
     pub(crate) deletion_protection: Option<bool>,
@@ -79,7 +79,7 @@ impl<'j> TableSettings<'j> {
         })
     }
 
-    /// Adds the shared parameters' failures.
+    /// Adds the failures of the shared parameters.
     pub(crate) fn constrain(&self, constraints: &mut Constraints) {
         for (at, mode) in self.sent_modes {
             constraints.one_of(at, mode, &["PROVISIONED", "PAY_PER_REQUEST"]);
@@ -107,7 +107,7 @@ impl<'j> TableSettings<'j> {
         self.stream.is_some()
     }
 
-    /// The provisioned throughput, if it was given: each at least 1 and in bounds.
+    /// Returns the provisioned throughput, if present. Each value is at least 1 and within bounds.
     pub(crate) fn provisioned(&self) -> Result<Option<Billing>, ApiError> {
         let Some(Throughput { read_units: Some(read), write_units: Some(write) }) = self.throughput
         else {
@@ -117,8 +117,8 @@ impl<'j> TableSettings<'j> {
         Ok(Some(Billing::Provisioned { read_units, write_units }))
     }
 
-    /// The stream: `Some(Some(view type))` to enable one, `Some(None)` to have none. The service
-    /// says it otherwise of a new table than of one that is there.
+    /// Returns the stream: `Some(Some(view type))` to enable it, `Some(None)` to disable it. The service
+    /// has different texts for a new and an existing table.
     pub(crate) fn stream(&self, is_new: bool) -> Result<Option<Option<StreamViewType>>, ApiError> {
         let Some(stream) = &self.stream else {
             return Ok(None);
@@ -140,7 +140,8 @@ impl<'j> TableSettings<'j> {
     }
 }
 
-/// Read and write capacity units of a table or of an index, each at least 1, if they are in bounds.
+/// Checks that the read and write capacity units of a table or an index, each at least 1, are within
+/// bounds.
 pub(crate) fn check_units(
     (read, write): (i64, i64),
     index: Option<&str>,
@@ -156,7 +157,7 @@ pub(crate) fn check_units(
     Ok((read.unsigned_abs(), write.unsigned_abs()))
 }
 
-/// Refuses what this store does not do yet.
+/// Refuses the parameters that this store does not support.
 pub(crate) fn check_supported(parameters: Parameters<'_>) -> Result<(), ApiError> {
     match UNSUPPORTED.iter().find(|(name, _)| parameters.has(name)) {
         None => Ok(()),
@@ -166,33 +167,33 @@ pub(crate) fn check_supported(parameters: Parameters<'_>) -> Result<(), ApiError
     }
 }
 
-/// Throughput belongs to one billing mode only.
+/// Returns the error for throughput in on-demand mode.
 pub(crate) fn throughput_not_allowed() -> ApiError {
     ApiError::invalid_parameter(
         "Neither ReadCapacityUnits nor WriteCapacityUnits can be specified when BillingMode is PAY_PER_REQUEST",
     )
 }
 
-/// See [`throughput_not_allowed`]; of a new table.
+/// Returns the error for a new table without throughput in provisioned mode.
 pub(crate) fn throughput_missing() -> ApiError {
     ApiError::invalid_parameter(
         "ReadCapacityUnits and WriteCapacityUnits must both be specified when BillingMode is PROVISIONED",
     )
 }
 
-/// The latest label that this process gave out, in milliseconds.
+/// The latest label that this process assigned, in milliseconds.
 static LATEST_LABEL_MS: AtomicU64 = AtomicU64::new(0);
 
-/// The label of a stream that is enabled now: the time, such as `2026-11-21T02:30:00.000`. No two
-/// streams of one process have the same, not even while the store's clock stands still, because
-/// what a consumer remembers of a stream is kept under its label. When another process was ahead, the
-/// machine adds a digit.
+/// Returns the label of a stream that is enabled now: the time, such as `2026-11-21T02:30:00.000`. Two
+/// streams of one process never have the same label, even if the store's clock stands still, because
+/// consumers store their checkpoints under the label. If another process has assigned a later label, the
+/// partition machine appends a digit.
 pub(crate) fn stream_label(now: EpochMillis) -> Result<String, ApiError> {
     label_text(next_label_ms(&LATEST_LABEL_MS, now))
         .ok_or_else(|| ApiError::defect("the store's clock is beyond the year 9999"))
 }
 
-/// Now, or a millisecond after the latest.
+/// Returns the current time, or a millisecond after the latest label.
 fn next_label_ms(latest: &AtomicU64, now: EpochMillis) -> u64 {
     let next = |latest: u64| now.0.max(latest.saturating_add(1));
     let before = latest.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |ms| Some(next(ms)));

@@ -1,6 +1,6 @@
-//! Finding the table that a request names, by name or ARN.
+//! Look-up of the table that a request names, by name or ARN.
 //!
-//! Operations on items and operations on tables say differently that it is not there.
+//! Operations on items and operations on tables have different texts for a table that does not exist.
 
 use std::sync::Arc;
 
@@ -11,8 +11,8 @@ use super::constraints::is_name;
 use super::error::ApiError;
 use crate::store::Store;
 
-/// The name in a `TableName` parameter, which may be the ARN of a table of this Region and account.
-/// What the service says of other ARNs was recorded of `DescribeTable`.
+/// Returns the name in a `TableName` parameter, which may be the ARN of a table of this Region and
+/// account. The service's texts for other ARNs were recorded with `DescribeTable`.
 pub(crate) fn name_of<'n>(store: &Store, given: &'n str) -> Result<&'n str, ApiError> {
     if !given.starts_with("arn:") {
         return Ok(given);
@@ -48,7 +48,7 @@ pub(crate) fn name_of<'n>(store: &Store, given: &'n str) -> Result<&'n str, ApiE
     Ok(name)
 }
 
-/// The parameter `TableName` of an operation on the table itself.
+/// Checks that the parameter `TableName` of an operation on the table itself is present.
 pub(crate) fn required(name: Option<&str>) -> Result<&str, ApiError> {
     name.ok_or_else(|| {
         ApiError::validation(
@@ -57,18 +57,18 @@ pub(crate) fn required(name: Option<&str>) -> Result<&str, ApiError> {
     })
 }
 
-/// The table of an operation on items.
+/// Finds the table of an operation on items.
 pub(crate) fn find_for_items(store: &Store, given: &str) -> Result<Arc<Table>, ApiError> {
     store.find_table(name_of(store, given)?).ok_or_else(ApiError::resource_not_found)
 }
 
-/// The table of an operation on the table itself.
+/// Finds the table of an operation on the table itself.
 pub(crate) fn find_for_settings(store: &Store, given: &str) -> Result<Arc<Table>, ApiError> {
     let name = name_of(store, given)?;
     store.find_table(name).ok_or_else(|| ApiError::table_not_found(name))
 }
 
-/// The ARN of a table of this store.
+/// Returns the ARN of a table of this store.
 pub(crate) fn table_arn(store: &Store, name: &str) -> TableArn {
     TableArn {
         region: store.region().to_owned(),

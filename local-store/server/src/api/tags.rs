@@ -1,6 +1,6 @@
-//! `TagResource`, `UntagResource` and `ListTagsOfResource`: the labels of a table.
+//! `TagResource`, `UntagResource` and `ListTagsOfResource`: the tags of a table.
 //!
-//! Texts and limits: as the service answers; AWS, "Tagging restrictions in DynamoDB".
+//! Texts and limits are those of the service; AWS, "Tagging restrictions in DynamoDB".
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,15 +14,15 @@ use super::parameters::Parameters;
 use super::resource_arn::{self, ResourceArn};
 use crate::store::Store;
 
-/// Tags of one resource, inclusive.
+/// The maximum number of tags of one resource, inclusive.
 const TAGS_MAX: usize = 50;
-/// Characters of a tag's key, inclusive.
+/// The maximum length of a tag's key in characters, inclusive.
 const KEY_LENGTH_MAX: usize = 128;
-/// Characters of a tag's value, inclusive.
+/// The maximum length of a tag's value in characters, inclusive.
 const VALUE_LENGTH_MAX: usize = 256;
 
-/// Bytes of all tags of one resource, keys and values together, inclusive. Source: AWS, "Using tags with
-/// DynamoDB".
+/// The maximum size of all tags of one resource in bytes, keys and values together, inclusive. Source:
+/// AWS, "Using tags with DynamoDB".
 const BYTES_MAX: usize = 10 * 1024;
 
 /// Tags, as they were sent.
@@ -98,13 +98,14 @@ fn check_key(key: Option<&str>) -> Result<String, ApiError> {
     Err(ApiError::validation(format!("The Tag Key provided is invalid, Key: {shown}")))
 }
 
-/// Letters and digits of any script, spaces, and `+ - = . _ : / @`.
+/// Returns whether a text has only allowed characters: letters and digits of any script, spaces, and `+
+/// - = . _ : / @`.
 fn is_allowed(text: &str, min: usize, max: usize) -> bool {
     let allowed = |c: char| c.is_alphanumeric() || c.is_whitespace() || "+-=._:/@".contains(c);
     (min..=max).contains(&text.chars().count()) && text.chars().all(allowed)
 }
 
-/// The table that `ResourceArn` names.
+/// Finds the table that `ResourceArn` names.
 fn find(store: &Store, arn: &str) -> Result<Arc<Table>, ApiError> {
     match resource_arn::parse(store, arn)? {
         ResourceArn::Table(name) => store.find_table(name).ok_or_else(|| {
@@ -166,7 +167,7 @@ async fn change(store: &Store, table: &Table, change: OptionChange) -> Result<St
     let update = UpdateTable::of_options(table.id, vec![change]);
     let replies = store.submit(vec![Command::UpdateTable(Box::new(update))]).await?;
     match replies.into_iter().next() {
-        // The service answers without a body.
+        // The service returns no body.
         Some(Reply::Table(_)) => Ok(String::new()),
         Some(Reply::TableNotFound) => Err(ApiError::resource_not_found()),
         _ => Err(ApiError::defect("a change of tags was not answered with a table")),
@@ -178,8 +179,7 @@ pub(super) fn list_tags_of_resource(
     parameters: Parameters<'_>,
 ) -> Result<String, ApiError> {
     let arn = parameters.string("ResourceArn")?;
-    // All tags of a resource fit one answer. A token that was never given out is passed over, as the
-    // service does.
+    // All tags of a resource fit one response. As on the service, an unknown token is ignored.
     parameters.string("NextToken")?;
     let mut constraints = Constraints::new();
     constraints.required("resourceArn", arn.is_some());

@@ -1,6 +1,6 @@
 //! `UpdateTimeToLive` and `DescribeTimeToLive`: the attribute by which a table's items expire.
 //!
-//! Expiring them is the partition machine's and the ticks' business.
+//! The partition machine and the ticks delete expired items.
 
 use model::limits::KEY_ATTRIBUTE_NAME_BYTES_MAX;
 use partition::{Command, Reply, TimeToLive, TimeToLiveChange};

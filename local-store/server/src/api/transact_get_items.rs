@@ -1,7 +1,7 @@
-//! `TransactGetItems`: up to 100 items as they were at one moment.
+//! `TransactGetItems`: up to 100 items at one point in time.
 //!
-//! In a ring of one arc one view answers all of it, and a view never shows half of a transaction.
-//! Over several arcs a transaction that is under way may be in conflict: see `store::transactions`.
+//! In a ring of one arc, one view answers the whole request, and a view never shows half of a
+//! transaction. Over several arcs, a running transaction may conflict: see `store::transactions`.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -36,7 +36,7 @@ struct Get<'j> {
     substitutions: Substitutions,
 }
 
-/// One read that can be made.
+/// One planned read.
 struct Read<'j> {
     name: &'j str,
     table: Arc<Table>,
@@ -90,7 +90,7 @@ pub(super) async fn transact_get_items(
     Ok(out)
 }
 
-/// Begins the answer with the items, and counts what they cost.
+/// Begins the response with the items, and counts their cost.
 fn write_responses<'j>(
     store: &Store,
     reads: &[Read<'j>],
@@ -110,7 +110,7 @@ fn write_responses<'j>(
             Some(projection) => projection.apply(&item),
             None => item,
         });
-        // Of an item without any of the attributes there is no `Item`, unlike with GetItem.
+        // Unlike in GetItem, an item without any of the attributes has no `Item`.
         if let Some(item) = shown.filter(|item| !item.is_empty()) {
             item_member(&mut out, "Item", &item);
         }
@@ -119,7 +119,7 @@ fn write_responses<'j>(
     out
 }
 
-/// Admits the reads of a transaction, which cost twice as much as alone: one that is beyond the
+/// Admits the reads of a transaction, which cost twice as much as outside. One that exceeds the
 /// throughput of its table cancels all.
 pub(crate) fn admit_together(
     store: &Store,
@@ -129,7 +129,7 @@ pub(crate) fn admit_together(
     metering::all_or_cancelled(reads)
 }
 
-/// The items as they were at one moment.
+/// Returns the items at one point in time.
 pub(crate) async fn read_together(
     store: &Store,
     wanted: &[Wanted<'_>],
@@ -149,13 +149,13 @@ fn read_get(member: Parameters<'_>) -> Result<Option<Get<'_>>, ApiError> {
     }))
 }
 
-/// Expressions first, then tables, then keys.
+/// Checks expressions first, then tables, then keys.
 fn plan<'j>(store: &Store, gets: Vec<Get<'j>>) -> Result<Vec<Read<'j>>, ApiError> {
     let mut parsed = Vec::with_capacity(gets.len());
     for get in gets {
         let mut placeholders = get.substitutions.into_placeholders()?;
         let projection = expressions::projection(get.projection, &mut placeholders)?;
-        // Names without an expression are passed over here, where GetItem refuses them.
+        // Names without an expression are ignored here; GetItem refuses them.
         if projection.is_some() {
             placeholders.check_all_used()?;
         }

@@ -1,8 +1,8 @@
-//! `TransactWriteItems`: up to 100 operations on different items, all made or none.
+//! `TransactWriteItems`: up to 100 operations on different items, atomically.
 //!
-//! All of it is one command in the log, so it is decided where it is applied. What needs no table
-//! is checked here and refuses the request; what only the table's key tells cancels the
-//! transaction with a reason for each operation, as a failed condition does.
+//! The whole transaction is one command in the log and is decided when it is applied. Errors that need
+//! no table are found here and refuse the request. An error in a key cancels the transaction with a
+//! reason for each operation, as a failed condition does.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -32,11 +32,11 @@ use super::update_item::{check_leaves_key, read_expressions};
 use super::wording::{Checked, Wording};
 use crate::store::Store;
 
-/// Two operations on one item, in the service's words.
+/// The error for two operations on one item.
 pub(crate) const DUPLICATES: &str =
     "Transaction request cannot include multiple operations on one item";
 
-/// What an operation does.
+/// The kind of an operation.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Check,
@@ -46,7 +46,7 @@ enum Kind {
 }
 
 impl Kind {
-    /// Each with its name as a parameter, and in the texts of constraints.
+    /// All kinds, each with its name as a parameter and in the texts of constraints.
     const ALL: [(Self, &'static str, &'static str); 4] = [
         (Self::Check, "ConditionCheck", "conditionCheck"),
         (Self::Put, "Put", "put"),
@@ -59,7 +59,7 @@ impl Kind {
 struct OperationParameters<'j> {
     kind: Kind,
     table: Option<&'j str>,
-    /// The item of a put, the key of the others.
+    /// The item of a put, or the key of another operation.
     subject: Option<Checked<Item>>,
     update: Option<&'j str>,
     condition: Option<&'j str>,
@@ -67,7 +67,7 @@ struct OperationParameters<'j> {
     return_on_failure: Option<&'j str>,
 }
 
-/// One operation whose own parameters are right.
+/// One operation with valid parameters.
 struct Operation<'j> {
     kind: Kind,
     table: &'j str,
@@ -77,10 +77,10 @@ struct Operation<'j> {
     return_on_failure: bool,
 }
 
-/// A transaction that can be sent.
+/// A transaction that can be submitted.
 struct Plan<'j> {
     writes: Vec<Write>,
-    /// Each operation's table, by the name that was sent.
+    /// The table of each operation, by the name that was sent.
     tables: Vec<(&'j str, Arc<Table>)>,
 }
 
@@ -150,7 +150,7 @@ pub(super) async fn transact_write_items(
     Ok(out)
 }
 
-/// What all operations together bring with them is at most 4 MB.
+/// Checks that the operations contain at most 4 MB together.
 pub(crate) fn check_payload(writes: &[Write]) -> Result<(), ApiError> {
     if payload_bytes(writes).map_err(|reason| ApiError::defect(&reason))? > TRANSACTION_BYTES_MAX {
         return Err(ApiError::validation(TRANSACTION_TOO_LARGE));
@@ -158,9 +158,9 @@ pub(crate) fn check_payload(writes: &[Write]) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// The bytes that operations bring with them: the items of puts, the values of updates and conditions.
-/// The items that they find do not count.
-/// Source: Scylla's tests of DynamoDB, which delete 5 MB in one transaction there.
+/// Returns the size of operations in bytes: the items of puts, the values of updates and conditions. The
+/// items that they find do not count. Source: Scylla's tests of DynamoDB, which delete 5 MB in one
+/// transaction there.
 fn payload_bytes(writes: &[Write]) -> Result<usize, String> {
     let mut bytes = 0;
     for write in writes {
@@ -178,8 +178,8 @@ fn encoded_bytes<T: Serialize>(expression: &T) -> Result<usize, String> {
     postcard::experimental::serialized_size(expression).map_err(|error| error.to_string())
 }
 
-/// One operation beyond the throughput of its table cancels the transaction, unless that was made
-/// already: then nothing is written, and its client hears what it did.
+/// Admits the operations. One that exceeds the throughput of its table cancels the transaction, unless
+/// the transaction was executed before: then nothing is written, and the client gets the earlier result.
 pub(crate) async fn admit<'w>(
     store: &Store,
     token: Option<&str>,
@@ -196,7 +196,7 @@ pub(crate) async fn admit<'w>(
     }
 }
 
-/// A list of 1 to 100 operations.
+/// Checks that the list has 1 to 100 operations.
 pub(crate) fn constrain_operations(constraints: &mut Constraints, count: Option<usize>) {
     constraints.required("transactItems", count.is_some());
     if let Some(count) = count {
@@ -205,12 +205,12 @@ pub(crate) fn constrain_operations(constraints: &mut Constraints, count: Option<
     }
 }
 
-/// The table's name of the operation at `at`.
+/// Checks the name of the table of the operation at `at`.
 pub(crate) fn constrain_table_name(constraints: &mut Constraints, at: &str, name: Option<&str>) {
     let at = format!("{at}.tableName");
     match name {
         None => constraints.required(&at, false),
-        // The name may also be the table's ARN.
+        // The name may also be the ARN of the table.
         Some(name) if name.starts_with("arn:") => {}
         Some(name) => constraints.name(&at, name),
     }
@@ -261,7 +261,7 @@ fn constrain(constraints: &mut Constraints, number: usize, operation: &Operation
     }
 }
 
-/// The one operation that a member of the list must have.
+/// Returns the only operation of a member of the list.
 fn only(member: Vec<OperationParameters<'_>>) -> Result<OperationParameters<'_>, ApiError> {
     let mut operations = member.into_iter();
     match (operations.next(), operations.next()) {
@@ -275,7 +275,7 @@ fn only(member: Vec<OperationParameters<'_>>) -> Result<OperationParameters<'_>,
     }
 }
 
-/// Everything that needs no table. Placeholders without an expression are passed over here, where the
+/// Checks everything that needs no table. Placeholders without an expression are ignored here; the
 /// operations on single items refuse them.
 fn check_operation(operation: OperationParameters<'_>) -> Result<Operation<'_>, ApiError> {
     let (Some(table), Some(subject)) = (operation.table, operation.subject) else {
@@ -291,14 +291,14 @@ fn check_operation(operation: OperationParameters<'_>) -> Result<Operation<'_>, 
     };
     let (update, condition) =
         read_expressions(operation.update, operation.condition, operation.substitutions)?;
-    // A key is looked at behind the expressions of its operation, an item before them.
+    // A key is checked after the expressions of its operation, an item before them.
     let subject = subject.map_err(|wrong| wrong.older())?;
     let return_on_failure = operation.return_on_failure == Some("ALL_OLD");
     Ok(Operation { kind: operation.kind, table, subject, update, condition, return_on_failure })
 }
 
-/// Tables first, then all keys: a wrong key is the reason of its operation. Then no item may be meant
-/// twice.
+/// Checks tables first, then all keys: an invalid key is the reason of its operation. Then no item may
+/// occur twice.
 fn plan<'j>(store: &Store, operations: Vec<Operation<'j>>) -> Result<Plan<'j>, ApiError> {
     let mut plan = Plan { writes: Vec::new(), tables: Vec::new() };
     for operation in &operations {
@@ -309,7 +309,7 @@ fn plan<'j>(store: &Store, operations: Vec<Operation<'j>>) -> Result<Plan<'j>, A
         match key_of(&operation, table) {
             Ok(key) => plan.writes.push(write(operation, table, key)),
             Err(KeyProblem::Empty(text)) => return Err(ApiError::validation(text)),
-            // What stands behind it is not looked at.
+            // The operations after it are not checked.
             Err(KeyProblem::Wrong(text)) => {
                 let mut reasons = vec![Reason::NONE; plan.writes.len()];
                 reasons.push(Reason::invalid(text));
@@ -326,11 +326,11 @@ fn plan<'j>(store: &Store, operations: Vec<Operation<'j>>) -> Result<Plan<'j>, A
     }
 }
 
-/// Why an operation means no item.
+/// The reason why an operation has no valid key.
 pub(crate) enum KeyProblem {
     /// An empty value refuses the request.
     Empty(String),
-    /// Anything else cancels the transaction.
+    /// Any other error cancels the transaction.
     Wrong(String),
 }
 
@@ -343,7 +343,7 @@ impl From<KeyError> for KeyProblem {
     }
 }
 
-/// The key that an operation means, or why it means none.
+/// Returns the key of an operation, or why it has none.
 fn key_of(operation: &Operation<'_>, table: &Table) -> Result<PrimaryKey, KeyProblem> {
     let schema = &table.key_schema;
     let key = match operation.kind {
@@ -373,7 +373,7 @@ fn write(operation: Operation<'_>, table: &Table, key: PrimaryKey) -> Write {
     }
 }
 
-/// What each operation did, and whether that was some time ago.
+/// Returns the result of each operation, and whether the transaction was executed earlier.
 pub(crate) fn transacted(reply: Option<Reply>) -> Result<(Vec<Written>, bool), ApiError> {
     match reply {
         Some(Reply::Transacted { writes, repeated }) => Ok((writes, repeated)),
@@ -382,6 +382,6 @@ pub(crate) fn transacted(reply: Option<Reply>) -> Result<(Vec<Written>, bool), A
         Some(Reply::TransactionInProgress) => Err(ApiError::transaction_in_progress()),
         Some(Reply::Invalid(text)) => Err(ApiError::validation(text)),
         Some(Reply::TableNotFound) => Err(ApiError::resource_not_found()),
-        _ => Err(ApiError::defect("a transaction was not answered as one")),
+        _ => Err(ApiError::defect("unexpected reply to a transaction")),
     }
 }

@@ -1,6 +1,6 @@
-//! `UpdateItem`: an update expression applied to the item under a key, which need not be there.
+//! `UpdateItem`: applies an update expression to the item with a key, which may not exist.
 //!
-//! The condition and the update are evaluated when the command is applied, not here.
+//! The condition and the update are evaluated when the command is applied.
 
 use expression::{Condition, ExpressionKind, Update, UpdateError};
 use model::Item;
@@ -18,7 +18,7 @@ use super::tables;
 use super::wording::{Checked, Wording};
 use crate::store::Store;
 
-/// What a request asks for, as far as it can be known without its table.
+/// The contents of a request, as far as they can be checked without its table.
 struct Asked {
     key: Item,
     update: Update,
@@ -116,7 +116,7 @@ pub(crate) fn read_expressions(
     Ok((update, condition))
 }
 
-/// An update leaves the key as it is, and the key attributes of indexes whole.
+/// Checks that an update does not change the key, or a part of an index's key attribute.
 pub(crate) fn check_leaves_key(update: &Update, table: &Table) -> Result<(), ApiError> {
     if let Some(path) = update.touched().find(|path| table.key_schema.contains(path.root())) {
         return Err(ApiError::invalid_parameter(format!(
@@ -132,8 +132,8 @@ pub(crate) fn check_leaves_key(update: &Update, table: &Table) -> Result<(), Api
     }
 }
 
-/// What the expression is charged has the limit of an item, whatever becomes of the item; the service
-/// looks at it before the condition.
+/// Checks the charge of the expression, which has the limit of an item, whatever the item. The service
+/// checks it before the condition.
 fn check_charge(update: &Update) -> Result<(), ApiError> {
     if update.charge() > ITEM_BYTES_MAX {
         return Err(ApiError::validation(UpdateError::TooLarge.to_string()));
@@ -141,7 +141,7 @@ fn check_charge(update: &Update) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// Appends what `ReturnValues` asks for; nothing when there is nothing of it.
+/// Appends the attributes that `ReturnValues` requests; nothing if there are none.
 fn write_attributes(out: &mut String, returned: &str, update: &Update, written: &Written) {
     let (image, only_updated) = match returned {
         "ALL_OLD" => (&written.old, false),

@@ -1,8 +1,8 @@
-//! `UpdateTable`: billing mode, throughput, stream, deletion protection, options and global indexes
-//! of a table.
+//! `UpdateTable`: billing mode, throughput, stream, deletion protection, options and global indexes of a
+//! table.
 //!
-//! The change is made when the answer is sent; a new index is then built step by step. As with the
-//! service, few things can be changed by one request.
+//! The change is complete when the response is sent; a new index is then built step by step. As on the
+//! service, one request can change few things.
 
 use jiff::Timestamp;
 use model::EpochMillis;
@@ -18,12 +18,12 @@ use super::table_settings::{TableSettings, check_supported, stream_label, throug
 use super::tables;
 use crate::store::Store;
 
-/// Decreases of throughput on one UTC day that need not wait for each other.
+/// The number of throughput decreases on one UTC day without a minimum interval.
 const FREE_DECREASES: u32 = 4;
-/// Time between further decreases.
+/// The minimum interval between further decreases in milliseconds.
 const DECREASE_WAIT_MS: u64 = 60 * 60 * 1000;
 
-/// What a request asks for, as it was sent.
+/// The contents of a request, as they were sent.
 struct Request<'j> {
     settings: TableSettings<'j>,
     options: OptionParameters<'j>,
@@ -77,8 +77,8 @@ pub(super) async fn update_table(
 }
 
 impl Request<'_> {
-    /// What can be said without the table: that something is asked for, and that it may be asked
-    /// for together.
+    /// Checks everything that does not need the table: at least one change, and only changes that may be
+    /// combined.
     fn check_shape(&self) -> Result<(), ApiError> {
         let settings = &self.settings;
         let (has_billing, has_throughput) =
@@ -105,7 +105,7 @@ impl Request<'_> {
                 "At least one of ProvisionedThroughput, BillingMode, UpdateStreamEnabled, GlobalSecondaryIndexUpdates, SSESpecification, ReplicaUpdates, MultiAccountReplicaReady, ReplicaTransitRoleArn, MultiRegionConsistency, DeletionProtectionEnabled, OnDemandThroughput, WarmThroughput or TableClass is required",
             ));
         }
-        // Throughput that is out of bounds, and what is empty, is told first.
+        // Throughput out of bounds and empty parameters are reported first.
         self.settings.provisioned()?;
         self.indexes.check_warm()?;
         self.indexes.check_shape()?;
@@ -175,7 +175,7 @@ impl Request<'_> {
     }
 }
 
-/// The billing mode that the table gets; `None` leaves it.
+/// Returns the new billing mode of the table; `None` if it does not change.
 fn billing(
     table: &Table,
     mode: Option<&str>,
@@ -194,7 +194,7 @@ fn billing(
     }
 }
 
-/// Throughput may shrink four times on a UTC day, and then once an hour.
+/// Checks that throughput is decreased at most four times a UTC day, and then once an hour.
 fn check_decrease(table: &Table, after: Billing, now: EpochMillis) -> Result<(), ApiError> {
     let (
         Billing::Provisioned { read_units: old_read, write_units: old_write },
@@ -217,7 +217,7 @@ fn check_decrease(table: &Table, after: Billing, now: EpochMillis) -> Result<(),
     )))
 }
 
-/// A time as the service's texts show it.
+/// Returns a time in the form of the service's texts.
 fn time_text(time: EpochMillis) -> String {
     let time = i64::try_from(time.0).ok().and_then(|ms| Timestamp::from_millisecond(ms).ok());
     time.map_or_else(String::new, |time| {

@@ -1,23 +1,23 @@
-//! The two ways in which the service words what is wrong with values and placeholders.
+//! The service's two sets of texts for errors in values and placeholders.
 //!
-//! Since the middle of 2026 it words them anew, operation by operation. Which operation has which is
-//! said where the operation is.
+//! Since the middle of 2026 the service introduces new texts, operation by operation. Each operation's
+//! file names its set.
 
 use model::json::ValueFault;
 
 use super::error::ApiError;
 
-/// How an operation words it.
+/// The set of texts of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wording {
-    /// As `PutItem`, `UpdateItem`, `DeleteItem`, `GetItem`, `BatchGetItem` and `Query` do.
+    /// The current texts: `PutItem`, `UpdateItem`, `DeleteItem`, `GetItem`, `BatchGetItem` and `Query`.
     Current,
-    /// As it was everywhere: `Scan`, `BatchWriteItem`, transactions and PartiQL.
+    /// The older texts: `Scan`, `BatchWriteItem`, transactions and PartiQL.
     Older,
 }
 
 impl Wording {
-    /// The error of a wrong value.
+    /// Returns the error for a wrong value.
     pub(crate) fn tell(self, wrong: &WrongValue) -> ApiError {
         match self {
             Self::Current => wrong.current(),
@@ -26,14 +26,14 @@ impl Wording {
     }
 }
 
-/// A value, or what is wrong with it, to be told when its turn has come.
+/// A value or its error, which is reported when the operation checks the value.
 pub(crate) type Checked<T> = Result<T, WrongValue>;
 
-/// A value that is none, and where it stood if that is told.
+/// A wrong value, and its place if that is reported.
 #[derive(Clone, Debug)]
 pub(crate) struct WrongValue {
     fault: ValueFault,
-    /// The placeholder whose value it is.
+    /// The placeholder of the value.
     placeholder: Option<String>,
 }
 
@@ -56,22 +56,22 @@ impl From<String> for WrongValue {
 }
 
 impl WrongValue {
-    /// The same as the value of a placeholder.
+    /// Returns the error as that of a placeholder's value.
     pub(crate) fn of_placeholder(self, name: &str) -> Self {
         Self { placeholder: Some(name.to_owned()), ..self }
     }
 
-    /// In today's words, which do not name the placeholder.
+    /// Returns the error with the current text, which does not name the placeholder.
     pub(crate) fn current(&self) -> ApiError {
         ApiError::validation(self.fault.current())
     }
 
-    /// Whether nothing is told before it of where the value stood.
+    /// Returns whether the error is reported without the place of the value.
     pub(crate) fn stands_alone(&self) -> bool {
         self.fault.stands_alone()
     }
 
-    /// In the words of before.
+    /// Returns the error with the older text.
     pub(crate) fn older(&self) -> ApiError {
         let text = self.fault.older();
         ApiError::validation(match &self.placeholder {

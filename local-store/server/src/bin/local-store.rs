@@ -6,15 +6,15 @@ use clap::Parser;
 use server::command_line::{Arguments, run};
 use tracing_subscriber::EnvFilter;
 
-/// The store allocates much, on one thread what another one frees: this costs a fifth less CPU time
-/// for a write than the system's allocator, and some megabytes.
+/// The allocator. The store often allocates on one thread what another one frees. Compared with the
+/// system's allocator, this one saves a fifth of the CPU time of a write and costs some megabytes.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 #[tokio::main]
 async fn main() -> ExitCode {
     locks::abort_when_poisoned();
-    // The consensus library tells of every vote and message; what matters of it is told here.
+    // The consensus library logs every vote and message. The store itself logs what matters of it.
     let filter =
         EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info,openraft=error"));
     tracing_subscriber::fmt()

@@ -1,4 +1,4 @@
-//! The flags of a node whose peers are other processes: `--node`, `--peer`, `--cluster-secret`.
+//! The flags of a node whose peers are in other processes: `--node`, `--peer`, `--cluster-secret`.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -11,49 +11,51 @@ use crate::peer::ClusterSecret;
 use crate::store::Member;
 use node::ring::REPLICAS;
 
-/// The highest number of a node: it has eight bits in an id.
+/// The highest number of a node, which has eight bits in an id.
 const SLOT_MAX: u64 = 255;
 
-/// Which node of which cluster this process runs, if it does not run all nodes itself.
+/// The flags for a process that runs a single node.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "One process per node")]
 pub(super) struct Flags {
-    /// Run only this node of a store of three processes; all three are named with --peer. They are
-    /// fixed: a node that is lost is replaced by starting it again, on an empty directory if need be
+    /// Run only this node of a store of three processes, which --peer names; to replace a lost node,
+    /// start it again, with an empty directory if necessary
     #[arg(long, value_name = "NUMBER", requires = "peer", conflicts_with = "replicas")]
     #[arg(value_parser = clap::value_parser!(u64).range(1..=SLOT_MAX))]
     node: Option<u64>,
-    /// Where the node with this number listens for the others; given once for each of the three
-    /// nodes, this one included, and the same for all of them
+    /// Address at which the node with this number listens for its peers; give it once for each of the
+    /// three nodes, including this one, and equally on all of them
     #[arg(long, value_name = "NUMBER=ADDRESS", requires = "node", value_parser = parse_peer)]
     peer: Vec<(u64, SocketAddr)>,
-    /// A file with a secret that all nodes have; needed when they are not on loopback addresses.
-    /// It keeps others out but hides nothing: messages are authenticated, not encrypted
+    /// File with a secret that all nodes share; required beyond loopback addresses. Messages are
+    /// authenticated with it, but not encrypted
     #[arg(long, value_name = "FILE", requires = "node", env = "LOCAL_STORE_CLUSTER_SECRET")]
     cluster_secret: Option<PathBuf>,
 }
 
 fn parse_peer(text: &str) -> Result<(u64, SocketAddr), String> {
-    let wrong = || "a node's number and address are expected, such as 2=127.0.0.1:9002".to_owned();
+    let wrong = || "expected a node's number and address, such as 2=127.0.0.1:9002".to_owned();
     let (slot, address) = text.split_once('=').ok_or_else(wrong)?;
     let slot: u64 = slot.parse().map_err(|_| wrong())?;
     let address: SocketAddr = address.parse().map_err(|_| wrong())?;
     if !(1..=SLOT_MAX).contains(&slot) {
-        return Err(format!("nodes have numbers from 1 to {SLOT_MAX}"));
+        return Err(format!("the number of a node must be from 1 to {SLOT_MAX}"));
     }
     if address.port() == 0 {
-        return Err("a node needs a fixed port, which its peers know".to_owned());
+        return Err("port 0 is not possible: peers need a fixed port".to_owned());
     }
     Ok((slot, address))
 }
 
 impl Flags {
-    /// The node of this process; `None` when it runs all of them. Takes the port for peers.
+    /// Returns the node of this process; `None` if the process runs all of them. Binds the port for
+    /// peers.
     pub(super) async fn member(self) -> Result<Option<Member>, String> {
         let secret = self.cluster_secret.as_deref().map(ClusterSecret::read).transpose()?;
         let Some(slot) = self.node else { return Ok(None) };
         let addresses = check_peers(slot, &self.peer, secret.is_some())?;
-        let own = addresses.get(&slot).copied().ok_or("this node has no address")?;
+        let own =
+            addresses.get(&slot).copied().ok_or("this node has no address; name it with --peer")?;
         let listener =
             gate::take_port("port for peers", own).await.map_err(|error| error.to_string())?;
         Ok(Some(Member { slot, addresses, secret, listener }))
@@ -67,11 +69,11 @@ fn check_peers(
 ) -> Result<BTreeMap<u64, SocketAddr>, String> {
     let addresses: BTreeMap<u64, SocketAddr> = peers.iter().copied().collect();
     if addresses.len() != peers.len() {
-        return Err("a node is named twice with --peer: name each once".to_owned());
+        return Err("--peer names a node twice; name each node once".to_owned());
     }
     if addresses.len() != REPLICAS {
         return Err(format!(
-            "{} named with --peer; a store has {REPLICAS}: name all of them, this one included",
+            "{} named with --peer; name all {REPLICAS} nodes of the store, including this one",
             match addresses.len() {
                 1 => "1 node is".to_owned(),
                 nodes => format!("{nodes} nodes are"),
@@ -79,13 +81,13 @@ fn check_peers(
         ));
     }
     if !addresses.contains_key(&slot) {
-        return Err(format!("--peer {slot}=ADDRESS is missing: where this node itself listens"));
+        return Err(format!("--peer {slot}=ADDRESS is missing: name the address of this node too"));
     }
     if let Some(outside) = addresses.values().find(|address| !address.ip().is_loopback())
         && !has_secret
     {
         return Err(format!(
-            "refusing to use {outside} without --cluster-secret: everybody who reaches it could \
+            "refusing to use {outside} without --cluster-secret: anyone who can reach it could \
              read and change everything; use loopback addresses, or --cluster-secret FILE"
         ));
     }
@@ -97,13 +99,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn wrong_peers_are_named() {
+    fn wrong_peers_are_refused() {
         let peers =
             |text: &str| text.split(' ').map(|p| parse_peer(p).unwrap()).collect::<Vec<_>>();
         let three = "1=127.0.0.1:1 2=127.0.0.1:2 3=127.0.0.1:3";
         assert_eq!(check_peers(2, &peers(three), false).unwrap().len(), 3);
         for (slot, text, expected) in [
-            (1, "1=127.0.0.1:1 1=127.0.0.1:2 3=127.0.0.1:3", "named twice"),
+            (1, "1=127.0.0.1:1 1=127.0.0.1:2 3=127.0.0.1:3", "names a node twice"),
             (1, "1=127.0.0.1:1 2=127.0.0.1:2", "2 nodes are named"),
             (1, "1=127.0.0.1:1", "1 node is named"),
             (4, three, "--peer 4=ADDRESS is missing"),

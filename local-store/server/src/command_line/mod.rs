@@ -1,6 +1,6 @@
-//! The command line of the binary `local-store`: flags, start, and a clean end.
+//! The command line of the binary `local-store`: flags, start and orderly shutdown.
 //!
-//! What is wrong with a flag is said here, in one line, with what to write instead.
+//! Errors of flags are reported here, in one line, with what to write instead.
 
 mod member;
 mod status;
@@ -31,7 +31,7 @@ use platform::descriptors::Descriptors;
 pub struct Arguments {
     #[command(subcommand)]
     command: Option<Command>,
-    /// Where the store keeps its data; made if it is not there
+    /// Directory for the store's data, created if missing
     #[arg(
         long,
         value_name = "DIRECTORY",
@@ -39,66 +39,66 @@ pub struct Arguments {
         env = "LOCAL_STORE_DATA"
     )]
     data: PathBuf,
-    /// The port to listen on; 0 takes a free one
+    /// Port to listen on; 0 picks a free one
     #[arg(long, default_value_t = 8000, env = "LOCAL_STORE_PORT")]
     port: u16,
-    /// The address to listen on; beyond loopback addresses only together with --access-keys
+    /// Address to listen on; anything but a loopback address needs --access-keys
     #[arg(long, default_value = "127.0.0.1", env = "LOCAL_STORE_HOST")]
     host: IpAddr,
-    /// The Region in ARNs
+    /// Region in ARNs
     #[arg(long, default_value = "us-east-1", env = "AWS_REGION")]
     region: String,
-    /// The account in ARNs: twelve digits
+    /// Account in ARNs, twelve digits
     #[arg(long, default_value = "000000000000")]
     account: String,
-    /// Take only requests that are signed with an access key of this file, which has the form of
-    /// ~/.aws/credentials; without it, any signature is taken
+    /// Accept only requests that are signed with an access key of this file, which has the format of
+    /// ~/.aws/credentials; without it, every request is accepted, signed or not
     #[arg(long, value_name = "FILE", env = "LOCAL_STORE_ACCESS_KEYS")]
     access_keys: Option<PathBuf>,
-    /// Keep tables apart by the account and the Region that requests are signed for: the account
-    /// that --access-keys gives a key as `aws_account_id`, or an access key of twelve digits
+    /// Keep separate tables for each account and Region that requests are signed for; the account is the
+    /// `aws_account_id` of the key in --access-keys, or the key itself if it has twelve digits
     #[arg(long, env = "LOCAL_STORE_SEPARATE_TABLES")]
     separate_tables: bool,
-    /// Accept requests for this host beside localhost and the address that they come to; may be
-    /// repeated
+    /// Accept requests for this host, in addition to localhost and the address that they arrive at;
+    /// repeatable
     #[arg(long, value_name = "NAME")]
     allow_host: Vec<String>,
-    /// Accept requests of pages of this origin, such as http://localhost:3000; may be repeated
+    /// Accept requests from web pages of this origin, such as http://localhost:3000; repeatable
     #[arg(long, value_name = "ORIGIN", visible_alias = "cors-origin")]
     allow_origin: Vec<String>,
-    /// Nodes in this process, each with a replica and a directory of its own: 3, or 1 where
-    /// nothing has to survive
+    /// Number of nodes in this process, each with a replica and a directory: 3, or 1 for no
+    /// replication
     #[arg(long, default_value_t = 3, value_parser = parse_replicas, env = "LOCAL_STORE_REPLICAS")]
     replicas: u64,
-    /// Arcs of a new data directory's ring, each a consensus group with a log of its own; a
-    /// directory that is there keeps its number
+    /// Number of arcs in the ring of a new data directory, each a consensus group with its own log; an
+    /// existing directory keeps its number
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=16), env = "LOCAL_STORE_ARCS")]
     arcs: u32,
-    /// Whether requests beyond the throughput of their table are only counted, or throttled as
-    /// DynamoDB throttles them
+    /// What to do with requests beyond the throughput of their table: count them, or throttle them as
+    /// DynamoDB does
     #[arg(long, value_enum, default_value_t = Throughput::Count, env = "LOCAL_STORE_THROUGHPUT")]
     throughput: Throughput,
-    /// How large an item collection may become in a table with local indexes; the store keeps it
-    /// [default: as before, and 10 GiB at first]
+    /// Maximum size of an item collection in a table with local indexes, stored in the data directory
+    /// [default: the stored value, initially 10 GiB]
     #[arg(long, value_name = "BYTES")]
     item_collection_bytes: Option<u64>,
     #[command(flatten)]
     member: member::Flags,
 }
 
-/// What else the binary does than to run a store.
+/// The commands besides running a store.
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Show how the nodes of a running store do: roles, progress, what was set aside
+    /// Show the state of the nodes of a running store: roles, progress, and data that was set aside
     Status(status::Flags),
 }
 
-/// Who may use the store: everybody on this machine, or the owners of access keys.
+/// Returns who may use the store: everyone on this machine, or the owners of access keys.
 fn access(arguments: &Arguments) -> Result<Access, String> {
     let keys = arguments.access_keys.as_deref().map(AccessKeys::read).transpose()?;
     if !arguments.host.is_loopback() && keys.is_none() {
         return Err(format!(
-            "refusing to listen on {} without --access-keys: everybody who reaches it could read and change everything; use a loopback address such as --host 127.0.0.1, or --access-keys FILE",
+            "refusing to listen on {} without --access-keys: anyone who can reach it could read and change everything; use a loopback address such as --host 127.0.0.1, or --access-keys FILE",
             arguments.host
         ));
     }
@@ -111,14 +111,14 @@ fn parse_replicas(text: &str) -> Result<u64, String> {
     match text {
         "1" => Ok(1),
         "3" => Ok(3),
-        _ => Err("a store has 3 replicas, or 1 where nothing has to survive".to_owned()),
+        _ => Err("must be 3, or 1 for no replication".to_owned()),
     }
 }
 
-/// Carries out a command, or runs the store until it is interrupted.
+/// Executes a command, or runs the store until it is interrupted.
 ///
 /// # Errors
-/// What is wrong and what to do about it, in one line.
+/// The error and what to do about it, in one line.
 pub async fn run(arguments: Arguments) -> Result<(), String> {
     if let Some(Command::Status(flags)) = arguments.command {
         return status::run(flags).await;
@@ -157,7 +157,7 @@ pub async fn run(arguments: Arguments) -> Result<(), String> {
     Ok(())
 }
 
-/// Resolves when the process is asked to end: Ctrl-C or SIGTERM.
+/// Waits until the process is asked to end: Ctrl-C or SIGTERM.
 pub async fn interrupted() {
     use tokio::signal::unix::{SignalKind, signal};
     let terminated = async {
@@ -174,20 +174,23 @@ pub async fn interrupted() {
     }
 }
 
-/// Runs the program anew in the place of this process, with the same arguments.
+/// Replaces this process with a new one of the same program, with the same arguments.
 fn restart_process(reason: &str) {
-    tracing::warn!(reason, "this node is damaged: its process starts again to have it filled");
+    tracing::warn!(
+        reason,
+        "this node is damaged: its process restarts so that the node is rebuilt"
+    );
     let program = env::current_exe();
     let error = match program {
         Ok(program) => process::Command::new(program).args(env::args_os().skip(1)).exec(),
         Err(error) => error,
     };
-    end_process(&format!("this node is damaged, and its program cannot be started again: {error}"));
+    end_process(&format!("this node is damaged, and its process cannot be restarted: {error}"));
 }
 
-/// Ends the process after the disk failed: what was not acknowledged may or may not be on disk, and
-/// only a restart finds out.
+/// Ends the process after the disk failed. Unacknowledged writes may or may not be on disk, which only a
+/// restart finds out.
 pub fn end_process(reason: &str) {
-    tracing::error!(reason, "the store cannot go on; restart it when the disk is well");
+    tracing::error!(reason, "the store stops; repair the disk, then restart the store");
     process::exit(1);
 }

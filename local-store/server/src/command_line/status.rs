@@ -1,4 +1,5 @@
-//! `local-store status`: asks a running store how its nodes do, and shows it as a table or as JSON.
+//! `local-store status`: requests the state of a running store's nodes, and shows it as a table or as
+//! JSON.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -13,19 +14,20 @@ use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
 
-/// Time for one answer: a store whose peers are away needs part of a second.
+/// The time-out of one response. A store with unreachable peers needs a fraction of a second.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A leader that no majority has answered for so long does not lead: it has sent ten heartbeats.
+/// The time in milliseconds without a majority's response after which a leader counts as isolated. It
+/// has sent ten heartbeats by then.
 const SILENCE_MS: u64 = 1_000;
 
-/// The flags.
+/// The flags of the command.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  local-store status\n  local-store status --endpoint http://127.0.0.1:8002 --output json\n  local-store status --hot"
 )]
 pub(super) struct Flags {
-    /// The store; any of its nodes
+    /// URL of any node of the store
     #[arg(
         long,
         value_name = "URL",
@@ -33,11 +35,11 @@ pub(super) struct Flags {
         env = "AWS_ENDPOINT_URL_DYNAMODB"
     )]
     endpoint: Uri,
-    /// How to show it
+    /// Output format
     #[arg(long, value_enum, default_value_t = Output::Table)]
     output: Output,
-    /// Also show the partitions of every table and the keys that are asked for most, as the process
-    /// at the endpoint sees them
+    /// Also show the partitions of every table and the most requested keys, as known to the process at
+    /// the endpoint
     #[arg(long)]
     hot: bool,
 }
@@ -48,7 +50,7 @@ enum Output {
     Json,
 }
 
-/// Asks the store and shows how it does.
+/// Requests the state of the store and shows it.
 pub(super) async fn run(flags: Flags) -> Result<(), String> {
     let client = Client::new(&flags.endpoint)?;
     let mut status = client.ask(Method::GET, "/_weir/status", None).await?;
@@ -70,7 +72,7 @@ pub(super) async fn run(flags: Flags) -> Result<(), String> {
     std::io::stdout().write_all(text.as_bytes()).map_err(|error| error.to_string())
 }
 
-/// Speaks to one endpoint.
+/// A client of one endpoint.
 struct Client {
     authority: String,
 }
@@ -78,7 +80,9 @@ struct Client {
 impl Client {
     fn new(endpoint: &Uri) -> Result<Self, String> {
         let wrong = || {
-            format!("`{endpoint}` is not the endpoint of a store: write http://127.0.0.1:8000, say")
+            format!(
+                "`{endpoint}` is not the endpoint of a store: write a URL such as http://127.0.0.1:8000"
+            )
         };
         if endpoint.scheme_str() != Some("http") {
             return Err(wrong());
@@ -87,7 +91,7 @@ impl Client {
         Ok(Self { authority: format!("{host}:{}", endpoint.port_u16().unwrap_or(80)) })
     }
 
-    /// The names of all tables.
+    /// Returns the names of all tables.
     async fn tables(&self) -> Result<Vec<String>, String> {
         let mut names = Vec::new();
         let mut request = json!({});
@@ -110,22 +114,27 @@ impl Client {
         target: Option<(&str, String)>,
     ) -> Result<Value, String> {
         let asked = tokio::time::timeout(TIMEOUT, self.exchange(method, path, target));
-        let late = |_| format!("{} gave no answer within {TIMEOUT:?}", self.authority);
+        let late = |_| format!("{} did not respond within {TIMEOUT:?}", self.authority);
         let (status, body) = asked.await.map_err(late)??;
         let answer: Value = serde_json::from_slice(&body).map_err(|_| {
-            format!("{} does not answer as a store: is it one of this version?", self.authority)
+            format!(
+                "{} did not respond as a store of this version does; check the endpoint",
+                self.authority
+            )
         })?;
         if status == 200 {
             return Ok(answer);
         }
         let name = answer.get("__type").and_then(Value::as_str).unwrap_or_default();
         if name.ends_with("MissingAuthenticationTokenException") {
-            return Err("the store takes only signed requests, which this command does not send: \
+            return Err(
+                "the store accepts only signed requests, which this command does not send: \
                 use `curl --aws-sigv4 aws:amz:us-east-1:dynamodb --user KEY:SECRET \
                 URL/_weir/status`"
-                .to_owned());
+                    .to_owned(),
+            );
         }
-        Err(format!("{} answered with status {status}: {answer}", self.authority))
+        Err(format!("{} responded with status {status}: {answer}", self.authority))
     }
 
     async fn exchange(
@@ -135,7 +144,10 @@ impl Client {
         target: Option<(&str, String)>,
     ) -> Result<(u16, Vec<u8>), String> {
         let at = |error: &dyn std::fmt::Display| {
-            format!("{} cannot be asked: {error}; is the store running there?", self.authority)
+            format!(
+                "cannot reach {}: {error}; check that the store is running there",
+                self.authority
+            )
         };
         let stream = TcpStream::connect(&self.authority).await.map_err(|error| at(&error))?;
         let (mut sender, connection) =
@@ -159,7 +171,7 @@ impl Client {
     }
 }
 
-/// The status as a table for people.
+/// Returns the status as a table for people.
 fn render(status: &Value) -> String {
     let mut rows = vec![
         ["NODE", "ARC", "ROLE", "TERM", "APPLIED", "LAG", "LOG", "VERIFIED", "NOTE"]
@@ -182,12 +194,11 @@ fn render(status: &Value) -> String {
             times => vec![format!("was rebuilt {times} times")],
         };
         if replica.get("damaged").and_then(Value::as_bool) == Some(true) {
-            notes
-                .push("its disk is damaged: it is filled again when its peers allow it".to_owned());
+            notes.push("its disk is damaged: it is rebuilt once its peers allow it".to_owned());
         }
         if silent >= SILENCE_MS {
             notes.push(format!(
-                "no majority has answered it for {} s: it takes no write and no strong read",
+                "no majority has responded for {} s: it accepts no writes and no strongly consistent reads",
                 silent / 1_000
             ));
         }
@@ -231,13 +242,14 @@ fn render(status: &Value) -> String {
     text
 }
 
-/// How much of its files a replica has compared with their checksums in this pass, or the last one.
+/// Returns how much of its files a replica has verified with checksums, in the current pass or the last
+/// one.
 fn verified(replica: &Value) -> String {
     let number = |name: &str| replica.get("scrub").and_then(|scrub| scrub.get(name)?.as_u64());
     match (number("begun_ms"), number("passes")) {
         (Some(_), _) => {
             let (done, all) = (number("verified_bytes").unwrap_or(0), number("all_bytes"));
-            // What is written meanwhile comes on top.
+            // Data that is written during a pass is not in the total.
             let percent = done.saturating_mul(100) / all.unwrap_or(1).max(1);
             format!("{} %", percent.min(99))
         }
@@ -246,7 +258,7 @@ fn verified(replica: &Value) -> String {
     }
 }
 
-/// The partitions and hot keys of one table.
+/// Appends the partitions and hot keys of one table.
 fn render_table(text: &mut String, table: &Value) {
     let name = table.get("table").and_then(Value::as_str).unwrap_or_default();
     let _ = writeln!(text, "\ntable {name}");
@@ -274,7 +286,7 @@ fn render_table(text: &mut String, table: &Value) {
     }
 }
 
-/// Rows with their columns below each other.
+/// Returns rows with aligned columns.
 fn align(rows: &[Vec<String>]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or_default();
     let width =
@@ -295,11 +307,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_leader_that_no_majority_answers_is_shown_so() {
+    fn an_isolated_leader_is_marked() {
         for (silent_ms, note) in [
             (json!(null), ""),
             (json!(999), ""),
-            (json!(61_500), "no majority has answered it for 61 s"),
+            (json!(61_500), "no majority has responded for 61 s"),
         ] {
             let replica =
                 json!({"node": 1, "incarnation": 1, "role": "leader", "silent_ms": silent_ms});
@@ -310,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_is_shown_with_what_is_wrong() {
+    fn a_status_is_shown_with_its_problems() {
         let replica = |node: u64, role: &str, incarnation: u64| {
             json!({"node": node, "incarnation": incarnation, "arc": 0, "role": role, "term": 3,
                 "applied": 120, "lag": 0, "log_bytes": 48_000_000, "damaged": node == 2,
@@ -328,7 +340,7 @@ mod tests {
         let expected = "\
 NODE  ARC  ROLE         TERM  APPLIED  LAG  LOG    VERIFIED  NOTE
 1     0    leader       3     120      0    48 MB  100 %
-2     0    follower     3     120      0    48 MB  25 %      was rebuilt once; its disk is damaged: it is filled again when its peers allow it
+2     0    follower     3     120      0    48 MB  25 %      was rebuilt once; its disk is damaged: it is rebuilt once its peers allow it
 3     -    unreachable  -     -        -    -      -         connection refused
 set aside because it was damaged: node-2.set-aside-1; see the file `reason` in it
 ";

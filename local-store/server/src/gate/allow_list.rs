@@ -1,35 +1,35 @@
-//! The hosts and origins that the operator allows beside this machine's own names.
+//! The hosts and origins that the operator allows, in addition to this machine's own names.
 
 use http::uri::Authority;
 
 use super::cors::Origins;
 
-/// Hosts and origins that the operator named.
+/// The hosts and origins that the operator allows.
 #[derive(Clone, Debug, Default)]
 pub struct AllowList {
-    /// Host names in lower case.
+    /// The names of hosts in lower case.
     hosts: Vec<String>,
     origins: Origins,
 }
 
-/// The value of a flag is not a host or not an origin.
+/// The reason why a value is neither a host nor an origin.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum AllowListError {
-    /// A value of `--allow-host`.
+    /// A value of `--allow-host` is not a host.
     #[error(
-        "--allow-host `{0}` is no host; write a name without scheme and port, such as store.test"
+        "--allow-host `{0}` is not a host; write a name without scheme and port, such as store.test"
     )]
     Host(String),
-    /// A value of `--allow-origin`.
-    #[error("--allow-origin `{0}` is no origin; one is written like http://localhost:3000")]
+    /// A value of `--allow-origin` is not an origin.
+    #[error("--allow-origin `{0}` is not an origin; write one such as http://localhost:3000")]
     Origin(String),
 }
 
 impl AllowList {
-    /// Takes names such as `store.test` and origins such as `http://localhost:3000`.
+    /// Creates a list from names such as `store.test` and origins such as `http://localhost:3000`.
     ///
     /// # Errors
-    /// For the first value that is neither.
+    /// The first value that is neither.
     pub fn new(hosts: &[String], origins: &[String]) -> Result<Self, AllowListError> {
         let mut allowed = Self::default();
         for text in hosts {
@@ -51,7 +51,7 @@ impl AllowList {
         Ok(allowed)
     }
 
-    /// Returns true if the operator named the host, which is in lower case.
+    /// Returns whether the operator allows the host, which is in lower case.
     pub(super) fn has_host(&self, host: &str) -> bool {
         self.hosts.iter().any(|named| named == host)
     }
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_hosts_and_origins_are_taken() {
+    fn only_hosts_and_origins_are_accepted() {
         for (host, is_host) in [
             ("store.test", true),
             ("Store_1", true),

@@ -1,4 +1,4 @@
-//! Binds a port, with errors that say what to do when it is in use.
+//! Binds a port. Its errors say what to do if the port is in use.
 
 use std::io;
 use std::net::SocketAddr;
@@ -7,14 +7,14 @@ use tokio::net::TcpListener;
 
 use crate::access::AccessKeys;
 
-/// A bound address. Clients can connect already and wait until it is served.
+/// A bound address. Clients can connect already, and wait until it is served.
 #[derive(Debug)]
 pub struct BoundListener {
     tcp: TcpListener,
     address: SocketAddr,
 }
 
-/// Why an address could not be bound.
+/// The reason why an address could not be bound.
 #[derive(Debug, thiserror::Error)]
 pub enum BindError {
     /// Another process listens on the address.
@@ -23,29 +23,29 @@ pub enum BindError {
         address.port(), address.ip()
     )]
     InUse {
-        /// What was to be served.
+        /// The name of the service.
         what: &'static str,
-        /// Where.
+        /// The address.
         address: SocketAddr,
     },
-    /// Others could reach the address, and requests need not be signed.
+    /// Other machines could reach the address, and requests need not be signed.
     #[error(
         "{what}: address=`{address}` can be reached from other machines, and requests are not authenticated; write 127.0.0.1"
     )]
     NotLoopback {
-        /// What was to be served.
+        /// The name of the service.
         what: &'static str,
-        /// Where.
+        /// The address.
         address: SocketAddr,
     },
-    /// The system refused for another reason.
+    /// The system refused the address for another reason.
     #[error("{what}: cannot listen on address=`{address}`: {source}")]
     Refused {
-        /// What was to be served.
+        /// The name of the service.
         what: &'static str,
-        /// Where.
+        /// The address.
         address: SocketAddr,
-        /// Why.
+        /// The error of the system.
         source: io::Error,
     },
 }
@@ -54,7 +54,7 @@ impl BoundListener {
     /// Binds a loopback address; port 0 picks a free port. `what` names the service in errors.
     ///
     /// # Errors
-    /// When the address is in use, not loopback, or refused by the system.
+    /// The address is in use, not loopback, or refused by the system.
     pub async fn new(what: &'static str, address: SocketAddr) -> Result<Self, BindError> {
         if !address.ip().is_loopback() {
             return Err(BindError::NotLoopback { what, address });
@@ -65,7 +65,7 @@ impl BoundListener {
     /// Binds any address, for a service whose requests must be signed with one of `keys`.
     ///
     /// # Errors
-    /// When the address is in use or refused by the system.
+    /// The address is in use or refused by the system.
     pub async fn with_keys(
         what: &'static str,
         address: SocketAddr,
@@ -81,7 +81,7 @@ impl BoundListener {
         Ok(Self { tcp, address })
     }
 
-    /// Returns where it is served, with the real port.
+    /// Returns the address, with the real port.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
@@ -92,10 +92,10 @@ impl BoundListener {
     }
 }
 
-/// Binds an address for a protocol that is not HTTP.
+/// Binds an address for a protocol other than HTTP.
 ///
 /// # Errors
-/// When the address is in use or refused by the system.
+/// The address is in use or refused by the system.
 pub(crate) async fn take_port(
     what: &'static str,
     address: SocketAddr,

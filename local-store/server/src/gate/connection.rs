@@ -1,7 +1,7 @@
-//! One connection: its requests pass the guard. It closes when it is idle, when the client or the
-//! listener ends it, or when its place is needed.
+//! One connection: its requests pass the guard. The connection closes when it is idle, when the client
+//! or the listener ends it, or when its place is needed.
 //!
-//! HTTP/1.1 with keep-alive.
+//! The protocol is HTTP/1.1 with keep-alive.
 
 use std::net::IpAddr;
 use std::pin::pin;
@@ -25,9 +25,9 @@ use super::progress::Progress;
 use super::write_timeout::TimedStream;
 use super::{Service, cors};
 
-/// Time that a request has to come whole when the place of its connection is wanted: nothing was done
-/// yet, so its client sends it again. Longer than a request takes whose client is sending, and short
-/// for the client that waits.
+/// The time that a request has to arrive completely when the place of its connection is needed. Nothing
+/// was executed yet, so its client can send it again. The time is longer than a client needs that is
+/// sending, and short for the client that waits.
 const ARRIVE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A service behind its guard.
@@ -35,7 +35,7 @@ const ARRIVE_TIMEOUT: Duration = Duration::from_secs(1);
 pub(crate) struct Guarded<S> {
     pub(crate) guard: Guard,
     pub(crate) service: S,
-    /// How long a client may take to send a request's head, an idle connection included.
+    /// The time that a client has to send a request's head, including the idle time before it.
     pub(crate) head_timeout: Option<Duration>,
 }
 
@@ -80,18 +80,18 @@ impl<S: Service> Guarded<S> {
     }
 }
 
-/// Why the server closes a connection.
+/// The reason why the server closes a connection.
 enum Leave {
     /// No request arrived within the idle timeout.
     Silence,
-    /// The listener ends, after the request under way.
+    /// The listener ends, after the current request.
     Stopped,
-    /// Another connection needs its place.
+    /// Another connection needs the place.
     Wanted,
 }
 
-/// Answers the requests of a connection that came to the address `own`, until the client or the
-/// listener ends it, or its place is wanted; then an answer that is being made is still sent.
+/// Serves the requests of a connection to the address `own`, until the client or the listener ends it,
+/// or its place is needed. A response in progress is still sent.
 pub(crate) async fn serve<S: Service>(
     stream: impl AsyncRead + AsyncWrite + Unpin,
     own: Option<IpAddr>,
@@ -104,7 +104,7 @@ pub(crate) async fn serve<S: Service>(
         .header_read_timeout(None)
         .serve_connection(TokioIo::new(TimedStream::new(stream, Arc::clone(progress))), service);
     let mut connection = pin!(connection);
-    // The value that `wait_for` lends must not live on into the next await.
+    // The value that `wait_for` lends must not live into the next await.
     let stop = async { stopped.wait_for(|stop| *stop).await.is_ok() };
     let silence = async {
         match guarded.head_timeout {
@@ -119,7 +119,7 @@ pub(crate) async fn serve<S: Service>(
             () = silence => Leave::Silence,
         }
     };
-    // It is polled only when something of it has happened, not at every request.
+    // It is polled only after an event, and not for every request.
     let mut leave = pin!(FuturesUnordered::from_iter([leave]));
     let ended = tokio::select! {
         biased;

@@ -1,8 +1,8 @@
 //! The places for connections: one budget for all listeners of the process.
 //!
-//! When all places are taken, the connection that is needed least gives up its own; see
-//! [`Rank`](super::progress::Rank). So a client that opens connections and sends nothing keeps nobody
-//! out.
+//! If all places are taken, the least needed connection gives up its place; see
+//! [`Rank`](super::progress::Rank). So a client that opens connections and sends nothing cannot keep
+//! others out.
 
 use std::collections::BTreeMap;
 use std::pin::pin;
@@ -15,11 +15,11 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use super::progress::Progress;
 use platform::descriptors::Descriptors;
 
-/// How long a place may take to become free before one more connection is asked to leave. An idle
-/// connection leaves at once; one whose request has begun may take a second.
+/// The time to wait for a free place before one more connection is asked to leave. An idle connection
+/// leaves at once; one with an incomplete request may take a second.
 const NEXT_AFTER: Duration = Duration::from_millis(100);
 
-/// The places, and who has them.
+/// The places and the connections that have them.
 #[derive(Debug)]
 pub struct Connections {
     places: Arc<Semaphore>,
@@ -32,7 +32,7 @@ struct Open {
     connections: BTreeMap<u64, Arc<Progress>>,
 }
 
-/// The place of one connection; it is free again when this is dropped.
+/// The place of one connection. Dropping it frees the place.
 #[derive(Debug)]
 pub struct Place {
     connections: Arc<Connections>,
@@ -42,7 +42,7 @@ pub struct Place {
 }
 
 impl Place {
-    /// Returns how far the request of the connection is.
+    /// Returns the progress of the connection's request.
     #[must_use]
     pub fn progress(&self) -> &Arc<Progress> {
         &self.progress
@@ -72,12 +72,12 @@ impl Connections {
     }
 
     /// Takes a place for a connection. While none is free, asks one connection after the other to leave.
-    /// `None` only when the budget is closed, which nothing does.
+    /// Returns `None` only if the budget is closed, which never happens.
     pub async fn place(self: &Arc<Self>) -> Option<Place> {
         let mut permit = pin!(Arc::clone(&self.places).acquire_owned());
         let mut patience = Duration::ZERO;
         let permit = loop {
-            // The wait goes on at its place in the queue.
+            // The wait continues at its place in the queue.
             match tokio::time::timeout(patience, permit.as_mut()).await {
                 Ok(permit) => break permit.ok()?,
                 Err(_) => self.make_room(),
@@ -93,15 +93,15 @@ impl Connections {
         Some(Place { connections: Arc::clone(self), number, progress, _permit: permit })
     }
 
-    /// Takes up to `count` places away for as long as the returned value lives, for connections that
-    /// have a bound of their own.
+    /// Reserves up to `count` places for as long as the returned value lives, for connections with a
+    /// separate bound.
     #[must_use]
     pub fn set_apart(&self, count: usize) -> Option<OwnedSemaphorePermit> {
         let count = count.min(self.places.available_permits());
         Arc::clone(&self.places).try_acquire_many_owned(u32::try_from(count).ok()?).ok()
     }
 
-    /// Asks the connection that is needed least to leave, if one can be spared.
+    /// Asks the least needed connection to leave, if there is one.
     pub fn make_room(&self) {
         let open = self.open();
         let ranked = open.connections.values().filter_map(|found| Some((found.rank()?, found)));
@@ -111,7 +111,7 @@ impl Connections {
     }
 
     fn open(&self) -> MutexGuard<'_, Open> {
-        // Each change of it is one step.
+        // Each change is a single step.
         self.open.lock()
     }
 }

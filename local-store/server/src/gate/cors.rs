@@ -1,7 +1,7 @@
-//! Cross-origin requests: pages in a browser may use a listener when their origin was named.
+//! Cross-origin requests: web pages may use a listener if the operator allows their origin.
 //!
-//! By default no origin is named, so no page in a browser can read or change anything.
-//! Source: WHATWG, "Fetch", the CORS protocol.
+//! By default no origin is allowed, so no web page can read or change anything. Source: WHATWG, "Fetch",
+//! the CORS protocol.
 
 use http::header::{
     ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
@@ -9,14 +9,14 @@ use http::header::{
 };
 use http::{HeaderMap, HeaderValue, Uri};
 
-/// How long a browser may remember a permission, in seconds: a day.
+/// The time for which a browser may cache a permission, in seconds: a day.
 const MAX_AGE: HeaderValue = HeaderValue::from_static("86400");
 const METHODS: HeaderValue = HeaderValue::from_static("GET, HEAD, POST, PUT, DELETE");
-/// What SDKs send; for a browser that does not say what it will send.
+/// The headers that SDKs send, for a browser that does not name its headers.
 const HEADERS: HeaderValue = HeaderValue::from_static(
     "authorization, content-type, content-encoding, x-amz-target, x-amz-date, x-amz-content-sha256, x-amz-security-token, x-amz-user-agent, amz-sdk-invocation-id, amz-sdk-request",
 );
-/// What SDKs read.
+/// The headers that SDKs read.
 const EXPOSED: HeaderValue = HeaderValue::from_static(
     "x-amzn-requestid, x-amz-crc32, x-amz-request-id, etag, x-amzn-errortype, x-amz-function-error, x-amz-log-result, x-amz-executed-version",
 );
@@ -26,7 +26,7 @@ const EXPOSED: HeaderValue = HeaderValue::from_static(
 pub(super) struct Origins(Vec<HeaderValue>);
 
 impl Origins {
-    /// Adds an origin such as `http://localhost:3000`; returns false for what is no origin.
+    /// Adds an origin such as `http://localhost:3000`. Returns false if the text is not an origin.
     pub(super) fn add(&mut self, text: &str) -> bool {
         let uri: Option<Uri> = text.parse().ok();
         let is_origin = uri.is_some_and(|uri| {
@@ -46,14 +46,14 @@ impl Origins {
     }
 }
 
-/// Lets the page read this answer.
+/// Permits the page to read this response.
 pub(super) fn permit(headers: &mut HeaderMap, origin: HeaderValue) {
     headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin);
     headers.insert(ACCESS_CONTROL_EXPOSE_HEADERS, EXPOSED);
     headers.append(VARY, HeaderValue::from_static("origin"));
 }
 
-/// Lets the page send what its browser asks about.
+/// Permits the page to send the request of its preflight.
 pub(super) fn permit_request(request: &HeaderMap, headers: &mut HeaderMap) {
     let asked = request.get(ACCESS_CONTROL_REQUEST_HEADERS).cloned();
     headers.insert(ACCESS_CONTROL_ALLOW_METHODS, METHODS);

@@ -1,8 +1,8 @@
-//! Which requests may pass: those for this machine's names, and none that a page of another origin made.
+//! The guard: accepts requests for this machine's names, except those of web pages with another origin.
 //!
-//! A browser sends some requests to any address without asking first, and lets a page that looks up its
-//! own name anew reach this machine under that name. `Host` finds the second, and what browsers add to
-//! a request the first. SDKs and command lines add none of it.
+//! A browser sends some requests to any address without a preflight. It also lets a page that rebinds
+//! its own name (DNS rebinding) reach this machine under that name. The guard recognises the latter by
+//! `Host`, and the former by the headers that browsers add. SDKs and command lines add none of them.
 //! Sources: WHATWG, "Fetch"; W3C, "Fetch Metadata Request Headers"; RFC 9112, section 3.2.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -19,7 +19,7 @@ use super::refusal::{Refusal, quoted};
 
 const SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 const DESTINATION: HeaderName = HeaderName::from_static("sec-fetch-dest");
-/// What a form is sent as; a page may send these to any address without asking first.
+/// The content types of forms, which a page may send to any address without a preflight.
 const FORMS: [&str; 3] = ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data"];
 
 /// The rules of one listener.
@@ -28,25 +28,25 @@ pub struct Guard {
     allowed: AllowList,
 }
 
-/// What may pass.
+/// A request that passes the guard.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Admitted {
     /// A request of a program.
     Program,
-    /// A request of a page whose origin was named.
+    /// A request of a page whose origin is allowed.
     Page(HeaderValue),
-    /// A browser asks whether such a page may send a request.
+    /// The preflight of such a page.
     Preflight(HeaderValue),
 }
 
 impl Guard {
-    /// Returns the rules of a listener: this machine's own names, and what is `allowed` beside them.
+    /// Returns the rules of a listener: this machine's own names, and those that are `allowed`.
     #[must_use]
     pub fn new(allowed: AllowList) -> Self {
         Self { allowed }
     }
 
-    /// Checks the head of a request that came to the address `own` of this machine.
+    /// Checks the head of a request to the address `own` of this machine.
     pub(super) fn check(&self, head: &Parts, own: Option<IpAddr>) -> Result<Admitted, Refusal> {
         self.check_host(head, own)?;
         let mut origins = head.headers.get_all(ORIGIN).iter();
@@ -63,7 +63,7 @@ impl Guard {
         if let Some(site) = head.headers.get(SITE)
             && !matches!(site.as_bytes(), b"none" | b"same-origin")
         {
-            // A picture or a link is loaded without `Origin`, and with the page's own in `Referer`.
+            // A picture or a link is loaded without `Origin`, and with the page's address in `Referer`.
             let page = head.headers.get(REFERER).and_then(origin_of).filter(|_| is_reading);
             let allowed = page.and_then(|origin| self.allowed.origins().allowed(origin.as_bytes()));
             let refused = || Refusal::Site(quoted(site.as_bytes()));
@@ -95,7 +95,7 @@ impl Guard {
             Some(address) => {
                 address.is_loopback() || Some(address) == own.map(|own| own.to_canonical())
             }
-            // Browsers and resolvers take these for loopback whatever a name server says.
+            // Browsers and resolvers treat these names as loopback whatever a name server returns.
             // Source: RFC 6761, section 6.3.
             None => name == "localhost" || name.ends_with(".localhost"),
         };
@@ -117,8 +117,8 @@ fn origin_of(page: &HeaderValue) -> Option<&str> {
     page.get(..path)
 }
 
-/// Returns true if a request has what browsers add. `Sec-Fetch-Mode` alone is of no browser: Node's
-/// `fetch` sends it.
+/// Returns whether a request has headers that browsers add. `Sec-Fetch-Mode` alone does not identify a
+/// browser, because Node's `fetch` sends it.
 fn is_of_browser(headers: &HeaderMap) -> bool {
     let has = |name: &HeaderName| headers.contains_key(name);
     let marks = [&SITE, &DESTINATION, &REFERER, &COOKIE, &UPGRADE_INSECURE_REQUESTS];
@@ -126,7 +126,7 @@ fn is_of_browser(headers: &HeaderMap) -> bool {
     marks.into_iter().any(has) || headers.get(USER_AGENT).is_some_and(is_named)
 }
 
-/// Refuses what a page can send without asking first: a form, or a body of no type.
+/// Refuses requests that a page can send without a preflight: a form, or a body without a type.
 fn check_form(headers: &HeaderMap) -> Result<(), Refusal> {
     let sent = headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
     let text = String::from_utf8_lossy(sent).to_ascii_lowercase();

@@ -1,4 +1,4 @@
-//! A listener: accepts connections within the budget of the process, and ends them in order.
+//! A listener: accepts connections within the budget of the process, and closes them in order.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -13,18 +13,18 @@ use super::connection::{self, Guarded};
 use super::connections::{Connections, Place};
 use super::{AllowList, BoundListener, Guard, Service};
 
-/// Time to wait when no connection can be accepted, because the system has no descriptor left.
+/// The pause after a connection could not be accepted because the system has no descriptor left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// How a service is served.
+/// The settings of a listener.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Hosts and origins that the operator named.
+    /// The hosts and origins that the operator allows.
     pub allowed: AllowList,
-    /// How long a client may take to send a request's head, an idle connection included; `None` for
-    /// clients that are children of this process and may pause for as long as one invocation lasts.
+    /// The time that a client has to send a request's head, including the idle time before it; `None`
+    /// for clients that are children of this process and may pause for as long as one invocation lasts.
     pub head_timeout: Option<Duration>,
-    /// The budget that connections count for.
+    /// The budget in which connections count.
     pub connections: Arc<Connections>,
 }
 
@@ -36,7 +36,7 @@ impl Settings {
     }
 }
 
-/// A running listener. Dropping it cuts every connection at once.
+/// A running listener. Dropping it closes every connection at once.
 #[derive(Debug)]
 pub struct Listener {
     address: SocketAddr,
@@ -45,7 +45,7 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Answers the requests that pass the gate with `service`.
+    /// Serves the requests that pass the gate with `service`.
     pub fn serve<S: Service>(bound: BoundListener, settings: Settings, service: S) -> Self {
         let (tcp, address) = bound.into_parts();
         let (stop, stopped) = watch::channel(false);
@@ -55,17 +55,17 @@ impl Listener {
         Self { address, stop, accepting }
     }
 
-    /// Returns where it listens, with the real port.
+    /// Returns the address, with the real port.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Accepts no more, lets running requests end for at most `grace`, then cuts what is left. Returns
-    /// false if something was cut.
+    /// Stops accepting, lets running requests end for at most `grace`, then closes the remaining
+    /// connections. Returns false if any remained.
     pub async fn shutdown(mut self, grace: Duration) -> bool {
         self.stop.send_replace(true);
-        // The drop of `self` cuts what is left.
+        // Dropping `self` closes the remaining connections.
         tokio::time::timeout(grace, &mut self.accepting).await.is_ok()
     }
 }
@@ -77,7 +77,7 @@ impl Drop for Listener {
     }
 }
 
-/// Accepts until `stopped`, then waits for the connections that are still open.
+/// Accepts connections until `stopped`, then waits for the open ones.
 async fn accept<S: Service>(
     tcp: TcpListener,
     places: Arc<Connections>,
@@ -86,7 +86,7 @@ async fn accept<S: Service>(
 ) {
     let mut connections = JoinSet::new();
     loop {
-        // Not as a branch below: that would drop a connection that was accepted and waits for a place.
+        // A branch below would drop an accepted connection that waits for a place.
         while connections.try_join_next().is_some() {}
         let accepted = tokio::select! {
             _ = stopped.wait_for(|stop| *stop) => break,
@@ -105,13 +105,13 @@ async fn accept<S: Service>(
     while connections.join_next().await.is_some() {}
 }
 
-/// Returns the next connection and its place.
+/// Returns the next connection with its place.
 async fn accept_one(tcp: &TcpListener, places: &Arc<Connections>) -> Option<(TcpStream, Place)> {
     match tcp.accept().await {
         Ok((stream, _)) => {
-            // Answers are small and complete: waiting for more to send only costs time.
+            // Responses are small and complete, so delaying them for more data only costs time.
             if let Err(error) = stream.set_nodelay(true) {
-                tracing::debug!(%error, "a connection was gone before it began");
+                tracing::debug!(%error, "a connection was closed before it began");
             }
             Some((stream, places.place().await?))
         }

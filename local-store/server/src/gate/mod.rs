@@ -1,12 +1,12 @@
-//! The one gate of every HTTP listener of the product.
+//! The gate of every HTTP listener of the product.
 //!
-//! A [`Listener`] takes a [`Service`] and puts two things before it, which no service can leave out:
+//! A [`Listener`] serves a [`Service`] behind two checks, which no service can leave out:
 //!
 //! - the [`guard`](Guard): a request's `Host` must be a name of this machine or one that the operator
-//!   named, and a request of a page in a browser is refused unless the operator named its origin;
+//!   allows, and a request of a web page is refused unless the operator allows its origin;
 //! - the [budget of connections](Connections), which all listeners of the process share.
 //!
-//! It does not know what a request means, nor who signed it.
+//! The gate knows neither the meaning nor the signer of a request.
 
 mod allow_list;
 mod body;
@@ -41,22 +41,22 @@ pub use self::listener::{Listener, Settings};
 pub use self::progress::Progress;
 pub use self::refusal::{Dialect, Refusal};
 
-/// What answers the requests that the gate lets pass.
+/// A service that answers the requests that pass the gate.
 pub trait Service: Send + Sync + 'static {
-    /// The body of an answer.
+    /// The body of a response.
     type Body: Body<Data: Send, Error: Into<Box<dyn StdError + Send + Sync>>>
         + From<Bytes>
         + Send
         + Unpin
         + 'static;
-    /// Why a connection has to end without an answer.
+    /// The error for a connection that must end without a response.
     type Error: Into<Box<dyn StdError + Send + Sync>>;
 
-    /// How clients of this service read a refusal.
+    /// Returns the format of refusals for clients of this service.
     fn dialect(&self) -> Dialect;
 
-    /// Returns true if requests must be signed; then the service says with [`Progress::set_known`]
-    /// which were. Otherwise whoever was answered counts as known.
+    /// Returns whether requests must be signed. If so, the service reports signed requests with
+    /// [`Progress::set_known`]. Otherwise every client that got a response counts as known.
     fn has_keys(&self) -> bool {
         false
     }

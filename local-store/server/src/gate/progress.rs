@@ -1,4 +1,5 @@
-//! How far the request of a connection is, and which connection gives up its place first.
+//! The progress of a connection's request, which determines the connection that gives up its place
+//! first.
 
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -7,36 +8,36 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep};
 
-/// How often a connection is checked in the time after which it is closed as idle, so that no clock has
-/// to be set for each request.
+/// The number of checks of a connection within the idle time-out, so that no timer has to be set for
+/// each request.
 const CHECKS: u32 = 4;
 
-/// The order in which connections give up their places, the first one first. Nobody loses an answer
-/// that is being made.
+/// The order in which connections give up their places, the lowest first. A response in progress is
+/// never lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Rank {
-    /// Idle, and of a client of whom nothing is known.
+    /// An idle connection of an unknown client.
     IdleStranger,
-    /// Idle, of a client that was answered or whose signature was verified.
+    /// An idle connection of a client that got a response or whose signature was verified.
     IdleClient,
-    /// A request has begun and has not come whole, of a client of whom nothing is known.
+    /// A connection with an incomplete request of an unknown client.
     SendingStranger,
-    /// The same of a known client.
+    /// A connection with an incomplete request of a known client.
     SendingClient,
 }
 
-/// How far the request of a connection is.
+/// The progress of a connection's request.
 #[derive(Debug)]
 pub struct Progress {
     is_arrived: AtomicBool,
     is_under_way: AtomicBool,
-    /// The client has not taken yet what was to be written.
+    /// Whether a part of a response waits for the client.
     is_writing: AtomicBool,
     is_known: AtomicBool,
     is_leaving: AtomicBool,
-    /// Counts requests that begin, answers that are made, and parts of them that were taken.
+    /// The number of requests that began, responses that were started, and parts of them that were sent.
     steps: AtomicU64,
-    /// When something last passed, in milliseconds since the first connection of the process.
+    /// The time of the last transfer, in milliseconds since the first connection of the process.
     active_ms: AtomicU64,
     wanted: Notify,
 }
@@ -55,14 +56,14 @@ impl Progress {
         }
     }
 
-    /// Notes that the client is known: its signature was verified, or it was answered by a service that
-    /// has no keys.
+    /// Records that the client is known: its signature was verified, or it got a response from a service
+    /// without keys.
     pub fn set_known(&self) {
         self.is_known.store(true, Ordering::Relaxed);
     }
 
-    /// Notes whether the service waits for the client: `true` says that the request has come whole, or
-    /// that it is the service that does not read on.
+    /// Records whether the service waits for the client. `true` means that the request is complete, or
+    /// that the service itself pauses reading.
     pub fn set_arrived(&self, is_arrived: bool) {
         self.is_arrived.store(is_arrived, Ordering::Relaxed);
     }
@@ -71,36 +72,36 @@ impl Progress {
         self.is_arrived.load(Ordering::Relaxed)
     }
 
-    /// Notes that a request has begun, or that its answer was handed over to be sent.
+    /// Records that a request has begun, or that its response was handed over for sending.
     pub(super) fn set_under_way(&self, is_under_way: bool) {
         self.is_under_way.store(is_under_way, Ordering::Relaxed);
         self.step();
     }
 
-    /// Notes whether a part of an answer waits for the client.
+    /// Records whether a part of a response waits for the client.
     pub(super) fn set_writing(&self, is_writing: bool) {
         self.is_writing.store(is_writing, Ordering::Relaxed);
     }
 
-    /// Returns true while a request is under way or its answer is being sent.
+    /// Returns whether a request is in progress or its response is being sent.
     pub(super) fn is_busy(&self) -> bool {
         self.is_under_way.load(Ordering::Relaxed) || self.is_writing.load(Ordering::Relaxed)
     }
 
-    /// Notes that the client sent something. A head that comes in pieces is no request yet, so this is
-    /// no step.
+    /// Records that the client sent something. A part of a head is not a request yet, so this is not a
+    /// step.
     pub(super) fn note_read(&self) {
         self.active_ms.store(now_ms(), Ordering::Relaxed);
     }
 
-    /// Notes that a request began, an answer is made, or the client took a part of one.
+    /// Records a step: a request began, a response is being made, or the client received a part of one.
     pub(super) fn step(&self) {
         self.steps.fetch_add(1, Ordering::Relaxed);
         self.note_read();
     }
 
-    /// Returns how soon this connection gives up its place, and since when it is inactive; `None` when
-    /// it keeps its place: its answer is being made, or it leaves already.
+    /// Returns the rank of the connection, and the time since when it is inactive; `None` if it keeps
+    /// its place because its response is in progress, or if it leaves already.
     pub(super) fn rank(&self) -> Option<(Rank, u64)> {
         if self.is_leaving.load(Ordering::Relaxed) {
             return None;
@@ -122,12 +123,12 @@ impl Progress {
         self.wanted.notify_one();
     }
 
-    /// Returns when the connection's place is wanted.
+    /// Waits until the place of the connection is needed.
     pub(crate) async fn wanted(&self) {
         self.wanted.notified().await;
     }
 
-    /// Returns when no request began for `time`, and none was under way.
+    /// Waits until no request has begun for `time` and none is in progress.
     pub(super) async fn silence(&self, time: Duration) {
         let (mut quiet, mut seen) = (0, self.steps.load(Ordering::Relaxed));
         while quiet < CHECKS {

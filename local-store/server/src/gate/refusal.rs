@@ -1,59 +1,59 @@
-//! Why a request is refused, in words that say which flag allows it.
+//! Why the gate refuses a request, with the flag that allows it.
 
 use bytes::Bytes;
 use http::header::{CONNECTION, CONTENT_TYPE};
 use http::{HeaderValue, Response, StatusCode};
 use model::json;
 
-/// How much of what a client sent is quoted.
+/// The maximum number of quoted characters of a client's text.
 const QUOTED_CHARACTERS: usize = 80;
 
-/// Why the gate does not let a request pass.
+/// The reason why the gate refuses a request.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// There is not exactly one `Host`.
-    #[error("a request has exactly one `Host`, which is a name or an address")]
+    /// The request does not have exactly one `Host`.
+    #[error("a request must have exactly one `Host`, a name or an address")]
     NoHost,
-    /// The `Host` is not one of this listener.
+    /// The `Host` is not a name of this listener.
     #[error(
-        "`Host: {0}` is not a name of this machine: a page in a browser may have looked it up; if it is yours, name it with --allow-host NAME (`local-store`, `weir up`)"
+        "`Host: {0}` is not a name of this machine, so a web page may have sent the request; to allow the name, use --allow-host NAME (`local-store`, `weir up`)"
     )]
     Host(String),
-    /// The address in the request line and `Host` differ.
+    /// The host in the request line differs from `Host`.
     #[error("the request line names `{target}` and `Host` names `{host}`; they must be the same")]
     HostsDiffer {
-        /// Of the request line.
+        /// The host of the request line.
         target: String,
-        /// Of the header.
+        /// The host of the header.
         host: String,
     },
-    /// A page of this origin sent it.
+    /// A web page of this origin sent the request.
     #[error(
-        "pages of the origin `{0}` may not send requests; if the page is yours, name it with --allow-origin ORIGIN (`local-store`, `weir up`)"
+        "web pages of the origin `{0}` must not send requests; to allow them, use --allow-origin ORIGIN (`local-store`, `weir up`)"
     )]
     Origin(String),
-    /// A browser says that a page of another site sent it.
+    /// According to the browser, a page of another site sent the request.
     #[error(
-        "`Sec-Fetch-Site: {0}`: pages of other sites may not send requests; if the page is yours, name its origin with --allow-origin ORIGIN (`local-store`, `weir up`)"
+        "`Sec-Fetch-Site: {0}`: web pages of other sites must not send requests; to allow them, use --allow-origin ORIGIN (`local-store`, `weir up`)"
     )]
     Site(String),
     /// A browser sent a form.
     #[error(
-        "a browser's form, `Content-Type: {0}`, changes nothing here; send the request from a program, or name the page's origin with --allow-origin ORIGIN (`local-store`, `weir up`)"
+        "`Content-Type: {0}` is that of a web form, which must not send requests; use a program, or allow the page with --allow-origin ORIGIN (`local-store`, `weir up`)"
     )]
     Form(String),
 }
 
-/// How clients of a service read an error.
+/// The format of errors for the clients of a service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dialect {
-    /// JSON, as DynamoDB and Lambda answer.
+    /// JSON, as in DynamoDB and Lambda.
     Json,
-    /// XML, as S3 answers.
+    /// XML, as in S3.
     Xml,
 }
 
-/// What a client sent, short and without control characters.
+/// Returns a client's text, shortened and without control characters.
 pub(super) fn quoted(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes)
         .chars()
@@ -63,7 +63,7 @@ pub(super) fn quoted(bytes: &[u8]) -> String {
 }
 
 impl Refusal {
-    /// Returns the answer, with status 403, after which the connection ends.
+    /// Returns the response, with status 403, after which the connection ends.
     pub(super) fn response<B: From<Bytes>>(&self, dialect: Dialect) -> Response<B> {
         let text = self.to_string();
         let (content_type, body) = match dialect {

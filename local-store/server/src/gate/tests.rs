@@ -1,7 +1,7 @@
-//! Tests of the gate: what passes its guard, and which connection gives up its place.
+//! Tests of the gate: the requests that pass its guard, and the connection that gives up its place.
 //!
-//! Goal: a request that a page in a browser can make, or make a name server bring here, is refused, and
-//! what programs send passes. Method: a table of requests with their verdicts in `testdata/gate`.
+//! Goal: a request that a web page can send, or redirect here by DNS, is refused; requests of programs
+//! pass. Method: a table of requests with their verdicts in `testdata/gate`.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use super::{AllowList, Connections, Guard};
 
 const CASES: &str = include_str!("../../testdata/gate/requests.txt");
 
-/// The verdict on a request as the cases write it.
+/// Returns the verdict on a request in the form of the cases.
 fn verdict(guard: &Guard, own: IpAddr, lines: &[&str]) -> String {
     let (method, target) = lines[0].split_once(' ').unwrap();
     let mut request = Request::builder().method(method).uri(target);
@@ -37,7 +37,7 @@ fn verdict(guard: &Guard, own: IpAddr, lines: &[&str]) -> String {
 }
 
 #[test]
-fn requests_pass_or_are_refused_as_the_table_says() {
+fn requests_pass_or_are_refused_as_recorded() {
     let allowed = |hosts: &[&str], origins: &[&str]| {
         let owned =
             |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
@@ -63,22 +63,23 @@ fn requests_pass_or_are_refused_as_the_table_says() {
     assert!(count > 60, "only {count} cases were found");
 }
 
-/// Goal: who is needed least leaves first. Method: six connections in several states, of which one after
-/// the other is asked to leave.
+/// Goal: the least needed connection leaves first. Method: six connections in several states are asked
+/// to leave one after the other.
 #[tokio::test(start_paused = true)]
-async fn the_connection_that_is_needed_least_leaves_first() {
+async fn the_least_needed_connection_leaves_first() {
     let connections = Connections::new(6);
     let mut places = Vec::new();
     for _ in 0..6 {
         places.push(connections.place().await.unwrap());
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    // The oldest one is answered, the next sends, the third is an idle client, the others strangers.
+    // The oldest one gets a response, the next one sends, the third is an idle known client, and the
+    // others are unknown clients.
     places[0].progress().set_under_way(true);
     places[0].progress().set_arrived(true);
     places[1].progress().set_under_way(true);
     places[2].progress().set_known();
-    // It has just sent something.
+    // The client has just sent something.
     places[3].progress().note_read();
     assert_eq!(places[1].progress().rank().unwrap().0, Rank::SendingStranger);
     let asked = async |number: usize| {
@@ -88,12 +89,12 @@ async fn the_connection_that_is_needed_least_leaves_first() {
     for number in [4, 5, 3, 2, 1] {
         assert!(asked(number).await, "connection {number}");
     }
-    assert!(!asked(0).await, "a request that is being answered keeps its place");
+    assert!(!asked(0).await, "a connection with a response in progress keeps its place");
 }
 
-/// Goal: no client waits for one that is idle, and none is cut off while it is answered.
+/// Goal: no client waits because of an idle one, and none is closed while it gets a response.
 #[tokio::test(start_paused = true)]
-async fn a_place_is_waited_for_only_while_all_are_busy() {
+async fn clients_wait_only_while_all_places_are_busy() {
     let connections = Connections::new(2);
     let busy = connections.place().await.unwrap();
     busy.progress().set_under_way(true);

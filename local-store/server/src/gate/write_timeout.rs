@@ -1,8 +1,8 @@
-//! Write timeout: closes the connection of a client that reads nothing of a response for too long, and
+//! The write time-out: closes the connection of a client that does not read a response for too long, and
 //! so releases its place and the memory of the response.
 //!
-//! Also records each write in the connection's progress, and writes small responses in one system
-//! call. Timeouts of requests are in `connection`.
+//! It also records each write in the connection's progress, and writes small responses in one system
+//! call. Time-outs of requests are in `connection`.
 
 use std::io;
 use std::pin::Pin;
@@ -15,21 +15,21 @@ use tokio::time::{Sleep, sleep};
 
 use super::progress::Progress;
 
-/// Longest time in which a client reads no part of a response. A response can have several megabytes and
-/// stays in memory until then.
+/// The maximum time in which a client reads no part of a response. A response can have several megabytes
+/// and stays in memory until then.
 const TAKE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A head and a body of this size together go to the system as one piece: it takes two for two only after
-/// looking at both, which costs more than to copy them.
+/// The maximum size in bytes of a head and a body that are copied into one buffer. For two buffers the
+/// system call first inspects both, which costs more than the copy.
 const ONE_PIECE_BYTES: usize = 2048;
 
 /// A stream whose writes time out after [`TAKE_TIMEOUT`].
 pub(super) struct TimedStream<S> {
     stream: S,
     progress: Arc<Progress>,
-    /// Buffer for small responses, which are written as one piece.
+    /// The buffer for small responses, which are written as one piece.
     piece: Vec<u8>,
-    /// The timeout of the pending write.
+    /// The time-out of the pending write.
     waiting: Option<Pin<Box<Sleep>>>,
 }
 
@@ -45,7 +45,7 @@ impl<S> TimedStream<S> {
         }
     }
 
-    /// Returns the result of a write; a pending one fails once the timeout is over.
+    /// Returns the result of a write. A pending one fails once the time-out is over.
     fn limited<T>(
         &mut self,
         context: &mut Context<'_>,

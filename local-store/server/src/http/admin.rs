@@ -1,18 +1,18 @@
-//! The admin endpoint, off the API's paths: the store's clock, expiring what is due, partitions and
-//! their splits, and how far each shard of a stream has got.
+//! The admin endpoint, separate from the API's paths: the store's clock, the deletion of expired items,
+//! partitions and their splits, and the last record of each shard of a stream.
 //!
-//! | request | answer |
+//! | request | response |
 //! |---|---|
-//! | `GET /_weir/clock` | `{"now_ms":…,"frozen":false,"only":true}`; `only` unless nodes of other processes have their own |
+//! | `GET /_weir/clock` | `{"now_ms":…,"frozen":false,"only":true}`; `only` is false if nodes in other processes have their own clocks |
 //! | `POST /_weir/clock` with `{"freeze":true}`, `{"advance_ms":N}` or `{"resume":true}` | the same, after the change |
-//! | `POST /_weir/ttl/sweep` | `{"expired":N}`: the delete commands that it took |
+//! | `POST /_weir/ttl/sweep` | `{"expired":N}`: the number of delete commands |
 //! | `GET /_weir/status` | see `status` |
 //! | `GET /_weir/partitions/<table>` | see `partitions` |
 //! | `POST /_weir/partitions/<table>/split` | see `partitions` |
 //! | `GET /_weir/streams/<table>` | `{"label":…,"shards":[{"id","first","last_sequence","open"}]}` |
 //!
-//! An error says what is wrong, where, and what to write instead. Pages in a browser are refused,
-//! so that no page can move the clock of a store on the machine that it is shown on.
+//! An error has `what`, `where` and `instead`: what to send instead. Requests of web pages are refused,
+//! so that no page can move the clock of a store on the user's machine.
 
 use http::header::ORIGIN;
 use http::request::Parts;
@@ -24,27 +24,27 @@ use super::admin_answer::{Answer, find_table, refusal, success};
 use super::{partitions, status};
 use crate::store::{Store, Swept};
 
-/// Where the paths of the admin endpoint begin.
+/// The prefix of all paths of the admin endpoint.
 pub(super) const PREFIX: &str = "/_weir/";
 
-/// The last millisecond of the year 9999, since 1970: no text of a time has room for later ones.
+/// The last millisecond of the year 9999, since 1970: texts of times have no room for later ones.
 const TIME_MAX: u64 = 253_402_300_799_999;
 const PATHS: &str = "GET /_weir/clock, POST /_weir/clock, POST /_weir/ttl/sweep, GET /_weir/status, \
     GET /_weir/partitions/<table>, POST /_weir/partitions/<table>/split, \
     or GET /_weir/streams/<table>";
 const CLOCK_CHANGES: &str = "{\"freeze\":true}, {\"advance_ms\":N} or {\"resume\":true}";
 
-/// A body that could not be read.
+/// Returns the refusal of a body that could not be read.
 pub(super) fn refuse_body(status: StatusCode) -> Answer {
     refusal(status, "the body could not be read", "the request's body", CLOCK_CHANGES)
 }
 
-/// Answers the request for `path`, which stands behind [`PREFIX`].
+/// Answers the request for `path`, which follows [`PREFIX`].
 pub(super) async fn answer(store: &Store, head: &Parts, path: &str, body: &[u8]) -> Answer {
     if head.headers.contains_key(ORIGIN) {
         return refusal(
             StatusCode::FORBIDDEN,
-            "requests of pages in a browser are refused",
+            "requests of web pages are refused",
             "the header `Origin`",
             "the same request from a program, such as curl",
         );
@@ -68,7 +68,7 @@ pub(super) async fn answer(store: &Store, head: &Parts, path: &str, body: &[u8])
 
 fn unknown_path(head: &Parts) -> Answer {
     let place = format!("{} {}", head.method, head.uri.path());
-    refusal(StatusCode::NOT_FOUND, "the admin endpoint does not know this request", &place, PATHS)
+    refusal(StatusCode::NOT_FOUND, "unknown admin request", &place, PATHS)
 }
 
 fn show_clock(store: &Store) -> Answer {
@@ -91,7 +91,7 @@ async fn change_clock(store: &Store, body: &[u8]) -> Answer {
     };
     let change = match tree.as_object() {
         Some([(name, value)]) => (&**name, value),
-        _ => return refuse("one change is expected"),
+        _ => return refuse("expected exactly one change"),
     };
     match change {
         ("freeze", Json::Bool(true)) => store.clock().freeze(),
@@ -101,27 +101,28 @@ async fn change_clock(store: &Store, body: &[u8]) -> Answer {
                 return refuse("the clock cannot go beyond the year 9999");
             }
             Ok(millis) => store.clock().advance(millis),
-            Err(_) => return refuse("the clock never goes back: `advance_ms` must be 0 or more"),
+            Err(_) => return refuse("the clock cannot go back: `advance_ms` must be 0 or more"),
         },
-        (name, _) => return refuse(&format!("unknown change, or a wrong value of it: `{name}`")),
+        (name, _) => return refuse(&format!("unknown change, or a wrong value for it: `{name}`")),
     };
     let unreached = store.spread_clock().await;
-    // After the others know it: the leader may be one of them, and its clock is the entry's.
+    // The other nodes must know the time first, because the leader may be one of them, and the log entry
+    // has the leader's time.
     let kept = store.keep_time().await;
     if !unreached.is_empty() {
         return refusal(
             StatusCode::SERVICE_UNAVAILABLE,
-            &format!("the clock was changed, but nodes {unreached:?} did not hear it"),
+            &format!("the clock was changed, but nodes {unreached:?} could not be reached"),
             "POST /_weir/clock",
-            "nothing, if they are down: they follow when they are back and something is written",
+            "nothing if they are down: they get the time with the next write after they are back",
         );
     }
     if let Err(error) = kept {
         return refusal(
             StatusCode::SERVICE_UNAVAILABLE,
-            &format!("the clock was changed, and may be back after a restart: {error}"),
+            &format!("the clock was changed, but a restart may undo it: {error}"),
             "POST /_weir/clock",
-            "{\"advance_ms\":0} when the store takes writes again",
+            "{\"advance_ms\":0} once the store accepts writes again",
         );
     }
     show_clock(store)
@@ -135,17 +136,17 @@ async fn sweep(store: &Store) -> Answer {
         Ok(Swept { expired, blocked }) => {
             let tables: Vec<String> = blocked.iter().map(|name| format!("`{name}`")).collect();
             let what = format!(
-                "deletes made: {expired}; others wait, as too many index entries of {} wait for an arc",
+                "deleted items: {expired}; more are blocked, because too many index entries of {} wait for an unreachable arc",
                 tables.join(", ")
             );
-            let instead = "the same again when all arcs are there (GET /_weir/status)";
+            let instead = "the same request once all arcs are available (GET /_weir/status)";
             refusal(StatusCode::SERVICE_UNAVAILABLE, &what, "POST /_weir/ttl/sweep", instead)
         }
         Err(error) => refusal(
             StatusCode::SERVICE_UNAVAILABLE,
             &error.to_string(),
             "POST /_weir/ttl/sweep",
-            "the same again when the store runs",
+            "the same request once the store is running",
         ),
     }
 }
@@ -183,7 +184,7 @@ fn show_stream(store: &Store, name: &str) -> Answer {
             StatusCode::INTERNAL_SERVER_ERROR,
             &error.to_string(),
             &place,
-            "the same again after a restart",
+            "the same request after a restart",
         ),
     }
 }

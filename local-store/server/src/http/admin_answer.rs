@@ -1,6 +1,6 @@
-//! Answers of the admin endpoint: a status and JSON.
+//! Responses of the admin endpoint: a status and JSON.
 //!
-//! What is asked and what is answered is in `admin` and `partitions`.
+//! `admin` and `partitions` have the requests and the contents of the responses.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use partition::Table;
 
 use crate::store::Store;
 
-/// A status and JSON.
+/// The status and the JSON of a response.
 pub(super) struct Answer {
     pub(super) status: StatusCode,
     pub(super) body: String,
@@ -32,7 +32,7 @@ pub(super) fn refusal(status: StatusCode, what: &str, place: &str, instead: &str
     Answer { status, body }
 }
 
-/// The table with a name, or an answer that names those that there are.
+/// Finds the table with a name. The refusal lists the existing tables.
 pub(super) fn find_table(store: &Store, name: &str, place: &str) -> Result<Arc<Table>, Answer> {
     let catalogue = store.catalogue();
     store.find_table(name).ok_or_else(|| {

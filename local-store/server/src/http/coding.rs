@@ -1,7 +1,7 @@
-//! Compressed bodies: gzip in requests, gzip and deflate in answers, with bounds.
+//! Compressed bodies: gzip in requests, gzip and deflate in responses, with bounds.
 //!
-//! Source: RFC 9110, "Content Codings"; which coding the service takes of several, and from how many
-//! bytes on, as the test suite of Scylla's Alternator found it.
+//! Source: RFC 9110, "Content Codings". Which of several codings the service prefers, and from which
+//! size on, follows the test suite of Scylla's Alternator.
 
 use std::io::{self, Read, Write};
 
@@ -12,21 +12,21 @@ use flate2::write::{GzEncoder, ZlibEncoder};
 use http::HeaderMap;
 use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING};
 
-/// Answers below this size are sent as they are, as by the service.
+/// The minimum size in bytes of a compressed response, as on the service.
 const COMPRESSED_BYTES_MIN: usize = 4096;
 
-/// Why a body cannot be read.
+/// The reason why a body cannot be decompressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CodingError {
     /// The coding is not gzip.
     Unknown,
-    /// It is no gzip, or not all of it.
+    /// The body is not valid or not complete gzip.
     Damaged,
-    /// It is larger than a request may be once it is unpacked.
+    /// The decompressed body is larger than a request may be.
     TooLarge,
 }
 
-/// How a request's body is coded.
+/// The coding of a request's body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Coding {
     Identity,
@@ -35,7 +35,7 @@ pub(super) enum Coding {
 }
 
 impl Coding {
-    /// The coding that a request says its body has.
+    /// Returns the coding according to a request's headers.
     pub(super) fn of_request(headers: &HeaderMap) -> Self {
         let mut codings = headers.get_all(CONTENT_ENCODING).iter();
         match (codings.next(), codings.next()) {
@@ -49,7 +49,7 @@ impl Coding {
         }
     }
 
-    /// Unpacks a body; never more than `max` bytes of it.
+    /// Decompresses a body, up to `max` bytes.
     pub(super) fn decode(self, body: Bytes, max: usize) -> Result<Bytes, CodingError> {
         match self {
             Self::Identity => Ok(body),
@@ -68,18 +68,18 @@ impl Coding {
     }
 }
 
-/// How an answer is packed.
+/// The coding of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Packing {
     Gzip,
     Deflate,
 }
 
-/// All there are, the one first that `*` means.
+/// All codings. The first one is used for `*`.
 const PACKINGS: [Packing; 2] = [Packing::Gzip, Packing::Deflate];
 
 impl Packing {
-    /// As `Content-Encoding` has it.
+    /// Returns the value of `Content-Encoding`.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Gzip => "gzip",
@@ -104,20 +104,21 @@ impl Packing {
     }
 }
 
-/// The answer as the client likes it best, when it takes any packing and it is worth it.
+/// Returns the response in the coding that the client prefers, if it accepts one and the response is
+/// large enough.
 pub(super) fn encode(request: &HeaderMap, body: &[u8]) -> Option<(Packing, Vec<u8>)> {
     if body.len() < COMPRESSED_BYTES_MIN {
         return None;
     }
-    // Of several headers the service looks at the last one.
+    // Of several headers the service uses the last one.
     let accepted = request.get_all(ACCEPT_ENCODING).iter().next_back()?.to_str().ok()?;
     let packing = best_packing(accepted)?;
-    // Writing into memory does not fail; if it did, the body would be sent as it is.
+    // Writing into memory does not fail; if it did, the body would be sent uncompressed.
     Some((packing, packing.pack(body).ok()?))
 }
 
-/// The packing of the highest quality, the first one of several. `*` is what is not named, and comes
-/// after what is; `identity` is not looked at.
+/// Returns the coding with the highest quality, the first one of equals. `*` stands for all that are not
+/// named, and comes after the named ones. `identity` is ignored.
 fn best_packing(accepted: &str) -> Option<Packing> {
     let offers = || accepted.split(',').map(offer);
     let named =
@@ -138,7 +139,7 @@ fn best_packing(accepted: &str) -> Option<Packing> {
     best.map(|(packing, _)| packing)
 }
 
-/// A coding's name and its quality from 0 to 1; one that cannot be read counts as 1.
+/// Returns the name of a coding and its quality from 0 to 1; an invalid quality counts as 1.
 fn offer(text: &str) -> (&str, f32) {
     let (name, parameters) = text.split_once(';').unwrap_or((text, ""));
     let quality = parameters.split(';').find_map(|parameter| {
@@ -166,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn codings_are_named() {
+    fn codings_are_recognised() {
         for (value, coding) in [
             ("gzip", Coding::Gzip),
             ("identity", Coding::Identity),
@@ -182,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_unpacked_is_bounded() {
+    fn decompression_is_bounded() {
         let bomb = gzip(&vec![b' '; 8 * 1024 * 1024]);
         assert!(bomb.len() < 16 * 1024);
         for (body, max, outcome) in [
@@ -198,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_are_compressed_for_those_who_take_it() {
+    fn responses_are_compressed_if_the_client_accepts_it() {
         let body = vec![b'x'; COMPRESSED_BYTES_MIN];
         let gzip = encode(&headers(ACCEPT_ENCODING, "gzip"), &body);
         let (Packing::Gzip, packed) = gzip.unwrap() else { panic!("not gzip") };
@@ -216,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn the_packing_is_the_one_that_is_liked_best() {
+    fn the_preferred_coding_is_used() {
         let (gzip, deflate) = (Some(Packing::Gzip), Some(Packing::Deflate));
         for (accepted, expected) in [
             ("", None),

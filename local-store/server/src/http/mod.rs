@@ -1,7 +1,7 @@
-//! The store's HTTP side: what a request means, behind the gate.
+//! The store's HTTP side, behind the gate.
 //!
-//! Which request means what is decided in `routes`; what the operations do, in the module `api`;
-//! connections and who may send requests at all, in the module `gate`.
+//! `routes` dispatches requests, the module `api` executes operations, and the module `gate` accepts
+//! connections and decides who may send requests.
 
 mod admin;
 mod admin_answer;
@@ -21,20 +21,21 @@ use crate::access::AccessKeys;
 use crate::gate::{AllowList, BoundListener, Listener, Settings};
 use crate::store::Store;
 
-/// Time that a client has at least to send a request's head, from the end of the answer before it: so
-/// also the time after which an idle connection is closed.
+/// The minimum time that a client has to send a request's head, from the end of the previous response.
+/// So it is also the time after which an idle connection is closed.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(60);
-/// Time that requests under way have to end after the shutdown began.
+/// The time that running requests have to end after the shutdown began.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Who may send requests.
+/// The rules about who may send requests.
 #[derive(Clone, Debug, Default)]
 pub struct Access {
-    /// Requests must be signed with one of these; with `None`, any signature is taken, or none.
+    /// The access keys with one of which requests must be signed; with `None`, every request is
+    /// accepted, signed or not.
     pub keys: Option<AccessKeys>,
-    /// Hosts by which the store may be asked, and origins whose pages may use it.
+    /// The names of the store, and the origins whose pages may use it.
     pub allowed: AllowList,
-    /// Each account and Region that signs requests has tables of its own.
+    /// Whether each account and Region that signs requests has its own tables.
     pub separate_tables: bool,
 }
 
@@ -43,7 +44,7 @@ pub async fn serve(bound: BoundListener, store: Store, shutdown: impl Future<Out
     serve_with(bound, store, Access::default(), shutdown).await;
 }
 
-/// Serves requests until `shutdown` resolves, then lets those under way end.
+/// Serves requests until `shutdown` resolves, then lets running ones end.
 pub async fn serve_with(
     bound: BoundListener,
     store: Store,
@@ -54,6 +55,6 @@ pub async fn serve_with(
     let listener = Listener::serve(bound, settings, Routes::new(store, access));
     shutdown.await;
     if !listener.shutdown(SHUTDOWN_TIMEOUT).await {
-        tracing::warn!("requests that did not end in time were cut off");
+        tracing::warn!("requests that did not end in time were aborted");
     }
 }

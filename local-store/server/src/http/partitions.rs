@@ -1,13 +1,12 @@
-//! The partitions of a table on the admin endpoint: what each holds, how hot it is, and splitting
-//! one by hand.
+//! The partitions of a table on the admin endpoint: their contents, their traffic, and splits on
+//! request.
 //!
-//! | request | answer |
+//! | request | response |
 //! |---|---|
 //! | `GET /_weir/partitions/<table>` | `{"table":…,"partitions":[{"number","first_token","last_token","items","bytes","read_units_per_second","write_units_per_second","shard","splitting"}],"hot_keys":{"reads":[…],"writes":[…]}}` |
 //! | `POST /_weir/partitions/<table>/split` with `{}`, `{"partition":N}` or `{"partition":N,"at":"token"}` | the same, after the split |
 //!
-//! Tokens are strings of decimal digits: they have 64 bits, which is more than a number in JSON is
-//! read with.
+//! Tokens are strings of decimal digits, because JSON parsers often cannot read numbers of 64 bits.
 
 use std::fmt::Write as _;
 
@@ -23,12 +22,12 @@ use super::admin_answer::{Answer, find_table, refusal, success};
 use crate::store::{Store, Unavailable};
 use crate::traffic::HotKey;
 
-/// Steps that a request waits for; what is left then goes on by itself. Each counts some thousand
-/// items.
+/// The maximum number of steps for which a request waits; the rest continues in the background. Each
+/// step counts some thousand items.
 const STEPS_MAX: usize = 10_000;
 const SPLITS: &str = "{}, {\"partition\":N} or {\"partition\":N,\"at\":\"token\"}";
 
-/// What a table's partitions are.
+/// Returns the partitions of a table.
 pub(super) fn show(store: &Store, name: &str) -> Answer {
     let place = format!("GET /_weir/partitions/{name}");
     match find_table(store, name, &place) {
@@ -37,7 +36,7 @@ pub(super) fn show(store: &Store, name: &str) -> Answer {
     }
 }
 
-/// Splits a partition: the one that is asked for, or the largest.
+/// Splits a partition: the requested one, or the largest.
 pub(super) async fn split(store: &Store, name: &str, body: &[u8]) -> Answer {
     let place = format!("POST /_weir/partitions/{name}/split");
     let table = match find_table(store, name, &place) {
@@ -58,18 +57,18 @@ pub(super) async fn split(store: &Store, name: &str, body: &[u8]) -> Answer {
             StatusCode::CONFLICT,
             &refused,
             &place,
-            "a partition of GET /_weir/partitions/<table> and a token within it",
+            "a partition from GET /_weir/partitions/<table> and a token within it",
         ),
         Err(error) => refusal(
             StatusCode::SERVICE_UNAVAILABLE,
             &error.to_string(),
             &place,
-            "the same again when the store runs",
+            "the same request once the store is running",
         ),
     }
 }
 
-/// Begins a split and sees it through, or says why it cannot be.
+/// Begins a split and completes it. Returns the reason if it is not possible.
 async fn carry_out(
     store: &Store,
     table: &Table,
@@ -81,7 +80,7 @@ async fn carry_out(
     match store.submit(vec![begin]).await?.into_iter().next() {
         Some(Reply::Done { .. }) => {}
         Some(Reply::Invalid(refused)) => return Ok(Err(refused)),
-        _ => return Ok(Err("the table was deleted meanwhile".to_owned())),
+        _ => return Ok(Err("the table was deleted in the meantime".to_owned())),
     }
     for _ in 0..STEPS_MAX {
         let replies = store.submit(vec![Command::StepSplits { table }]).await?;
@@ -95,7 +94,7 @@ async fn carry_out(
     });
     match left {
         Some(left) if left.split.is_none() => {
-            let text = "all items of the partition have one partition key, so its bytes cannot be halved; say at which token to split it";
+            let text = "all items of the partition have one partition key, so its bytes cannot be halved; give the token to split at";
             Ok(Err(text.to_owned()))
         }
         _ => Ok(Ok(())),
@@ -108,7 +107,7 @@ fn read_request(body: &[u8]) -> Result<(Option<PartitionNumber>, SplitPoint), St
     } else {
         json::parse(body).map_err(|error| error.to_string())?
     };
-    let members = tree.as_object().ok_or("an object is expected")?;
+    let members = tree.as_object().ok_or("expected an object")?;
     let (mut partition, mut at) = (None, SplitPoint::Half);
     for (name, value) in members {
         match (&**name, value) {
@@ -120,16 +119,16 @@ fn read_request(body: &[u8]) -> Result<(Option<PartitionNumber>, SplitPoint), St
                 let token = token.parse().map_err(|_| format!("`{token}` is not a token"))?;
                 at = SplitPoint::Token(Token(token));
             }
-            (name, _) => return Err(format!("unknown member, or a wrong value of it: `{name}`")),
+            (name, _) => return Err(format!("unknown member, or a wrong value for it: `{name}`")),
         }
     }
     if partition.is_none() && at != SplitPoint::Half {
-        return Err("`at` is a token of a partition: `partition` is missing".to_owned());
+        return Err("`at` needs the partition of the token: `partition` is missing".to_owned());
     }
     Ok((partition, at))
 }
 
-/// The partition with the most bytes; of several, the one with the most tokens.
+/// Returns the partition with the most bytes; of several, the one with the most tokens.
 fn largest(store: &Store, table: &Table) -> Result<PartitionNumber, ReadError> {
     let view = store.view();
     let mut found = (PartitionNumber(0), (0, 0));
@@ -213,6 +212,6 @@ fn write_hot_key(out: &mut String, table: &Table, hot: &HotKey) {
 }
 
 fn unreadable(error: &ReadError, place: &str) -> Answer {
-    let instead = "the same again after a restart";
+    let instead = "the same request after a restart";
     refusal(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string(), place, instead)
 }

@@ -1,18 +1,18 @@
-//! Request ids: 52 letters and digits, different for every answer of a process.
+//! Request ids: 52 letters and digits, unique among the responses of a process.
 //!
-//! They are made to be told apart and found in a log, not to be unguessable.
+//! They identify requests in logs. They are not unguessable.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Length of an id, as the service's are.
+/// The length of an id, as on the service.
 pub(super) const LENGTH: usize = 52;
-/// The digits of the service's ids.
+/// The digits of an id, as on the service.
 const DIGITS: &[u8; 32] = b"0123456789ABCDEFGHIJKLMNOPQRSTUV";
-/// Digits that one 64-bit word gives, five bits each.
+/// The number of digits that one 64-bit word gives, five bits each.
 const DIGITS_PER_WORD: usize = 12;
 
-/// Gives out ids.
+/// A source of ids.
 #[derive(Debug)]
 pub(super) struct RequestIds {
     seed: u64,
@@ -20,7 +20,7 @@ pub(super) struct RequestIds {
 }
 
 impl RequestIds {
-    /// Ids that differ from those of other processes.
+    /// Creates a source whose ids differ from those of other processes.
     pub(super) fn new() -> Self {
         // The standard library seeds its hash maps from the operating system.
         Self { seed: RandomState::new().hash_one(0u8), count: AtomicU64::new(0) }

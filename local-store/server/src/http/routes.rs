@@ -1,7 +1,7 @@
-//! From an HTTP request to its answer: the health check, the admin endpoint, the API.
+//! The dispatch of HTTP requests: the health check, the admin endpoint, the API.
 //!
-//! A request must be signed with one of the access keys, when there are any; see the module
-//! `access`. The health check needs no signature.
+//! If there are access keys, a request must be signed with one of them; see the module `access`. The
+//! health check needs no signature.
 
 use std::borrow::Cow;
 use std::convert::Infallible;
@@ -37,34 +37,35 @@ use crate::gate::{Dialect, Progress, RequestBody, Service};
 use crate::store::Store;
 use node::clock::wall_clock;
 
-/// Largest body: what the service takes, and some room for JSON's own characters.
+/// The maximum size of a body in bytes: the service's maximum, and some room for JSON's own characters.
 const BODY_BYTES_MAX: usize = REQUEST_BYTES_MAX + 1024 * 1024;
-/// Time that a client has to send a request's body.
+/// The time that a client has to send a request's body.
 const BODY_TIMEOUT: Duration = Duration::from_secs(60);
-/// Time that a client has to send the next piece of a body.
+/// The time that a client has to send the next piece of a body.
 const BODY_IDLE_TIMEOUT: Duration = Duration::from_secs(30);
-/// Time that a client has to send a large body, for which memory is kept that others wait for, and
-/// one second more for each [`BODY_BYTES_PER_SECOND_MIN`] that have come.
+/// The time that a client has to send a large body, plus one second for each
+/// [`BODY_BYTES_PER_SECOND_MIN`] that have arrived. Memory is reserved for the body, and others wait for
+/// that.
 const LARGE_BODY_TIMEOUT: Duration = Duration::from_secs(5);
 const BODY_BYTES_PER_SECOND_MIN: usize = 32 * 1024;
-/// Bodies up to this size are read at once. Larger ones wait until there is memory for them.
+/// The maximum size in bytes of a body that is read at once. Larger ones wait until memory is available.
 const SMALL_BODY_BYTES: u64 = 64 * 1024;
-/// Memory for larger bodies, in pieces of [`SMALL_BODY_BYTES`]: 256 MiB, so that many clients with
-/// large requests become slow and not fatal.
+/// The memory for larger bodies, in pieces of [`SMALL_BODY_BYTES`]: 256 MiB. Many clients with large
+/// requests then become slow, but do not exhaust the memory.
 const LARGE_BODY_PIECES: u32 = 4096;
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-amzn-requestid");
 const CRC32: HeaderName = HeaderName::from_static("x-amz-crc32");
 const TARGET: HeaderName = HeaderName::from_static("x-amz-target");
-/// The service tells no more of itself.
+/// The service reveals no more about itself.
 const SERVER_NAME: HeaderValue = HeaderValue::from_static("Server");
 const API_CONTENT_TYPE: HeaderValue = HeaderValue::from_static("application/x-amz-json-1.0");
 const JSON_CONTENT_TYPE: HeaderValue = HeaderValue::from_static("application/json");
 const TEXT_CONTENT_TYPE: HeaderValue = HeaderValue::from_static("text/plain");
-/// What the service answers when a request is no API request at all.
+/// The service's response to a request that is not an API request.
 const NOT_AN_API_REQUEST: &str = "<UnknownOperationException/>\n";
 
-/// What every connection shares.
+/// The state that all connections share.
 pub(super) struct Routes {
     store: Store,
     access: Access,
@@ -72,7 +73,7 @@ pub(super) struct Routes {
     body_memory: Arc<Semaphore>,
 }
 
-/// Why a body was not read.
+/// The reason why a body was not read.
 enum BodyError {
     TooLarge,
     TooSlow,
@@ -91,7 +92,7 @@ impl Service for Routes {
         self.access.keys.is_some()
     }
 
-    /// Whatever is wrong with a request is an answer too.
+    /// Returns a response for every request, also for an invalid one.
     async fn answer(
         &self,
         request: Request<RequestBody>,
@@ -117,8 +118,8 @@ impl Routes {
         }
     }
 
-    /// The header `Date` of a store whose clock was moved: clients tell by it how old a stream record
-    /// is. Otherwise the HTTP library sets it.
+    /// Returns the header `Date` of a store whose clock was moved, by which clients compute the age of a
+    /// stream record. Otherwise the HTTP library sets it.
     fn date(&self) -> Option<HeaderValue> {
         let moved = timestamp(self.store.clock().moved()?)?;
         let text = DateTimePrinter::new().timestamp_to_rfc9110_string(&moved).ok()?;
@@ -132,7 +133,7 @@ impl Routes {
     ) -> Response<Full<Bytes>> {
         let (head, body) = request.into_parts();
         let coding = Coding::of_request(&head.headers);
-        // A client that waits for memory here sends nothing because nobody reads.
+        // A client that waits for memory here sends nothing because the server does not read.
         progress.set_arrived(true);
         let memory = self.reserve(&body, coding).await;
         progress.set_arrived(body.is_end_stream());
@@ -177,9 +178,8 @@ impl Routes {
         api_response(&head.headers, answer)
     }
 
-    /// Checks the signature, when there are access keys. The wall clock is the signers' clock, unless
-    /// they go by the header `Date`.
-    /// Gives the store as the requester sees it.
+    /// Checks the signature, if there are access keys, and returns the store as the requester sees it.
+    /// The wall clock is the signers' clock, unless they follow the header `Date`.
     fn authenticate(
         &self,
         head: &Parts,
@@ -203,8 +203,7 @@ impl Routes {
         Ok(Cow::Borrowed(store))
     }
 
-    /// The body as the API reads it, of somebody who may send it, and unpacked; and the store that
-    /// it is for.
+    /// Returns the decompressed body of an authenticated request, and the store that it is for.
     fn open_body(
         &self,
         head: &Parts,
@@ -225,12 +224,12 @@ impl Routes {
         Ok((store, body))
     }
 
-    /// Waits for the memory that a large body will take. A body that does not say how long it is
-    /// may become as long as is allowed; one that is too long will not be read.
+    /// Waits for the memory of a large body. A body without a length may reach the maximum; one that is
+    /// too long is not read.
     async fn reserve(&self, body: &RequestBody, coding: Coding) -> Option<SemaphorePermit<'_>> {
         let max = u64::try_from(BODY_BYTES_MAX).unwrap_or(u64::MAX);
         let sent = body.size_hint().upper().unwrap_or(max).min(max);
-        // What is packed may become as long as is allowed, too.
+        // A decompressed body may also reach the maximum.
         let bytes = if coding == Coding::Gzip { max } else { sent };
         if bytes <= SMALL_BODY_BYTES {
             return None;
@@ -244,7 +243,7 @@ fn timestamp(time: EpochMillis) -> Option<Timestamp> {
     Timestamp::from_millisecond(i64::try_from(time.0).ok()?).ok()
 }
 
-/// Reads a body; `is_large` says that memory is kept for it.
+/// Reads a body; `is_large` says that memory is reserved for it.
 async fn read_body(mut body: RequestBody, is_large: bool) -> Result<Bytes, BodyError> {
     let max = u64::try_from(BODY_BYTES_MAX).unwrap_or(u64::MAX);
     if body.size_hint().lower() > max {
@@ -265,8 +264,8 @@ async fn read_body(mut body: RequestBody, is_large: bool) -> Result<Bytes, BodyE
     read.unwrap_or(Err(BodyError::TooSlow))
 }
 
-/// The first piece of a body, or its end, if it came with the head. Most bodies are one such piece, and no
-/// clock has to be set for them. The HTTP library hands it over when it was asked twice.
+/// Returns the first piece of a body, or its end, if it arrived with the head. Most bodies consist of
+/// one such piece and need no timer. The HTTP library returns the piece at the second poll.
 async fn come_with_head(
     body: &mut RequestBody,
 ) -> Option<Option<Result<Frame<Bytes>, hyper::Error>>> {
@@ -283,8 +282,8 @@ async fn come_with_head(
     .await
 }
 
-/// Reads a body piece by piece, of which the first may have come. Most bodies are one piece, which is not
-/// copied.
+/// Reads a body piece by piece; the first piece may have arrived. Most bodies consist of one piece,
+/// which is not copied.
 async fn read_frames(
     body: RequestBody,
     mut first: Option<Bytes>,
@@ -304,7 +303,7 @@ async fn read_frames(
         let data = match frame.map_err(|_| BodyError::TooSlow)? {
             None => break,
             Some(Err(_)) => return Err(BodyError::Broken),
-            // Trailers say nothing that matters here.
+            // Trailers are ignored.
             Some(Ok(frame)) => frame.into_data().unwrap_or_default(),
         };
         if come + data.len() > BODY_BYTES_MAX {
@@ -330,7 +329,7 @@ fn status_of(error: &BodyError) -> StatusCode {
     }
 }
 
-/// An answer of the API, with the checksum that SDKs compare: that of the bytes that are sent.
+/// Returns an API response with the checksum of the sent bytes, which SDKs compare.
 fn api_response(request: &HeaderMap, answer: api::Response) -> Response<Full<Bytes>> {
     let status = StatusCode::from_u16(answer.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let Some((packing, packed)) = coding::encode(request, answer.body.as_bytes()) else {

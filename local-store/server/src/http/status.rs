@@ -1,6 +1,7 @@
-//! How the nodes do, on the admin endpoint: the replicas of each, their roles, how far they are.
+//! The state of the nodes on the admin endpoint: their replicas with roles and progress.
 //!
-//! Nodes in other processes are asked; one that does not answer is named with the reason.
+//! Nodes in other processes are requested over the network. One that does not respond is listed with the
+//! reason.
 
 use std::collections::BTreeMap;
 
@@ -10,9 +11,9 @@ use crate::store::Store;
 use node::status::Status;
 use node::{incarnation_of, slot_of};
 
-/// One object for each replica: its node and arc, what it is, and how far it has got; and one for
-/// each node. The lag is the number of entries that are committed, as far as any node knows, and not
-/// applied there.
+/// Returns one object for each replica, with its node, arc, role and progress, and one for each node.
+/// The lag is the number of entries that are committed, as far as any node knows, and not applied by the
+/// replica.
 pub(super) async fn describe(store: &Store) -> String {
     let nodes = store.nodes().await;
     let statuses = || nodes.iter().flat_map(|node| &node.replicas);

@@ -1,4 +1,4 @@
-//! The port for peers: takes their connections and answers their questions.
+//! The port for peers: accepts their connections and answers their questions.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -20,41 +20,42 @@ use node::ring::REPLICAS;
 use node::transport::Response;
 use platform::descriptors::Descriptors;
 
-/// Handshakes that are under way at once: many times what the peers of a cluster need. A peer's takes
-/// some milliseconds, so the oldest of so many is none of one. Where few descriptors may be open, an
-/// eighth of the budget of connections is enough.
+/// The maximum number of handshakes in progress: many times what the peers of a cluster need. A peer's
+/// handshake takes some milliseconds, so the oldest of so many is not that of a peer. If few descriptors
+/// may be open, the maximum is an eighth of the budget of connections.
 const GREETINGS_MAX: usize = 64;
 const GREETINGS_PART: usize = 8;
-/// Connections of one peer: its two ways, each twice, since one that it made anew may take the place of
-/// one that is not known to be broken yet.
+/// The maximum number of connections of one peer: two kinds, each twice, because a new connection may
+/// replace one whose failure has not been noticed yet.
 const CONNECTIONS_PER_PEER: usize = 4;
-/// Connections of all peers.
+/// The maximum number of connections of all peers.
 const CONNECTIONS_OF_PEERS: usize = (REPLICAS - 1) * CONNECTIONS_PER_PEER;
-/// Questions of one connection that are being answered at most; then no more are read.
+/// The maximum number of unanswered questions of one connection. No more are read until some are
+/// answered.
 const QUESTIONS_MAX: usize = 2048;
-/// Bytes after which no further answer is put into the same write.
+/// The size in bytes after which no further answer is added to the same write.
 const WRITE_BYTES: usize = 256 * 1024;
-/// Time to wait when no connection can be accepted, because file descriptors ran out.
+/// The pause after a connection could not be accepted because file descriptors ran out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-/// Time to wait after a connection was refused, so that a wrong peer costs little.
+/// The pause after a connection was refused, so that a misconfigured peer costs little.
 const REFUSAL_PAUSE: Duration = Duration::from_millis(200);
 
-/// A connection whose handshake is done, and the identity that the peer was told.
+/// A connection after its handshake, with the identity that was sent to the peer.
 type Greeted = (Opened, watch::Receiver<Option<PeerIdentity>>);
 
-/// Takes connections of peers for as long as it is not dropped. Nobody can keep a peer out: not who
-/// greets and stays silent, nor what is left of connections that broke unnoticed.
+/// Accepts connections of peers until it is dropped. Neither silent clients nor undetected broken
+/// connections can keep a peer out.
 pub(crate) async fn serve(listener: TcpListener, local: Arc<Local>, handler: Arc<dyn Handler>) {
     let greetings_max =
         (Descriptors::of_process().connections_max / GREETINGS_PART).clamp(1, GREETINGS_MAX);
-    // Clients cannot take these places, however many they are.
+    // Clients cannot take these places, however many there are.
     let _apart = Connections::of_process().set_apart(greetings_max + CONNECTIONS_OF_PEERS);
     let (greeted, mut opened) = mpsc::channel::<Greeted>(greetings_max);
     let (mut greetings, mut connections) = (Tasks::default(), BTreeMap::<u64, Tasks>::new());
     loop {
         tokio::select! {
             Some((opened, identity)) = opened.recv() => {
-                // The handshake has seen to it that it is the slot of a peer.
+                // The handshake has verified that the slot is that of a peer.
                 let of_peer = connections.entry(opened.slot).or_default();
                 of_peer.spawn(CONNECTIONS_PER_PEER, attend(opened, identity, Arc::clone(&handler)));
             }
@@ -64,7 +65,7 @@ pub(crate) async fn serve(listener: TcpListener, local: Arc<Local>, handler: Arc
                     greetings.spawn(greetings_max, greeting);
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "a peer's connection could not be accepted");
+                    tracing::warn!(%error, "could not accept a peer's connection");
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
             },
@@ -72,7 +73,7 @@ pub(crate) async fn serve(listener: TcpListener, local: Arc<Local>, handler: Arc
     }
 }
 
-/// Tasks of one kind, the oldest first; all end when it is dropped.
+/// Tasks of one kind, the oldest first. Dropping this ends all of them.
 #[derive(Default)]
 struct Tasks {
     all: JoinSet<()>,
@@ -80,7 +81,7 @@ struct Tasks {
 }
 
 impl Tasks {
-    /// Starts a task. Where there are `max` already, the oldest is ended.
+    /// Starts a task. If there are `max` already, ends the oldest one.
     fn spawn(&mut self, max: usize, task: impl Future<Output = ()> + Send + 'static) {
         while self.all.try_join_next().is_some() {}
         self.order.retain(|task| !task.is_finished());
@@ -115,12 +116,12 @@ async fn attend(
         ended = converse(opened, &handler) => {
             tracing::debug!(slot, ?ended, "a peer's connection ended");
         }
-        // The peer was told another identity than the one that this process now has.
+        // The identity of this process has changed since the handshake.
         _ = identity.changed() => {}
     }
 }
 
-/// Answers what one connection asks, until it ends.
+/// Answers the questions of one connection until it ends.
 async fn converse(opened: Opened, handler: &Arc<dyn Handler>) -> io::Result<()> {
     let Opened { slot, identity, reader, writer, seal } = opened;
     let (answers, waiting) = mpsc::channel(QUESTIONS_MAX);
@@ -138,8 +139,8 @@ async fn read(
     answers: mpsc::Sender<(u64, Vec<u8>)>,
 ) -> io::Result<()> {
     let room = Arc::new(Semaphore::new(QUESTIONS_MAX));
-    // What is being answered when the connection ends is answered to nobody, but goes on: it may
-    // have begun to be carried out.
+    // If the connection ends, questions in progress continue without a recipient, because their
+    // execution may have begun.
     loop {
         let (id, payload) = reader.read().await?;
         let question = decode(&payload, identity.as_ref())?;
@@ -150,32 +151,32 @@ async fn read(
             match encode(&answer) {
                 // A connection that has ended needs no answer.
                 Ok(payload) => drop(answers.send((id, payload)).await),
-                Err(error) => tracing::error!(%error, "an answer cannot be encoded"),
+                Err(error) => tracing::error!(%error, "could not encode an answer"),
             }
             drop(permit);
         });
     }
 }
 
-/// An answer as bytes. In the place of one that no frame takes is said that nobody knows: what was
-/// asked may have been done. The connection carries much else, and must not end for it.
+/// Encodes an answer. An answer that is too large for a frame is replaced by an unknown outcome, because
+/// its question may have been executed. The connection must not end, because others use it.
 fn encode(answer: &Answer) -> Result<Vec<u8>, postcard::Error> {
     let payload = postcard::to_stdvec(answer)?;
     if payload.len() <= PAYLOAD_BYTES_MAX || !matches!(answer, Answer::Node(_)) {
         return Ok(payload);
     }
     let reason =
-        format!("the answer has {} bytes, too many to be sent to another node", payload.len());
+        format!("the answer has {} bytes, too many for a message to another node", payload.len());
     postcard::to_stdvec(&Answer::Node(Box::new(Response::Unknown(reason))))
 }
 
-/// A question, of the node that the connection is of.
+/// Decodes a question, which must be from the node of the connection.
 fn decode(payload: &Bytes, identity: Option<&PeerIdentity>) -> io::Result<Question> {
     let question: Question = postcard::from_bytes(payload).map_err(io::Error::other)?;
     if let Question::Node(message) = &question
         && identity.is_none_or(|identity| identity.node != message.from)
     {
-        return Err(io::Error::other("a message in the name of another node"));
+        return Err(io::Error::other("a message with the identity of another node"));
     }
     Ok(question)
 }
@@ -206,7 +207,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_that_no_frame_takes_is_an_unknown_outcome() {
+    fn an_answer_too_large_for_a_frame_is_an_unknown_outcome() {
         let fits = Answer::Node(Box::new(Response::Refused("no".to_owned())));
         assert_eq!(encode(&fits).unwrap(), postcard::to_stdvec(&fits).unwrap());
         let large = Response::Refused("x".repeat(PAYLOAD_BYTES_MAX));

@@ -1,7 +1,8 @@
-//! The way to one peer: a connection that is made again whenever it breaks, and what is asked on it.
+//! The connection to one peer, which is re-established whenever it breaks, and the questions on it.
 //!
-//! Queues are bounded, and what does not fit is refused at once. What was not yet written when a
-//! connection broke was certainly not asked; for everything else nobody knows.
+//! Queues are bounded, and a question that does not fit is refused at once. A question that was not
+//! written before the connection broke was certainly not executed. The outcome of any other unanswered
+//! question is unknown.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -21,17 +22,17 @@ use super::handshake::{self, Failure, Opened};
 use super::{Answer, Local, Question};
 use node::transport::CallError;
 
-/// Questions that wait to be written at most: more than there are clients of a node.
+/// The maximum number of questions that wait to be written: more than a node has clients.
 const QUEUE_MAX: usize = 2048;
-/// Questions that wait for their answers at most.
+/// The maximum number of questions that wait for their answers.
 const PENDING_MAX: usize = 4096;
-/// Bytes after which no further question is put into the same write.
+/// The size in bytes after which no further question is added to the same write.
 const WRITE_BYTES: usize = 256 * 1024;
-/// The pause before a connection is tried again, which doubles each time up to the second.
+/// The back-off before reconnecting, which doubles each time from the first value to the second.
 const BACK_OFF: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(500));
-/// A connection that lasted so long was a good one.
+/// A connection that lasted this long resets the back-off.
 const GOOD_CONNECTION: Duration = Duration::from_secs(1);
-/// Time between two warnings about the same peer.
+/// The interval between two warnings about the same peer.
 const WARNING_PAUSE: Duration = Duration::from_secs(30);
 
 type Outcome = Result<Answer, CallError>;
@@ -41,16 +42,16 @@ struct Job {
     outcome: oneshot::Sender<Outcome>,
 }
 
-/// How the connection is.
+/// The state of the connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum State {
     Up,
     Down(String),
-    /// One of the two is set up wrongly.
+    /// One of the two nodes is misconfigured.
     Refused(String),
 }
 
-/// A handle on the way to one peer.
+/// A handle on the connection to one peer.
 pub(super) struct Peer {
     jobs: mpsc::Sender<Job>,
     state: watch::Receiver<State>,
@@ -77,7 +78,7 @@ impl Peer {
         Self { jobs, state: watched, task: tokio::spawn(line.keep_up(waiting)) }
     }
 
-    /// Why the peer refuses this node, or this node it.
+    /// Returns why one of the two nodes refuses the other.
     pub(super) fn refusal(&self) -> Option<String> {
         match &*self.state.borrow() {
             State::Refused(reason) => Some(reason.clone()),
@@ -95,17 +96,17 @@ impl Peer {
             return Err(unsent(format!("a message of {} bytes is too large", payload.len())));
         }
         let (outcome, received) = oneshot::channel();
-        let full = |_| unsent("too much waits to be sent to it".to_owned());
+        let full = |_| unsent("too many messages to it wait to be sent".to_owned());
         self.jobs.try_send(Job { payload, outcome }).map_err(full)?;
         match tokio::time::timeout(timeout, received).await {
             Ok(Ok(outcome)) => outcome,
             Ok(Err(_)) => Err(CallError::Lost("the connection broke".to_owned())),
-            Err(_) => Err(CallError::Lost(format!("none within {timeout:?}"))),
+            Err(_) => Err(CallError::Lost(format!("no response within {timeout:?}"))),
         }
     }
 }
 
-/// One way to a peer, seen from its task.
+/// The task's view of one connection to a peer.
 struct Line {
     local: Arc<Local>,
     slot: u64,
@@ -114,13 +115,13 @@ struct Line {
     state: watch::Sender<State>,
 }
 
-/// Who waits for the answer to a question, and since when.
+/// The sender of an unanswered question, and since when it waits.
 struct Waiting {
     since: Instant,
     outcome: oneshot::Sender<Outcome>,
 }
 
-/// Who waits for the answer to which question. The first of them has waited the longest.
+/// The unanswered questions by id. The first one is the oldest.
 #[derive(Default)]
 struct Pending(Mutex<BTreeMap<u64, Waiting>>);
 
@@ -129,19 +130,20 @@ impl Pending {
         self.0.lock()
     }
 
-    /// When the oldest question without an answer was asked.
+    /// Returns the time at which the oldest unanswered question was asked.
     fn oldest(&self) -> Option<Instant> {
         self.lock().first_key_value().map(|(_, waiting)| waiting.since)
     }
 
-    /// Remembers who waits, unless too many do.
+    /// Records an unanswered question, unless there are too many.
     fn add(&self, id: u64, outcome: oneshot::Sender<Outcome>) -> bool {
         let mut pending = self.lock();
         if pending.len() >= PENDING_MAX {
             pending.retain(|_, waiting| !waiting.outcome.is_closed());
         }
         if pending.len() >= PENDING_MAX {
-            let _ = outcome.send(Err(CallError::Unreachable("too much is unanswered".to_owned())));
+            let _ = outcome
+                .send(Err(CallError::Unreachable("too many messages are unanswered".to_owned())));
             return false;
         }
         pending.insert(id, Waiting { since: Instant::now(), outcome });
@@ -174,7 +176,7 @@ impl Line {
                         *text == reason && at.elapsed() < WARNING_PAUSE
                     };
                     if !warned.as_ref().is_some_and(known) {
-                        // The other way to the same peer is refused for the same reason.
+                        // The other connection to the same peer is refused for the same reason.
                         if self.silence == super::SILENCE {
                             tracing::warn!("{reason}");
                         }
@@ -188,7 +190,7 @@ impl Line {
                 State::Up => String::new(),
             };
             self.state.send_replace(down);
-            // What came while the state still said otherwise was not sent.
+            // Questions that came before the state changed were not sent.
             while let Ok(job) = jobs.try_recv() {
                 let _ = job.outcome.send(Err(CallError::Unreachable(reason.clone())));
             }
@@ -197,7 +199,7 @@ impl Line {
         }
     }
 
-    /// Uses a connection until it breaks, and says why it did.
+    /// Uses a connection until it breaks. Returns why it broke.
     async fn talk(
         &self,
         opened: Opened,
@@ -211,9 +213,9 @@ impl Line {
             ended = self.read(reader, &pending) => ended,
             _ = identity.changed() => Ok(()),
         };
-        // Dropping those who wait tells them that nobody knows.
+        // Dropping the senders tells them that the outcome is unknown.
         match ended {
-            Ok(()) => "the connection is made anew".to_owned(),
+            Ok(()) => "the identity of this node changed".to_owned(),
             Err(error) => error.to_string(),
         }
     }
@@ -233,7 +235,7 @@ impl Line {
                 let waiting = pending.lock().remove(&id);
                 let answer = postcard::from_bytes(&payload).map_err(io::Error::other)?;
                 if let Some(waiting) = waiting {
-                    // Whoever asked may have gone away.
+                    // The sender of the question may have given up.
                     let _ = waiting.outcome.send(Ok(answer));
                 }
             } else if let Some(left) =
@@ -241,16 +243,16 @@ impl Line {
             {
                 patience = left;
             } else {
-                let text = format!("nothing was heard for {:?}", self.silence);
+                let text = format!("no data for {:?}", self.silence);
                 return Err(io::Error::new(io::ErrorKind::TimedOut, text));
             }
         }
     }
 }
 
-/// How much longer to listen when something was heard last at one time and the oldest question without
-/// an answer was asked at another; `None` when the silence has lasted too long. Before a question was
-/// asked nothing was due: a connection on which nothing was said for long is as good as any.
+/// Returns how much longer to wait for data, given the time of the last data and the time of the oldest
+/// unanswered question; `None` if the silence has lasted too long. Without an unanswered question
+/// silence is normal.
 fn patience_left(
     silence: Duration,
     heard: Instant,
@@ -262,7 +264,7 @@ fn patience_left(
     silence.checked_sub(quiet).filter(|left| !left.is_zero())
 }
 
-/// Writes what is asked, everything that is ready at once.
+/// Writes questions, all that are ready at once.
 async fn write(
     mut writer: OwnedWriteHalf,
     mut seal: Seal,
@@ -274,7 +276,7 @@ async fn write(
     while let Some(first) = jobs.recv().await {
         let mut next = Some(first);
         while let Some(Job { payload, outcome }) = next {
-            // Nobody waits for it any more, and nothing was sent.
+            // The sender has given up, and nothing was sent.
             if !outcome.is_closed() {
                 id += 1;
                 if pending.add(id, outcome) {
@@ -296,7 +298,7 @@ async fn write(
 mod tests {
     use super::*;
 
-    /// Goal: a question that is asked after a long pause has as much time as any other.
+    /// Goal: a question after a long pause has as much time as any other.
     #[test]
     fn silence_is_counted_from_when_an_answer_is_due() {
         let start = Instant::now();
@@ -307,10 +309,10 @@ mod tests {
             (0, Some(0), 3, Some(1)),
             (0, Some(0), 4, None),
             (0, Some(0), 5, None),
-            // Something else was answered meanwhile.
+            // Another question was answered in between.
             (2, Some(0), 5, Some(1)),
             (2, Some(0), 6, None),
-            // It was asked, or answered, just now.
+            // The question was asked, or answered, just now.
             (9, Some(9), 8, Some(4)),
         ] {
             let silence = Duration::from_secs(4);

@@ -1,10 +1,10 @@
-//! Frames: the pieces that a connection between two nodes is made of.
+//! Frames: the units of a connection between two nodes.
 //!
 //! ```text
 //! length (4) | id (8) | check (4 or 16) | payload (length)
 //! ```
 //!
-//! A frame that does not verify ends the connection: what follows it cannot be trusted.
+//! A frame that does not verify ends the connection, because nothing after it can be trusted.
 
 use std::io;
 
@@ -13,25 +13,25 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 
 use crate::mac::{MAC_BYTES, MacKey};
 
-/// The largest payload: one log entry of the largest size, and what is around it.
+/// The maximum size of a payload in bytes: the largest log entry and its envelope.
 pub(super) const PAYLOAD_BYTES_MAX: usize = 40 * 1024 * 1024;
-/// The largest payload before it is known who the other side is: it says its name and its settings.
+/// The maximum size of a payload in bytes before the other side is known: its name and its settings.
 pub(super) const GREETING_BYTES_MAX: usize = 16 * 1024;
-/// What is read from a socket at a time.
+/// The number of bytes that are read from a socket at a time.
 const READ_BYTES: usize = 64 * 1024;
-/// Length and id.
+/// The length and the id.
 const HEAD_BYTES: usize = 12;
 
-/// How the frames of one direction of a connection are checked.
+/// The check of the frames of one direction of a connection.
 pub(super) enum Seal {
     /// Against damage: CRC-32C over length, id and payload.
     Checksum,
-    /// Against whoever does not know the secret: a mac over the number of the frame, too, so that
-    /// none can be left out, repeated or moved.
+    /// Against senders that do not know the secret: a MAC that also covers the number of the frame, so
+    /// that no frame can be left out, repeated or moved.
     Mark {
-        /// Of this connection and direction.
+        /// The key of this connection and direction.
         key: MacKey,
-        /// Frames before this one.
+        /// The number of frames before this one.
         number: u64,
     },
 }
@@ -84,11 +84,11 @@ fn checksum(head: &[u8], payload: &[u8]) -> u32 {
 }
 
 fn too_large(length: usize, max: usize) -> io::Error {
-    let text = format!("a message of {length} bytes, of which {max} are allowed");
+    let text = format!("a message of {length} bytes is larger than the maximum of {max}");
     io::Error::new(io::ErrorKind::InvalidData, text)
 }
 
-/// Reads frames one after another.
+/// A reader of consecutive frames.
 pub(super) struct FrameReader<R> {
     stream: R,
     buffer: BytesMut,
@@ -97,23 +97,23 @@ pub(super) struct FrameReader<R> {
 }
 
 impl<R: AsyncRead + Unpin> FrameReader<R> {
-    /// A reader of a stream whose other side is not known yet, and may say little.
+    /// Creates a reader of a stream from an unknown side, which may send only small frames.
     pub(super) fn new(stream: R, seal: Seal) -> Self {
         let payload_bytes_max = GREETING_BYTES_MAX;
         Self { stream, buffer: BytesMut::new(), seal, payload_bytes_max }
     }
 
-    /// The other side is known: what follows may be as large as a message is.
+    /// Accepts frames of full size from now on, because the other side is known.
     pub(super) fn trust(&mut self) {
         self.payload_bytes_max = PAYLOAD_BYTES_MAX;
     }
 
-    /// What follows is checked like this.
+    /// Sets how the following frames are verified.
     pub(super) fn set_seal(&mut self, seal: Seal) {
         self.seal = seal;
     }
 
-    /// Reads exactly so many bytes that are no frame.
+    /// Reads exactly this number of bytes that are not a frame.
     pub(super) async fn read_raw<const N: usize>(&mut self) -> io::Result<[u8; N]> {
         while self.buffer.len() < N {
             self.fill().await?;
@@ -123,7 +123,7 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
         Ok(raw)
     }
 
-    /// The id and the payload of the next frame. Nothing is lost when this is cancelled.
+    /// Reads the id and the payload of the next frame. Cancelling it loses no data.
     pub(super) async fn read(&mut self) -> io::Result<(u64, Bytes)> {
         let before_payload = HEAD_BYTES + self.seal.bytes();
         loop {
@@ -138,7 +138,7 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
                     && let Some(payload) = rest.get(..length)
                 {
                     if !self.seal.verify(head, check, payload) {
-                        let text = "a message is damaged, or of somebody who does not know the \
+                        let text = "a message is damaged, or its sender does not know the \
                             cluster's secret";
                         return Err(io::Error::new(io::ErrorKind::InvalidData, text));
                     }
@@ -158,7 +158,10 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
             self.buffer.reserve(READ_BYTES);
         }
         match self.stream.read_buf(&mut self.buffer).await? {
-            0 => Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the other side closed it")),
+            0 => Err(io::Error::new(
+                io::ErrorKind::UnexpectedEof,
+                "the other side closed the connection",
+            )),
             _ => Ok(()),
         }
     }
@@ -224,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn marked_frames_cannot_be_left_out_repeated_or_moved() {
+    fn frames_with_a_mac_cannot_be_left_out_repeated_or_moved() {
         let (mut write, _) = seals(true);
         let mut frames = Vec::new();
         for id in 0..3 {
@@ -244,12 +247,12 @@ mod tests {
         let (found, error) = read_all(&[0xff; 64], Seal::Checksum);
         assert!(found.is_empty());
         assert!(error.to_string().contains("are allowed"), "{error}");
-        // Whoever has not said who he is gets no room for more than that.
+        // An unknown side may send no more than that.
         let mut bytes = BytesMut::new();
         Seal::Checksum.write(1, &vec![0; GREETING_BYTES_MAX + 1], &mut bytes).unwrap();
         let (found, error) = read_all(&bytes, Seal::Checksum);
         assert!(found.is_empty());
-        assert!(error.to_string().contains("of which 16384 are allowed"), "{error}");
+        assert!(error.to_string().contains("larger than the maximum of 16384"), "{error}");
         assert!(
             Seal::Checksum.write(1, &vec![0; PAYLOAD_BYTES_MAX + 1], &mut BytesMut::new()).is_err()
         );

@@ -1,10 +1,10 @@
-//! The beginning of a connection: both sides say who they are, and either goes on or says why not.
+//! The handshake of a connection: both sides identify themselves and accept or refuse each other.
 //!
-//! Each side sends eight bytes that no other protocol begins with, and the version of this one. Then
-//! the one that connects says who it is and whom it means; the other accepts or refuses. With a
-//! secret, both prove that they know it, and every frame after that is marked with a key that both
-//! sides' random numbers went into. The first such frame says nothing: it is there so that a greeting
-//! that somebody recorded and says again is none.
+//! Each side sends eight bytes with which no other protocol begins, and the version of this one. Then
+//! the connecting side sends its identity and the identity that it expects; the other side accepts or
+//! refuses. With a secret, both sides prove that they know it, and every later frame has a MAC with a
+//! key from both sides' random numbers. The first such frame is empty. It prevents the replay of a
+//! recorded handshake.
 
 use std::io;
 use std::net::SocketAddr;
@@ -21,33 +21,35 @@ use super::frame::{FrameReader, Seal};
 use super::{Local, PeerIdentity};
 use node::slot_of;
 
-/// What every connection begins with, in both directions.
+/// The first bytes of every connection, in both directions.
 const MAGIC: [u8; 8] = *b"WEIRPEER";
-/// Raised whenever a message changes: nodes of different versions do not talk to each other.
+/// The version of the protocol, which increases with every change of a message. Nodes of different
+/// versions refuse each other.
 const VERSION: u32 = 13;
-/// Magic and version.
+/// The length of magic and version.
 const PREAMBLE_BYTES: usize = 12;
-/// Time for a connection and a handshake: a busy machine has it, a paused process does not.
+/// The time-out of a connection with its handshake: enough for a busy machine, but not for a paused
+/// process.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
 type Nonce = [u8; 16];
 
-/// What the side that connects says.
+/// The message of the connecting side.
 #[derive(Debug, Serialize, Deserialize)]
 struct Hello {
-    /// Its slot, and the one that it means.
+    /// The slot of the sender. The next field is the slot that it expects.
     slot: u64,
     to: u64,
-    /// The slots of its cluster.
+    /// The slots of the sender's cluster.
     slots: Vec<u64>,
     settings: String,
     identity: Option<PeerIdentity>,
     nonce: Nonce,
-    /// With a secret: a mac that only those who know it can make.
+    /// With a secret: a MAC that proves the knowledge of it.
     proof: Option<[u8; 16]>,
 }
 
-/// What the other side answers.
+/// The response of the accepting side.
 #[derive(Debug, Serialize, Deserialize)]
 enum Welcome {
     Accepted { identity: Option<PeerIdentity>, nonce: Nonce, proof: Option<[u8; 16]> },
@@ -58,20 +60,20 @@ enum Welcome {
 pub(super) struct Opened {
     /// The slot of the other side.
     pub(super) slot: u64,
-    /// Its place in a cluster.
+    /// The identity of the other side in its cluster.
     pub(super) identity: Option<PeerIdentity>,
     pub(super) reader: FrameReader<OwnedReadHalf>,
     pub(super) writer: OwnedWriteHalf,
-    /// How frames that are written are checked.
+    /// How written frames are secured.
     pub(super) seal: Seal,
 }
 
-/// Why a handshake came to nothing.
+/// The reason why a handshake failed.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// The other side is not there, or slow.
+    /// The other side cannot be reached, or is too slow.
     Io(String),
-    /// It is there, and one of the two is set up wrongly.
+    /// The other side responded, but one of the two is misconfigured.
     Refused(String),
 }
 
@@ -91,7 +93,7 @@ pub(super) async fn connect(
         let stream = TcpStream::connect(address).await?;
         greet(local, slot, address, stream).await
     };
-    let slow = |_| Failure::Io("it does not answer".to_owned());
+    let slow = |_| Failure::Io("it does not respond".to_owned());
     tokio::time::timeout(TIMEOUT, connect).await.map_err(slow)?
 }
 
@@ -132,7 +134,9 @@ async fn greet(
     if let Some(secret) = &local.secret {
         let key = secret.derive("welcome", &[&hello.nonce, &nonce]);
         if !proof.is_some_and(|proof| key.verify(&[], &proof)) {
-            return Err(Failure::Refused(format!("{address} does not know the cluster's secret")));
+            return Err(Failure::Refused(format!(
+                "{address} does not know the cluster's secret: give every node the same --cluster-secret"
+            )));
         }
         let key = |direction| secret.derive(direction, &[&sent, &answer]);
         reader.set_seal(Seal::Mark { key: key("to the connecting side"), number: 0 });
@@ -145,9 +149,9 @@ async fn greet(
     Ok(Opened { slot, identity, reader, writer, seal })
 }
 
-/// Answers the handshake of a connection that somebody opened.
+/// Answers the handshake of an accepted connection.
 pub(super) async fn accept(local: &Local, stream: TcpStream) -> Result<Opened, Failure> {
-    let slow = |_| Failure::Io("the other side does not say who it is".to_owned());
+    let slow = |_| Failure::Io("the other side did not identify itself in time".to_owned());
     tokio::time::timeout(TIMEOUT, answer(local, stream)).await.map_err(slow)?
 }
 
@@ -183,7 +187,7 @@ async fn answer(local: &Local, stream: TcpStream) -> Result<Opened, Failure> {
     Ok(Opened { slot: hello.slot, identity: hello.identity, reader, writer, seal })
 }
 
-/// Why the side that connects is not the one that may.
+/// Returns why the connecting side must be refused, if it must.
 fn objection(local: &Local, identity: Option<&PeerIdentity>, hello: &Hello) -> Option<String> {
     let secret = match (&local.secret, &hello.proof) {
         (None, None) => true,
@@ -200,7 +204,7 @@ fn objection(local: &Local, identity: Option<&PeerIdentity>, hello: &Hello) -> O
     let (other, own) = (hello.slot, local.slot);
     if let Some(identity) = hello.identity.as_ref().filter(|it| slot_of(it.node) != other) {
         return Some(format!(
-            "node {other} has the directory of node {}: put each directory back in its place",
+            "node {other} has the directory of node {}: move each directory back to its node",
             slot_of(identity.node)
         ));
     }
@@ -212,7 +216,7 @@ fn objection(local: &Local, identity: Option<&PeerIdentity>, hello: &Hello) -> O
     }
     if other == own || !hello.slots.iter().copied().eq(local.slots.iter().copied()) {
         return Some(format!(
-            "node {other} was given the nodes {:?}, and node {own} {:?}: give every node the same \
+            "node {other} has the nodes {:?} in --peer, but node {own} has {:?}: give every node the same \
              --peer flags",
             hello.slots,
             local.slots.iter().collect::<Vec<_>>()
@@ -220,7 +224,7 @@ fn objection(local: &Local, identity: Option<&PeerIdentity>, hello: &Hello) -> O
     }
     if hello.settings != local.settings {
         return Some(format!(
-            "node {other} runs with {}, and node {own} with {}: give every node the same --region \
+            "node {other} runs with {}, but node {own} with {}: give every node the same --region \
              and --account",
             hello.settings, local.settings
         ));
@@ -228,14 +232,14 @@ fn objection(local: &Local, identity: Option<&PeerIdentity>, hello: &Hello) -> O
     let (own_cluster, other_cluster) = (&identity?.cluster, &hello.identity.as_ref()?.cluster);
     (own_cluster != other_cluster).then(|| {
         format!(
-            "node {other} is of cluster {other_cluster}, and node {own} of cluster {own_cluster}: \
+            "node {other} is in cluster {other_cluster}, but node {own} in cluster {own_cluster}: \
              one of their --data directories belongs to another store"
         )
     })
 }
 
 fn split(stream: TcpStream) -> io::Result<(FrameReader<OwnedReadHalf>, OwnedWriteHalf)> {
-    // Messages are complete when they are written: waiting for more only costs time.
+    // Messages are complete when they are written, so delaying them for more data only costs time.
     stream.set_nodelay(true)?;
     let (reader, writer) = stream.into_split();
     Ok((FrameReader::new(reader, Seal::Checksum), writer))
@@ -253,7 +257,7 @@ fn check_preamble(address: SocketAddr, found: &[u8; PREAMBLE_BYTES]) -> Result<(
     let (magic, version) = found.split_at(MAGIC.len());
     if magic != MAGIC {
         return Err(Failure::Refused(format!(
-            "{address} does not speak the nodes' protocol: is it the port of clients?"
+            "{address} does not speak the nodes' protocol: give the peer's port in --peer, not its port for clients"
         )));
     }
     if version != VERSION.to_le_bytes() {
@@ -274,7 +278,7 @@ async fn send(writer: &mut OwnedWriteHalf, message: &impl Serialize) -> Result<V
 }
 
 fn decode<T: DeserializeOwned>(payload: &[u8]) -> Result<T, Failure> {
-    let wrong = |error| Failure::Io(format!("a handshake that cannot be read: {error}"));
+    let wrong = |error| Failure::Io(format!("invalid handshake: {error}"));
     postcard::from_bytes(payload).map_err(wrong)
 }
 
@@ -288,7 +292,7 @@ fn random_nonce() -> io::Result<Nonce> {
 mod tests {
     use super::*;
 
-    /// Goal: who reads the page on the protocol finds the version that is spoken.
+    /// Goal: the page on the protocol has the current version.
     #[test]
     fn the_page_on_the_protocol_has_the_first_bytes() {
         let page = include_str!("../../../../docs/formats/peer-protocol.md");

@@ -1,11 +1,9 @@
-//! Nodes in processes of their own: what they say to each other over TCP, and how.
+//! Nodes in separate processes: their messages to each other over TCP.
 //!
-//! A node opens two connections to each peer, one for large transfers and what is answered late, one
-//! for everything else, and asks on them; answers come back in any order. A question is written to a
-//! socket once at most, so what was asked and not answered has an unknown outcome and is never asked
-//! again from here.
-//! The bytes are drawn in `docs/formats/peer-protocol.md`. What a question means is decided by the
-//! [`Handler`].
+//! A node opens two connections to each peer: one for large transfers and late answers, one for
+//! everything else. Answers come back in any order. A question is written to a socket at most once. So
+//! an unanswered question has an unknown outcome, and this module never repeats it.
+//! `docs/formats/peer-protocol.md` defines the bytes. The [`Handler`] executes questions.
 
 mod accept;
 mod connection;
@@ -30,62 +28,64 @@ pub use self::secret::ClusterSecret;
 use node::transport::{BoxFuture, CallError, Envelope, Request, Response, Transport};
 use node::{NodeId, slot_of, status::Status};
 
-/// Silence after which a connection on which an answer is due is taken for dead: longer than a write
-/// waits for the leader. What waits longer for its answer goes the way of the large transfers.
+/// The time without data after which a connection with an unanswered question counts as dead: longer
+/// than a write waits for the leader. Questions that wait longer for their answers use the connection
+/// for large transfers.
 const SILENCE: Duration = Duration::from_secs(4);
-/// The same for large transfers, the last part of which is answered when it is installed: longer than
+/// The same time for large transfers, whose last part is answered after its installation: longer than
 /// any question waits for its answer.
 const SILENCE_OF_TRANSFERS: Duration = Duration::from_secs(35);
 
-/// What the processes of a cluster ask each other.
+/// A question from one process of a cluster to another.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Question {
     /// A message from node to node.
     Node(Box<Envelope>),
-    /// Who are you?
+    /// Asks for the identity of the process.
     Who,
-    /// Begin with this identity: a cluster is made.
+    /// Invites the process to a new cluster, with this identity.
     Join(Invitation),
-    /// Who shall I be? Asked by a slot that has no data, or none any more.
+    /// Asks for a new identity, for a slot that has no data, or none any more.
     Rejoin {
-        /// The slot that asks.
+        /// The slot of the sender.
         slot: u64,
     },
-    /// How do your replicas do?
+    /// Asks for the status of the replicas.
     Status,
-    /// The clock was changed at the node that was asked to.
+    /// Reports the clock of the sender after it was changed.
     Clock(ClockState),
 }
 
-/// What questions are answered with.
+/// An answer to a question.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Answer {
-    /// To [`Question::Node`].
+    /// The answer to [`Question::Node`].
     Node(Box<Response>),
-    /// To [`Question::Who`].
+    /// The answer to [`Question::Who`].
     Who(Who),
-    /// To [`Question::Join`]: the node is there.
+    /// The answer to [`Question::Join`]: the node has joined.
     Joined,
-    /// To [`Question::Rejoin`].
+    /// The answer to [`Question::Rejoin`].
     Rejoined(Invitation),
-    /// To [`Question::Status`]: a status for each replica, and the directories that were set aside.
+    /// The answer to [`Question::Status`]: the status of each replica, and the directories that were set
+    /// aside.
     Status(Vec<Status>, Vec<String>),
-    /// To [`Question::Clock`].
+    /// The answer to [`Question::Clock`].
     ClockSet,
-    /// It was not done, and why.
+    /// The question was not executed, for this reason.
     Refused(String),
 }
 
-/// What a process knows of itself.
+/// The state of a process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Who {
-    /// Its place in a cluster, if it has one.
+    /// The identity of the process in its cluster, if it has one.
     pub(crate) identity: Option<PeerIdentity>,
-    /// Whether it holds anything: an entry, a vote.
+    /// Whether the process has any data: a log entry or a vote.
     pub(crate) has_data: bool,
 }
 
-/// A place in a cluster.
+/// The identity of a process in a cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct PeerIdentity {
     /// The cluster.
@@ -94,55 +94,56 @@ pub(crate) struct PeerIdentity {
     pub(crate) node: NodeId,
 }
 
-/// What a process needs to be a node of a cluster.
+/// Everything that a process needs to become a node of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Invitation {
-    /// Who it is.
+    /// The identity of the process.
     pub(crate) identity: PeerIdentity,
-    /// Arcs of the cluster's ring.
+    /// The number of arcs of the cluster's ring.
     pub(crate) arcs: u32,
-    /// The key that marks what the cluster gives out, such as shard iterators.
+    /// The key that authenticates the cluster's tokens, such as shard iterators.
     pub(crate) token_key: Vec<u8>,
 }
 
-/// A clock after it was changed.
+/// The state of a clock after it was changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ClockState {
-    /// What it shows.
+    /// The time of the clock.
     pub(crate) now: EpochMillis,
-    /// Whether it stands still.
+    /// Whether the clock is frozen.
     pub(crate) is_frozen: bool,
 }
 
-/// Answers the questions of peers.
+/// A handler that answers the questions of peers.
 pub(crate) trait Handler: Send + Sync + 'static {
     /// Answers one question of the peer in this slot.
     fn answer(self: Arc<Self>, slot: u64, question: Question) -> BoxFuture<Answer>;
 }
 
-/// What every connection of a process has to know about the process.
+/// The properties of a process that every connection needs.
 pub(crate) struct Local {
-    /// The slot of its node.
+    /// The slot of the process's node.
     pub(crate) slot: u64,
-    /// The slots of the cluster, its own included.
+    /// The slots of the cluster, including the process's own.
     pub(crate) slots: BTreeSet<u64>,
-    /// What has to be the same on all of them, as text: Region and account.
+    /// The settings that must be equal on all nodes, as text: Region and account.
     pub(crate) settings: String,
-    /// What the processes prove to each other that they know.
+    /// The secret that the processes prove to know.
     pub(crate) secret: Option<ClusterSecret>,
-    /// Its place in a cluster, when it has one. Connections are made anew when it changes.
+    /// The identity of the process in a cluster, if it has one. Connections are re-established when it
+    /// changes.
     pub(crate) identity: watch::Sender<Option<PeerIdentity>>,
 }
 
-/// The ways to all peers.
+/// The connections to all peers.
 pub(crate) struct Peers {
     local: Arc<Local>,
-    /// For each slot: the way for questions, and the one for large transfers and long waits.
+    /// For each slot: the connection for questions, and the one for large transfers and late answers.
     peers: BTreeMap<u64, (Peer, Peer)>,
 }
 
 impl Peers {
-    /// Begins to connect to every peer, and goes on for as long as this is there.
+    /// Starts to connect to every peer, and reconnects until this is dropped.
     pub(crate) fn connect(local: &Arc<Local>, addresses: &BTreeMap<u64, SocketAddr>) -> Self {
         let others = addresses.iter().filter(|(slot, _)| **slot != local.slot);
         let peers = others.map(|(slot, address)| {
@@ -152,12 +153,12 @@ impl Peers {
         Self { local: Arc::clone(local), peers: peers.collect() }
     }
 
-    /// The slots of the peers.
+    /// Returns the slots of the peers.
     pub(crate) fn slots(&self) -> impl Iterator<Item = u64> + '_ {
         self.peers.keys().copied()
     }
 
-    /// Asks the peer in a slot.
+    /// Sends a question to the peer in a slot.
     pub(crate) async fn ask(
         &self,
         slot: u64,
@@ -169,13 +170,14 @@ impl Peers {
         };
         let is_transfer = matches!(question, Question::Node(message)
             if matches!(message.request, Request::Snapshot(_)));
-        debug_assert!(timeout < SILENCE_OF_TRANSFERS, "no way is silent for so long");
+        debug_assert!(timeout < SILENCE_OF_TRANSFERS, "no connection may be silent for so long");
         let is_patient = timeout >= SILENCE;
         let peer = if is_transfer || is_patient { transfers } else { usual };
         peer.ask(question, timeout).await
     }
 
-    /// What peers refuse this process for, or it them: they are of another cluster, say.
+    /// Returns why peers refuse this process, or this process them: for example, because they are in
+    /// another cluster.
     pub(crate) fn refusals(&self) -> Vec<String> {
         self.peers.values().filter_map(|(usual, _)| usual.refusal()).collect()
     }
@@ -193,7 +195,7 @@ impl Transport for PeerTransport {
             match peers.ask(slot, &Question::Node(Box::new(message)), timeout).await? {
                 Answer::Node(response) => Ok(*response),
                 Answer::Refused(reason) => Ok(Response::Refused(reason)),
-                other => Err(CallError::Lost(format!("a strange answer: {other:?}"))),
+                other => Err(CallError::Lost(format!("unexpected answer: {other:?}"))),
             }
         })
     }

@@ -1,5 +1,5 @@
-//! The secret of a cluster: what its processes prove to each other that they know, when they do not
-//! all run on one machine. Nothing is encrypted with it.
+//! The secret of a cluster, which its processes prove to know if they do not all run on one machine. It
+//! encrypts nothing.
 
 use std::fmt;
 use std::fs;
@@ -8,16 +8,16 @@ use std::path::Path;
 
 use crate::mac::MacKey;
 
-/// A shorter secret could be guessed.
+/// The minimum length of a secret in bytes. A shorter one could be guessed.
 const SECRET_BYTES_MIN: usize = 16;
-/// A longer one is some other file.
+/// The maximum length of a secret in bytes. A longer file is probably another one.
 const SECRET_BYTES_MAX: usize = 4096;
 
 /// A secret that all processes of a cluster know.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ClusterSecret(Vec<u8>);
 
-/// Without the secret, so that it gets into no log.
+/// Formats without the secret, so that it gets into no log.
 impl fmt::Debug for ClusterSecret {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str("ClusterSecret")
@@ -25,10 +25,10 @@ impl fmt::Debug for ClusterSecret {
 }
 
 impl ClusterSecret {
-    /// Reads a file; white space around the secret does not count.
+    /// Reads a file. White space around the secret is ignored.
     ///
     /// # Errors
-    /// What is wrong and what to write instead, in one line.
+    /// The error and what to write instead, in one line.
     pub fn read(path: &Path) -> Result<Self, String> {
         let name = path.display();
         let metadata =
@@ -40,7 +40,7 @@ impl ClusterSecret {
         let secret = bytes.trim_ascii();
         if !(SECRET_BYTES_MIN..=SECRET_BYTES_MAX).contains(&secret.len()) {
             return Err(format!(
-                "`{name}` holds a secret of {} bytes, which must have {SECRET_BYTES_MIN} to \
+                "`{name}` contains a secret of {} bytes, which must have {SECRET_BYTES_MIN} to \
                  {SECRET_BYTES_MAX}: make one with `openssl rand -hex 32`",
                 secret.len()
             ));
@@ -48,7 +48,7 @@ impl ClusterSecret {
         Ok(Self(secret.to_vec()))
     }
 
-    /// A key for one purpose, from the secret and what both sides have seen.
+    /// Derives a key for one purpose from the secret and the data that both sides have seen.
     pub(super) fn derive(&self, purpose: &str, seen: &[&[u8]]) -> MacKey {
         let parts: Vec<&[u8]> =
             std::iter::once(purpose.as_bytes()).chain(seen.iter().copied()).collect();
@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn short_secrets_are_refused_and_marks_depend_on_everything() {
+    fn short_secrets_are_refused_and_keys_depend_on_everything() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("secret");
         fs::write(&path, "short\n").unwrap();

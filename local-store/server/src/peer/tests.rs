@@ -1,5 +1,4 @@
-//! Two processes' ends over a real socket: what is asked and answered, what is refused, and what is
-//! known when a connection breaks.
+//! Two processes over a real socket: answers, refusals, and the outcome when a connection breaks.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +27,7 @@ fn secret(text: &str) -> ClusterSecret {
     ClusterSecret::read(&path).unwrap()
 }
 
-/// Counts what it is asked; `Status` is never answered.
+/// A handler that counts its questions. It never answers `Status`.
 #[derive(Default)]
 struct Counting {
     asked: Mutex<Vec<u64>>,
@@ -73,7 +72,7 @@ impl Pair {
         self.peers.ask(2, &question, SILENCE - Duration::from_secs(1)).await
     }
 
-    /// Asks until the connection is there, or refused.
+    /// Asks until the connection is established, or refused.
     async fn ask_connected(&self, question: Question) -> Result<Answer, String> {
         loop {
             match self.ask(question.clone()).await {
@@ -138,7 +137,7 @@ fn local_identity(cluster: &str) -> watch::Sender<Option<PeerIdentity>> {
 }
 
 #[tokio::test]
-async fn what_was_asked_when_a_connection_broke_has_an_unknown_outcome_and_is_asked_once() {
+async fn a_question_on_a_broken_connection_has_an_unknown_outcome_and_is_not_repeated() {
     let pair = connect(local(1, None), local(2, None)).await;
     pair.ask_connected(Question::Who).await.unwrap();
     let (asked, ()) = tokio::join!(pair.ask(Question::Status), async {
@@ -151,13 +150,13 @@ async fn what_was_asked_when_a_connection_broke_has_an_unknown_outcome_and_is_as
     assert_eq!(pair.handler.asked.lock().len(), 2, "one Who and one Status");
 }
 
-/// Goal: a question that may wait longer than the usual way is silent goes the other way, so that its
-/// answer is heard.
+/// Goal: a question that may wait longer than the usual connection may be silent uses the other one, so
+/// that its answer arrives.
 #[tokio::test]
-async fn who_waits_long_asks_where_silence_may_last() {
+async fn long_questions_use_the_connection_for_transfers() {
     let pair = connect(local(1, None), local(2, None)).await;
     pair.ask_connected(Question::Who).await.unwrap();
-    // Only the way for transfers is there.
+    // Only the connection for transfers exists.
     let Pair { mut peers, handler, serving, address } = pair;
     let way = peers.peers.get_mut(&2).unwrap();
     way.0 = Peer::connect(Arc::clone(&peers.local), 9, address, SILENCE);
@@ -173,7 +172,7 @@ async fn who_waits_long_asks_where_silence_may_last() {
             }
         }
     };
-    // A bound for a question that goes a way where nobody is, far from what it takes.
+    // The bound is far above the time that this takes; without a connection the call would not return.
     let answer = tokio::time::timeout(Duration::from_secs(60), connected).await.unwrap();
     assert!(matches!(answer, Answer::Refused(_)), "{answer:?}");
     let short = ask(SILENCE - Duration::from_millis(1)).await;
@@ -183,7 +182,7 @@ async fn who_waits_long_asks_where_silence_may_last() {
 }
 
 #[tokio::test]
-async fn messages_in_the_name_of_another_node_end_the_connection() {
+async fn messages_with_the_identity_of_another_node_end_the_connection() {
     let pair = connect(local(1, Some("c")), local(2, Some("c"))).await;
     pair.ask_connected(Question::Who).await.unwrap();
     let arc = node::ring::ArcId::FIRST;
@@ -193,7 +192,7 @@ async fn messages_in_the_name_of_another_node_end_the_connection() {
 }
 
 #[tokio::test]
-async fn a_port_that_speaks_http_is_named() {
+async fn a_port_that_speaks_http_is_reported() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
@@ -204,13 +203,13 @@ async fn a_port_that_speaks_http_is_named() {
     });
     let failure = handshake::connect(&local(1, None), 2, address).await.err().unwrap();
     assert!(
-        matches!(failure, handshake::Failure::Refused(text) if text.contains("port of clients"))
+        matches!(failure, handshake::Failure::Refused(text) if text.contains("port for clients"))
     );
 }
 
-/// Goal: neither who connects and says nothing nor what is left of broken connections keeps a peer out.
+/// Goal: neither silent clients nor the remains of broken connections keep a peer out.
 #[tokio::test]
-async fn silent_connections_keep_nobody_out() {
+async fn silent_connections_keep_no_peer_out() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let handler = Arc::new(Counting::default());
@@ -219,11 +218,11 @@ async fn silent_connections_keep_nobody_out() {
     for _ in 0..300 {
         silent.push(tokio::net::TcpStream::connect(address).await.unwrap());
     }
-    // The first of these stay open, and are of the same peer.
+    // The first of these connections stay open, and belong to the same peer.
     let mut ways = Vec::new();
     for _ in 0..40 {
         let Ok(opened) = handshake::connect(&local(1, None), 2, address).await else {
-            panic!("it is not greeted");
+            panic!("the handshake failed");
         };
         ways.push(opened);
     }
@@ -232,7 +231,7 @@ async fn silent_connections_keep_nobody_out() {
     pair.ask_connected(Question::Who).await.unwrap();
 }
 
-/// What a node says first when it connects, as somebody on the way can record it.
+/// Returns the first message of a connecting node, as an eavesdropper can record it.
 async fn record_greeting(client: Local) -> Vec<u8> {
     use tokio::io::AsyncReadExt;
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -250,7 +249,7 @@ async fn record_greeting(client: Local) -> Vec<u8> {
     [recorded, payload].concat()
 }
 
-/// Goal: who recorded a node's greeting and does not know the secret takes no connection's place.
+/// Goal: a client with a recorded handshake but without the secret cannot replace a connection.
 #[tokio::test]
 async fn a_recorded_greeting_ends_no_connection() {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -265,7 +264,7 @@ async fn a_recorded_greeting_ends_no_connection() {
             let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
             stream.write_all(&recorded).await.unwrap();
             stream.write_all(&[0; 64]).await.unwrap();
-            // Its end, or that it was reset, because what came was not read.
+            // The connection ends, or is reset because unread data was left.
             let _ = stream.read_to_end(&mut Vec::new()).await;
         }
     };

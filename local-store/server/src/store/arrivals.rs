@@ -1,4 +1,4 @@
-//! Waits until records of a table's stream have come.
+//! Waits for new records of a table's stream.
 
 use std::fmt;
 
@@ -9,9 +9,8 @@ use tokio::sync::watch;
 use super::Store;
 use super::node_set::Nodes;
 
-/// Of one table, at all nodes of this process. It may miss something, when a leader dies; and records
-/// that come by a node of another process it does not hear of. So who waits also looks by himself now
-/// and then.
+/// Notifications about one table, from all nodes of this process. They can miss records, when a leader
+/// dies or if a node of another process receives them. So the reader must also poll occasionally.
 #[derive(Clone)]
 pub struct Arrivals {
     table: TableId,
@@ -26,9 +25,9 @@ impl fmt::Debug for Arrivals {
 }
 
 impl Arrivals {
-    /// Returns when records may have come since it last did. Nothing is lost when it is dropped before.
+    /// Waits until new records may have come since the last call. Cancelling it loses no notification.
     pub async fn next(&mut self) {
-        // One whose node has ended never tells anything.
+        // A node that has ended sends no more notifications.
         self.receivers.retain(|receiver| receiver.has_changed().is_ok());
         let receivers = &mut self.receivers;
         let arrived = async {
@@ -41,7 +40,7 @@ impl Arrivals {
         };
         tokio::select! {
             () = arrived => {}
-            // A node was filled again: what came by it meanwhile nobody has heard of.
+            // A node was rebuilt, and notifications may have been missed meanwhile.
             Ok(()) = self.nodes.changed() => {
                 self.receivers = receivers_at(&self.nodes.borrow_and_update(), self.table);
             }
@@ -50,7 +49,7 @@ impl Arrivals {
 }
 
 impl Store {
-    /// Tells when records of a table's stream have come. `None`: there is no such table.
+    /// Subscribes to the records of a table's stream; `None` if there is no such table.
     #[must_use]
     pub fn arrivals(&self, table: &str) -> Option<Arrivals> {
         let table = self.find_table(table)?.id;

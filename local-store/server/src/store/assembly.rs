@@ -1,6 +1,6 @@
-//! A store over replicas that somebody else started: the simulation's, in its own world of disks,
-//! messages and time. From here on everything is the store's own code: where commands go, what
-//! brings index entries to their arcs, who coordinates and finishes transactions, the ticks.
+//! A store over replicas that the caller started: those of the simulation, with its own disks, messages
+//! and time. Everything else is the store's own code: the routing of commands, the delivery of index
+//! entries, the coordination and recovery of transactions, and the ticks.
 
 use std::future::Future;
 use std::path::Path;
@@ -19,32 +19,32 @@ use storage::disk::SplitMix64;
 
 use super::ring_view::MergedCatalogue;
 
-/// What a store is made of.
+/// The parts of a store.
 pub struct Assembly {
-    /// The replicas of one node, in the order of their arcs. Never empty.
+    /// The replicas of one node, in the order of their arcs; never empty.
     pub replicas: Vec<Node>,
-    /// The node's clock.
+    /// The clock of the node.
     pub clock: Arc<Clock>,
-    /// Of the ids that its transactions get: no two processes may have the same.
+    /// The seed of transaction ids. No two processes may have the same.
     pub seed: u64,
 }
 
-/// Where the ids of transactions come from.
+/// The source of transaction ids.
 pub(super) enum Ids {
-    /// Nobody knows.
+    /// Unpredictable ids.
     Random,
-    /// A seed, so that a run can be repeated.
+    /// Ids from a seed, so that a run can be repeated.
     Seeded(Mutex<SplitMix64>),
 }
 
 impl Ids {
-    /// An id that no attempt at a transaction has had.
+    /// Returns an id that no attempt at a transaction has had.
     pub(super) fn draw(&self, token: Option<&str>) -> TransactionId {
         TransactionId::new([self.next(), self.next()], token)
     }
 
-    /// A time between a half of this one and one and a half of it, so that two that met each other
-    /// do not meet again in step.
+    /// Returns a random time between half and one and a half of this one, so that two conflicting
+    /// transactions do not meet again.
     pub(super) fn spread(&self, pause: Duration) -> Duration {
         let percent = u32::try_from(self.next() % 101).unwrap_or(0);
         pause / 2 + pause * percent / 100
@@ -59,7 +59,8 @@ impl Ids {
 }
 
 impl Store {
-    /// A store of one node whose peers are elsewhere. It ticks when [`Store::ticks`] is run.
+    /// Assembles a store of one node whose peers are elsewhere. The store ticks while [`Store::ticks`]
+    /// runs.
     #[must_use]
     pub fn assemble(assembly: Assembly) -> Self {
         let Assembly { replicas, clock, seed } = assembly;
@@ -86,14 +87,14 @@ impl Store {
         store
     }
 
-    /// Starts what is done beside a node's requests, as long as the node is there: its index entries
-    /// are brought to their arcs, and its files in this directory are verified.
+    /// Starts the background work of a node, for as long as the node exists: the delivery of its index
+    /// entries to their arcs, and the verification of its files in this directory.
     pub(super) fn start_work_of(&self, replicas: &[Node], data: &Path) {
         self.start_outbox_relays(replicas);
         scrub::start(replicas, data);
     }
 
-    /// Brings a node's index entries to their arcs from now on, as long as the node is there.
+    /// Starts the delivery of a node's index entries to their arcs, for as long as the node exists.
     fn start_outbox_relays(&self, replicas: &[Node]) {
         if self.arc_count() > 1 {
             for replica in replicas {
@@ -104,15 +105,15 @@ impl Store {
         }
     }
 
-    /// What the store does of its own accord, as long as it is there.
+    /// Returns the background work of the store, for as long as the store exists.
     pub fn ticks(&self) -> impl Future<Output = ()> + use<> {
         ticks::run(self.downgrade())
     }
 
-    /// How many transactions over several arcs this process coordinates now.
+    /// Returns the number of transactions over several arcs that this process is coordinating.
     #[must_use]
     pub fn transactions_under_way(&self) -> usize {
-        // One handle is the store's own.
+        // One handle belongs to the store itself.
         Arc::strong_count(&self.shared.coordinated).saturating_sub(1)
     }
 }

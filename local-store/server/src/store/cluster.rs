@@ -1,4 +1,4 @@
-//! The nodes of one process: starts them from their directories, begins a cluster, and gives a node
+//! The nodes of one process: starts them from their directories, creates a cluster, and gives a node
 //! that lost its data a new identity.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,18 +15,18 @@ use node::transport::Transport;
 use node::{Node, NodeId, Parts, Settings, incarnation_of, node_id, random_seed, slot_of};
 use storage::disk::{ErrorKind, FileDisk};
 
-/// Time for a node that was rebuilt to be filled and take its vote, before it is tried again.
+/// The time for a rebuilt node to receive its data and become a voter, before the next attempt.
 const HEAL_RETRY: Duration = Duration::from_millis(500);
 
-/// How often, and how far apart, a directory is tried that an ended node is still closing: 5 s.
+/// The number of attempts to open a directory that a stopped node is still closing; with the pause, 5 s.
 const CLOSING_TRIES: u32 = 100;
 const CLOSING_PAUSE: Duration = Duration::from_millis(50);
 
-/// A node of this process: its replica of each arc, in the order of the arcs. Never empty.
+/// A node of this process: its replica of each arc, in the order of the arcs; never empty.
 pub(super) type Replicas = Vec<Node>;
 
-/// Starts the nodes of a data directory, and begins the cluster if there is none. A new one has a
-/// ring of `arcs` arcs; one that is there keeps its own.
+/// Starts the nodes of a data directory, and creates the cluster if there is none. A new cluster has a
+/// ring of `arcs` arcs; an existing one keeps its number.
 pub(super) async fn start(
     data: &Path,
     replicas: u64,
@@ -64,18 +64,18 @@ pub(super) async fn start(
     for node in nodes.iter().flatten() {
         missing.remove(&slot_of(node.id()));
     }
-    let died_at_birth = is_complete && begun && was_never_begun(&nodes, &fresh)?;
-    if begun && !died_at_birth {
+    let has_died_early = is_complete && begun && was_never_begun(&nodes, &fresh)?;
+    if begun && !has_died_early {
         for place in 0..usize::try_from(arcs).unwrap_or(0) {
             let of_arc: Vec<&Node> = nodes.iter().filter_map(|node| node.get(place)).collect();
             check_majority(&of_arc, replicas, is_complete)?;
         }
     }
     for (slot, files) in fresh {
-        if voters.contains(&files.identity.node) && !died_at_birth {
-            // It voted once and has forgotten for whom: it must not vote again.
+        if voters.contains(&files.identity.node) && !has_died_early {
+            // The node has forgotten its vote, so it must not vote again.
             drop(files);
-            set_aside(data, slot, "its log is gone")?;
+            set_aside(data, slot, "its log is missing")?;
         } else {
             missing.remove(&slot);
             nodes.push(start_node(files, &transport, replicas > 1, clock, host).await?);
@@ -97,7 +97,7 @@ pub(super) async fn start(
     Ok((nodes, Rebuild { data, cluster, transport, clock, host: host_of_all }))
 }
 
-/// Begins an arc's group if there is none; otherwise sees to a leader, and to its members.
+/// Creates an arc's group if there is none. Otherwise starts an election, and repairs the membership.
 async fn lead_arc(
     of_arc: &[&Node],
     replicas: &[NodeId],
@@ -107,7 +107,7 @@ async fn lead_arc(
     let members: BTreeSet<NodeId> = replicas.iter().copied().collect();
     let has_voters = of_arc.iter().any(|node| !node.status().voters.is_empty());
     if begun && (has_voters || !is_complete) {
-        // All of them have just started, so none leads; of those with the longest log one can.
+        // All nodes have just started, so none leads. One with the longest log can be elected.
         let far = |node: &&&Node| (node.status().last_log, node.status().term);
         if let Some(best) = of_arc.iter().max_by_key(far) {
             best.stand().await;
@@ -115,13 +115,13 @@ async fn lead_arc(
         let nodes = of_arc.iter().map(|node| node.downgrade()).collect();
         tokio::spawn(heal(nodes, members));
     } else if let Some(first) = of_arc.iter().find(|node| replicas.first() == Some(&node.id())) {
-        // The first to know the members stands for election first, so the leaders are spread.
+        // The first node that knows the members stands for election first, so the leaders are spread.
         first.initialize(members).await?;
     }
     Ok(())
 }
 
-/// The cluster that all of them belong to, and its arcs; a new one if there are none.
+/// Returns the cluster of all nodes and its arcs; a new one if there are none.
 fn one_cluster<'a>(
     mut files: impl Iterator<Item = &'a NodeFiles>,
     arcs: u32,
@@ -132,16 +132,17 @@ fn one_cluster<'a>(
     match files.find(|files| of(files) != cluster) {
         None => Ok(cluster),
         Some(stranger) => Err(format!(
-            "node {} is of another cluster: the directories do not belong together",
+            "node {} is in another cluster: use directories of one cluster",
             slot_of(stranger.identity.node)
         )),
     }
 }
 
-/// Whether a cluster died while it was begun: those who heard of it know its members and not a single
-/// entry behind them, and the others hold nothing at all. So nobody led, and nothing was written.
+/// Returns whether the process died while it created the cluster: the nodes that know it have its
+/// members and no later log entry, and the others have no data. So no node has led, and nothing was
+/// written.
 fn was_never_begun(used: &[Replicas], fresh: &[(u64, NodeFiles)]) -> Result<bool, String> {
-    // The members are the entry with the index 0.
+    // The entry with the index 0 has the members.
     let knows_more = |node: &Node| node.status().last_log > Some(0);
     if used.iter().flatten().any(knows_more) {
         return Ok(false);
@@ -154,13 +155,13 @@ fn was_never_begun(used: &[Replicas], fresh: &[(u64, NodeFiles)]) -> Result<bool
     Ok(true)
 }
 
-/// A group goes on only with a majority of those who voted: less may lack what was acknowledged.
-/// A node that was always the slow one may not even know who votes, and alone is no majority.
+/// Checks that a majority of a group's voters is left. Fewer nodes may lack acknowledged writes. A node
+/// that always lagged may not even know the voters, and alone is no majority.
 fn check_majority(nodes: &[&Node], replicas: u64, is_complete: bool) -> Result<(), String> {
     let voters: BTreeSet<NodeId> = nodes.iter().flat_map(|node| node.status().voters).collect();
     let here = nodes.iter().filter(|node| voters.contains(&node.id())).count();
-    // A cluster that died while it was begun has groups whose voters not one node knows: nothing was
-    // ever written to them, and they begin now.
+    // If the process died while it created the cluster, some groups have voters that no node knows.
+    // Nothing was written to these groups, and they are created now.
     if 2 * here > voters.len() || (voters.is_empty() && is_complete) {
         return Ok(());
     }
@@ -175,7 +176,7 @@ fn check_majority(nodes: &[&Node], replicas: u64, is_complete: bool) -> Result<(
     ))
 }
 
-/// Refuses to begin a cluster beside directories of one: what it held would seem to be gone.
+/// Refuses to create a cluster next to damaged directories of one, whose data would seem lost.
 fn refuse_beside_set_aside(data: &Path, replicas: u64) -> Result<(), String> {
     let aside = (1..=replicas).flat_map(|slot| directory::list_damaged(data, slot));
     let aside: Vec<String> = aside.collect();
@@ -183,15 +184,15 @@ fn refuse_beside_set_aside(data: &Path, replicas: u64) -> Result<(), String> {
         return Ok(());
     }
     Err(format!(
-        "every node of `{}` was damaged and set aside ({}), and nobody is left to fill one from: \
-         restore a majority of the `node-N` directories from a copy, or move those that were set \
-         aside away to begin anew",
+        "every node of `{}` was damaged and set aside ({}), so none can be rebuilt: \
+         restore a majority of the `node-N` directories from a copy, or move the directories that \
+         were set aside away to start with an empty store",
         data.display(),
         aside.join(", ")
     ))
 }
 
-/// Refuses states of which nobody has a log any more: what was acknowledged last may be in none of them.
+/// Refuses states without any log, because the latest acknowledged writes may be in none of them.
 fn refuse_without_logs<'a>(
     data: &Path,
     files: impl Iterator<Item = &'a NodeFiles>,
@@ -199,8 +200,8 @@ fn refuse_without_logs<'a>(
     for files in files {
         if !files.has_empty_states()? {
             return Err(format!(
-                "the log of every node of `{}` is gone, and what was acknowledged last may be there \
-                 alone: restore the folders `node-N/log` from a copy, or move `{}` away to begin anew",
+                "the log of every node of `{}` is missing, and only the logs may have the latest acknowledged \
+                 writes: restore the folders `node-N/log` from a copy, or move `{}` away to start with an empty store",
                 data.display(),
                 data.display()
             ));
@@ -209,20 +210,21 @@ fn refuse_without_logs<'a>(
     Ok(())
 }
 
-/// Opens the directory of the only node, which nobody could fill again: a damaged one stays where it is.
+/// Opens the directory of the only node, which cannot be rebuilt. A damaged directory stays in its
+/// place.
 async fn open_only(data: &Path, slot: u64, host: &Host) -> Result<Option<NodeFiles>, String> {
     let path = directory::path(data, slot);
     open_existing(&path, slot, host).await.map_err(|problem| match problem {
         Problem::Other(reason) | Problem::InUse(reason) => reason,
         Problem::Damaged(reason) => format!(
-            "the only node is damaged, and nobody can fill it again: {reason}; restore `{}` from a copy, \
-             or move it away to begin anew",
+            "the only node is damaged, so it cannot be rebuilt: {reason}; restore `{}` from a copy, \
+             or move it away to start with an empty store",
             path.display()
         ),
     })
 }
 
-/// Opens the directory of a slot; `None` if it has none, or none any more.
+/// Opens the directory of a slot; `None` if the slot has none, or none any more.
 pub(super) async fn open_slot(
     data: &Path,
     slot: u64,
@@ -242,7 +244,7 @@ pub(super) fn set_aside(data: &Path, slot: u64, reason: &str) -> Result<(), Stri
     let aside = directory::set_aside(&directory::path(data, slot), reason)?;
     tracing::error!(
         reason,
-        "node {slot} is damaged; it is kept in `{}` and will be filled again from its peers",
+        "node {slot} is damaged; its data is kept in `{}`, and it will be rebuilt from its peers",
         aside.display()
     );
     Ok(())
@@ -250,11 +252,11 @@ pub(super) fn set_aside(data: &Path, slot: u64, reason: &str) -> Result<(), Stri
 
 async fn open_existing(path: &Path, slot: u64, host: &Host) -> Result<Option<NodeFiles>, Problem> {
     let Some(identity) = directory::read_identity(path)? else { return Ok(None) };
-    // Two nodes of one identity would both give its vote.
+    // Two nodes with one identity would both cast its vote.
     if slot_of(identity.node) != slot {
         return Err(Problem::Other(format!(
             "`{}` belongs to node {}, and not to node {slot}: the directories were exchanged or copied; \
-             put each back in its place, or move this one away, and the node is filled from its peers",
+             move each back to its place, or move this one away, so that the node is rebuilt from its peers",
             path.display(),
             slot_of(identity.node)
         )));
@@ -293,7 +295,7 @@ pub(super) fn create_slot(
     directory::open(&disk, identity, host).map_err(describe)
 }
 
-/// One more than every incarnation of the slot that the others know of.
+/// Returns one more than the highest incarnation of the slot that the other nodes know.
 fn next_incarnation(nodes: &[Replicas], slot: u64) -> u64 {
     let statuses = nodes.iter().flatten().map(Node::status);
     let known = statuses.flat_map(|status| [status.voters, status.learners].concat());
@@ -314,7 +316,7 @@ pub(super) async fn start_node(
     Ok(replicas)
 }
 
-/// Starts a node's replica of each arc, in their order; with neighbours if its peers are in this
+/// Starts a node's replica of each arc, in their order. Its peers are neighbours if they are in this
 /// process.
 pub(super) async fn start_replicas(
     files: NodeFiles,
@@ -344,8 +346,8 @@ pub(super) async fn start_replicas(
     Ok(replicas)
 }
 
-/// Sees to it that the members of the group are these nodes: a rebuilt one is filled, then takes the
-/// vote of the one that it was. It goes on from wherever a crash left it.
+/// Makes these nodes the members of the group: a rebuilt node first receives the data, then becomes a
+/// voter in place of its previous identity. Resumes after a crash at any point.
 pub(super) async fn heal(nodes: Vec<node::WeakNode>, members: BTreeSet<NodeId>) {
     loop {
         let upgraded: Option<Vec<Node>> = nodes.iter().map(|node| node.upgrade()).collect();
@@ -356,10 +358,10 @@ pub(super) async fn heal(nodes: Vec<node::WeakNode>, members: BTreeSet<NodeId>) 
             if voters == members && status.learners.is_empty() {
                 return;
             }
-            tracing::info!(?voters, ?members, "a rebuilt node is filled");
+            tracing::info!(?voters, ?members, "a rebuilt node receives its data");
             match leader.change_members(&members).await {
-                Ok(()) => tracing::info!("every node has its replica again"),
-                Err(error) => tracing::warn!(error, "a node is not yet filled"),
+                Ok(()) => tracing::info!("all replicas are complete again"),
+                Err(error) => tracing::warn!(error, "a rebuilt node does not have its data yet"),
             }
         }
         drop(nodes);

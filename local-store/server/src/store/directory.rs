@@ -1,15 +1,15 @@
-//! The data directory of a node: its lock, its identity, its log and its state; and what is done
-//! with one that is damaged.
+//! The data directory of a node: its lock, its identity, its log and its state; and the handling of a
+//! damaged one.
 //!
 //! ```text
-//! node-2/lock        held while a process uses the directory
-//! node-2/identity    which cluster and which node this is; never changed
+//! node-2/lock        locked while a process uses the directory
+//! node-2/identity    the cluster and the node; never changed
 //! node-2/log/        the log of the node
-//! node-2/arc-0/      the state of its replica of the first arc; arc-1/ and so on of the others
+//! node-2/arc-0/      the state of its replica of the first arc; arc-1/ and so on for the others
 //! ```
 //!
-//! A damaged directory is never served and never repaired: it is renamed, with the reason in it, and
-//! the node is filled again from its peers under a new identity.
+//! A damaged directory is never served and never repaired. It is renamed, with the reason in it, and the
+//! node is rebuilt from its peers with a new identity.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -31,35 +31,37 @@ use storage::disk::{Damage, Disk, ErrorKind, FileDisk};
 use storage::log::{self, Log, Options};
 use storage::{self, BlockCache, CACHE_BYTES_PER_TREE, OPEN_FILES_PER_TREE, OPEN_TABLES_MAX};
 
-/// Three nodes of one process keep three logs: smaller segments than one log alone would have, and
-/// still larger than the largest entry.
+/// The size of a log segment in bytes. Three nodes of one process have three logs, so segments are
+/// smaller than those of a single log would be, but larger than the largest entry.
 const SEGMENT_BYTES: u64 = 24 * 1024 * 1024;
-/// Tables that the trees of a process keep open at least: with fewer, most reads open a table.
+/// The minimum number of tables that the trees of a process keep open. With fewer, most reads would open
+/// a table.
 const OPEN_TABLES_MIN: usize = 16;
-/// Files of a node's log that are open: those of the 256 MB that it may take, its spares, the one that
-/// is being made, and its lock.
+/// The number of open files of a node's log: those of its maximum of 256 MB, its spares, the one being
+/// created, and its lock.
 const OPEN_LOG_FILES: usize = 24;
 const _: () = assert!(RECORD_BYTES_MAX as u64 + log::SEGMENT_HEAD_BYTES <= SEGMENT_BYTES);
 const _: () = assert!(RECORD_BYTES_MAX <= log::PAYLOAD_BYTES_MAX);
-/// The file that says who the node is.
+/// The name of the file with the identity of the node.
 const IDENTITY: &str = "identity";
-/// The files that are locked while a directory, or a state in it, is open.
+/// The name of the files that are locked while a directory, or a state in it, is open.
 const LOCK: &str = "lock";
-/// The file in a directory that was set aside that says why.
+/// The name of the file with the reason in a directory that was set aside.
 const REASON: &str = "reason";
 
-/// The reason of a directory that nothing was written to.
-pub(crate) const HOLDS_NOTHING: &str = "it holds nothing";
+/// The reason for a directory without data.
+pub(crate) const HOLDS_NOTHING: &str = "it has no data";
 
-/// What the nodes of a process share.
+/// The resources that the nodes of a process share.
 pub(crate) struct Host {
     /// Ends the process.
     pub(crate) on_fatal: OnFatal,
-    /// Nodes in the process.
+    /// The number of nodes in the process.
     nodes: u64,
-    /// Whether the store has other nodes than one, here or elsewhere.
+    /// Whether the store has other nodes, in this process or another.
     has_peers: bool,
-    /// Of what is read of the states. Made with the first of them, as that says how many there are.
+    /// The cache of the states. It is created with the first state, which determines the number of
+    /// states.
     cache: OnceLock<BlockCache>,
 }
 
@@ -72,7 +74,7 @@ impl Host {
         if self.has_peers { Damage::of_one_among_peers() } else { Damage::of_only_node() }
     }
 
-    /// The cache of all states in a ring of so many arcs.
+    /// Returns the cache of all states in a ring of this number of arcs.
     fn cache(&self, arcs: u32) -> &BlockCache {
         let trees = self.nodes.saturating_mul(arcs.into());
         self.cache.get_or_init(|| {
@@ -83,26 +85,28 @@ impl Host {
     }
 }
 
-/// Who a data directory belongs to.
+/// The owner of a data directory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Identity {
-    /// Raised whenever an older program would misread the directory.
+    /// The format of the directory, which increases whenever an older program would misread it.
     pub(crate) format: u32,
-    /// Chosen at random when the cluster began: nodes of another one are refused.
+    /// The name of the cluster, chosen at random when it was created. Nodes of another cluster are
+    /// refused.
     pub(crate) cluster: String,
     /// The node, with its incarnation.
     pub(crate) node: NodeId,
-    /// Arcs of the cluster's ring. Directories of the first programs had one and did not say so.
+    /// The number of arcs of the cluster's ring. Directories of the first releases had one arc and did
+    /// not store the number.
     #[serde(default = "one_arc")]
     pub(crate) arcs: u32,
 }
 
-/// An identity as it stands in its file.
+/// The contents of an identity file.
 #[derive(Serialize, Deserialize)]
 struct Stored {
     #[serde(flatten)]
     identity: Identity,
-    /// CRC-32C of the identity as JSON; files of earlier programs have none.
+    /// The CRC-32C of the identity as JSON; files of earlier releases have none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     crc: Option<u32>,
 }
@@ -118,16 +122,16 @@ fn one_arc() -> u32 {
 }
 
 /// The format of a directory with one arc. Formats 1 and 2 stored indexes with one key attribute, and
-/// writes without their item collections; in 3 and 4 the state had a journal of its own; in
-/// 5 and 6 items did not say their size; in 7 and 8 the tree held the records of streams; in 9 and 10
-/// each record of a stream was a row; in 11 and 12 entries of one index key were in the order of their
-/// items' keys; in 13 and 14 each command of the log was said as it is.
+/// writes without their item collections. In 3 and 4 the state had its own journal. In 5 and 6 items did
+/// not store their size. In 7 and 8 the tree held the records of streams. In 9 and 10 each record of a
+/// stream was a row. In 11 and 12 entries of one index key were in the order of their items' keys. In 13
+/// and 14 each command of the log was stored without delta encoding.
 const FORMAT_ONE_ARC: u32 = 15;
 /// The format of a directory with several arcs.
 const FORMAT_ARCS: u32 = 16;
 
 impl Identity {
-    /// Who a new directory belongs to.
+    /// Creates the identity of a new directory.
     pub(crate) fn new(cluster: String, node: NodeId, arcs: u32) -> Self {
         Self { format: format_of(arcs), cluster, node, arcs }
     }
@@ -137,20 +141,20 @@ fn format_of(arcs: u32) -> u32 {
     if arcs == 1 { FORMAT_ONE_ARC } else { FORMAT_ARCS }
 }
 
-/// A node's directory whose files were found right.
+/// The verified files of a node's directory.
 pub(crate) struct NodeFiles {
     pub(crate) identity: Identity,
     pub(crate) log: NodeLog,
-    /// For each arc, in their order, where its state is.
+    /// The location of the state of each arc, in their order.
     pub(crate) homes: Vec<Arc<dyn StorageHome>>,
-    /// Does the blocking work on the states.
+    /// The worker for blocking work on the states.
     pub(crate) worker: Arc<dyn Worker>,
-    /// What is known of damage of any of them.
+    /// The known damage of any of them.
     pub(crate) damage: Damage,
 }
 
 impl NodeFiles {
-    /// Whether the states of the node hold nothing.
+    /// Returns whether the states of the node are empty.
     pub(crate) fn has_empty_states(&self) -> Result<bool, String> {
         let mut is_empty = true;
         for home in &self.homes {
@@ -166,13 +170,14 @@ impl NodeFiles {
     }
 }
 
-/// Why a directory cannot be used.
+/// The reason why a directory cannot be used.
 pub(crate) enum Problem {
-    /// Its files contradict themselves: it is to be set aside.
+    /// Its files are damaged: it must be set aside.
     Damaged(String),
-    /// It is open elsewhere: in this process, whose lock on the whole it is, by a node that ends.
+    /// It is open elsewhere: by a node of this process that is stopping, because this process has the
+    /// lock of the whole directory.
     InUse(String),
-    /// Anything else: do not start.
+    /// Any other problem: the store must not start.
     Other(String),
 }
 
@@ -180,7 +185,7 @@ impl From<log::Error> for Problem {
     fn from(error: log::Error) -> Self {
         match error {
             log::Error::Corrupt { .. } => Self::Damaged(error.to_string()),
-            // Nobody wrote yet, so there is no write to be refused.
+            // Nothing was written yet, so there is no write to refuse.
             log::Error::Disk(disk) | log::Error::OutOfSpace(disk)
                 if disk.kind == ErrorKind::OutOfSpace =>
             {
@@ -207,8 +212,8 @@ impl From<storage::Error> for Problem {
     }
 }
 
-/// Returns how many tables the trees of a process keep open: what its share of files leaves beside
-/// the logs and what the trees have open otherwise. A tree that needs more for a moment waits.
+/// Returns how many tables the trees of a process keep open: its share of files, minus those of the logs
+/// and the trees' other files. A tree that needs more for a moment waits.
 fn open_tables_max(files_max: usize, nodes: u64, trees: u64) -> usize {
     let files = |number: u64, each: usize| {
         usize::try_from(number).unwrap_or(usize::MAX).saturating_mul(each)
@@ -219,12 +224,12 @@ fn open_tables_max(files_max: usize, nodes: u64, trees: u64) -> usize {
         .clamp(OPEN_TABLES_MIN, OPEN_TABLES_MAX)
 }
 
-/// The directory of a slot.
+/// Returns the directory of a slot.
 pub(crate) fn path(data: &Path, slot: u64) -> PathBuf {
     data.join(format!("node-{slot}"))
 }
 
-/// Who the directory belongs to; `None` if it belongs to nobody yet.
+/// Reads the owner of the directory; `None` if it has none yet.
 pub(crate) fn read_identity(directory: &Path) -> Result<Option<Identity>, Problem> {
     let path = directory.join(IDENTITY);
     let text = match fs::read(&path) {
@@ -238,12 +243,12 @@ pub(crate) fn read_identity(directory: &Path) -> Result<Option<Identity>, Proble
     let Stored { identity, crc } =
         serde_json::from_slice(&text).map_err(|error| damaged(error.to_string()))?;
     if crc.is_some() && crc != Stored::crc_of(&identity) {
-        return Err(damaged("its checksum is another one".to_owned()));
+        return Err(damaged("its checksum does not match".to_owned()));
     }
     if identity.format != format_of(identity.arcs) {
         return Err(Problem::Other(format!(
             "`{}` has format {}; this program reads the formats {FORMAT_ONE_ARC} and {FORMAT_ARCS}: \
-             take what you need out of it with the version that wrote it, or choose another directory",
+             export your data with the version that wrote it, or choose another directory",
             directory.display(),
             identity.format
         )));
@@ -251,7 +256,7 @@ pub(crate) fn read_identity(directory: &Path) -> Result<Option<Identity>, Proble
     Ok(Some(identity))
 }
 
-/// Makes the directory belong to a node, durably. It must belong to nobody.
+/// Makes a node the owner of the directory, durably. The directory must not have an owner.
 pub(crate) fn write_identity(directory: &Path, identity: &Identity) -> io::Result<()> {
     fs::create_dir_all(directory)?;
     let fresh = directory.join("identity.new");
@@ -264,11 +269,11 @@ pub(crate) fn write_identity(directory: &Path, identity: &Identity) -> io::Resul
     File::open(directory)?.sync_all()
 }
 
-/// Opens what a directory holds. The caller holds its lock.
+/// Opens the contents of a directory. The caller holds its lock.
 pub(crate) fn open(disk: &FileDisk, identity: Identity, host: &Host) -> Result<NodeFiles, Problem> {
     let other = |error: &dyn std::fmt::Display| Problem::Other(error.to_string());
     let log_disk: Arc<dyn Disk> = Arc::new(disk.subdirectory("log").map_err(|e| other(&e))?);
-    // A shortening gives back two segments, while one is there for the next switch already.
+    // Truncating the log frees two segments while one spare is already there for the next switch.
     let options = Options { segment_bytes: SEGMENT_BYTES, spares_max: 3, ..Options::default() };
     let log = Log::open(log_disk, options)?;
     let node = identity.node;
@@ -286,7 +291,7 @@ pub(crate) fn open(disk: &FileDisk, identity: Identity, host: &Host) -> Result<N
             host.cache(identity.arcs).clone(),
             damage.clone(),
         )?;
-        // Opened once to see whether it can be: the node opens it for good.
+        // This only checks that the state can be opened; the node opens it again.
         let state = home.open()?;
         check_continuity(&log, arc, &*state.view()).map_err(Problem::Damaged)?;
         drop(state);
@@ -295,11 +300,11 @@ pub(crate) fn open(disk: &FileDisk, identity: Identity, host: &Host) -> Result<N
     Ok(NodeFiles { identity, log, homes, worker: start("state")?, damage })
 }
 
-/// Whether nothing has a node's directory open: not its log, no state of it and no view of one.
+/// Returns whether no log, state or view of a node's directory is open.
 pub(crate) fn is_free(directory: &Path) -> bool {
     let arcs = fs::read_dir(directory).into_iter().flatten().flatten();
     let states = arcs.flat_map(|arc| fs::read_dir(arc.path()).into_iter().flatten().flatten());
-    // The log's lock is that of the directory.
+    // The lock of the log is that of the directory.
     let locks = states.map(|state| state.path().join(LOCK)).chain([directory.join(LOCK)]);
     locks.filter(|lock| lock.is_file()).all(|lock| {
         let opened = wait_for_one(|| File::options().write(true).open(&lock));
@@ -307,7 +312,7 @@ pub(crate) fn is_free(directory: &Path) -> bool {
     })
 }
 
-/// The name of the directory of another node than the slot's, if there is one.
+/// Returns the name of a directory of another node than the slot's, if there is one.
 pub(crate) fn find_node_beside(data: &Path, slot: u64) -> Option<String> {
     let entries = fs::read_dir(data).into_iter().flatten().flatten();
     let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
@@ -318,7 +323,7 @@ pub(crate) fn find_node_beside(data: &Path, slot: u64) -> Option<String> {
     nodes.next()
 }
 
-/// The names of the directories of a slot that were set aside, in order.
+/// Returns the names of the directories of a slot that were set aside, in order.
 pub(crate) fn list_set_aside(data: &Path, slot: u64) -> Vec<String> {
     let prefix = format!("node-{slot}.set-aside-");
     let entries = fs::read_dir(data).into_iter().flatten().flatten();
@@ -328,7 +333,7 @@ pub(crate) fn list_set_aside(data: &Path, slot: u64) -> Vec<String> {
     found
 }
 
-/// As [`list_set_aside`], without those that held nothing.
+/// Returns the same as [`list_set_aside`], without directories that had no data.
 pub(crate) fn list_damaged(data: &Path, slot: u64) -> Vec<String> {
     let mut found = list_set_aside(data, slot);
     found.retain(|name| {
@@ -338,26 +343,26 @@ pub(crate) fn list_damaged(data: &Path, slot: u64) -> Vec<String> {
     found
 }
 
-/// Directories of a slot that were set aside, beyond which none is while the store runs: a disk that
-/// damages what it holds again and again would be filled with them.
+/// The maximum number of directories of a slot that are set aside while the store runs. A disk that
+/// keeps damaging its data would be filled with them.
 const SET_ASIDE_MAX: usize = 3;
 
-/// Whether another directory of a slot may be set aside while the store runs.
+/// Checks that another directory of a slot may be set aside while the store runs.
 ///
 /// # Errors
-/// That there are too many, and what to do.
+/// There are too many. The text says what to do.
 pub(crate) fn check_room_beside(data: &Path, slot: u64) -> Result<(), String> {
     let count = list_damaged(data, slot).len();
     if count < SET_ASIDE_MAX {
         return Ok(());
     }
     Err(format!(
-        "{count} directories of node {slot} were set aside already: replace the disk, move them away, \
+        "{count} directories of node {slot} are already set aside: replace the disk, move them away, \
          and start the store again"
     ))
 }
 
-/// Renames a damaged directory and leaves the reason in it. The caller does not hold its lock.
+/// Renames a damaged directory and writes the reason into it. The caller does not hold its lock.
 pub(crate) fn set_aside(directory: &Path, reason: &str) -> Result<PathBuf, String> {
     let fail = |error: io::Error| {
         format!("the damaged `{}` cannot be set aside: {error}", directory.display())
@@ -373,7 +378,10 @@ pub(crate) fn set_aside(directory: &Path, reason: &str) -> Result<PathBuf, Strin
             return Ok(aside);
         }
     }
-    Err(format!("too many directories beside `{}` were set aside", directory.display()))
+    Err(format!(
+        "too many directories next to `{}` are set aside; move them away",
+        directory.display()
+    ))
 }
 
 #[cfg(test)]
@@ -395,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn an_opening_without_room_says_how_much_is_needed() {
+    fn a_full_disk_error_has_the_needed_size() {
         let full = io::Error::from(io::ErrorKind::StorageFull);
         let error = storage::disk::Error::new(storage::disk::Operation::Write, "log/a", full);
         let Problem::Other(said) = Problem::from(log::Error::from(error)) else { panic!() };
@@ -413,7 +421,7 @@ mod tests {
             assert!(matches!(read_identity(&directory), Ok(Some(found)) if found == identity));
         }
         for other in [
-            // As a program wrote it that knew no arcs, and as the next ones did.
+            // The file of a release without arcs, and those of the following ones.
             r#"{"format":1,"cluster":"c","node":258}"#,
             r#"{"format":2,"cluster":"c","node":258,"arcs":3}"#,
             r#"{"format":6,"cluster":"c","node":258,"arcs":3}"#,
@@ -425,13 +433,13 @@ mod tests {
         ] {
             fs::write(directory.join(IDENTITY), other).unwrap();
             let Err(Problem::Other(reason)) = read_identity(&directory) else { panic!("{other}") };
-            assert!(reason.contains("reads the formats 15 and 16: take what you need"), "{reason}");
+            assert!(reason.contains("reads the formats 15 and 16: export your data"), "{reason}");
         }
         fs::write(directory.join(IDENTITY), "x").unwrap();
         assert!(matches!(read_identity(&directory), Err(Problem::Damaged(_))));
     }
 
-    /// Goal: no bit of the file can make one node another one.
+    /// Goal: no flipped bit of the file can turn one node into another.
     #[test]
     fn a_bit_that_flips_in_an_identity_is_damage() {
         let folder = tempfile::tempdir().unwrap();
@@ -444,7 +452,7 @@ mod tests {
             wrong[place / 8] ^= 1 << (place % 8);
             fs::write(&path, &wrong).unwrap();
             let read = read_identity(folder.path());
-            // The name of the checksum itself, or white space at the end.
+            // The flipped bit is in the name of the checksum, or in white space at the end.
             let is_same = matches!(&read, Ok(Some(found)) if *found == identity);
             let text = String::from_utf8_lossy(&wrong);
             assert!(is_same || matches!(read, Err(Problem::Damaged(_))), "{text}");
@@ -452,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_set_aside_says_why() {
+    fn a_directory_that_is_set_aside_has_the_reason() {
         let folder = tempfile::tempdir().unwrap();
         let directory = folder.path().join("node-2");
         for number in 1..3 {

@@ -1,9 +1,10 @@
-//! Long reads, which run beside the tasks of the runtime and never in their place.
+//! Long reads, which run outside of the runtime's tasks and do not block them.
 //!
 //! The consensus of the store runs on the same threads as requests. Reading a page of 1 MB and writing
-//! it as JSON takes 2 to 17 ms, and heartbeats and other requests wait meanwhile. So a request reads a
-//! small part where it is, and the rest as a long read: the runtime gives the thread to other tasks for
-//! that time. Small requests never get here, because handing over a thread costs more than they do.
+//! it as JSON takes 2 to 17 ms, during which heartbeats and other requests would wait. So a request
+//! reads a small part in its own task and the rest as a long read: the runtime gives the thread to other
+//! tasks for that time. Small requests never become long reads, because handing over a thread would cost
+//! more than the read.
 
 use std::num::NonZero;
 use std::thread;
@@ -11,17 +12,17 @@ use std::thread;
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::Semaphore;
 
-/// Bytes of items that a request reads where it is: some hundred microseconds of work.
+/// The number of bytes of items that a request reads in its own task: some hundred microseconds of work.
 pub(crate) const SHORT_READ_BYTES: usize = 64 * 1024;
-/// Items that a request reads where it is, however small they are.
+/// The number of items that a request reads in its own task, however small they are.
 pub(crate) const SHORT_READ_ITEMS: usize = 256;
-/// Items that a request fetches by their keys where it is: each can have 400 KB.
+/// The number of items that a request fetches by key in its own task: each can have 400 KB.
 pub(crate) const SHORT_READ_KEYS: usize = 4;
 
 /// The places for long reads.
 #[derive(Debug)]
 pub(crate) struct LongReads {
-    /// One for each processor: more at once would end no sooner, and keep the tasks from theirs.
+    /// One place for each processor: more at once would not be faster, and would delay the tasks.
     places: Semaphore,
 }
 
@@ -33,7 +34,7 @@ impl Default for LongReads {
 }
 
 impl LongReads {
-    /// Waits for a place and reads. A runtime of one thread, as the simulation has, reads at once.
+    /// Waits for a place and reads. A runtime with one thread, as in the simulation, reads at once.
     pub(crate) async fn run<T>(&self, read: impl FnOnce() -> T) -> T {
         // The semaphore is never closed.
         let _place = self.places.acquire().await;

@@ -1,11 +1,11 @@
-//! A running store: its nodes, and the way of commands and reads to those that lead.
+//! A running store: its nodes, and the routing of commands and reads to the leaders.
 //!
-//! Each arc of the ring is a group of replicas, one on each node. Commands are committed by a majority
-//! of the replicas of their arc and applied before they are answered, so a later read on its leader
-//! sees them. One process holds all nodes, each with a directory of its own, or one of them, whose
-//! peers are other processes. Which arc a command is for is in `routes`, transactions over several in
-//! `transactions`, reading from all in `ring_view`. HTTP and its formats are elsewhere, and so is
-//! what a node does.
+//! Each arc of the ring is a group of replicas, one on each node. A majority of the replicas of its arc
+//! commits a command, which is applied before the reply. So a later read on the arc's leader sees it.
+//! One process runs all nodes, each with its own directory, or one of them, whose peers are other
+//! processes. `routes` finds the arc of a command, `transactions` coordinates transactions over several
+//! arcs, and `ring_view` reads from all arcs. HTTP and its formats are elsewhere, and so is the work of
+//! a node.
 
 mod arrivals;
 mod assembly;
@@ -60,40 +60,40 @@ use storage::disk::FileDisk;
 use self::ring_view::MergedCatalogue;
 pub use self::ring_view::RingView;
 
-/// Where and as what a store runs.
+/// The settings of a store.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// The data directory; it is made if it is not there, and locked.
+    /// The data directory, which is created if missing, and locked.
     pub directory: PathBuf,
     /// The Region in ARNs and in the health check.
     pub region: String,
-    /// The account in ARNs: twelve digits.
+    /// The account in ARNs, twelve digits.
     pub account: String,
-    /// Nodes, each with a replica of everything: three, or one where durability is not the point.
+    /// The number of nodes, each with a replica of all data: three, or one for no replication.
     pub replicas: u64,
-    /// Arcs of the ring of a new data directory, each with a log of its own: 1 to
-    /// [`partition::ARCS_MAX`]. A directory that is there keeps the number that it began with.
+    /// The number of arcs in the ring of a new data directory, each with its own log: 1 to
+    /// [`partition::ARCS_MAX`]. An existing directory keeps its number.
     pub arcs: u32,
 }
 
-/// Why a store cannot be opened.
+/// The reason why a store cannot be opened.
 #[derive(Debug, Error)]
 #[error("cannot open the store in `{}`: {reason}", directory.display())]
 pub struct OpenError {
     /// The data directory.
     pub directory: PathBuf,
-    /// What is wrong and what to do about it.
+    /// The problem, and what to do about it.
     pub reason: String,
 }
 
-/// A request that got no answer.
+/// The reason why a request has no answer.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Unavailable {
-    /// It was not carried out: ask again.
+    /// The request was not executed and can be repeated.
     #[error("the store is unavailable: {0}")]
     NotDone(String),
-    /// It may have been carried out.
-    #[error("the store gave no answer in time, and the request may have been carried out: {0}")]
+    /// The request may have been executed.
+    #[error("the store did not respond in time, and the request may have been executed: {0}")]
     Unknown(String),
 }
 
@@ -106,37 +106,39 @@ impl From<SubmitError> for Unavailable {
     }
 }
 
-/// How one node does.
+/// The state of one node.
 #[derive(Clone, Debug)]
 pub struct NodeReport {
-    /// Its slot.
+    /// The slot of the node.
     pub slot: u64,
-    /// Its replicas; none while it is not running.
+    /// The status of its replicas; empty while the node is not running.
     pub replicas: Vec<Status>,
-    /// The directories that were set aside because they were damaged.
+    /// The directories that were set aside because of damage.
     pub set_aside: Vec<String>,
-    /// Why it does not say how it does, if it does not.
+    /// Why the node does not report its state, if it does not.
     pub unreachable: Option<String>,
 }
 
-/// Takes the lock of the data directory, which this version has to be able to read.
+/// Takes the lock of the data directory, whose format this version must be able to read.
 fn lock(config: &Config) -> Result<FileDisk, String> {
     let lock = FileDisk::open(&config.directory).map_err(|error| error.to_string())?;
     if config.directory.join("log").is_dir() {
-        return Err("it was written by a version with one replica, which this one does not read: \
+        return Err(
+            "it was written by a version with one replica, which this version cannot read: \
             export what you need with that version, or choose another directory"
-            .to_owned());
+                .to_owned(),
+        );
     }
     Ok(lock)
 }
 
-/// A handle on a running store. The store ends when the last handle is gone.
+/// A handle on a running store. The store ends when the last handle is dropped.
 #[derive(Clone)]
 pub struct Store {
     shared: Arc<Shared>,
     /// The replicas that this handle reads from, whoever leads.
     pinned: Option<Pinned>,
-    /// Whose tables this handle means; `None` for the store's own.
+    /// The owner of the tables of this handle; `None` for the store itself.
     owner: Option<Arc<Owner>>,
 }
 
@@ -146,7 +148,7 @@ pub(crate) struct WeakStore {
 }
 
 impl WeakStore {
-    /// The store, if somebody still keeps it running.
+    /// Returns the store, if another handle still keeps it running.
     pub(crate) fn upgrade(&self) -> Option<Store> {
         Some(Store { shared: self.shared.upgrade()?, pinned: None, owner: None })
     }
@@ -161,17 +163,17 @@ struct Shared {
     long_reads: LongReads,
     token_key: TokenKey,
     ids: Ids,
-    /// Held by every transaction over several arcs that this process coordinates.
+    /// A clone for every transaction over several arcs that this process coordinates.
     coordinated: Arc<()>,
-    /// Nodes in other processes, if there are any.
+    /// The nodes in other processes, if there are any.
     membership: Option<Membership>,
     region: String,
     account: String,
-    /// Held for its lock on the data directory, if it has one.
+    /// The lock on the data directory, if the store has one.
     lock: Option<FileDisk>,
 }
 
-/// The arcs of a ring, of which each node has all.
+/// Returns the number of arcs of a ring. Each node has a replica of all.
 fn arcs_of(nodes: &[Vec<Node>]) -> u32 {
     let arcs = nodes.first().map_or(0, Vec::len);
     u32::try_from(arcs).unwrap_or(ARCS_MAX)
@@ -181,7 +183,7 @@ impl Drop for Shared {
     fn drop(&mut self) {
         let nodes = self.nodes.send_replace(Arc::default());
         let lock = self.lock.clone();
-        // Without a runtime, its end has ended the nodes' tasks already.
+        // If the runtime has ended, so have the nodes' tasks.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             runtime.spawn(async move {
                 for node in nodes.iter().flatten() {
@@ -193,29 +195,29 @@ impl Drop for Shared {
     }
 }
 
-/// Called once when a disk failed: the process has to end, because what was not acknowledged may or
-/// may not be on disk.
+/// Called once when a disk failed: the process must end, because unacknowledged writes may or may not be
+/// on disk.
 pub type OnFatal = Box<dyn Fn(&str) + Send + Sync>;
 
 impl Store {
-    /// Opens the store in a directory: starts its nodes and its ticks on the current tokio runtime,
-    /// and waits until one of them leads.
+    /// Opens the store in a directory: starts its nodes and its ticks on the current tokio runtime, and
+    /// waits until a node leads.
     ///
     /// # Errors
-    /// When the directory is in use, cannot be read or written, or a majority of it is damaged.
+    /// The directory is in use, cannot be read or written, or a majority of it is damaged.
     pub async fn open(config: Config, on_fatal: OnFatal) -> Result<Self, OpenError> {
         let store = Self::open_without_ticks(config, on_fatal).await?;
         tokio::spawn(ticks::run(store.downgrade()));
         Ok(store)
     }
 
-    /// Opens one node of a store whose other nodes run in processes of their own, and waits until
-    /// the node knows who it is. [`Config::replicas`] does not count. `on_damage` is called once, when
-    /// the node's disk is damaged and the others can do without it: opened again, the store sets the
-    /// node's directory aside and has it filled.
+    /// Opens one node of a store whose other nodes are separate processes, and waits until the node has
+    /// an identity. [`Config::replicas`] is ignored. `on_damage` is called once, when the node's disk is
+    /// damaged and the others can do without the node. When the store is opened again, it sets the
+    /// node's directory aside, and the node is rebuilt.
     ///
     /// # Errors
-    /// As [`Store::open`], and when a peer is of another cluster, or set up otherwise.
+    /// As [`Store::open`], and if a peer is in another cluster or has other settings.
     pub async fn open_member(
         config: Config,
         member: Member,
@@ -271,7 +273,7 @@ impl Store {
         Ok(store)
     }
 
-    /// As [`Store::open`], for tests that do themselves what the store would do of its own accord.
+    /// Opens the store as [`Store::open`] does, without ticks, for tests that do this work themselves.
     pub(crate) async fn open_without_ticks(
         config: Config,
         on_fatal: OnFatal,
@@ -309,7 +311,7 @@ impl Store {
         for arc in store.arcs() {
             store.replica(arc).read_index().await.map_err(|error| error.to_string())?;
         }
-        // The nodes began with the states on their disks, which are behind the log.
+        // The nodes began with the states on their disks, which lag behind the log.
         store.follow_time();
         for replicas in store.current_nodes().iter() {
             store.start_work_of(replicas, &config.directory);
@@ -324,23 +326,23 @@ impl Store {
         WeakStore { shared: Arc::downgrade(&self.shared) }
     }
 
-    /// The arcs of the ring, in their order.
+    /// Returns the arcs of the ring, in their order.
     pub fn arcs(&self) -> impl Iterator<Item = ArcId> + use<> {
         (0..self.shared.arcs).map(ArcId)
     }
 
-    /// How many arcs there are.
+    /// Returns the number of arcs.
     #[must_use]
     pub fn arc_count(&self) -> u32 {
         self.shared.arcs
     }
 
-    /// Whether a node of this process leads each arc.
+    /// Returns whether a node of this process leads each arc.
     pub(crate) fn leads(&self) -> bool {
         self.arcs().all(|arc| self.replica(arc).leads())
     }
 
-    /// A handle that means the tables of an account and a Region, and no others.
+    /// Returns a handle on the tables of an account and a Region only.
     #[must_use]
     pub fn of_owner(&self, account: &str, region: &str) -> Self {
         let is_own = account == self.shared.account && region == self.shared.region;
@@ -348,38 +350,39 @@ impl Store {
         Self { owner, ..self.clone() }
     }
 
-    /// The table that the owner of this handle calls so.
+    /// Finds the table with this name among the owner's.
     #[must_use]
     pub fn find_table(&self, name: &str) -> Option<Arc<Table>> {
         match self.owner {
-            // The usual case makes no name.
+            // The usual case allocates no name.
             None if !name.contains('/') => self.catalogue().find(name).cloned(),
             _ => self.catalogue().find(self.table_name(name)?.whole()).cloned(),
         }
     }
 
-    /// The whole name of the owner's table; `None` when no table can be called so.
+    /// Returns the full name of the owner's table; `None` if no table can have this name.
     pub(crate) fn table_name(&self, name: &str) -> Option<TableName> {
         owner::table_name(self.owner.as_deref(), name)
     }
 
-    /// Whether a table belongs to the owner of this handle.
+    /// Returns whether a table belongs to the owner of this handle.
     pub(crate) fn owns(&self, table: &Table) -> bool {
         owner::owns(self.owner.as_deref(), table)
     }
 
-    /// A transaction's token, told apart from other owners'.
+    /// Returns a transaction's token, distinct from those of other owners.
     pub(crate) fn request_token(&self, token: &str) -> String {
         owner::request_token(self.owner.as_deref(), token)
     }
 
-    /// How the replicas of this process do, in the order of their nodes.
+    /// Returns the status of the replicas of this process, in the order of their nodes.
     #[must_use]
     pub fn statuses(&self) -> Vec<Status> {
         self.current_nodes().iter().flatten().map(Node::status).collect()
     }
 
-    /// How every node of the store does, in this process or another, in the order of their slots.
+    /// Returns the state of every node of the store, in this process or another, in the order of their
+    /// slots.
     pub async fn nodes(&self) -> Vec<NodeReport> {
         let current_nodes = self.current_nodes();
         let own = current_nodes.iter().filter_map(|replicas| {
@@ -416,8 +419,8 @@ impl Store {
         lock.map(|lock| directory::list_set_aside(lock.path(), slot)).unwrap_or_default()
     }
 
-    /// Tells the other processes of the store what this one's clock shows, after it was changed.
-    /// Gives the slots of those that did not hear it.
+    /// Sends the time of this process's clock to the other processes of the store, after it was changed.
+    /// Returns the slots that did not answer.
     pub async fn spread_clock(&self) -> Vec<u64> {
         let clock = self.clock();
         let state = ClockState { is_frozen: clock.is_frozen(), now: clock.now() };
@@ -427,23 +430,23 @@ impl Store {
         }
     }
 
-    /// Whether other processes have nodes of the store, and clocks of their own.
+    /// Returns whether other processes have nodes of the store, with clocks of their own.
     pub(crate) fn has_other_processes(&self) -> bool {
         self.shared.membership.is_some()
     }
 
-    /// Has the log say what the clock shows, so that a restart begins no earlier. Which arc's log
-    /// says it does not matter, as a process has one clock.
+    /// Writes the time of the clock to the log, so that a restart begins no earlier. Any arc's log will
+    /// do, because a process has one clock.
     ///
     /// # Errors
-    /// When it is not known to be on disk.
+    /// The time is not known to be on disk.
     pub async fn keep_time(&self) -> Result<(), Unavailable> {
-        // An entry carries its time, whatever it does: this does what the next tick does anyway.
+        // Every log entry has the time. This command only does what the next tick does anyway.
         self.replica(ArcId::FIRST).submit(vec![Command::ForgetTokens]).await?;
         Ok(())
     }
 
-    /// Sees to it that this process is not behind what its nodes have applied: another process may
+    /// Advances the clock of this process to the time that its nodes have applied: another process may
     /// lead, and its clock may have been advanced.
     pub(crate) fn follow_time(&self) {
         for node in self.current_nodes().iter().flatten() {
@@ -451,48 +454,48 @@ impl Store {
         }
     }
 
-    /// Store time.
+    /// Returns the store time.
     #[must_use]
     pub fn now(&self) -> EpochMillis {
         self.shared.clock.now()
     }
 
-    /// The store's clock.
+    /// Returns the clock of the store.
     #[must_use]
     pub fn clock(&self) -> &Clock {
         &self.shared.clock
     }
 
-    /// The key of the texts that this store gives out and takes back.
+    /// Returns the key that authenticates the store's tokens.
     #[must_use]
     pub fn token_key(&self) -> &TokenKey {
         &self.shared.token_key
     }
 
-    /// The Region in ARNs.
+    /// Returns the Region in ARNs.
     #[must_use]
     pub fn region(&self) -> &str {
         self.owner.as_ref().map_or(&self.shared.region, |owner| &owner.region)
     }
 
-    /// The account in ARNs.
+    /// Returns the account in ARNs.
     #[must_use]
     pub fn account(&self) -> &str {
         self.owner.as_ref().map_or(&self.shared.account, |owner| &owner.account)
     }
 
-    /// What requests ask of each partition.
+    /// Returns the counts of requests to each partition.
     #[must_use]
     pub fn traffic(&self) -> &Traffic {
         &self.shared.traffic
     }
 
-    /// The places for long reads.
+    /// Returns the places for long reads.
     pub(crate) fn long_reads(&self) -> &LongReads {
         &self.shared.long_reads
     }
 
-    /// The tables as of the last entries that were applied.
+    /// Returns the tables as of the last applied entries.
     #[must_use]
     pub fn catalogue(&self) -> Arc<Catalogue> {
         let mut parts: Vec<Arc<Catalogue>> =
@@ -506,8 +509,8 @@ impl Store {
         }
     }
 
-    /// A view that is consistent within each arc, and may lack what was acknowledged last if a leader
-    /// has just changed: eventually consistent.
+    /// Returns a view that is consistent within each arc and eventually consistent: it may lack the
+    /// latest acknowledged writes if a leader has just changed.
     #[must_use]
     pub fn view(&self) -> Box<dyn View + Send + Sync> {
         if self.arc_count() == 1 {
@@ -517,16 +520,16 @@ impl Store {
         Box::new(RingView::new(self.catalogue(), replicas))
     }
 
-    /// A handle whose views show everything that was acknowledged before the call: what is read
-    /// through it is linearizable.
+    /// Returns a handle whose views contain everything that was acknowledged before the call. Reads
+    /// through it are linearizable.
     ///
     /// # Errors
-    /// When no majority of the nodes answers in time.
+    /// No majority of the nodes answers in time.
     pub async fn up_to_date(&self) -> Result<Self, Unavailable> {
         self.up_to_date_in(self.arcs()).await
     }
 
-    /// As [`Store::up_to_date`], for what is in some of the arcs.
+    /// Returns the same handle as [`Store::up_to_date`], for reads in some of the arcs only.
     pub(crate) async fn up_to_date_in(
         &self,
         arcs: impl Iterator<Item = ArcId>,
@@ -538,11 +541,11 @@ impl Store {
         Ok(pinned)
     }
 
-    /// Reads items as they were at one moment in the order of all transactions. A reason for each
-    /// item when transactions that are under way do not let it.
+    /// Reads items at one point in the order of all transactions. If running transactions prevent that,
+    /// returns a reason for each item.
     ///
     /// # Errors
-    /// When no majority of the nodes answers in time, or the storage cannot be read.
+    /// No majority of the nodes answers in time, or the storage cannot be read.
     pub async fn read_together(
         &self,
         wanted: &[(&Arc<Table>, &PrimaryKey)],
@@ -560,24 +563,24 @@ impl Store {
         items.map(Ok).map_err(|error| Unavailable::NotDone(error.to_string()))
     }
 
-    /// Carries out commands. Those for one arc are in one log entry, in order. Returns when they are
+    /// Executes commands. Those for one arc go into one log entry, in order. Returns once they are
     /// committed and applied, with one reply for each.
     ///
     /// # Errors
-    /// See [`Unavailable`]; when one of several arcs fails, what others did stays done.
+    /// See [`Unavailable`]. If one of several arcs fails, the commands of the others stay executed.
     pub async fn submit(&self, commands: Vec<Command>) -> Result<Vec<Reply>, Unavailable> {
         if self.arc_count() == 1 {
             return Ok(self.replica(ArcId::FIRST).submit(commands).await?);
         }
-        // On the heap, so that a ring of one arc does not pay for what it never does.
+        // On the heap, so that a ring of one arc does not pay for a path that it never takes.
         Box::pin(routes::submit(self, commands)).await
     }
 
-    /// Returns when the global indexes show every write that was answered before the call. Reads of
+    /// Waits until the global indexes contain every write that was answered before the call. Reads of
     /// them do not wait for that: as in DynamoDB, they are eventually consistent.
     ///
     /// # Errors
-    /// When an arc cannot be read.
+    /// An arc cannot be read.
     pub async fn indexes_settled(&self) -> Result<(), Unavailable> {
         for arc in self.arcs() {
             outbox_relay::settled(&self.replica(arc), self.arc_count()).await?;
@@ -585,7 +588,7 @@ impl Store {
         Ok(())
     }
 
-    /// Deletes every item that has expired by now, or as many as one sweep takes on.
+    /// Deletes every item that has expired by now, up to the maximum of one sweep.
     ///
     /// # Errors
     /// See [`Unavailable`].

@@ -1,4 +1,5 @@
-//! The nodes of this process that a store reads from; one is replaced when it was damaged and rebuilt.
+//! The nodes of this process that a store reads from. A damaged node is replaced by its rebuilt
+//! successor.
 
 use std::sync::Arc;
 
@@ -9,26 +10,26 @@ use super::Store;
 use node::Node;
 use node::ring::ArcId;
 
-/// For each node its replicas, in the order of the arcs; the nodes in the order of their slots.
+/// The replicas of each node, in the order of the arcs; the nodes are in the order of their slots.
 pub(super) type Nodes = Arc<Vec<Vec<Node>>>;
 
-/// The current nodes of a process, which can be replaced. Never empty while the store runs.
+/// The current nodes of a process, which can be replaced; never empty while the store runs.
 pub(super) type NodeSet = watch::Sender<Nodes>;
 
-/// Makes the first nodes of a store its node set.
+/// Creates the node set with a store's first nodes.
 pub(super) fn node_set(nodes: Vec<Vec<Node>>) -> NodeSet {
     watch::Sender::new(Arc::new(nodes))
 }
 
-/// The nodes that a request keeps to, and for each arc the place of the one that it reads from.
+/// The nodes that a request is pinned to, and for each arc the position of the one that it reads from.
 #[derive(Clone)]
 pub(super) struct Pinned {
     nodes: Nodes,
     places: [u8; ARCS_MAX as usize],
 }
 
-/// The place of the node that leads an arc, as far as the nodes of this process know. One whose disk is
-/// damaged is not asked where another can be; without a leader, one that was filled is.
+/// Returns the position of the node that leads an arc, as far as the nodes of this process know. A node
+/// with a damaged disk is used only if there is no other. Without a leader, a complete node is used.
 fn place(nodes: &[Vec<Node>], arc: ArcId) -> usize {
     if nodes.len() < 2 {
         return 0;
@@ -45,7 +46,7 @@ fn place(nodes: &[Vec<Node>], arc: ArcId) -> usize {
 }
 
 impl Store {
-    /// The nodes of this process, or those that this handle keeps to.
+    /// Returns the nodes of this process, or those that this handle is pinned to.
     pub(super) fn current_nodes(&self) -> Nodes {
         match &self.pinned {
             Some(pinned) => Arc::clone(&pinned.nodes),
@@ -53,7 +54,7 @@ impl Store {
         }
     }
 
-    /// The replica of an arc that this handle asks: where the arc's leader is, if that is here.
+    /// Returns the replica of an arc that this handle asks: the arc's leader, if it is in this process.
     pub(crate) fn replica(&self, arc: ArcId) -> Node {
         let nodes = self.current_nodes();
         let index = usize::try_from(arc.0).unwrap_or(usize::MAX);
@@ -62,14 +63,14 @@ impl Store {
         let node = nodes.get(place).and_then(|node| node.get(index)).cloned();
         #[expect(
             clippy::expect_used,
-            reason = "one node at a time is taken away, and only where there are others; each has \
+            reason = "nodes are rebuilt one at a time, and only if there are others; each has \
                       every arc"
         )]
         node.expect("a store has at least one node")
     }
 
-    /// A handle that asks the same replicas from now on, so that what it reads first is not newer
-    /// than what it reads later, whoever leads then.
+    /// Returns a handle that asks the same replicas from now on, so that a later read never sees an
+    /// older state than an earlier one, whoever leads.
     #[must_use]
     pub(crate) fn pin(&self) -> Self {
         let nodes = self.current_nodes();
@@ -80,7 +81,7 @@ impl Store {
         Self { pinned: Some(Pinned { nodes, places }), ..self.clone() }
     }
 
-    /// Whether some node that this handle reads from was found damaged, and others are there.
+    /// Returns whether a node that this handle reads from is damaged, and others are available.
     pub(crate) fn reads_damaged(&self) -> bool {
         let is_damaged = |arc| {
             let replica = self.replica(arc);
@@ -89,7 +90,7 @@ impl Store {
         self.current_nodes().len() > 1 && self.arcs().any(is_damaged)
     }
 
-    /// The same store, without keeping to any node.
+    /// Returns a handle on the same store that is not pinned to any node.
     pub(crate) fn unpinned(&self) -> Self {
         Self { pinned: None, ..self.clone() }
     }

@@ -18,8 +18,8 @@ use super::{Store, Unavailable, WeakStore};
 use node::ring::ArcId;
 use node::{Node, WeakNode};
 
-/// Time between checks of the outbox without a notification.
-const LOOK: Duration = Duration::from_millis(500);
+/// The interval of outbox checks without a notification.
+const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 /// Time to wait when nothing was accepted: the index is not known there yet, or the arc is unavailable.
 const RETRY: Duration = Duration::from_millis(20);
 /// Changes for one arc that may wait before writes are refused (back-pressure): what 10,000 writes a
@@ -29,11 +29,11 @@ const WAITING_MAX: u64 = if cfg!(test) { 300 } else { 20_000 };
 /// The same for background work of the store, which leaves most of the room to requests. One step can
 /// add some thousands of changes; the store checks for room before it.
 const WAITING_OF_OWN_MAX: u64 = WAITING_MAX / 4;
-/// How long a TTL sweep that a client requested waits for room: a few elections, and less than the
-/// client waits for its response. After one wait in vain the sweep does not wait again. Short in tests.
+/// The time that a TTL sweep of a client waits for room: a few elections, and less than the client waits
+/// for its response. After one wait in vain the sweep does not wait again. Short in tests.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(if cfg!(test) { 2 } else { 20 });
 /// Time without a successful delivery after which the relay logs a warning.
-const TELL: Duration = Duration::from_secs(60);
+const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 impl Store {
     /// Returns whether writes of a table are blocked in an item's arc, because too many changes wait for
@@ -82,10 +82,10 @@ pub(super) async fn run(replica: WeakNode, store: WeakStore, to: ArcId) {
     let Some(mut applied) = replica.upgrade().map(|replica| replica.applied_entries()) else {
         return;
     };
-    let mut stands_since = Instant::now();
+    let mut last_progress = Instant::now();
     loop {
-        // The sender is gone with the replica, and then there is nothing left to do.
-        if let Ok(Err(_)) = tokio::time::timeout(LOOK, applied.changed()).await {
+        // If the sender is gone, so is the replica, and nothing is left to do.
+        if let Ok(Err(_)) = tokio::time::timeout(CHECK_INTERVAL, applied.changed()).await {
             return;
         }
         let (Some(replica), Some(store)) = (replica.upgrade(), store.upgrade()) else { return };
@@ -94,7 +94,7 @@ pub(super) async fn run(replica: WeakNode, store: WeakStore, to: ArcId) {
             false => Ok(Progress::Arrived),
         };
         if matches!(outcome, Ok(Progress::Arrived | Progress::Partly)) {
-            stands_since = Instant::now();
+            last_progress = Instant::now();
         }
         if matches!(outcome, Ok(Progress::Arrived)) {
             continue;
@@ -102,13 +102,13 @@ pub(super) async fn run(replica: WeakNode, store: WeakStore, to: ArcId) {
         let (from, to) = (replica.arc().0, to.0);
         let error = match outcome {
             Err(error) => error.to_string(),
-            Ok(_) => "their index is not known there yet".to_owned(),
+            Ok(_) => "the other arc does not know their index yet".to_owned(),
         };
-        if stands_since.elapsed() >= TELL {
-            tracing::warn!(from, to, error, "index entries wait for their way to another arc");
-            stands_since = Instant::now();
+        if last_progress.elapsed() >= LOG_INTERVAL {
+            tracing::warn!(from, to, error, "index entries for another arc are waiting");
+            last_progress = Instant::now();
         }
-        tracing::debug!(from, to, error, "index entries wait for their way to another arc");
+        tracing::debug!(from, to, error, "index entries for another arc are waiting");
         tokio::time::sleep(RETRY).await;
     }
 }
@@ -136,12 +136,12 @@ async fn deliver(store: &Store, replica: &Node, to: ArcId) -> Result<Progress, U
     }
     let replies = store.replica(to).submit(vec![Command::Receive(Box::new(batch))]).await?;
     let Some(Reply::Received { upto }) = replies.first() else {
-        return Err(Unavailable::Unknown("a delivery was not answered as one".to_owned()));
+        return Err(Unavailable::Unknown("unexpected reply to a delivery".to_owned()));
     };
     let upto = *upto;
     if upto.saturating_add(1) < first {
         let what =
-            format!("it has the changes up to {upto} alone, and those before {first} are gone");
+            format!("it has only the changes up to {upto}, and those before {first} are trimmed");
         return Err(Unavailable::NotDone(what));
     }
     if upto < first {
@@ -151,7 +151,7 @@ async fn deliver(store: &Store, replica: &Node, to: ArcId) -> Result<Progress, U
     Ok(if upto >= last { Progress::Arrived } else { Progress::Partly })
 }
 
-/// Returns when the changes that an arc has for others now have arrived.
+/// Waits until the changes that an arc now has for others have arrived.
 pub(super) async fn settled(replica: &Node, arcs: u32) -> Result<(), Unavailable> {
     let failed = |error: ReadError| Unavailable::NotDone(error.to_string());
     let numbers = under_way(&*replica.view(), arcs).map_err(failed)?;

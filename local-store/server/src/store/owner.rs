@@ -1,16 +1,16 @@
-//! Whose tables a request means, in a store that keeps accounts and Regions apart.
+//! The owner of the tables that a request refers to, in a store that separates accounts and Regions.
 //!
-//! Tables of the store's own account and Region have no owner in their names, so that they are the
-//! same with and without the option. Who a request is from is found out by the listener.
+//! Tables of the store's own account and Region have no owner in their names, so that they are the same
+//! with and without the option. The listener determines the sender of a request.
 
 use partition::{Table, TableName};
 
-/// An account and a Region that are not the store's own.
+/// An account and a Region other than the store's.
 #[derive(Debug)]
 pub(super) struct Owner {
     pub(super) account: String,
     pub(super) region: String,
-    /// What stands before its tables' names in the catalogue.
+    /// The prefix of its tables' names in the catalogue.
     name: String,
 }
 
@@ -21,24 +21,24 @@ impl Owner {
     }
 }
 
-/// What stands before the tables' names of an owner, or of the store's own.
+/// Returns the prefix of the table names of an owner, or of the store itself.
 fn prefix(owner: Option<&Owner>) -> &str {
     owner.map_or("", |owner| owner.name.as_str())
 }
 
-/// The name of an owner's table; `None` when no table can be called so.
+/// Returns the name of an owner's table; `None` if no table can have this name.
 pub(super) fn table_name(owner: Option<&Owner>, name: &str) -> Option<TableName> {
-    // Nobody names a table of somebody else by writing the owner himself.
+    // Otherwise a client could name another owner's table by writing the prefix itself.
     (!name.contains('/')).then(|| TableName::new(prefix(owner), name))
 }
 
-/// Whether a table is the owner's.
+/// Returns whether a table belongs to the owner.
 pub(super) fn owns(owner: Option<&Owner>, table: &Table) -> bool {
     table.name.owner() == prefix(owner)
 }
 
-/// A token that an owner gave a transaction, so that another one's token is another one.
+/// Returns the token of an owner's transaction, distinct from equal tokens of other owners.
 pub(super) fn request_token(owner: Option<&Owner>, token: &str) -> String {
-    // A table's name has the same form, and the same reason.
+    // The name of a table has the same form, for the same reason.
     TableName::new(prefix(owner), token).whole().to_owned()
 }

@@ -1,8 +1,8 @@
-//! The states of all arcs as one to read from.
+//! The states of all arcs as one view.
 //!
-//! A key or a range is looked up in the arc that holds it. The state of an arc is taken when it is
-//! first asked for, so a request that concerns one arc takes one. Each arc is shown as of one entry
-//! of its log, not all of them as of one moment: what needs that is in `transactions`.
+//! A key or a range is looked up in its arc. The state of an arc is taken at the first access, so a
+//! request for one arc takes one state. Each arc is shown as of one entry of its log, but not all of
+//! them as of one point in time; `transactions` provides that.
 
 use std::sync::{Arc, OnceLock};
 
@@ -13,23 +13,23 @@ use partition::{
 use node::Node;
 use node::ring::ArcId;
 
-/// A state that was taken.
+/// The state of one arc.
 type Taken = Box<dyn View + Send + Sync>;
 
 /// The arcs of a ring as one view.
 pub struct RingView {
     catalogue: Arc<Catalogue>,
-    /// For each arc, in their order, the replica that is read and its state.
+    /// The replica and the state of each arc, in their order.
     arcs: Vec<(Option<Node>, OnceLock<Taken>)>,
 }
 
 impl RingView {
-    /// Reads from these replicas, one for each arc.
+    /// Creates a view over these replicas, one for each arc.
     pub(super) fn new(catalogue: Arc<Catalogue>, replicas: impl Iterator<Item = Node>) -> Self {
         Self { catalogue, arcs: replicas.map(|node| (Some(node), OnceLock::new())).collect() }
     }
 
-    /// The view over states that were taken before, one for each arc in their order.
+    /// Creates a view over existing states, one for each arc in their order.
     #[must_use]
     pub fn of_states(catalogue: Arc<Catalogue>, states: Vec<Box<dyn View + Send + Sync>>) -> Self {
         Self { catalogue, arcs: states.into_iter().map(|state| (None, state.into())).collect() }
@@ -87,7 +87,7 @@ impl View for RingView {
     }
 }
 
-/// Keeps the whole of what the arcs' catalogues say for as long as none of them changes.
+/// A cache of the merged catalogues of all arcs, valid until one of them changes.
 #[derive(Default)]
 pub(super) struct MergedCatalogue {
     kept: locks::Mutex<Option<Merged>>,
@@ -99,7 +99,7 @@ struct Merged {
 }
 
 impl MergedCatalogue {
-    /// The whole of these parts.
+    /// Returns the merge of these catalogues.
     pub(super) fn of(&self, parts: Vec<Arc<Catalogue>>) -> Arc<Catalogue> {
         let mut kept = self.kept.lock();
         let same = |merged: &Merged| {

@@ -1,8 +1,8 @@
-//! The way of commands to their arcs, when there are several.
+//! The routing of commands to their arcs, if there are several.
 //!
-//! What belongs to an item goes to the item's arc; what changes a table is decided in the first arc
-//! and then adopted by the others. Who asked for the change brings them along; what it did not get
-//! to, because it died or an arc was away, the next tick of the first arc's leader does.
+//! A command on an item goes to the item's arc. A change of a table is decided in the first arc and then
+//! adopted by the others. The requesting process updates the other arcs. If it dies, or an arc is
+//! unavailable, the next tick of the first arc's leader completes the update.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,21 +13,21 @@ use partition::{Catalogue, Command, Destination, Reply, Table, TableId, can_foll
 use super::{Store, Unavailable, transactions};
 use node::ring::ArcId;
 
-/// Tables of which an arc is told in one entry, at most: of the largest, whose policies and tags take
-/// some hundred kilobytes, an entry has room for more.
+/// The maximum number of tables in one entry to an arc. An entry has room for more of the largest ones,
+/// whose policies and tags take some hundred kilobytes.
 const TABLES_PER_ENTRY: usize = 50;
 
-/// Commands that wait for the others of their request, each with its place in it.
+/// Commands that wait for the others of their request, each with its position in the request.
 type Waiting = BTreeMap<ArcId, Vec<(usize, Command)>>;
 
-/// Carries out commands and gives one reply for each.
+/// Executes commands and returns one reply for each.
 pub(super) async fn submit(
     store: &Store,
     commands: Vec<Command>,
 ) -> Result<Vec<Reply>, Unavailable> {
     let several = commands.len() > 1;
     submit_in_order(store, commands).await.map_err(|error| match error {
-        // One arc refused its part, and others may have done theirs.
+        // One arc refused its part, and others may have executed theirs.
         Unavailable::NotDone(reason) if several => Unavailable::Unknown(reason),
         other => other,
     })
@@ -37,7 +37,7 @@ async fn submit_in_order(store: &Store, commands: Vec<Command>) -> Result<Vec<Re
     let mut replies: BTreeMap<usize, Reply> = BTreeMap::new();
     let mut waiting = Waiting::new();
     for (place, command) in commands.into_iter().enumerate() {
-        // What comes before is known when it is decided where this goes.
+        // Earlier commands must be applied before the arc of this one is determined.
         let catalogue = match &command {
             Command::Write(write) => for_items(store, &[write.table]).await?,
             _ => Some(store.catalogue()),
@@ -69,8 +69,8 @@ async fn submit_in_order(store: &Store, commands: Vec<Command>) -> Result<Vec<Re
     Ok(replies.into_values().collect())
 }
 
-/// A catalogue by which all of these tables take items; `None` if one of them does not. What this
-/// node has not heard of yet, or not of every arc, it asks for.
+/// Returns a catalogue in which all of these tables accept items; `None` if one of them does not. Asks
+/// the arcs for what this node does not know yet.
 pub(super) async fn for_items(
     store: &Store,
     tables: &[TableId],
@@ -95,7 +95,7 @@ async fn send(store: &Store, waiting: Waiting) -> Result<Vec<(usize, Reply)>, Un
     Ok(try_join_all(sends).await?.into_iter().flatten().collect())
 }
 
-/// Has every arc do its part.
+/// Executes a command in every arc.
 async fn ask_everyone(store: &Store, command: &Command) -> Result<Reply, Unavailable> {
     let ask = |arc| async move { store.replica(arc).submit(vec![command.clone()]).await };
     let asks = store.arcs().map(ask);
@@ -109,7 +109,7 @@ async fn ask_everyone(store: &Store, command: &Command) -> Result<Reply, Unavail
     }
 }
 
-/// Changes what the tables are, in every arc.
+/// Changes the definition of tables in every arc.
 async fn define(store: &Store, command: Command) -> Result<Reply, Unavailable> {
     let replies = store.replica(ArcId::FIRST).submit(vec![command]).await?;
     let reply = replies.into_iter().next();
@@ -117,15 +117,15 @@ async fn define(store: &Store, command: Command) -> Result<Reply, Unavailable> {
         let unanswered = || Unavailable::Unknown("a command was not answered".to_owned());
         return reply.ok_or_else(unanswered);
     };
-    // It is done, whatever comes of this: the next tick goes on with it.
+    // The change is decided, whatever happens here: the next tick completes it.
     if let Err(error) = bring_along(store).await {
-        tracing::debug!(%error, "not every arc knows yet what a table is");
+        tracing::debug!(%error, "a change of a table has not reached every arc yet");
     }
     let whole = store.catalogue().get(table.id).map(|whole| Box::new(Table::clone(whole)));
     Ok(Reply::Table(whole.unwrap_or(table)))
 }
 
-/// Brings every arc to what the first one says that the tables are, as far as this node knows.
+/// Updates every arc to the tables of the first one, as far as this node knows them.
 pub(crate) async fn bring_along(store: &Store) -> Result<(), Unavailable> {
     let known = store.replica(ArcId::FIRST).catalogue();
     let mut commands: BTreeMap<ArcId, Vec<Command>> = BTreeMap::new();
@@ -144,8 +144,9 @@ pub(crate) async fn bring_along(store: &Store) -> Result<(), Unavailable> {
         strange.extend(gone.map(|table| (arc, table.id)));
     }
     if !strange.is_empty() {
-        // A table that another arc has was in the first one before: what is missing there now, for
-        // certain, was deleted. The same replica is asked and read: another may be behind it.
+        // A table of another arc was in the first one before. So if the first one certainly lacks it
+        // now, it was deleted. The same replica is brought up to date and read, because another one may
+        // lag behind it.
         let first = store.replica(ArcId::FIRST);
         first.read_index().await?;
         let known = first.catalogue();
@@ -161,7 +162,7 @@ pub(crate) async fn bring_along(store: &Store) -> Result<(), Unavailable> {
         }
         Ok::<_, Unavailable>(())
     });
-    // What is away does not hold up the others.
+    // An unavailable arc must not block the others.
     for sent in join_all(sends).await {
         sent?;
     }

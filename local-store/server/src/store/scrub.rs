@@ -1,12 +1,12 @@
-//! Verifies everything that a node has on disk, in the background: damage that nobody reads would be
-//! found only when the other copies are lost.
+//! The background verification of everything that a node has on disk. Without it, damage of data that is
+//! never read would be found only after the other copies are lost.
 //!
 //! A thread for each node reads tables, files of stream records and the log, and compares them with
-//! their checksums; damage takes the same way as damage that a request meets. It reads a piece of 128
-//! KB at a time and sleeps for as long as that may take. The bound: 1 MB/s for each node, or what takes
-//! five days for all of it if that is more, at most 16 MB/s; some 0.1 % of a core at 1 MB/s. A pass
-//! begins a day after the one before ended and continues after a restart, so everything is read at
-//! least weekly up to 7 TB for each node. What the system has in memory is not read from the disk.
+//! their checksums. Damage is handled like damage that a request finds. The thread reads 128 KB at a
+//! time and then sleeps for as long as that may take. Its rate is at least 1 MB/s for each node, or
+//! enough to read everything in five days, up to 16 MB/s. At 1 MB/s it uses some 0.1 % of a core. A pass
+//! begins a day after the previous one ended and resumes after a restart, so up to 7 TB for each node
+//! are verified at least weekly. Data in the system's page cache is not read from the disk.
 
 use std::fs;
 use std::io;
@@ -24,26 +24,28 @@ use node::scrub::Progress;
 use node::{Node, WeakNode, slot_of};
 use storage::StoredFile;
 
-/// A pass takes as long as this, if it may read fast enough, and the slowest rate is not faster.
+/// The planned duration of a pass, unless the minimum or the maximum rate prevents it.
 const PASS: Duration = Duration::from_secs(5 * 24 * 60 * 60);
-/// From the end of one pass to the beginning of the next.
+/// The time from the end of one pass to the beginning of the next.
 const PASS_EVERY: Duration = Duration::from_secs(24 * 60 * 60);
 const MEBIBYTE: u64 = 1024 * 1024;
-/// Bytes in a second: the slowest, which costs nothing that can be measured, and the fastest.
+/// The minimum rate in bytes per second, whose cost is not measurable. The next constant is the maximum
+/// rate.
 const RATE_MIN: u64 = MEBIBYTE;
 const RATE_MAX: u64 = 16 * MEBIBYTE;
-/// Bytes of the log that are read at a time: its worker appends nothing meanwhile.
+/// The number of bytes of the log that are read at a time. The log's worker appends nothing meanwhile.
 const LOG_PIECE_BYTES: usize = 128 * 1024;
-/// The longest sleep, after which it is looked whether the node has ended.
+/// The maximum sleep, after which the thread checks whether the node has ended.
 const SLEEP_MAX: Duration = Duration::from_millis(200);
-/// Time between two looks whether a pass is due.
-const LOOK: Duration = Duration::from_secs(1);
-/// Time between two notes on disk of how far a pass is: so much is verified again after a restart.
+/// The interval between two checks whether a pass is due.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
+/// The interval between two writes of the progress to disk, which is the work that is repeated after a
+/// restart.
 const NOTE_EVERY: Duration = Duration::from_secs(30);
-/// The file beside a state that says how far a pass is.
+/// The name of the file with the progress, next to a state.
 const FILE: &str = "scrub";
 
-/// How far a pass is, as it stands in its file.
+/// The progress of a pass, as it is stored in its file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Noted {
     #[serde(flatten)]
@@ -51,7 +53,7 @@ struct Noted {
     after: Option<StoredFile>,
 }
 
-/// Verifies a node's files for as long as the node is there.
+/// Verifies a node's files for as long as the node exists.
 pub(super) fn start(replicas: &[Node], data: &Path) {
     let Some(first) = replicas.first() else { return };
     let directory = directory::path(data, slot_of(first.id()));
@@ -60,25 +62,25 @@ pub(super) fn start(replicas: &[Node], data: &Path) {
     let run = move || {
         while places.iter().all(Place::is_there) {
             places.iter().for_each(Place::verify_if_due);
-            thread::sleep(LOOK);
+            thread::sleep(CHECK_INTERVAL);
         }
     };
     if let Err(error) = thread::Builder::new().name(name).spawn(run) {
-        tracing::warn!(%error, "files are not verified in the background until the next start");
+        tracing::warn!(%error, "background verification is off until the next start");
     }
 }
 
-/// One replica, and where the progress is noted.
+/// One replica, and the place of its progress file.
 struct Place {
     node: WeakNode,
     file: PathBuf,
 }
 
-/// Why a pass was not completed.
+/// The reason why a pass was interrupted.
 enum Cut {
     /// The node ends, or is damaged, which is reported.
     Ended,
-    /// What may pass: it is tried again.
+    /// A transient failure: the pass is retried.
     Failed(String),
 }
 
@@ -90,7 +92,7 @@ impl Place {
         Self { node: node.downgrade(), file }
     }
 
-    /// The node, unless it has ended.
+    /// Returns the node, unless it has ended.
     fn node(&self) -> Option<Node> {
         self.node.upgrade().filter(|node| !node.damage().is_stopped())
     }
@@ -113,11 +115,13 @@ impl Place {
         drop(node);
         match self.pass() {
             Ok(()) | Err(Cut::Ended) => {}
-            Err(Cut::Failed(reason)) => tracing::debug!(reason, "a pass is cut short"),
+            Err(Cut::Failed(reason)) => {
+                tracing::debug!(reason, "a verification pass was interrupted")
+            }
         }
     }
 
-    /// Goes on with a pass, or begins one.
+    /// Resumes a pass, or begins one.
     fn pass(&self) -> Result<(), Cut> {
         let mut noted = read(&self.file);
         let node = self.node().ok_or(Cut::Ended)?;
@@ -130,7 +134,7 @@ impl Place {
             noted.progress.begun_ms = Some(wall_clock().0);
             noted.progress.verified_bytes = 0;
         }
-        // What was begun before a restart may have grown since.
+        // The data may have grown since a pass was begun before a restart.
         noted.progress.all_bytes = all_bytes;
         let mut meter = Meter::new(all_bytes);
         self.verify_state(&mut noted, &mut meter)?;
@@ -147,7 +151,7 @@ impl Place {
     fn verify_state(&self, noted: &mut Noted, meter: &mut Meter) -> Result<(), Cut> {
         let mut noted_at = Instant::now();
         loop {
-            // For each file anew: a snapshot may have taken the place of the state.
+            // A snapshot may have replaced the state, so the storage is looked up for each file.
             let storage = self.node().ok_or(Cut::Ended)?.storage();
             let mut is_cut = false;
             let mut progress = noted.progress.clone();
@@ -191,12 +195,12 @@ impl Place {
         }
     }
 
-    /// Shows the progress, and notes it on disk if that is due. A note that is lost costs a pass.
+    /// Publishes the progress, and writes it to disk if that is due. Losing it costs a pass.
     fn publish(&self, noted: &Noted, is_due: bool) -> Result<(), Cut> {
         let node = self.node().ok_or(Cut::Ended)?;
         node.scrub().update(|shown| *shown = noted.progress.clone());
         if is_due && let Err(error) = write(&self.file, noted) {
-            tracing::debug!(%error, "how far a pass is cannot be noted");
+            tracing::debug!(%error, "could not write the progress of the verification");
         }
         Ok(())
     }
@@ -213,7 +217,7 @@ fn write(file: &Path, noted: &Noted) -> io::Result<()> {
     fs::rename(fresh, file)
 }
 
-/// Spends as much time as the bytes may take.
+/// A limiter of the rate of reading.
 struct Meter {
     bytes_per_second: u64,
     begun: Instant,
@@ -226,7 +230,7 @@ impl Meter {
         Self { bytes_per_second, begun: Instant::now(), bytes: 0 }
     }
 
-    /// Sleeps until so many more bytes may have been read; false when the node ends meanwhile.
+    /// Sleeps until this number of further bytes may be read. Returns false if the node ends meanwhile.
     fn wait(&mut self, bytes: usize, is_there: impl Fn() -> bool) -> bool {
         self.bytes += bytes as u64;
         let until = Duration::from_millis(self.bytes.saturating_mul(1_000) / self.bytes_per_second);
@@ -248,7 +252,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pass_is_as_slow_as_it_may_be_and_takes_less_than_a_week() {
+    fn a_pass_is_slow_but_takes_less_than_a_week() {
         for (all_bytes, expected) in [
             (0, RATE_MIN),
             (100 << 30, RATE_MIN),
@@ -263,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn reading_takes_its_time_and_ends_with_the_node() {
+    fn reading_is_rate_limited_and_ends_with_the_node() {
         let mut meter = Meter::new(0);
         assert!(meter.wait(100 * 1024, || true));
         assert!(meter.begun.elapsed() >= Duration::from_millis(90));
@@ -271,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pass_goes_on_where_it_was_noted() {
+    fn a_pass_resumes_at_the_stored_progress() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join(FILE);
         assert_eq!(read(&file), Noted::default());

@@ -1,5 +1,5 @@
-//! A store of three nodes on a real directory: commands, restarts, ticks, nodes that lose their
-//! data. No HTTP.
+//! A store of three nodes on a real directory: commands, restarts, ticks, and nodes that lose their
+//! data, without HTTP.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -34,7 +34,7 @@ fn config(directory: &Path) -> Config {
 }
 
 async fn open(directory: &Path) -> Store {
-    // The threads of the store before may still be closing its files.
+    // The threads of the previous store may still be closing its files.
     for _ in 0..200 {
         match Store::open(config(directory), Box::new(|reason| panic!("{reason}"))).await {
             Ok(store) => return store,
@@ -106,15 +106,15 @@ async fn writes_survive_a_restart_and_the_directory_is_locked() {
     assert!(get(&store, "k7").is_some());
     drop(store);
     let store = open(folder.path()).await;
-    // A new leader may still be applying what it found in its log; a write comes behind all of it.
+    // A new leader may still be applying its log. A write is applied after all of it.
     store.submit(vec![put("b", Item::new())]).await.unwrap();
     assert!(get(&store, "a").is_some());
     assert!((0..20).all(|n| get(&store, &format!("k{n}")).is_some()));
 }
 
-/// Goal: whenever the process dies while it makes a new cluster, the next start makes it.
+/// Goal: if the process dies while it creates a cluster, the next start completes it.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cluster_that_died_while_it_was_begun_is_begun_again() {
+async fn an_interrupted_creation_of_the_cluster_is_completed() {
     let folder = tempfile::tempdir().unwrap();
     let host = Host::new(Arc::new(|reason| panic!("{reason}")), 3, true);
     let mut files = (1..=3).map(|slot| {
@@ -123,7 +123,7 @@ async fn a_cluster_that_died_while_it_was_begun_is_begun_again() {
     });
     let (first, others) = (files.next().unwrap(), files.collect::<Vec<_>>());
     drop(others);
-    // The first has made its members durable, and no other has heard of it.
+    // The first node has stored its members durably, and no other knows them.
     let clock = Arc::new(Clock::starting_at(EpochMillis(0)));
     let transport = Arc::new(LocalTransport::default());
     let replicas = cluster::start_replicas(first, transport, true, &clock, &host).await.unwrap();
@@ -138,9 +138,9 @@ async fn a_cluster_that_died_while_it_was_begun_is_begun_again() {
     assert_eq!(nodes, [1, 2, 3].map(|slot| node_id(slot, 0)));
 }
 
-/// Together these are more than one log record may hold, so they must not become one entry.
+/// Goal: together these updates exceed the size of a log record, so they must not become one entry.
 #[tokio::test(flavor = "multi_thread")]
-async fn large_updates_that_come_together_are_all_made() {
+async fn large_concurrent_updates_are_all_executed() {
     let folder = tempfile::tempdir().unwrap();
     let store = open(folder.path()).await;
     store.submit(vec![create()]).await.unwrap();
@@ -155,8 +155,8 @@ async fn large_updates_that_come_together_are_all_made() {
     let writers = (0..120).map(|n| {
         let (store, command) = (store.clone(), update(n));
         tokio::spawn(async move {
-            // On a machine that is busy for seconds an outcome may be unknown. To make the same
-            // update again changes nothing.
+            // On a machine that is busy for seconds an outcome may be unknown. Repeating the same update
+            // changes nothing.
             for _ in 0..20 {
                 if let Ok(replies) = store.submit(vec![command.clone()]).await {
                     return replies;
@@ -171,14 +171,14 @@ async fn large_updates_that_come_together_are_all_made() {
     assert!((0..120).all(|n| get(&store, &format!("k{n}")).is_some()));
 }
 
-/// Goal: a request that says a value so often that no log entry has room for it is refused, alone, and
-/// the store goes on.
+/// Goal: a request that repeats a value so often that no log entry has room for it is refused alone, and
+/// the store continues.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_request_that_no_entry_has_room_for_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let store = open(folder.path()).await;
     store.submit(vec![create()]).await.unwrap();
-    // The value stands in the update and in the condition: 31 MB.
+    // The value occurs in the update and in the condition: 31 MB.
     let write = |n: u32| {
         let value = AttributeValue::S("x".repeat(390_000));
         let values = BTreeMap::from([(":v".to_owned(), value)]);
@@ -194,7 +194,7 @@ async fn a_request_that_no_entry_has_room_for_is_refused() {
     let writes: Vec<Command> =
         operations.iter().cloned().map(Box::new).map(Command::Write).collect();
     let transaction = Command::Transaction(Box::new(Transaction { token: None, operations }));
-    // Others come at the same time, and share an entry with nothing of it.
+    // Other requests at the same time share no entry with it.
     let small = async || store.submit(vec![put("small", Item::new())]).await.unwrap();
     let (large, before, after) =
         tokio::join!(store.submit(vec![transaction.clone()]), small(), small());
@@ -213,7 +213,7 @@ async fn a_request_that_no_entry_has_room_for_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_expires_is_gone_within_seconds_of_store_time() {
+async fn expired_items_are_deleted_within_seconds_of_store_time() {
     let folder = tempfile::tempdir().unwrap();
     let store = open(folder.path()).await;
     let change = TimeToLiveChange::Enable("ttl".to_owned());
@@ -239,9 +239,9 @@ async fn what_expires_is_gone_within_seconds_of_store_time() {
     assert!(store.now() >= EpochMillis(now.0 + 120_000 + 3 * 3_600_000));
 }
 
-/// Goal: a sweep that is asked for comes to an end, whatever there is to delete.
+/// Goal: a requested sweep ends, whatever the number of expired items.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_sweep_deletes_so_much_and_the_next_one_the_rest() {
+async fn a_sweep_has_a_maximum_and_the_next_one_deletes_the_rest() {
     let folder = tempfile::tempdir().unwrap();
     let store = open(folder.path()).await;
     let change = TimeToLiveChange::Enable("ttl".to_owned());
@@ -259,7 +259,7 @@ async fn a_sweep_deletes_so_much_and_the_next_one_the_rest() {
     assert!(get(&store, "0").is_none() && get(&store, "1500").is_none());
 }
 
-/// Waits until every node has its replica and its vote.
+/// Waits until every node has its data and its vote.
 async fn healed(store: &Store, incarnations: [u64; 3]) {
     let wanted: Vec<u64> = (1..=3).zip(incarnations).map(|(slot, n)| node_id(slot, n)).collect();
     let deadline = std::time::Instant::now() + Duration::from_secs(60);
@@ -280,14 +280,14 @@ async fn healed(store: &Store, incarnations: [u64; 3]) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_that_lost_its_data_is_filled_again_under_a_new_identity() {
+async fn a_node_that_lost_its_data_is_rebuilt_with_a_new_identity() {
     let folder = tempfile::tempdir().unwrap();
     let store = open(folder.path()).await;
     store.submit(vec![create()]).await.unwrap();
     let items: Vec<Command> = (0..500).map(|n| put(&format!("k{n}"), Item::new())).collect();
     store.submit(items).await.unwrap();
     drop(store);
-    // The whole directory, then the log alone, are gone.
+    // First the whole directory is missing, then only the log.
     let aside = |slot: u64, name: &str| folder.path().join(format!("node-{slot}{name}"));
     wait_until_closed(folder.path()).await;
     std::fs::remove_dir_all(aside(2, "")).unwrap();
@@ -299,16 +299,16 @@ async fn a_node_that_lost_its_data_is_filled_again_under_a_new_identity() {
     let store = open(folder.path()).await;
     healed(&store, [1, 1, 0]).await;
     let reason = std::fs::read_to_string(aside(1, ".set-aside-1/reason")).unwrap();
-    assert!(reason.contains("its log is gone"), "{reason}");
+    assert!(reason.contains("its log is missing"), "{reason}");
     drop(store);
     wait_until_closed(folder.path()).await;
-    // Only those that were rebuilt are left of the first three, and the third is damaged: the
-    // damage is found, and what was acknowledged is still there.
+    // Of the first three nodes only the rebuilt ones are left, and the third is damaged: the damage is
+    // found, and all acknowledged writes are still there.
     let log = aside(3, "/log");
     let segment = std::fs::read_dir(&log).unwrap().map(|found| found.unwrap().path());
     let segment = segment.filter(|path| path.to_string_lossy().contains("segment-")).max().unwrap();
     let mut bytes = std::fs::read(&segment).unwrap();
-    // In the payload of the first record, with good ones behind it.
+    // The bit is in the payload of the first record, with valid records after it.
     bytes[4096 + 42] ^= 1;
     std::fs::write(&segment, bytes).unwrap();
     let store = open(folder.path()).await;
@@ -319,9 +319,9 @@ async fn a_node_that_lost_its_data_is_filled_again_under_a_new_identity() {
     assert!((0..500).all(|n| get(&strong, &format!("k{n}")).is_some()));
 }
 
-/// Goal: what was acknowledged is never silently missing, however much of a directory is gone.
+/// Goal: acknowledged writes are never silently missing, however much of a directory is lost.
 #[tokio::test(flavor = "multi_thread")]
-async fn states_whose_logs_are_all_gone_are_not_the_store() {
+async fn states_without_any_log_are_refused() {
     for replicas in [1, 3] {
         let folder = tempfile::tempdir().unwrap();
         let config = || Config { replicas, ..config(folder.path()) };
@@ -335,14 +335,17 @@ async fn states_whose_logs_are_all_gone_are_not_the_store() {
         }
         let refused = Store::open(config(), Box::new(|reason| panic!("{reason}"))).await;
         let error = refused.err().unwrap().to_string();
-        assert!(error.contains("the log of every node of") && error.contains("anew"), "{error}");
+        assert!(
+            error.contains("the log of every node of") && error.contains("empty store"),
+            "{error}"
+        );
         wait_until_closed(folder.path()).await;
-        // They are still there for whoever has a copy of the logs.
+        // The states are kept for a restore with a copy of the logs.
         assert!(folder.path().join("node-1/arc-0/state-1/current").exists());
     }
 }
 
-/// Writes more than stays in memory, and waits until each node has a table on disk.
+/// Writes more than fits in memory, and waits until each node has a table on disk.
 async fn write_a_table(store: &Store, folder: &Path, replicas: u64) {
     for n in 0..50 {
         let item = Item::new().with("v", "x".repeat(390 * 1024));
@@ -358,9 +361,9 @@ async fn write_a_table(store: &Store, folder: &Path, replicas: u64) {
     }
 }
 
-/// Goal: whatever is missing or empty in one node's state, the others fill it again.
+/// Goal: whatever is missing or empty in one node's state, the node is rebuilt from the others.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_whose_state_lacks_files_is_filled_again() {
+async fn a_node_whose_state_lacks_files_is_rebuilt() {
     let folder = tempfile::tempdir().unwrap();
     let store = open(folder.path()).await;
     store.submit(vec![create()]).await.unwrap();
@@ -425,7 +428,7 @@ fn damage(directory: &Path, slot: u64) {
 
 /// Goal: a store whose nodes are all damaged does not become an empty one.
 #[tokio::test(flavor = "multi_thread")]
-async fn no_new_store_is_made_beside_one_that_is_damaged() {
+async fn no_new_store_is_created_next_to_a_damaged_one() {
     for replicas in [1, 3] {
         let folder = tempfile::tempdir().unwrap();
         let config = || Config { replicas, ..config(folder.path()) };
@@ -434,18 +437,18 @@ async fn no_new_store_is_made_beside_one_that_is_damaged() {
         drop(store);
         wait_until_closed(folder.path()).await;
         (1..=replicas).for_each(|slot| damage(folder.path(), slot));
-        // Also the second time.
+        // The second attempt fails in the same way.
         for _ in 0..2 {
             let refused = Store::open(config(), Box::new(|_| {})).await;
             let error = refused.err().unwrap().to_string();
-            assert!(error.contains("move") && error.contains("to begin anew"), "{error}");
+            assert!(error.contains("move") && error.contains("empty store"), "{error}");
             wait_until_closed(folder.path()).await;
         }
         assert_eq!(folder.path().join("node-1").exists(), replicas == 1, "the only one stays");
     }
 }
 
-/// Goal: directories that were exchanged are not taken for each other.
+/// Goal: exchanged directories are recognised.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_directory_in_another_place_is_refused() {
     let folder = tempfile::tempdir().unwrap();
@@ -462,7 +465,7 @@ async fn a_directory_in_another_place_is_refused() {
     assert!(error.contains("node-1` belongs to node 2, and not to node 1"), "{error}");
 }
 
-/// The nodes of a store that was dropped close their files in the background.
+/// Waits until the nodes of a dropped store have closed their files in the background.
 async fn wait_until_closed(directory: &Path) {
     for _ in 0..1000 {
         if storage::disk::FileDisk::open(directory).is_ok() {

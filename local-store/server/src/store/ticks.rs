@@ -1,9 +1,9 @@
-//! What the store does of its own accord, in store time: expire items, rotate and trim stream
-//! shards, split partitions, finish TTL changes, build and remove indexes, remove what deleted
-//! tables left; each arc for itself, and the first one for what all have to know.
+//! The background work of the store, in store time: expires items, rotates and trims stream shards,
+//! splits partitions, completes TTL changes, builds and removes indexes, and removes the remains of
+//! deleted tables. Each arc works for itself, and the first one also for all.
 //!
-//! Nothing is changed here: each finding becomes a command in the log, and the command checks again
-//! when it is applied. A tick that is missed, late, or repeated does no harm.
+//! Nothing is changed here. Each finding becomes a command in the log, which checks again when it is
+//! applied. A tick that is missed, late, or repeated does no harm.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -20,17 +20,17 @@ use crate::store::{Store, Unavailable, WeakStore, routes};
 use node::Node;
 use node::ring::ArcId;
 
-/// Time between two ticks. TTL promises seconds, so a fraction of a second is soon enough.
+/// The interval between two ticks. TTL promises seconds, so a fraction of a second is enough.
 pub const TICK: Duration = Duration::from_millis(250);
-/// Expired items that one log entry deletes at most; large ones are fewer.
+/// The maximum number of expired items that one log entry deletes; fewer if they are large.
 const EXPIRED_PER_ENTRY: usize = 500;
-/// Log entries that one tick makes for one purpose at most, so that requests are not held up.
+/// The maximum number of log entries of one tick for one purpose, so that requests are not blocked.
 const ENTRIES_PER_TICK: usize = 20;
-/// Log entries that a sweep on demand makes at most for each table and arc: ten million items, or 80 GB
-/// of large ones, more than anybody waits for. Few in tests.
+/// The maximum number of log entries of a requested sweep for each table and arc: ten million items, or
+/// 80 GB of large ones, more than a client waits for. Few in tests.
 pub(crate) const ENTRIES_PER_SWEEP: usize = if cfg!(test) { 3 } else { 20_000 };
 
-/// Ticks for as long as somebody else keeps the store running and it is available.
+/// Runs ticks for as long as another handle keeps the store running and it is available.
 pub(crate) async fn run(store: WeakStore) {
     let mut interval = tokio::time::interval(TICK);
     interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -41,27 +41,27 @@ pub(crate) async fn run(store: WeakStore) {
             return;
         };
         store.follow_time();
-        // What is hot is seen by the process that takes the requests.
+        // Hot partitions are known to the process that serves the requests.
         if let Err(error) = split_hot(&store).await {
-            tracing::debug!(%error, "a tick was cut short");
+            tracing::debug!(%error, "a tick was interrupted");
         }
-        // Only where the leaders are; elsewhere the same would be found, later.
+        // Only the leaders work; elsewhere the same would be found, but later.
         for arc in store.arcs().filter(|arc| store.replica(*arc).leads()) {
-            // The next tick finds again what this one did not do.
+            // The next tick finds the rest again.
             if let Err(error) = tick_arc(&store, arc).await {
-                tracing::debug!(%error, "a tick was cut short");
+                tracing::debug!(%error, "a tick was interrupted");
             }
             if let Err(error) = transaction_recovery.finish(&store, arc).await {
-                tracing::debug!(%error, "what a coordinator left over is not finished yet");
+                tracing::debug!(%error, "an unfinished transaction is not recovered yet");
             }
         }
     }
 }
 
-/// Does once what is due now in every arc.
+/// Does all work that is due now in every arc.
 ///
 /// # Errors
-/// When the store is stopping or its storage cannot be read.
+/// The store is stopping, or its storage cannot be read.
 pub async fn tick(store: &Store) -> Result<(), Unavailable> {
     split_hot(store).await?;
     for arc in store.arcs() {
@@ -70,21 +70,21 @@ pub async fn tick(store: &Store) -> Result<(), Unavailable> {
     Ok(())
 }
 
-/// Does once what is due now in an arc.
+/// Does all work that is due now in an arc.
 async fn tick_arc(store: &Store, arc: ArcId) -> Result<(), Unavailable> {
     let outcome = tick_items(store, arc).await;
-    // Last, and whatever came of the rest: an arc that is away is waited for as long as a request
-    // waits, and what this one has to do is not held up by it.
+    // This comes last, and regardless of the result of the rest. It waits for an unavailable arc as long
+    // as a request does, which must not block the arc's other work.
     if arc == ArcId::FIRST
         && store.arc_count() > 1
         && let Err(error) = routes::bring_along(store).await
     {
-        tracing::debug!(%error, "not every arc knows yet what the tables are");
+        tracing::debug!(%error, "changes of tables have not reached every arc yet");
     }
     outcome
 }
 
-/// Does once what is due now for what lies in an arc.
+/// Does all work that is due now for the items of an arc.
 async fn tick_items(store: &Store, arc: ArcId) -> Result<(), Unavailable> {
     let replica = &store.replica(arc);
     sweep_arc(store, replica, ENTRIES_PER_TICK, Duration::ZERO).await?;
@@ -119,13 +119,13 @@ async fn tick_items(store: &Store, arc: ArcId) -> Result<(), Unavailable> {
 /// Begins the splits of partitions that requests to this process made hot.
 async fn split_hot(store: &Store) -> Result<(), Unavailable> {
     for (table, partition, at) in store.traffic().find_hot(&store.catalogue(), store.now()) {
-        // What is refused (it was begun for another reason, say) is found again when it matters.
+        // A refused split, for example one that has already begun, is found again if necessary.
         store.submit(vec![Command::SplitPartition { table, partition, at }]).await?;
     }
     Ok(())
 }
 
-/// Begins the splits that are due in an arc and goes on with those that have begun.
+/// Begins the splits that are due in an arc and continues those that have begun.
 async fn split(store: &Store, arc: ArcId) -> Result<(), Unavailable> {
     let replica = &store.replica(arc);
     let seat = Seat { arc, arcs: store.arc_count() };
@@ -134,7 +134,7 @@ async fn split(store: &Store, arc: ArcId) -> Result<(), Unavailable> {
     let bytes_max = store.traffic().limits().bytes;
     let due = find(replica, |view| find_due_splits(view, seat, tables(), bytes_max))?;
     for (table, partition, at) in due {
-        // What is refused (it was begun for another reason, say) is found again when it matters.
+        // A refused split, for example one that has already begun, is found again if necessary.
         replica.submit(vec![Command::SplitPartition { table, partition, at }]).await?;
     }
     for table in find_split_work(replica.catalogue().tables().map(AsRef::as_ref)) {
@@ -143,12 +143,13 @@ async fn split(store: &Store, arc: ArcId) -> Result<(), Unavailable> {
     Ok(())
 }
 
-/// Deletes what has expired, in at most `entries_max` log entries for each table and arc. What waits
-/// until index entries have come to their arcs is waited for; when that takes too long, the rest is done.
+/// Deletes expired items, in at most `entries_max` log entries for each table and arc. Waits for blocked
+/// tables until index entries have reached their arcs; if that takes too long, continues with the other
+/// tables.
 pub(crate) async fn sweep(store: &Store, entries_max: usize) -> Result<Swept, Unavailable> {
     let mut swept = Swept::default();
     for arc in store.arcs() {
-        // Who waited in vain does so once.
+        // The wait happens only once in vain.
         let patience =
             if swept.blocked.is_empty() { outbox_relay::PATIENCE } else { Duration::ZERO };
         let some = sweep_arc(store, &store.replica(arc), entries_max, patience).await?;
@@ -158,12 +159,12 @@ pub(crate) async fn sweep(store: &Store, entries_max: usize) -> Result<Swept, Un
     Ok(swept)
 }
 
-/// What a sweep did.
+/// The result of a sweep.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Swept {
-    /// How many delete commands it took.
+    /// The number of delete commands.
     pub expired: u64,
-    /// Tables of which some items are left, because too many of their index entries wait for an arc.
+    /// The tables with items left, because too many of their index entries wait for an arc.
     pub blocked: BTreeSet<String>,
 }
 
@@ -199,8 +200,8 @@ async fn sweep_arc(
     Ok(swept)
 }
 
-/// Builds and removes indexes. Entries that cannot go where they belong are not made: clients, whose
-/// writes make some too, go before.
+/// Builds and removes indexes. Entries that cannot be delivered are not made, so that the room is left
+/// for the writes of clients.
 async fn step_indexes(store: &Store, replica: &Node, table: TableId) -> Result<(), Unavailable> {
     for _ in 0..ENTRIES_PER_TICK {
         let known = replica.catalogue();

@@ -20,7 +20,7 @@ use node::ring::ArcId;
 /// Age from which an unfinished transaction is recovered: longer than an election.
 const LEFT_OVER_AFTER: Duration = Duration::from_secs(3);
 
-/// The most transactions that are recovered at the same time.
+/// The maximum number of transactions that are recovered at the same time.
 const AT_ONCE: usize = 100;
 
 /// The unfinished transactions that a node knows of, and since when.
@@ -84,16 +84,16 @@ pub(crate) async fn finish_prepared(
     };
     let replies = store.replica(prepared.home).submit(vec![Command::Decide(Box::new(ask))]).await?;
     let Some(Reply::Decided { commit }) = replies.first() else {
-        return Err(Unavailable::Unknown("a decision was not answered as one".to_owned()));
+        return Err(Unavailable::Unknown("unexpected reply to a decision".to_owned()));
     };
-    tracing::info!(commit, "a transaction that was left over is finished");
+    tracing::info!(commit, "recovered an unfinished transaction");
     let finish = Finish { id, began, commit: *commit, operations: prepared.operations };
     store.replica(arc).submit(vec![Command::Finish(finish)]).await?;
     Ok(())
 }
 
-/// Finishes in an arc what attempts at the request with a token have prepared there. What was decided
-/// before the call is carried out behind it.
+/// Finishes in an arc all prepared attempts at the request with a token. A decision from before the call
+/// is applied too.
 pub(crate) async fn finish_attempts(
     store: &Store,
     arc: ArcId,
@@ -108,7 +108,7 @@ pub(crate) async fn finish_attempts(
     try_join_all(finishes).await.map(|_| ())
 }
 
-/// Has every arc apply a decision, and records at its home arc that all have.
+/// Makes every arc apply a decision, and records at the home arc that all have applied it.
 pub(crate) async fn carry_out(
     store: &Store,
     home: ArcId,

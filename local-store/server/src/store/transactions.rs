@@ -1,8 +1,8 @@
-//! Transactions over several arcs: the coordinator.
+//! The coordinator of transactions over several arcs.
 //!
-//! The steps, and why they are right, are in `partition::two_phase_commit`. What a coordinator leaves
-//! over when it is lost is finished by `transaction_recovery`. A transaction whose items and token are in one
-//! arc is one command there.
+//! `partition::two_phase_commit` describes the steps and why they are right. `transaction_recovery`
+//! finishes the transactions of a lost coordinator. A transaction whose items and token are in one arc
+//! is a single command there.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,17 +21,17 @@ use tokio::task::JoinError;
 use super::{Store, Unavailable, routes, transaction_recovery};
 use node::ring::ArcId;
 
-/// How often a transaction that meets another one is tried, and about the time before the second try,
-/// which doubles each time: all of it takes longer than another one usually is under way.
+/// The number of attempts of a transaction that meets another one. The pause before the second attempt
+/// doubles each time. All attempts together take longer than a transaction usually runs.
 const TRIES: u32 = 6;
 const FIRST_PAUSE: Duration = Duration::from_millis(2);
-/// How often a read over several arcs is tried without locks.
+/// The number of attempts of a read over several arcs without locks.
 const LOCK_FREE_TRIES: u32 = 3;
 
-/// The operations of a transaction in each arc, by their places in it.
+/// The operations of a transaction in each arc, by their positions in it.
 pub(super) type Parts = BTreeMap<ArcId, Vec<usize>>;
 
-/// Makes a transaction, or says why not.
+/// Executes a transaction, or returns why not.
 pub(super) async fn write(store: &Store, transaction: Transaction) -> Result<Reply, Unavailable> {
     let tables: Vec<_> = transaction.operations.iter().map(|write| write.table).collect();
     let Some(catalogue) = routes::for_items(store, &tables).await? else {
@@ -56,8 +56,8 @@ pub(super) async fn write(store: &Store, transaction: Transaction) -> Result<Rep
 }
 
 impl Store {
-    /// Whether the transaction with such a token was made, and is not forgotten. As long as that cannot
-    /// be known, it may have been.
+    /// Returns whether the transaction with this token was executed and is still remembered. Also true
+    /// while that is unknown.
     pub(crate) async fn remembers(&self, token: &str) -> Result<bool, Unavailable> {
         let home = arc_of_token(token, self.arc_count());
         let unknown = |error: String| Unavailable::Unknown(error);
@@ -68,7 +68,7 @@ impl Store {
     }
 }
 
-/// Does work that goes on when the requester goes away, so that no items stay locked.
+/// Runs work that continues even if the requester gives up, so that no items stay locked.
 async fn to_its_end<T: Send + 'static>(
     store: &Store,
     work: impl Future<Output = T> + Send + 'static,
@@ -83,7 +83,7 @@ async fn to_its_end<T: Send + 'static>(
 }
 
 fn unanswered() -> Unavailable {
-    Unavailable::Unknown("a command was not answered as one".to_owned())
+    Unavailable::Unknown("unexpected reply to a command".to_owned())
 }
 
 #[derive(Clone)]
@@ -94,7 +94,7 @@ struct Coordinator {
     home: ArcId,
 }
 
-/// What the arcs answer to [`Command::Prepare`].
+/// The replies of the arcs to [`Command::Prepare`].
 type Votes = Vec<(ArcId, Result<Reply, Unavailable>)>;
 
 impl Coordinator {
@@ -135,7 +135,7 @@ impl Coordinator {
             Ok(writes) => writes,
             Err(refusal) => {
                 self.give_up(id, began).await;
-                // What stands against it may be what it did itself when it was asked for before.
+                // The obstacle may be the transaction's own earlier execution.
                 return self.recall().await?.map_or(refusal, Ok);
             }
         };
@@ -149,7 +149,7 @@ impl Coordinator {
         self.decide(id, began, sizes, writes).await
     }
 
-    /// What the transaction with this token did, if it was made before.
+    /// Returns the result of the transaction with this token, if it was executed before.
     async fn recall(&self) -> Result<Option<Reply>, Unavailable> {
         if self.transaction.token.is_none() {
             return Ok(None);
@@ -164,22 +164,24 @@ impl Coordinator {
         }
     }
 
-    /// Gives the answer to a transaction that was made before as soon as everybody can see that it
-    /// was: it may have been decided by a coordinator that is lost, or slower than who asks again.
+    /// Returns the result of an earlier execution once every reader can see it: its coordinator may be
+    /// lost, or slower than the repeated request.
     async fn answer_again(&self, reply: Reply) -> Result<Reply, Unavailable> {
         if let (Reply::Transacted { .. }, Some(token)) = (&reply, &self.transaction.token) {
             let arcs = self.parts.keys();
             let finishes =
                 arcs.map(|arc| transaction_recovery::finish_attempts(&self.store, *arc, token));
             try_join_all(finishes).await.map_err(|error| {
-                Unavailable::Unknown(format!("it was made, and is not visible yet: {error}"))
+                Unavailable::Unknown(format!(
+                    "the transaction is committed, but not visible yet: {error}"
+                ))
             })?;
         }
         Ok(reply)
     }
 
-    /// What each operation will have done, in their order, if every arc has prepared; otherwise why
-    /// the transaction is not made.
+    /// Returns the future result of each operation, in order, if every arc has prepared; otherwise why
+    /// the transaction is not executed.
     fn count(&self, votes: Votes) -> Result<Vec<Written>, Result<Reply, Unavailable>> {
         let count = self.transaction.operations.len();
         let mut writes = vec![Written::default(); count];
@@ -203,10 +205,11 @@ impl Coordinator {
                     }
                 }
                 Ok(Reply::TransactionOver) => {
-                    refusal = Some(Err(Unavailable::NotDone("it took too long".to_owned())));
+                    refusal =
+                        Some(Err(Unavailable::NotDone("the transaction took too long".to_owned())));
                 }
                 Ok(other) => refusal = Some(Ok(other)),
-                // Without a decision nothing is ever made of what it may have prepared.
+                // Without a decision, nothing that the arc may have prepared is ever applied.
                 Err(error) => refusal = Some(Err(Unavailable::NotDone(error.to_string()))),
             }
         }
@@ -219,7 +222,7 @@ impl Coordinator {
         Ok(writes)
     }
 
-    /// Lets go of what the arcs have prepared; what does not hear of it is left over.
+    /// Releases what the arcs have prepared. An arc that cannot be reached is left to recovery.
     async fn give_up(&self, id: TransactionId, began: EpochMillis) {
         let _ = finish(&self.store, &self.parts, id, began, false).await;
     }
@@ -257,19 +260,21 @@ impl Coordinator {
         if reply != (Reply::Decided { commit: true }) {
             self.give_up(id, began).await;
             return match reply {
-                // Whoever asked for the same may have been faster, and has had this one given up.
+                // A concurrent attempt at the same request may have been faster and aborted this one.
                 Reply::Decided { .. } => self.recall().await?.ok_or_else(|| {
-                    Unavailable::NotDone("it took too long and was given up".to_owned())
+                    Unavailable::NotDone("the transaction took too long and was aborted".to_owned())
                 }),
                 made_before => self.answer_again(made_before).await,
             };
         }
         if finish(&self.store, &self.parts, id, began, true).await.is_err() {
-            return Err(Unavailable::Unknown("it is made, and not visible yet".to_owned()));
+            return Err(Unavailable::Unknown(
+                "the transaction is committed, but not visible yet".to_owned(),
+            ));
         }
         let (store, home) = (self.store.clone(), self.home);
         tokio::spawn(async move {
-            // Should it fail, whoever leads the home arc does all of it again.
+            // If this fails, the leader of the home arc repeats it.
             let settled = Decision { participants: Vec::new(), ..decision };
             let _ = transaction_recovery::carry_out(&store, home, id, &settled).await;
         });
@@ -313,7 +318,7 @@ async fn prepare(
     join_all(prepares).await
 }
 
-/// Ends a transaction in every arc. Gives what each of them answered.
+/// Ends a transaction in every arc. Returns their replies.
 async fn finish(
     store: &Store,
     parts: &Parts,
@@ -332,8 +337,8 @@ async fn finish(
 /// An item to read.
 pub(crate) type Wanted<'r> = (&'r Arc<Table>, &'r PrimaryKey);
 
-/// Reads items as they were at one moment in the order of all transactions. A reason for each item
-/// when transactions that are under way do not let it.
+/// Reads items at one point in the order of all transactions. If running transactions prevent that,
+/// returns a reason for each item.
 ///
 /// # Errors
 /// See [`Unavailable`].
@@ -361,34 +366,34 @@ pub(crate) async fn read(
     read_with_locks(store, &parts, wanted).await
 }
 
-/// Reads items without locking them. `None` if they may not have been so at one moment: two looks,
-/// the second of which begins after the first is over, have to find the same: so the items were at
-/// any moment in between. (What became another value and the same again within one read is taken for
-/// unchanged: no reader can tell that from an order in which it was.)
+/// Reads items without locking them. `None` if they may not have been so at one point in time. Two
+/// reads, the second of which begins after the first has ended, must find the same: then the items had
+/// these values at any time in between. (A value that changes and changes back in between counts as
+/// unchanged, because no reader can distinguish that from another order.)
 async fn read_without_locks(
     store: &Store,
     parts: &Parts,
     wanted: &[Wanted<'_>],
 ) -> Result<Option<Vec<Option<Item>>>, Unavailable> {
     let Some(first) = look(store, parts, wanted).await? else { return Ok(None) };
-    // One arc is seen as of one entry of its log.
+    // One arc is read as of one entry of its log.
     if parts.len() > 1 && look(store, parts, wanted).await?.as_ref() != Some(&first) {
         return Ok(None);
     }
     Ok(Some(first.items))
 }
 
-/// What a look at items has found.
+/// The result of one read of the items.
 #[derive(PartialEq)]
 pub(super) struct Look {
     items: Vec<Option<Item>>,
-    /// For each arc, how many steps of transactions over several arcs there were.
+    /// The number of steps of transactions over several arcs, for each arc.
     steps: Vec<u64>,
 }
 
-/// Looks at items in one state of each arc, which shows everything that was acknowledged before the
-/// call. `None` if a transaction over several arcs has locked one of them: it might be seen in one
-/// arc and not in another.
+/// Reads items in one state of each arc, which contains everything that was acknowledged before the
+/// call. `None` if a transaction over several arcs has locked one of them, because its effect might be
+/// visible in one arc and not in another.
 pub(super) async fn look(
     store: &Store,
     parts: &Parts,
@@ -443,11 +448,11 @@ pub(super) async fn read_with_locks(
     to_its_end(store, reader.read()).await.unwrap_or_else(lost)
 }
 
-/// A read that is a transaction: it prepares, and lets go.
+/// A read in the form of a transaction: it prepares, and then releases.
 pub(super) struct LockingReader {
     pub(super) store: Store,
     pub(super) parts: Parts,
-    /// One for each item.
+    /// The check of each item.
     pub(super) checks: Vec<Write>,
     pub(super) id: TransactionId,
     pub(super) began: EpochMillis,
@@ -458,15 +463,15 @@ impl LockingReader {
         let found = self.lock().await;
         let release = self.release().await;
         match found? {
-            // An arc that is told late may have been given up, and written to, before another one
-            // was locked: then the items were not so at one moment.
+            // An arc with a late prepare may have been recovered, and written to, before another one was
+            // locked. Then the items were never so at one point in time.
             Ok(items) if release? => Ok(Ok(items)),
             Ok(_) => Ok(Err(vec![CancellationReason::Conflict; self.checks.len()])),
             Err(reasons) => Ok(Err(reasons)),
         }
     }
 
-    /// Locks the items and gives them, or tells which of them another transaction has locked.
+    /// Locks the items and returns them, or returns which of them another transaction has locked.
     pub(super) async fn lock(
         &self,
     ) -> Result<Result<Vec<Option<Item>>, Vec<CancellationReason>>, Unavailable> {
@@ -500,20 +505,20 @@ impl LockingReader {
         Ok(if is_locked { Ok(items) } else { Err(reasons) })
     }
 
-    /// Releases the locks. Returns true if all of them were held until now: nothing is prepared
-    /// again that was released, so all were locked together.
+    /// Releases the locks. Returns true if all of them were still held: what was released is never
+    /// prepared again, so all were locked at the same time.
     pub(super) async fn release(&self) -> Result<bool, Unavailable> {
         let replies = finish(&self.store, &self.parts, self.id, self.began, false).await?;
         Ok(replies.iter().all(|reply| matches!(reply, Reply::Transacted { .. })))
     }
 }
 
-/// Why an arc has not locked what is to be read, unless another transaction has.
+/// Returns why an arc has not locked the items, unless another transaction has.
 fn why_not_locked(reply: &Reply) -> Unavailable {
     let why = match reply {
-        Reply::TableNotFound => "a table is gone",
-        Reply::TransactionOver => "it took too long",
-        _ => "a command was not answered as one",
+        Reply::TableNotFound => "a table no longer exists",
+        Reply::TransactionOver => "the transaction took too long",
+        _ => "unexpected reply to a command",
     };
     Unavailable::NotDone(why.to_owned())
 }
@@ -523,11 +528,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_read_that_cannot_lock_its_items_says_why() {
+    fn a_read_that_cannot_lock_its_items_returns_the_reason() {
         for (reply, why) in [
-            (Reply::TableNotFound, "a table is gone"),
-            (Reply::TransactionOver, "it took too long"),
-            (Reply::TableExists, "a command was not answered as one"),
+            (Reply::TableNotFound, "a table no longer exists"),
+            (Reply::TransactionOver, "the transaction took too long"),
+            (Reply::TableExists, "unexpected reply to a command"),
         ] {
             assert_eq!(why_not_locked(&reply), Unavailable::NotDone(why.to_owned()));
         }

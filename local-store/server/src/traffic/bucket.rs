@@ -1,19 +1,20 @@
-//! A bucket of capacity units that fills with store time.
+//! A token bucket of capacity units that fills with store time.
 //!
-//! Pure: time is handed in. Units are counted in halves, and what is in the bucket in thousandths
-//! of a half, so that a millisecond's share is a whole number and nothing is ever rounded away.
+//! The module is pure: the caller passes the time. Units are counted in halves, and the contents in
+//! thousandths of a half, so that a millisecond's share is a whole number and nothing is lost by
+//! rounding.
 
 use model::EpochMillis;
 
-/// How fast a bucket fills, and how much it holds.
+/// The rate at which a bucket fills, and its capacity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Rate {
     pub(super) units_per_second: u64,
-    /// What so many seconds bring is kept when it is not used.
+    /// The number of seconds for which unused units are kept.
     pub(super) burst_seconds: u64,
 }
 
-/// A bucket. What is taken beyond what is in it is a debt, which is paid before anything else.
+/// A bucket. Units that are taken beyond its contents are a debt, which is paid first.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Bucket {
     rate: Rate,
@@ -35,29 +36,29 @@ impl Rate {
 }
 
 impl Bucket {
-    /// A bucket that was not used for long.
+    /// Returns a bucket that was not used for long.
     pub(super) fn full(rate: Rate, now: EpochMillis) -> Self {
         Self { rate, level: rate.capacity(), at: now }
     }
 
-    /// Brings the bucket to the present. With another rate, what is in it stays as far as it fits.
+    /// Fills the bucket up to the present. With another rate, its contents stay as far as they fit.
     pub(super) fn refill(&mut self, rate: Rate, now: EpochMillis) {
         let millis = now.since(self.at);
-        // Half units a second, times milliseconds, are thousandths of a half.
+        // Half units per second, times milliseconds, are thousandths of a half.
         let brought = signed(self.rate.units_per_second.saturating_mul(2).saturating_mul(millis));
         self.rate = rate;
         self.level = self.level.saturating_add(brought).min(rate.capacity());
         self.at = self.at.max(now);
     }
 
-    /// Whether so much is in it. A full bucket has enough for anything: otherwise an item that is
-    /// larger than all that it can hold could never be read or written.
+    /// Returns whether the bucket contains enough. A full bucket has enough for any request: otherwise
+    /// an item that is larger than its capacity could never be read or written.
     pub(super) fn has(&self, halves: u64) -> bool {
         let wanted = signed(halves.saturating_mul(THOUSAND));
         self.level >= wanted.min(self.rate.capacity())
     }
 
-    /// Takes so much out, also what is not in it.
+    /// Takes units out, even if the bucket does not contain them.
     pub(super) fn take(&mut self, halves: u64) {
         self.level = self.level.saturating_sub(signed(halves.saturating_mul(THOUSAND)));
     }
@@ -72,15 +73,15 @@ mod tests {
     const RATE: Rate = Rate { units_per_second: 10, burst_seconds: 3 };
 
     #[test]
-    fn what_is_not_used_is_kept_for_the_burst() {
+    fn unused_units_are_kept_for_the_burst() {
         let mut bucket = Bucket::full(RATE, EpochMillis(0));
-        assert!(bucket.has(60) && bucket.has(999), "a full one has enough for anything");
+        assert!(bucket.has(60) && bucket.has(999), "a full bucket has enough for any request");
         bucket.take(1);
         assert!(bucket.has(59) && !bucket.has(60));
         bucket.take(59);
         assert!(!bucket.has(1));
         for (at, has) in [(49, false), (50, true)] {
-            // 20 halves a second are one in 50 milliseconds.
+            // 20 halves per second are one in 50 milliseconds.
             bucket.refill(RATE, EpochMillis(at));
             assert_eq!(bucket.has(1), has, "{at}");
         }
@@ -101,10 +102,10 @@ mod tests {
     }
 
     proptest! {
-        /// Goal: whatever is asked for when, no more is let through than the burst, the rate times
-        /// the time, and one request.
+        /// Goal: whatever is requested when, no more is admitted than the burst, the rate times the
+        /// time, and one request.
         #[test]
-        fn no_more_is_let_through_than_the_rate(
+        fn no_more_is_admitted_than_the_rate(
             requests in prop::collection::vec((0u64..500, 1u64..20), 1..200),
         ) {
             let mut bucket = Bucket::full(RATE, EpochMillis(0));

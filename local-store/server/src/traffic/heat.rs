@@ -1,7 +1,7 @@
-//! How hot one partition is: units in slots of store time, and a sample of the tokens asked for.
+//! The heat of one partition: units in slots of store time, and a sample of the requested tokens.
 //!
-//! Pure: time is handed in. A partition is hot when each of the last six slots was above a limit,
-//! so a peak alone never makes it hot, however high it is.
+//! The module is pure: the caller passes the time. A partition is hot if each of the last six slots was
+//! above a limit, so that a single peak never makes it hot, however high it is.
 
 use std::collections::VecDeque;
 
@@ -10,18 +10,18 @@ use partition::TokenRange;
 
 use super::{PartitionRate, SplitLimits, Units};
 
-/// Slots that have to be above the limit.
+/// The number of slots that have to be above the limit.
 const SLOTS: u64 = 6;
-/// Tokens that are kept of one window of six slots; half as many are kept of it at least when
-/// there were so many.
+/// The maximum number of tokens in the sample of one window of six slots. If there were as many
+/// requests, the sample has at least half as many.
 const SAMPLES_MAX: usize = 256;
-/// A window with fewer samples than this says less than the one before.
+/// The minimum number of samples in a window; with fewer, the previous window is used.
 const SAMPLES_MIN: usize = 64;
 
 /// The traffic of one partition.
 #[derive(Debug, Default)]
 pub(super) struct Heat {
-    /// Number of the slot (time divided by its length) and units, oldest first; slots without
+    /// The number of the slot (time divided by its length) and its units, oldest first. Slots without
     /// traffic are left out.
     slots: VecDeque<(u64, Units)>,
     samples: Samples,
@@ -33,7 +33,7 @@ pub(super) struct Heat {
 struct Samples {
     window: u64,
     tokens: Vec<Token>,
-    /// One of so many requests is taken; doubles when the room is full.
+    /// The number of requests per sampled one. It doubles when the sample is full.
     stride: u64,
     skipped: u64,
 }
@@ -43,7 +43,7 @@ fn slot_ms(sustained_ms: u64) -> u64 {
 }
 
 impl Heat {
-    /// Counts a request. `token` is `None` when it was not for one token.
+    /// Counts a request. `token` is `None` if the request was not for one token.
     pub(super) fn record(
         &mut self,
         now: EpochMillis,
@@ -53,7 +53,7 @@ impl Heat {
     ) {
         let slot = now.0 / slot_ms(sustained_ms);
         match self.slots.back_mut() {
-            // Time may have stood still, and requests may be counted a little out of order.
+            // The clock may have stood still, and requests may be counted slightly out of order.
             Some((newest, sum)) if *newest >= slot => add(sum, units),
             _ => self.slots.push_back((slot, units)),
         }
@@ -70,7 +70,7 @@ impl Heat {
         }
     }
 
-    /// The units of each of the last six slots that are over.
+    /// Returns the units of each of the last six complete slots.
     fn complete(&self, now: EpochMillis, sustained_ms: u64) -> impl Iterator<Item = Units> {
         let current = now.0 / slot_ms(sustained_ms);
         (current.saturating_sub(SLOTS)..current).map(|slot| {
@@ -80,7 +80,7 @@ impl Heat {
     }
 
     pub(super) fn is_hot(&self, now: EpochMillis, limits: &SplitLimits) -> bool {
-        // Units per slot, in halves, times 1000: whole numbers only.
+        // Units per slot, in halves, times 1000, so that all numbers are whole.
         let slot_ms = slot_ms(limits.sustained_ms);
         let above = |halves: u64, per_second: u64| {
             halves.saturating_mul(1000) > per_second.saturating_mul(2).saturating_mul(slot_ms)
@@ -93,7 +93,7 @@ impl Heat {
             || slots.iter().all(|units| above(units.read_halves, limits.read_units))
     }
 
-    /// The mean over the last six slots and the one that is going on.
+    /// Returns the mean over the last six slots and the current one.
     pub(super) fn rate(&self, now: EpochMillis, sustained_ms: u64) -> PartitionRate {
         let slot_ms = slot_ms(sustained_ms);
         let current = now.0 / slot_ms;
@@ -111,9 +111,9 @@ impl Heat {
         }
     }
 
-    /// The token that divides the sampled requests of a range best; `None` when they are all for
-    /// one token. A token with most of the requests comes to begin or to end its part, so that it
-    /// is alone in a partition after two splits.
+    /// Returns the token that divides the sampled requests of a range best; `None` if they are all for
+    /// one token. A token with most of the requests becomes the first or the last one of its part, so
+    /// that it is alone in a partition after two splits.
     pub(super) fn split_point(&self, range: TokenRange) -> Option<Token> {
         let within = |token: &&Token| range.first <= **token && **token <= range.last;
         let mut tokens: Vec<Token> = self.samples.tokens.iter().filter(within).copied().collect();
@@ -136,8 +136,8 @@ impl Heat {
     }
 }
 
-/// Units per second, from halves of units in so many milliseconds.
-#[expect(clippy::cast_precision_loss, reason = "a figure to look at; 53 bits are plenty")]
+/// Returns units per second, from halves of units in this number of milliseconds.
+#[expect(clippy::cast_precision_loss, reason = "the value is only shown; 53 bits are plenty")]
 pub(super) fn per_second(halves: u64, millis: u64) -> f64 {
     halves as f64 * 500.0 / millis.max(1) as f64
 }
@@ -177,7 +177,7 @@ mod tests {
         Units { read_halves: 0, write_halves: 2 * units }
     }
 
-    /// Writes so many units in each second.
+    /// Writes this number of units in each second.
     fn heat(seconds: &[u64]) -> (Heat, EpochMillis) {
         let mut heat = Heat::default();
         for (second, units) in (0u64..).zip(seconds) {
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_sustained_is_hot() {
+    fn only_sustained_traffic_is_hot() {
         for (seconds, hot) in [
             (&[11, 11, 11, 11, 11, 11][..], true),
             (&[10, 11, 11, 11, 11, 11], false),

@@ -1,10 +1,10 @@
-//! What the throughput of one table and of its global indexes lets through.
+//! The throughput limits of one table and of its global indexes.
 //!
-//! A provisioned table or index has a bucket for its setting, which keeps what was not used for
-//! 300 seconds; every partition has one for 1,000 write and 3,000 read units, which keeps a
-//! second's worth. A request must find enough in both. Pure: time is handed in.
-//! Source: AWS, "DynamoDB burst and adaptive capacity", "Best practices for designing and using
-//! partition keys effectively".
+//! A provisioned table or index has a bucket for its setting, which keeps unused units for 300 seconds.
+//! Every partition has a bucket for 1,000 write and 3,000 read units, which keeps one second's worth. A
+//! request must find enough in both. The module is pure: the caller passes the time. Source: AWS,
+//! "DynamoDB burst and adaptive capacity", "Best practices for designing and using partition keys
+//! effectively".
 
 use std::collections::BTreeMap;
 
@@ -14,46 +14,47 @@ use partition::{Billing, IndexNumber, PartitionNumber, SecondaryIndex, Table, pa
 use super::SplitLimits;
 use super::bucket::{Bucket, Rate};
 
-/// Unused capacity of a provisioned table or index is kept so long.
+/// The number of seconds for which unused capacity of a provisioned table or index is kept.
 const BURST_SECONDS: u64 = 300;
-/// The limit of a partition is hard: it keeps what makes it independent of the millisecond.
+/// The number of seconds for which a partition keeps unused capacity. The limit is hard, so this only
+/// makes it independent of the millisecond.
 const PARTITION_BURST_SECONDS: u64 = 1;
 
-/// Reading or writing.
+/// The kind of access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Access {
     Read,
     Write,
 }
 
-/// What is asked of a table or of a global index.
+/// A request's demand of a table or a global index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Demand {
-    /// The index, or the table itself.
+    /// The index; `None` for the table itself.
     pub(crate) index: Option<IndexNumber>,
     pub(crate) access: Access,
-    /// Where on the ring; `None` when it is not known.
+    /// The place on the ring; `None` if it is unknown.
     pub(crate) token: Option<Token>,
     pub(crate) halves: u64,
 }
 
-/// Which limit a demand is beyond.
+/// The limit that a demand exceeds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Excess {
-    /// The name of the index, or `None` for the table itself.
+    /// The name of the index; `None` for the table itself.
     pub(crate) index: Option<String>,
     pub(crate) access: Access,
-    /// The limit of one partition, not the setting of the table or index.
+    /// Whether it is the limit of one partition, and not the setting of the table or index.
     pub(crate) is_key_range: bool,
     pub(crate) is_provisioned: bool,
 }
 
-/// A part of a ring with a limit of its own.
+/// A part of a ring with its own limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Range {
     Partition(PartitionNumber),
-    /// Indexes have no partitions here: their limit is one for equal parts of their ring, as many
-    /// as a new table of this throughput would have.
+    /// Indexes have no partitions here. Their limit applies to equal parts of their ring, as many as a
+    /// new table with this throughput would have.
     Part(u64),
 }
 
@@ -65,7 +66,7 @@ pub(super) struct Limiter {
 }
 
 impl Limiter {
-    /// Takes what all demands need, or says which limit they are beyond and takes nothing.
+    /// Takes the units of all demands; if they exceed a limit, returns the limit and takes nothing.
     pub(super) fn admit(
         &mut self,
         table: &Table,
@@ -92,7 +93,7 @@ impl Limiter {
         Ok(())
     }
 
-    /// Takes what was consumed, whether it is there or not.
+    /// Takes consumed units, even if the buckets do not contain them.
     pub(super) fn take(
         &mut self,
         table: &Table,
@@ -108,7 +109,7 @@ impl Limiter {
         }
     }
 
-    /// Drops the buckets of partitions and indexes that are not there any more.
+    /// Drops the buckets of partitions and indexes that no longer exist.
     pub(super) fn forget_gone(&mut self, table: &Table) {
         let is_there =
             |index: &Option<IndexNumber>| index.is_none() || index_of(table, *index).is_some();
@@ -173,7 +174,7 @@ fn index_billing(table: &Table, index: Option<IndexNumber>) -> Billing {
     }
 }
 
-/// The units per second that a table or index is provisioned with; `None` when it is on demand.
+/// Returns the provisioned units per second of a table or index; `None` if it is on demand.
 fn setting(table: &Table, index: Option<IndexNumber>, access: Access) -> Option<u64> {
     let billing = match index {
         None => table.billing,

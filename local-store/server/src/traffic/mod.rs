@@ -1,9 +1,8 @@
-//! What requests ask of each partition: how hot it is, which keys make it so, and where to split.
+//! The traffic of each partition: its heat, its hottest keys, and where to split it.
 //!
-//! It is counted here, in the process that answers the requests, and nowhere stored: the log only
-//! gets the decision to split. After a restart the counting begins anew. What the numbers are
-//! counted with is in `heat` and `top_keys`, which are pure; what is let through when throughput is
-//! enforced is in `limiter` and `bucket`, which are pure, too.
+//! The process that serves the requests counts them; nothing is stored, and only the decision to split
+//! goes into the log. After a restart the counts begin at zero. `heat` and `top_keys` count, and
+//! `limiter` and `bucket` enforce throughput; all four are pure.
 
 mod bucket;
 mod heat;
@@ -24,20 +23,20 @@ use self::limiter::Limiter;
 pub(crate) use self::limiter::{Access, Demand, Excess};
 use self::top_keys::HotKeys;
 
-/// From when on a partition is split.
+/// The limits from which on a partition is split.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SplitLimits {
-    /// Write capacity units per second.
+    /// The limit of write capacity units per second.
     pub write_units: u64,
-    /// Read capacity units per second.
+    /// The limit of read capacity units per second.
     pub read_units: u64,
-    /// For how many milliseconds of store time traffic has to be above one of both.
+    /// The time in milliseconds of store time for which traffic has to be above one of both.
     pub sustained_ms: u64,
-    /// Bytes of items.
+    /// The limit of bytes of items.
     pub bytes: u64,
 }
 
-/// A minute above its limit makes a partition hot: shorter peaks are what burst capacity is for.
+/// A minute above its limit makes a partition hot. Shorter peaks are covered by burst capacity.
 const SUSTAINED_MS: u64 = 60_000;
 
 impl Default for SplitLimits {
@@ -51,24 +50,24 @@ impl Default for SplitLimits {
     }
 }
 
-/// What becomes of requests beyond the throughput of their table.
+/// The handling of requests beyond the throughput of their table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Throughput {
-    /// It is counted and shown, and limits nothing
+    /// Count and show the excess, but limit nothing
     #[default]
     Count,
-    /// Requests are throttled as DynamoDB throttles them
+    /// Throttle requests as DynamoDB does
     Enforce,
 }
 
-/// Capacity units, in halves: an eventually consistent read costs half a unit.
+/// Capacity in half units: an eventually consistent read costs half a unit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Units {
     pub(crate) read_halves: u64,
     pub(crate) write_halves: u64,
 }
 
-/// How hot one partition is.
+/// The traffic of one partition.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct PartitionRate {
     pub(crate) read_units_per_second: f64,
@@ -80,11 +79,11 @@ pub(crate) struct PartitionRate {
 pub(crate) struct HotKey {
     pub(crate) key: KeyValue,
     pub(crate) units_per_second: f64,
-    /// The true figure is not below the one above minus this, and not above it.
+    /// The true value is at most this much lower than the one above, and not higher.
     pub(crate) error_per_second: f64,
 }
 
-/// Counts what requests ask of each partition.
+/// The counts of requests to each partition.
 #[derive(Debug, Default)]
 pub struct Traffic {
     state: Mutex<State>,
@@ -106,29 +105,29 @@ struct TableTraffic {
 }
 
 impl Traffic {
-    /// Changes from when on partitions are split.
+    /// Sets the limits from which on partitions are split.
     pub fn set_limits(&self, limits: SplitLimits) {
         self.lock().limits = limits;
     }
 
-    /// From when on partitions are split.
+    /// Returns the limits from which on partitions are split.
     #[must_use]
     pub fn limits(&self) -> SplitLimits {
         self.lock().limits
     }
 
-    /// Changes what becomes of requests beyond the throughput of their table.
+    /// Sets the handling of requests beyond the throughput of their table.
     pub fn set_throughput(&self, throughput: Throughput) {
         self.is_enforced.store(throughput == Throughput::Enforce, Ordering::Relaxed);
     }
 
-    /// Whether requests are throttled.
+    /// Returns whether requests are throttled.
     pub(crate) fn is_enforced(&self) -> bool {
         self.is_enforced.load(Ordering::Relaxed)
     }
 
-    /// Takes what a request is known to need before it is carried out, or says which limit it is
-    /// beyond and takes nothing.
+    /// Takes the known units of a request before it is executed; if they exceed a limit, returns the
+    /// limit and takes nothing.
     pub(crate) fn admit(
         &self,
         table: &Table,
@@ -144,7 +143,7 @@ impl Traffic {
         traffic.limiter.admit(table, demands, &limits, now)
     }
 
-    /// Takes what a request consumed beyond what it was admitted with.
+    /// Takes the units that a request consumed beyond its admission.
     pub(crate) fn charge(&self, table: &Table, demand: Demand, now: EpochMillis) {
         if demand.halves == 0 || !self.is_enforced() {
             return;
@@ -155,7 +154,7 @@ impl Traffic {
         traffic.limiter.take(table, &demand, &limits, now);
     }
 
-    /// Counts what a request consumed for items with one partition key, which stands at `token`.
+    /// Counts the units that a request consumed for items with one partition key, which is at `token`.
     pub(crate) fn record(
         &self,
         table: &Table,
@@ -175,8 +174,8 @@ impl Traffic {
         traffic.writes.record(now, token, key, units.write_halves);
     }
 
-    /// Counts what a page of a scan consumed between two tokens (inclusive): each partition on the
-    /// way is taken to have had an equal part in it.
+    /// Counts the units that a page of a scan consumed between two tokens (inclusive), in equal parts
+    /// for each partition on the way.
     pub(crate) fn record_scan(
         &self,
         table: &Table,
@@ -199,9 +198,9 @@ impl Traffic {
         }
     }
 
-    /// The partitions that have been too hot for long enough, and where to split them so that
-    /// either half has half of the traffic. A partition that is hot because of one key alone is
-    /// not among them: that key is alone in it.
+    /// Returns the partitions that have been too hot for long enough, and where to split them so that
+    /// either half has half of the traffic. A partition that is hot because of a single key is left out
+    /// if that key is alone in it.
     pub(crate) fn find_hot(
         &self,
         catalogue: &Catalogue,
@@ -227,7 +226,7 @@ impl Traffic {
         hot
     }
 
-    /// How hot a partition has been of late.
+    /// Returns the recent traffic of a partition.
     pub(crate) fn rate(
         &self,
         table: TableId,
@@ -242,7 +241,7 @@ impl Traffic {
         )
     }
 
-    /// The hottest partition keys of a table, by reads and by writes, the hottest first.
+    /// Returns the hottest partition keys of a table, by reads and by writes, hottest first.
     pub(crate) fn hot_keys(&self, table: TableId, now: EpochMillis) -> (Vec<HotKey>, Vec<HotKey>) {
         let state = self.lock();
         match state.tables.get(&table) {
@@ -256,7 +255,7 @@ impl Traffic {
     }
 }
 
-/// Drops what was counted for tables and partitions that are not there any more.
+/// Drops the counts of tables and partitions that no longer exist.
 fn forget_gone(tables: &mut BTreeMap<TableId, TableTraffic>, catalogue: &Catalogue) {
     tables.retain(|id, traffic| match catalogue.get(*id) {
         Some(table) => {

@@ -1,23 +1,23 @@
 //! The hottest keys of a table, found with a fixed number of counters ("space-saving").
 //!
-//! Pure: time is handed in. With k counters and n units counted in a window, each key with more
-//! than n / k units is found, and no count is too high by more than the error that is given with
-//! it, which is at most n / k. Source: Metwally, Agrawal, El Abbadi, "Efficient Computation of
-//! Frequent and Top-k Elements in Data Streams" (2005).
+//! The module is pure: the caller passes the time. With k counters and n units in a window, each key
+//! with more than n / k units is found. A count exceeds the true value by at most its error, which is at
+//! most n / k. Source: Metwally, Agrawal, El Abbadi, "Efficient Computation of Frequent and Top-k
+//! Elements in Data Streams" (2005).
 
 use model::{EpochMillis, KeyValue, Token};
 
 use super::HotKey;
 use super::heat::per_second;
 
-/// Counters of one window: a key with more than 1/64 of the traffic is found.
+/// The number of counters of one window: a key with more than 1/64 of the traffic is found.
 const COUNTERS: usize = 64;
-/// Keys that are shown at most.
+/// The maximum number of keys in a result.
 const SHOWN_MAX: usize = 10;
-/// Store time that one window covers.
+/// The store time that one window covers, in milliseconds.
 const WINDOW_MS: u64 = 60_000;
 
-/// The hottest keys of the present and the last window.
+/// The hottest keys of the current and the previous window.
 #[derive(Debug, Default)]
 pub(super) struct HotKeys {
     window: u64,
@@ -25,7 +25,7 @@ pub(super) struct HotKeys {
     last: Counters,
 }
 
-/// The counters, one at each place: what is looked through for each request stands close together.
+/// The counters as parallel vectors, so that the data that each request scans is contiguous.
 #[derive(Debug, Default)]
 struct Counters {
     tokens: Vec<Token>,
@@ -53,7 +53,8 @@ impl HotKeys {
         self.present.record(token, key, halves);
     }
 
-    /// The hottest keys of the last window, or of the present one when there is no last one.
+    /// Returns the hottest keys of the previous window, or of the current one if there is no previous
+    /// one.
     pub(super) fn hottest(&self, now: EpochMillis) -> Vec<HotKey> {
         let window = now.0 / WINDOW_MS;
         let (counters, millis) = match window.checked_sub(self.window) {
@@ -65,7 +66,7 @@ impl HotKeys {
         let mut counts: Vec<(u64, &CountedKey)> = counters.counts().collect();
         counts
             .sort_by(|(a, counted), (b, other)| b.cmp(a).then_with(|| counted.key.cmp(&other.key)));
-        // Of a window that has only begun, a second is taken to have passed.
+        // A window that has just begun counts as at least a second.
         let millis = millis.max(1000);
         let hot = |(halves, counted): (u64, &CountedKey)| HotKey {
             key: counted.key.clone(),
@@ -93,7 +94,7 @@ impl Counters {
             self.keys.push(CountedKey { key: key.clone(), error: 0 });
             return;
         }
-        // The key with the smallest count makes room, and leaves its count as the error.
+        // The key with the smallest count is replaced, and its count becomes the error.
         let Some(smallest) = self.halves.iter().copied().min() else { return };
         let place = self.halves.iter().position(|count| *count == smallest).unwrap_or_default();
         if let Some(known) = self.tokens.get_mut(place)
@@ -104,7 +105,7 @@ impl Counters {
             *count = smallest.saturating_add(halves);
             counted.error = smallest;
             match (&mut counted.key, key) {
-                // Most keys find room where the one before them was.
+                // Most keys fit the buffer of the previous one.
                 (KeyValue::S(before), KeyValue::S(text)) => before.clone_from(text),
                 (before, key) => *before = key.clone(),
             }
@@ -138,7 +139,7 @@ mod tests {
             let mut exact: BTreeMap<KeyValue, u64> = BTreeMap::new();
             let mut sum = 0;
             for (number, halves) in &requests {
-                // Few keys have most of the traffic.
+                // A few keys have most of the traffic.
                 let number = if number % 3 == 0 { number % 7 } else { *number };
                 record(&mut keys, 0, number, *halves);
                 *exact.entry(key(number)).or_default() += halves;
@@ -171,7 +172,7 @@ mod tests {
         assert_eq!(shown(&keys, 10), [(key(1), 120.0), (key(2), 1.0)], "one second at least");
         assert_eq!(shown(&keys, WINDOW_MS)[0], (key(1), 2.0));
         record(&mut keys, WINDOW_MS, 3, 2);
-        assert_eq!(shown(&keys, WINDOW_MS)[0], (key(1), 2.0), "the last whole window");
+        assert_eq!(shown(&keys, WINDOW_MS)[0], (key(1), 2.0), "the last complete window");
         assert_eq!(shown(&keys, 2 * WINDOW_MS)[0].0, key(3));
         assert_eq!(shown(&keys, 4 * WINDOW_MS), []);
     }

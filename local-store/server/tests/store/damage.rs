@@ -1,7 +1,7 @@
 //! Real processes whose disks are damaged, or that have no file descriptors left.
 //!
-//! Goal: the store goes on with what two good nodes have, and says what it did; clients see at most
-//! a retry. Method: write large items, so that every node has tables; `kill -9`; flip one bit of a
+//! Goal: the store continues with the data of two good nodes, and reports what it did; clients see at
+//! most a retry. Method: write large items, so that every node has tables; `kill -9`; flip one bit of a
 //! file; start; read everything.
 
 use std::collections::BTreeSet;
@@ -15,16 +15,16 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-/// Items, and the bytes of each. With its stream record each counts twice, so a state has a table and a
-/// file of records on disk: it keeps 16 MB in memory alone.
+/// The number of items. The next constant is their size in bytes. With its stream record each item
+/// counts twice, so a state has a table and a file of records on disk: it keeps 16 MB in memory only.
 const ITEMS: usize = 48;
 const ITEM_BYTES: usize = 300_000;
-/// Time for anything that is waited for, on a machine that is busy with other tests.
+/// The time-out of all waits, on a machine that is busy with other tests.
 const LIMIT: Duration = Duration::from_secs(240);
-/// Retries of one request, each after four times as long as the one before.
+/// The maximum number of retries of one request, each after four times the previous pause.
 const RETRIES: usize = 5;
 
-/// A running store; it is killed when this is dropped.
+/// A running store, which is killed when this is dropped.
 struct Process {
     child: Child,
     address: SocketAddr,
@@ -32,7 +32,7 @@ struct Process {
 }
 
 impl Process {
-    /// Starts the binary, below a limit of open files if there is one, and waits until it listens.
+    /// Starts the binary, with a limit of open files if given, and waits until it listens.
     fn start(data: &Path, arguments: &[String], open_files: Option<u32>) -> Self {
         let log = data.with_extension("log");
         let output = File::create(&log).unwrap();
@@ -50,25 +50,25 @@ impl Process {
             .unwrap();
         let mut process = Self { child, address: ([127, 0, 0, 1], 0).into(), log };
         let listening = wait_for("it listens", || {
-            assert!(process.child.try_wait().unwrap().is_none(), "{}", process.said());
+            assert!(process.child.try_wait().unwrap().is_none(), "{}", process.log_text());
             process.address()
         });
         process.address = listening;
         process
     }
 
-    /// Where it listens now: a process that was started again by itself has another port.
+    /// Returns the current address: a process that restarted itself has another port.
     fn address(&self) -> Option<SocketAddr> {
-        let said = self.said();
-        let (_, last) = said.rsplit_once("listening on http://")?;
+        let text = self.log_text();
+        let (_, last) = text.rsplit_once("listening on http://")?;
         last.split_whitespace().next()?.parse().ok()
     }
 
-    fn said(&self) -> String {
+    fn log_text(&self) -> String {
         fs::read_to_string(&self.log).unwrap_or_default()
     }
 
-    /// One request. `None` when no answer came.
+    /// Sends one request. Returns `None` if there was no response.
     fn ask(&self, method: &str, path: &str, target: &str, body: &str) -> Option<(u16, Value)> {
         let address = self.address()?;
         let stream = TcpStream::connect(address).ok()?;
@@ -81,7 +81,7 @@ impl Process {
         self.ask("POST", "/", &target, &request.to_string())
     }
 
-    /// As a client with retries: gives the answer, and how many retries it took.
+    /// Sends a request with retries. Returns the response, and the number of retries.
     fn retry(&self, operation: &str, request: &Value) -> (Value, usize) {
         for retries in 0..=RETRIES {
             match self.call(operation, request) {
@@ -91,7 +91,7 @@ impl Process {
             }
             thread::sleep(Duration::from_millis(200 << (2 * retries)));
         }
-        panic!("{operation} is not answered within {RETRIES} retries: {}", self.said());
+        panic!("{operation} had no response within {RETRIES} retries: {}", self.log_text());
     }
 
     fn status(&self) -> Option<Value> {
@@ -151,7 +151,7 @@ fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
 }
 
 fn value(item: usize) -> String {
-    // Not one that packs well.
+    // The value must not compress well.
     let mut state = item as u64 + 1;
     let mut next = || {
         state =
@@ -185,7 +185,7 @@ fn put(process: &Process, item: usize) {
     process.retry("PutItem", &request_to_put(item));
 }
 
-/// Reads every item, and gives how many retries that took.
+/// Reads every item. Returns the number of retries.
 fn read_all(process: &Process) -> usize {
     let read = |item: usize| {
         let key = json!({"p": {"S": format!("k{item}")}});
@@ -201,9 +201,9 @@ fn list<'a>(status: &'a Value, name: &str) -> impl Iterator<Item = &'a Value> + 
     status[name].as_array().into_iter().flatten()
 }
 
-/// Waits until all nodes vote and have applied the same entry. Gives the nodes that were set aside.
+/// Waits until all nodes vote and have applied the same entry. Returns the nodes that were set aside.
 fn wait_until_whole(process: &Process) -> BTreeSet<u64> {
-    wait_for("the store is whole", || {
+    wait_for("the store is complete", || {
         let status = process.status()?;
         let replicas: Vec<&Value> = list(&status, "replicas").collect();
         let is_good = |replica: &&Value| {
@@ -230,18 +230,18 @@ fn flip_a_bit(folder: &Path) {
     fs::write(largest, bytes).unwrap();
 }
 
-/// Has everything verified from the start on, as if a day had passed since the last time.
+/// Makes a verification due at the start, as if the last one were a day ago.
 fn make_verification_due(arc: &Path) {
-    // A process that ran for a short time alone has noted nothing yet.
+    // A process that ran only for a short time has stored no progress yet.
     if let Err(error) = fs::remove_file(arc.join("scrub")) {
         assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
     }
 }
 
-/// Goal: whichever node leads after the start, answers are right and the damage is found. A read finds
-/// it in a table of the leader; the verification in the background finds it everywhere else.
+/// Goal: whichever node leads after the start, responses are right and the damage is found. A read finds
+/// it in a table of the leader; the background verification finds it everywhere else.
 #[test]
-fn a_bit_that_flips_costs_a_node_and_no_answer() {
+fn a_flipped_bit_costs_a_node_but_no_response() {
     for files in ["tables", "queues"] {
         let folder = tempfile::tempdir().unwrap();
         let data = folder.path().join("data");
@@ -259,11 +259,11 @@ fn a_bit_that_flips_costs_a_node_and_no_answer() {
             let aside = wait_until_whole(&process);
             (!aside.is_empty()).then_some(aside)
         });
-        assert_eq!(aside, BTreeSet::from([3]), "{}", process.said());
+        assert_eq!(aside, BTreeSet::from([3]), "{}", process.log_text());
         let reason = fs::read_to_string(data.join("node-3.set-aside-1/reason")).unwrap();
         assert!(reason.contains("corrupt"), "{reason}");
         put(&process, ITEMS);
-        // The rebuilt node is one as the others, also for the next start.
+        // The rebuilt node equals the others, also at the next start.
         drop(process);
         let process = Process::start(&data, &[], None);
         assert_eq!(read_all(&process), 0);
@@ -271,9 +271,9 @@ fn a_bit_that_flips_costs_a_node_and_no_answer() {
     }
 }
 
-/// The same where each node has a process: that of the damaged one starts again by itself.
+/// Goal: the same holds if each node has a process. That of the damaged node restarts itself.
 #[test]
-fn a_bit_that_flips_costs_a_process_a_restart() {
+fn a_flipped_bit_costs_a_restart_of_the_process() {
     let folder = tempfile::tempdir().unwrap();
     let held: Vec<TcpListener> =
         (0..3).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
@@ -307,7 +307,7 @@ fn a_bit_that_flips_costs_a_process_a_restart() {
     make_verification_due(&arc);
     let mut processes = start_all();
     for process in &processes {
-        assert!(read_all(process) <= 2 * RETRIES, "{}", process.said());
+        assert!(read_all(process) <= 2 * RETRIES, "{}", process.log_text());
     }
     let aside = wait_for("the damage is found", || {
         let aside = wait_until_whole(&processes[0]);
@@ -330,16 +330,16 @@ fn idle_connections_cost_no_file() {
     assert!(idle.len() > 128, "the system takes the connections that the process does not");
     fill(&process);
     read_all(&process);
-    assert!(process.child.try_wait().unwrap().is_none(), "{}", process.said());
-    assert!(!process.said().contains("no file descriptor is left"), "{}", process.said());
+    assert!(process.child.try_wait().unwrap().is_none(), "{}", process.log_text());
+    assert!(!process.log_text().contains("no file descriptor is left"), "{}", process.log_text());
 }
 
-/// Goal: a process without descriptors waits, says for what, and goes on as soon as it has some again.
-/// Method: the limit of the running process is lowered below what it uses, so that no file can be
-/// opened, and a connection that is there already sends more than memory takes.
+/// Goal: a process without descriptors waits, reports for what, and continues as soon as it has some
+/// again. Method: the limit of the running process is lowered below its use, so that no file can be
+/// opened, and an existing connection sends more than fits in memory.
 #[cfg(target_os = "linux")]
 #[test]
-fn puts_go_on_when_descriptors_are_there_again() {
+fn puts_continue_when_descriptors_are_available_again() {
     use rustix::process::{Pid, Resource, Rlimit, prlimit};
 
     let folder = tempfile::tempdir().unwrap();
@@ -360,12 +360,12 @@ fn puts_go_on_when_descriptors_are_there_again() {
     limit(Some(8));
     let answered = (1..10 * ITEMS).take_while(|item| send(*item)).count();
     assert!(answered + 1 < 10 * ITEMS, "no file was needed");
-    wait_for("it says what it waits for", || {
-        process.said().contains("no file descriptor is left").then_some(())
+    wait_for("the process reports what it waits for", || {
+        process.log_text().contains("no file descriptor is left").then_some(())
     });
-    assert!(process.child.try_wait().unwrap().is_none(), "{}", process.said());
+    assert!(process.child.try_wait().unwrap().is_none(), "{}", process.log_text());
     limit(maximum);
     (0..ITEMS).for_each(|item| put(&process, item));
     assert_eq!(read_all(&process), 0);
-    assert!(process.child.try_wait().unwrap().is_none(), "{}", process.said());
+    assert!(process.child.try_wait().unwrap().is_none(), "{}", process.log_text());
 }

@@ -1,10 +1,10 @@
-//! Bad input: requests that were damaged at random, and requests that were made to do harm.
+//! Bad input: randomly damaged requests, and malicious requests.
 //!
-//! Goal: whatever arrives is answered, as the service would answer it, and nothing panics or is
-//! taken for a defect. Method: the requests of `testdata/api` are carried out in many damaged
-//! forms; and a table of requests that are deep, long, or no JSON at all.
+//! Goal: every request gets the response that the service would give, and nothing panics or is reported
+//! as a defect. Method: the requests of `testdata/api` are executed in many damaged forms; and a table
+//! of requests that are deep, long, or not JSON at all.
 //!
-//! `MUTATIONS=5000000 cargo test -p server --test store damaged` goes on for longer.
+//! `MUTATIONS=5000000 cargo test -p server --test store damaged` runs longer.
 
 use std::fs;
 use std::path::Path;
@@ -13,12 +13,12 @@ use serde_json::Value;
 use server::api::{Response, handle};
 use server::store::{Config, Store};
 
-/// Damaged requests of a run, unless the environment says otherwise.
+/// The default number of damaged requests in a run.
 const MUTATIONS: usize = 30_000;
-/// Requests that are longer are not damaged: their length is all that there is to them.
+/// The maximum length in bytes of a request that is damaged. In longer ones only the length matters.
 const REQUEST_BYTES_MAX: usize = 4096;
 
-/// What is put into requests; each is special to some reader of them.
+/// The texts that are inserted into requests. Each is special to some parser.
 const TOKENS: [&str; 40] = [
     "{",
     "}",
@@ -62,7 +62,7 @@ const TOKENS: [&str; 40] = [
     "99999999999999999999999999",
 ];
 
-/// SplitMix64: enough chance for a test, the same on every machine.
+/// SplitMix64: random enough for a test, and the same on every machine.
 struct Chance(u64);
 
 impl Chance {
@@ -118,7 +118,7 @@ fn target(operation: &str) -> String {
     format!("{api}_20120810.{operation}")
 }
 
-/// The recorded requests: operation and body.
+/// Returns the recorded requests: operation and body.
 fn recorded() -> Vec<(String, Vec<u8>)> {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/api");
     let mut files: Vec<_> =
@@ -139,7 +139,7 @@ fn recorded() -> Vec<(String, Vec<u8>)> {
     requests
 }
 
-/// Carries out a request in a task of its own, so that a panic tells which one it was.
+/// Executes a request in a separate task, so that a panic can be attributed to it.
 async fn answer(store: &Store, operation: &str, body: Vec<u8>) -> Response {
     let (store, target) = (store.clone(), target(operation));
     let shown = String::from_utf8_lossy(&body[..body.len().min(2000)]).into_owned();
@@ -147,10 +147,10 @@ async fn answer(store: &Store, operation: &str, body: Vec<u8>) -> Response {
     task.await.unwrap_or_else(|error| panic!("{operation} {shown}: {error}"))
 }
 
-/// Checks that an answer is a success or an error that blames the request.
+/// Checks that a response is a success or an error that blames the request.
 fn check(response: &Response, operation: &str, body: &[u8]) {
     let shown = String::from_utf8_lossy(&body[..body.len().min(2000)]);
-    // Two operations answer with nothing, as the service does.
+    // As on the service, two operations have an empty response.
     if response.status == 200 && matches!(operation, "TagResource" | "UntagResource") {
         assert!(response.body.is_empty(), "{operation} {shown}: {}", response.body);
         return;
@@ -186,13 +186,13 @@ async fn damaged_requests_are_answered() {
         check(&response, operation, &damaged);
         refused += usize::from(response.status == 400);
     }
-    // Some damage does no harm; most does.
+    // Some damage does no harm, but most does.
     assert!(refused > count / 4 && refused < count, "{refused} of {count}");
-    // The store goes on as before.
+    // The store continues as before.
     check(&answer(&store, "ListTables", b"{}".to_vec()).await, "ListTables", b"{}");
 }
 
-/// Requests that were made to do harm, and the error that each is answered with.
+/// Returns malicious requests, each with its expected error.
 fn harmful() -> Vec<(&'static str, String, &'static str)> {
     let table = r#""TableName":"votes""#;
     let put = |value: &str| format!(r#"{{{table},"Item":{{"pk":{{"S":"a"}},"v":{value}}}}}"#);
@@ -243,7 +243,7 @@ fn harmful() -> Vec<(&'static str, String, &'static str)> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn harmful_requests_are_refused_in_the_services_words() {
+async fn harmful_requests_get_the_errors_of_the_service() {
     let directory = tempfile::tempdir().unwrap();
     let store = open(directory.path()).await;
     let create = r#"{"TableName":"votes","BillingMode":"PAY_PER_REQUEST","AttributeDefinitions":[{"AttributeName":"pk","AttributeType":"S"}],"KeySchema":[{"AttributeName":"pk","KeyType":"HASH"}]}"#;

@@ -1,4 +1,4 @@
-//! Tests of the store through its API, from outside of the crate: requests in, answers out.
+//! Tests of the store through its API, from outside of the crate.
 
 #[cfg(test)]
 mod damage;

@@ -361,7 +361,7 @@ async fn finish(place: &Place, edition: Edition, digest: Digest) -> Result<Editi
                     Ok(ready)
                 }
                 _ => Err(format!(
-                    "edition {} was pruned while it was prepared ({EDITION_PARTITION} `{}`, {EDITION_ITEM} `{}`): prepare it anew, and prune with more --days",
+                    "edition {} was pruned while it was prepared ({EDITION_PARTITION} `{}`, {EDITION_ITEM} `{}`): prepare it again, and prune with more --days",
                     ready.number,
                     records_key(&place.set),
                     version_text(ready.number)

@@ -397,7 +397,7 @@ mod tests {
         let which = Which { number: None, as_of: Some("1700000004".to_owned()) };
         assert_eq!(
             super::choose(&broken, &which).map(|version| version.number),
-            Err("what the item was at 1700000004 is not known: versions 4 to 4 are not there, and one of them may be of that time; name a version with --number, `weir versions ls` shows those that there are".to_owned())
+            Err("what the item was at 1700000004 is not known: versions 4 to 4 are missing, and one of them may be of that time; name a version with --number, `weir versions ls` shows those that there are".to_owned())
         );
     }
 }

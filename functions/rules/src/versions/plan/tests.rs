@@ -1,4 +1,4 @@
-//! Plans against a table of one history in memory: by hand, and every way to deliver some changes.
+//! Plans for one history in memory: by hand, and with every order of delivery of some changes.
 
 use model::{Item, Number};
 use proptest::collection::vec;
@@ -15,7 +15,7 @@ fn image(value: u64) -> Item {
     Item::new().with("v", Number::from(value))
 }
 
-/// The change with a sequence number, from the value of the one before it.
+/// Returns the change with a sequence number. Its value is one more than that of the change before.
 fn change(sequence: u64) -> (Stamp, Change) {
     let change = Change {
         event: if sequence == 1 { VersionEvent::Insert } else { VersionEvent::Modify },
@@ -41,13 +41,13 @@ struct Table {
 }
 
 impl Table {
-    /// Of an item that was back-filled before anything came through the stream.
+    /// Returns the table of an item that was back-filled before its first stream record.
     fn back_filled() -> Self {
         let base = Version::base(image(99));
         Self { head: Some(Head::of_base()), versions: BTreeMap::from([(1, base)]) }
     }
 
-    /// The last versions, beginning before the earliest change, as an executor reads them.
+    /// Returns the last versions, beginning before the earliest change, as an executor reads them.
     fn tail(&self, changes: &Changes) -> Vec<Version> {
         let is_earlier = |v: &&Version| changes.earliest().is_some_and(|e| v.stamp < *e);
         let from = self.versions.values().rfind(is_earlier).map_or(0, |version| version.number);
@@ -92,7 +92,8 @@ impl Table {
         self.try_add(sequences, retention).unwrap()
     }
 
-    /// What the head says is there, in order; a base only in the beginning.
+    /// Checks that the table has exactly the versions of the head, in order, and a base only as the
+    /// first one.
     fn check_order(&self) {
         let Some(head) = &self.head else { return };
         let numbers = self.versions.keys().copied();
@@ -101,7 +102,7 @@ impl Table {
         let mut bases = self.versions.values().filter(|v| v.event == VersionEvent::Base);
         assert!(bases.all(|version| version.number == 1), "{}", self.text());
         assert_eq!(self.versions[&head.latest].stamp, head.stamp);
-        // What expires is the beginning, one behind the other, so TTL leaves no gap.
+        // Consecutive versions at the beginning expire in order, so TTL leaves no gap.
         let expires = self.versions.range(..=head.expiring).map(|(_, v)| v.expires_at);
         let expires: Vec<u64> = expires.map(|at| at.expect("it was told")).collect();
         assert!(expires.is_sorted(), "{}", self.text());
@@ -110,7 +111,7 @@ impl Table {
         assert!(others.all(|(_, v)| v.expires_at.is_none()), "{head:?}: {}", self.text());
     }
 
-    /// `number=value`, and `~` before a base.
+    /// Returns the table as text: `number=value`, with `~` before a base.
     fn text(&self) -> String {
         let one = |version: &Version| {
             let value = version.image.as_ref().unwrap()["v"].as_number().unwrap();
@@ -138,9 +139,9 @@ fn versions_are_numbered_by_the_order_of_their_changes() {
     for (batches, expected) in [
         (&[&[1, 2, 3][..]][..], "1=1 2=2 3=3"),
         (&[&[1], &[1], &[1, 2], &[2, 3]], "1=1 2=2 3=3"),
-        // An item that was there before its history.
+        // An item that existed before its history.
         (&[&[5], &[6, 7]], "1=~4 2=5 3=6 4=7"),
-        // Late changes go to their places, and what was taken for the base gives way.
+        // Late changes are inserted at their places, and the assumed base is replaced.
         (&[&[7], &[5]], "1=~4 2=5 3=7"),
         (&[&[3], &[2], &[1]], "1=1 2=2 3=3"),
         (&[&[1, 3, 5], &[2, 4]], "1=1 2=2 3=3 4=4 5=5"),
@@ -159,10 +160,9 @@ fn versions_are_numbered_by_the_order_of_their_changes() {
     }
 }
 
-/// Goal: what is missing is seen between the versions of what was there before and after it, until it
-/// comes to its place.
+/// Goal: a missing change is visible between the versions before and after it, until it is inserted.
 #[test]
-fn a_change_that_is_missing_leaves_a_trace() {
+fn a_missing_change_is_visible() {
     let mut table = Table::default();
     let lacking = |table: &Table| -> Vec<u64> {
         let versions: Vec<&Version> = table.versions.values().collect();
@@ -190,15 +190,15 @@ fn a_back_filled_base_gives_way_to_the_first_change() {
     }
 }
 
-/// The change with sequence number 5 was at 1005, and before it the item had the value 4.
+/// The change with sequence number 5 was at 1005, and the value before it was 4.
 #[test]
 fn a_base_keeps_the_time_at_which_a_back_fill_saw_it() {
     for (seen, value, expected) in [
         (900, 4, Some(900)),
         (1005, 4, Some(1005)),
-        // The change was there already, and another one that made it as it was before.
+        // The change was already made, and another one had restored the value.
         (1006, 4, None),
-        // What was seen is what the change made of the item.
+        // The back-fill saw the result of the change.
         (1005, 5, None),
         (900, 99, None),
     ] {
@@ -215,7 +215,8 @@ fn a_base_keeps_the_time_at_which_a_back_fill_saw_it() {
     }
 }
 
-/// The item was 4 until 1005, then 5; whoever saw 5 at 1005 saw it after a change that comes late.
+/// The value was 4 until 1005, then 5. A back-fill that saw 5 at 1005 saw it after a change that comes
+/// late.
 #[test]
 fn a_base_that_gives_way_to_a_late_change_loses_its_time() {
     let base = Version { at_seconds: Some(1005), ..Version::base(image(5)) };
@@ -234,11 +235,11 @@ fn only_the_last_versions_are_kept() {
     assert_eq!(table.text(), "4=4 5=5");
     table.add(&[6], last);
     assert_eq!(table.text(), "5=5 6=6");
-    // What is delivered again after it was pruned does not come back.
+    // A redelivered change that was pruned is not restored.
     assert_eq!(table.add(&[1, 2, 3, 4], last), 0);
     assert_eq!((table.text().as_str(), table.head.clone().unwrap().first), ("5=5 6=6", 5));
 
-    // A setting that is lowered later prunes the rest over the next writes.
+    // A setting that is lowered later prunes the rest during the next writes.
     let mut table = Table::default();
     table.add(&(1..=20).collect::<Vec<_>>(), ALL);
     table.add(&[21], last);
@@ -248,9 +249,9 @@ fn only_the_last_versions_are_kept() {
     assert_eq!(table.text(), "22=22 23=23");
 }
 
-/// What it says would be wrong for the time between the back-fill and the change.
+/// Goal: the base is removed, because it would be wrong between the back-fill and the change.
 #[test]
-fn a_base_gives_way_to_a_change_of_what_no_version_can_hold() {
+fn a_change_of_an_item_too_large_for_a_version_removes_the_base() {
     let (stamp, change) = change(5);
     let changes = Changes::from([(stamp, Change { before: None, ..change })]);
     let mut table = Table::back_filled();
@@ -262,9 +263,9 @@ fn a_base_gives_way_to_a_change_of_what_no_version_can_hold() {
     assert_eq!(table.text(), "1=5 2=6");
 }
 
-/// A version that is pushed out by the plan that gives its number to another one goes as well.
+/// Goal: a version that is pushed out by the plan that reassigns its number is deleted too.
 #[test]
-fn what_moves_out_of_the_last_versions_does_not_stay() {
+fn versions_beyond_the_last_ones_are_deleted() {
     let last = |count| Retention { keep_last: Some(count), keep_days: 0 };
     let mut table = Table::back_filled();
     table.add(&[5], last(1));
@@ -276,7 +277,7 @@ fn what_moves_out_of_the_last_versions_does_not_stay() {
     table.add(&[5, 6, 7], last(2));
     assert_eq!(table.text(), "3=6 4=7");
 
-    // Two late changes right behind the first version that is kept.
+    // Two late changes directly after the first kept version.
     let mut table = Table::default();
     table.add(&[1, 2, 3, 6, 7], last(3));
     assert_eq!(table.text(), "3=3 4=6 5=7");
@@ -285,10 +286,10 @@ fn what_moves_out_of_the_last_versions_does_not_stay() {
 }
 
 proptest! {
-    /// Whatever comes late and whatever the settings were before, what is there is what the head
-    /// says, in the order of the changes.
+    /// Goal: whatever comes late and whatever the settings were before, the table has the versions of
+    /// the head, in the order of the changes.
     #[test]
-    fn what_is_kept_has_no_gap(
+    fn kept_versions_have_no_gap(
         batches in vec((vec(1..40u64, 1..6), 0..2usize), 1..40),
         settings in (retention(), retention()),
         is_back_filled in any::<bool>(),
@@ -296,11 +297,11 @@ proptest! {
         let mut table = if is_back_filled { Table::back_filled() } else { Table::default() };
         for (sequences, setting) in &batches {
             let retention = if *setting == 0 { settings.0 } else { settings.1 };
-            // What is too late changes nothing.
+            // A change that is too late has no effect.
             let _ = table.try_add(sequences, retention);
             table.check_order();
         }
-        // Writes that come in order catch up with the setting.
+        // Writes in order catch up with the setting.
         for sequence in 50..60 {
             table.add(&[sequence], settings.0);
             table.check_order();
@@ -328,7 +329,7 @@ fn versions_expire_some_days_after_they_were_pushed_out() {
 }
 
 #[test]
-fn what_was_there_before_a_setting_expires_too() {
+fn versions_from_before_a_setting_expire_too() {
     let days = |keep_last, keep_days| Retention { keep_last: Some(keep_last), keep_days };
     let mut table = Table::default();
     table.add(&(1..=12).collect::<Vec<_>>(), ALL);
@@ -339,15 +340,15 @@ fn what_was_there_before_a_setting_expires_too() {
         table.versions.values().filter_map(expires).collect::<Vec<_>>()
     };
     let one = |sequence, keep_days: u64| sequence + keep_days * 86_400;
-    // As if the change that comes first had pushed it out, so many at once.
+    // As if the first change had pushed out all of them at once.
     let mut expected: Vec<_> = (1..=9).map(|number| (number, one(13, 2))).collect();
     assert_eq!(expires(13, days(1, 2)), expected);
     expected.extend((10..=13).map(|number| (number, one(14, 2))));
     assert_eq!(expires(14, days(1, 2)), expected);
-    // None goes before the one before it, which was told a later time.
+    // No version expires before the previous one, which has a later time.
     expected.push((14, one(14, 2)));
     assert_eq!(expires(15, days(1, 1)), expected);
-    // What was pushed out stays so, also when more are kept.
+    // A version that was pushed out stays so, even if more are kept.
     assert_eq!(expires(16, days(3, 2)), expected);
     assert_eq!(expires(17, days(3, 2)), expected);
     expected.push((15, one(18, 2)));
@@ -355,7 +356,7 @@ fn what_was_there_before_a_setting_expires_too() {
 }
 
 #[test]
-fn what_comes_late_expires_with_what_it_comes_before() {
+fn a_late_version_expires_with_the_next_one() {
     let days = Retention { keep_last: Some(1), keep_days: 2 };
     let mut table = Table::default();
     table.add(&[1, 2], days);
@@ -368,7 +369,7 @@ fn what_comes_late_expires_with_what_it_comes_before() {
 }
 
 #[test]
-fn versions_before_a_missing_one_have_no_place() {
+fn versions_before_a_gap_are_ignored() {
     let numbered = |numbers: &[u64]| -> Vec<Version> {
         numbers
             .iter()
@@ -395,7 +396,7 @@ fn a_change_that_comes_too_late_is_an_error() {
     let tail: Vec<Version> = table.versions.values().cloned().collect();
     let late = plan(table.head.as_ref(), &tail, &changes(&[2]), ALL);
     assert_eq!(late, Err(TooLate(58)));
-    // What is known already is not late.
+    // A known change is not late.
     assert!(missing(table.head.as_ref(), &tail, &changes(&[3])).is_empty());
 }
 

@@ -1,10 +1,10 @@
-//! The limits of DynamoDB at their exact byte and count, and bodies that try to do harm.
+//! DynamoDB's limits at their exact byte and count, and hostile bodies.
 //!
-//! Source: AWS, "Quotas in Amazon DynamoDB". Pages and batches have tests of their own, beside.
+//! Source: AWS, "Quotas in Amazon DynamoDB". Other files test pages and batches.
 
 use super::*;
 
-/// A table with a string key, a local index and a global one.
+/// Returns a store with a table that has a string key, a local index and a global one.
 async fn store_with_indexes(directory: &Path) -> Store {
     let store = open_store(directory).await;
     let create = r#"{"TableName":"parts","BillingMode":"PAY_PER_REQUEST","AttributeDefinitions":[{"AttributeName":"pk","AttributeType":"S"},{"AttributeName":"sk","AttributeType":"S"},{"AttributeName":"l","AttributeType":"S"},{"AttributeName":"g","AttributeType":"B"}],"KeySchema":[{"AttributeName":"pk","KeyType":"HASH"},{"AttributeName":"sk","KeyType":"RANGE"}],"LocalSecondaryIndexes":[{"IndexName":"local","KeySchema":[{"AttributeName":"pk","KeyType":"HASH"},{"AttributeName":"l","KeyType":"RANGE"}],"Projection":{"ProjectionType":"ALL"}}],"GlobalSecondaryIndexes":[{"IndexName":"global","KeySchema":[{"AttributeName":"g","KeyType":"HASH"}],"Projection":{"ProjectionType":"ALL"}}]}"#;
@@ -12,7 +12,7 @@ async fn store_with_indexes(directory: &Path) -> Store {
     store
 }
 
-/// The message of a refusal, or `ok`.
+/// Returns the message of a refusal, or `ok`.
 async fn outcome(store: &Store, operation: &str, body: &str) -> String {
     let response = call(store, operation, body).await;
     if response.status == 200 {
@@ -29,15 +29,16 @@ const PUT_TOO_LARGE: &str =
     "1 validation error detected: Item size has exceeded the maximum allowed size";
 const UPDATE_TOO_LARGE: &str = "Item size to update has exceeded the maximum allowed size";
 
-/// Goal: an item may have 409,600 bytes and not one more, whatever writes it; its entries in local
+/// Goal: an item may have 409,600 bytes and not one more, whatever writes it. Its entries in local
 /// indexes count, those in global ones do not.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn items_end_at_400_kilobytes() {
     let directory = tempfile::tempdir().unwrap();
     let store = store_with_indexes(directory.path()).await;
-    // So long that the charge of the update is not above the size of the item; see the next test.
+    // The key is so long that the charge of the update stays below the size of the item; see the next
+    // test.
     let key = r#""pk":{"S":"a partition of a long name"},"sk":{"S":"b"}"#;
-    // Names and values of the key and of `v` without its content.
+    // The names and values of the key, and of `v` without its content.
     let overhead =
         "pk".len() + "a partition of a long name".len() + "sk".len() + "b".len() + "v".len();
     for (bytes, put, others, update) in
@@ -70,7 +71,7 @@ async fn items_end_at_400_kilobytes() {
             assert_eq!(outcome(&store, operation, &body).await, expected, "{operation} {bytes}");
         }
     }
-    // With its local entry, which holds all of it, the item is twice as large.
+    // With its local entry, which holds all attributes, the item counts twice.
     for (bytes, index, expected) in
         [(204_800, "l", "ok"), (204_801, "l", TOO_LARGE), (409_600, "g", "ok")]
     {
@@ -86,8 +87,8 @@ async fn items_end_at_400_kilobytes() {
     }
 }
 
-/// Goal: what the expression of an `UpdateItem` is charged may be 409,600 bytes and not one more,
-/// before its condition is looked at. No other update is charged.
+/// Goal: the charge of an `UpdateItem` expression may be 409,600 bytes and not one more. It is checked
+/// before the condition. No other update is charged.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_charge_of_an_update_ends_at_400_kilobytes() {
     let directory = tempfile::tempdir().unwrap();
@@ -119,8 +120,8 @@ async fn the_charge_of_an_update_ends_at_400_kilobytes() {
     assert_eq!(outcome(&store, "ExecuteStatement", &statement).await, "ok");
 }
 
-/// Goal: names of attributes end at 65,535 bytes also where there are no expressions, and those that an
-/// index takes along at 255.
+/// Goal: names of attributes end at 65,535 bytes also without expressions, and names that an index
+/// projects at 255.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn names_end_at_their_byte_without_expressions() {
     let directory = tempfile::tempdir().unwrap();
@@ -168,7 +169,7 @@ async fn names_end_at_their_byte_without_expressions() {
     assert_eq!(outcome(&store, "UpdateTable", &add_index(&"n".repeat(255))).await, "ok");
 }
 
-/// Goal: keys of tables and indexes have their limits in bytes, not in characters.
+/// Goal: the limits of keys of tables and indexes are in bytes, not in characters.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn keys_end_at_their_byte() {
     let directory = tempfile::tempdir().unwrap();
@@ -197,14 +198,15 @@ async fn keys_end_at_their_byte() {
     }
 }
 
-/// Goal: a value has 32 levels with its scalars, in an item, in an expression and after an update.
+/// Goal: a value has at most 32 levels including its scalars, in an item, in an expression and after an
+/// update.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn values_end_at_32_levels() {
     let directory = tempfile::tempdir().unwrap();
     let store = store_with_indexes(directory.path()).await;
     let refusal = "Nesting Levels have exceeded supported limits: Attributes in the item have nested levels beyond supported limit";
     let told = |maps: usize| match maps {
-        // A request that is nested so deeply is told of as before.
+        // A request with so many levels gets the older text.
         62.. => refusal.to_owned(),
         _ => format!("1 validation error detected: {refusal}"),
     };
@@ -268,9 +270,9 @@ async fn expressions_end_at_4_kilobytes_and_300_operators() {
     );
 }
 
-/// Goal: only a Scan of its filter and a transaction of its conditions tell how long they are.
+/// Goal: only a Scan reports the length of its filter, and only a transaction that of its conditions.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_size_of_an_expression_is_told_where_the_service_tells_it() {
+async fn the_size_of_an_expression_is_reported_where_the_service_does() {
     let directory = tempfile::tempdir().unwrap();
     let store = store_with_indexes(directory.path()).await;
     let sized = |bytes: usize| format!("{} = :v", "a".repeat(bytes - " = :v".len()));
@@ -313,8 +315,8 @@ async fn the_size_of_an_expression_is_told_where_the_service_tells_it() {
     );
 }
 
-/// Goal: a transaction has at most 100 operations and 4 MB, and is made with its index entries or
-/// not at all.
+/// Goal: a transaction has at most 100 operations and 4 MB, and is written atomically with its index
+/// entries.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn transactions_end_at_100_operations_and_4_megabytes() {
     let directory = tempfile::tempdir().unwrap();
@@ -375,8 +377,8 @@ async fn transactions_end_at_100_operations_and_4_megabytes() {
     assert!(too_large.contains("4 MB"), "{too_large}");
 }
 
-/// Goal: provisioned throughput shrinks four times on a day and then once an hour, as the service
-/// has it, and the refusal says when.
+/// Goal: provisioned throughput can be decreased four times a day and then once an hour, as on the
+/// service, and the refusal says when.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn throughput_shrinks_four_times_on_a_day_and_then_once_an_hour() {
     let directory = tempfile::tempdir().unwrap();
@@ -417,7 +419,7 @@ async fn throughput_shrinks_four_times_on_a_day_and_then_once_an_hour() {
     assert_eq!(table["Table"]["ProvisionedThroughput"]["NumberOfDecreasesToday"], 1);
 }
 
-/// Goal: a body that is deep, huge or repetitive is answered with an error, and the store goes on.
+/// Goal: a deep, huge or repetitive body gets an error, and the store continues.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hostile_bodies_are_answered() {
     let directory = tempfile::tempdir().unwrap();
@@ -447,13 +449,13 @@ async fn hostile_bodies_are_answered() {
     succeed(&store, "Scan", r#"{"TableName":"parts"}"#).await;
 }
 
-/// Goal: names and values inside of maps and lists count, with what a map or list costs itself: three
-/// bytes, and one for each member.
+/// Goal: names and values in maps and lists count, plus three bytes for a map or list and one for each
+/// member.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nested_values_count_to_the_byte() {
     let directory = tempfile::tempdir().unwrap();
     let store = store_with_indexes(directory.path()).await;
-    // `pk`, `a`, `sk`, `b` and `v`, and what stands around the string.
+    // `pk`, `a`, `sk`, `b` and `v`, and the name of the string.
     let key = 7;
     for (around, cost) in [
         ((r#"{"L":["#, r"]}"), 3 + 1),
@@ -474,7 +476,7 @@ async fn nested_values_count_to_the_byte() {
     }
 }
 
-/// Puts items of 400 KB into collection `a`, the last of which brings them to so many bytes together.
+/// Puts items of 400 KB into collection `a`. The last one makes the sum this number of bytes.
 async fn put_together(store: &Store, count: usize, bytes: usize) {
     // `pk`, `a`, `sk`, one digit and `v`.
     let overhead = |sk: usize| 2 + 1 + 2 + if sk == 0 { 1 } else { 2 } + 1;
@@ -486,7 +488,7 @@ async fn put_together(store: &Store, count: usize, bytes: usize) {
     }
 }
 
-/// Goal: a page of a Query or Scan goes on while it has less than 1 MB, to the byte.
+/// Goal: a page of a Query or Scan continues while it has less than 1 MB, to the byte.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn pages_end_at_their_byte() {
     let directory = tempfile::tempdir().unwrap();
@@ -500,13 +502,13 @@ async fn pages_end_at_their_byte() {
         assert_eq!(counted(pages(&store, "Query", query).await), expected, "{bytes}");
         let scan = r#""TableName":"parts""#;
         assert_eq!(counted(pages(&store, "Scan", scan).await), expected, "{bytes}");
-        // What is shown of it does not matter.
+        // The projection does not matter.
         let shown = format!(r#"{scan},"ProjectionExpression":"sk""#);
         assert_eq!(counted(pages(&store, "Scan", &shown).await), expected, "{bytes}");
     }
 }
 
-/// Goal: a batch read gives up to 16 MB, to the byte, and hands the rest back.
+/// Goal: a batch read returns up to 16 MB, to the byte, and the rest as unprocessed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn batch_reads_end_at_their_byte() {
     let directory = tempfile::tempdir().unwrap();
@@ -514,7 +516,7 @@ async fn batch_reads_end_at_their_byte() {
     let keys: Vec<String> =
         (1..=42).map(|sk| format!(r#"{{"pk":{{"S":"a"}},"sk":{{"N":"{sk}"}}}}"#)).collect();
     let body = format!(r#"{{"RequestItems":{{"parts":{{"Keys":[{}]}}}}}}"#, keys.join(","));
-    // `pk`, `a`, `sk`, a number of two digits at most, and `v`.
+    // `pk`, `a`, `sk`, a number of at most two digits, and `v`.
     let overhead = 2 + 1 + 2 + 2 + 1;
     for sk in 1..=41 {
         put(&store, "a", sk, 409_200 - overhead).await;

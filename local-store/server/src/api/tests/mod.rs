@@ -1,15 +1,15 @@
 //! The API's tests as text: `testdata/api/<operation>.txt`, one file for each operation.
 //!
-//! Goal: every answer and every error text of the API can be proofread. Method: each file is
-//! played against a new store; each block is a request and, below `----`, the status and the JSON
-//! that it is answered with. `UPDATE=1 cargo test -p server api` writes the answers anew.
+//! Goal: every response and every error text of the API can be proofread. Method: each file is played
+//! against a new store. Each block is a request and, below `----`, the expected status and JSON.
+//! `UPDATE=1 cargo test -p server api` records the responses again.
 //!
-//! A request is an operation's name and its JSON, or one of `raw <target> <body>`, `freeze`,
-//! `advance <milliseconds>`, `enforce` (throughput),
-//! `limit-collections <bytes>` and `tick`. In a request, `${a*5}` stands for `aaaaa`, and `${Name}`
-//! for the string that the last answer with a member of that name had there first. In an answer,
-//! what differs from run to run is numbered in the order of its appearance (`SHARD-1`), times are
-//! 0, and 40 or more equal characters are written as in a request.
+//! A request is an operation's name and its JSON, or one of `raw <target> <body>`, `freeze`, `advance
+//! <milliseconds>`, `enforce` (throughput), `limit-collections <bytes>` and `tick`. In a request,
+//! `${a*5}` stands for `aaaaa`, and `${Name}` for the first string of a member with that name in the
+//! last response that has one. In a response, values that differ between runs are numbered in the order
+//! of their appearance (`SHARD-1`), times are 0, and 40 or more equal characters are written as in a
+//! request.
 
 mod limits;
 mod statements;
@@ -41,7 +41,7 @@ pub(super) async fn open_store(directory: &Path) -> Store {
     Store::open(config(directory), Box::new(|reason| panic!("{reason}"))).await.unwrap()
 }
 
-/// A store whose only ticks are those that a test asks for.
+/// Opens a store that ticks only when a test asks for it.
 async fn open_store_without_ticks(directory: &Path) -> Store {
     let on_fatal = Box::new(|reason: &str| panic!("{reason}"));
     Store::open_without_ticks(config(directory), on_fatal).await.unwrap()
@@ -53,11 +53,11 @@ async fn call(store: &Store, operation: &str, body: &str) -> Response {
     handle(store, &format!("{api}_20120810.{operation}"), body.as_bytes()).await
 }
 
-/// Plays one file and gives it back as it should be.
+/// A player of one file, which returns it with the actual responses.
 struct Player {
     store: Store,
     captured: BTreeMap<String, String>,
-    /// What was numbered, by kind.
+    /// The numbered values, by kind.
     numbered: BTreeMap<&'static str, Vec<String>>,
 }
 
@@ -110,7 +110,7 @@ impl Player {
             "DescribeEndpoints" => describe_endpoints("localhost:8000", rest.as_bytes()),
             operation => call(&self.store, operation, rest).await,
         };
-        // Few operations answer without a body.
+        // Few operations respond without a body.
         let mut body = match response.body.as_str() {
             "" => Value::Null,
             text => serde_json::from_str(text).unwrap(),
@@ -136,7 +136,7 @@ impl Player {
         out + rest
     }
 
-    /// Numbers what differs from run to run, and remembers strings by their member's name.
+    /// Numbers values that differ between runs, and remembers strings by their member's name.
     fn normalise(&mut self, name: &str, value: &mut Value, seen: &mut BTreeMap<String, String>) {
         match value {
             Value::Object(members) => {
@@ -249,7 +249,7 @@ async fn answers_are_as_recorded() {
     assert!(different.is_empty(), "{different}");
 }
 
-/// Goal: whoever wants to proofread an operation finds its file.
+/// Goal: every operation has a file, so that it can be proofread.
 #[test]
 fn each_operation_has_a_file_that_asks_for_it() {
     let source = include_str!("../operation.rs");
@@ -282,7 +282,7 @@ fn each_operation_has_a_file_that_asks_for_it() {
     }
 }
 
-/// A store with a table whose items have a partition key `pk` and a numeric sort key `sk`.
+/// Returns a store with a table whose items have a partition key `pk` and a numeric sort key `sk`.
 async fn store_with_parts(directory: &Path, stream: &str) -> Store {
     let store = open_store(directory).await;
     let create = format!(
@@ -306,7 +306,7 @@ async fn put(store: &Store, pk: &str, sk: usize, bytes: usize) {
     succeed(store, "PutItem", &item).await;
 }
 
-/// Follows `LastEvaluatedKey` to the end; gives each page's sort keys.
+/// Follows `LastEvaluatedKey` to the end. Returns each page's sort keys.
 async fn pages(store: &Store, operation: &str, parameters: &str) -> Vec<Vec<String>> {
     let mut pages = Vec::new();
     let mut start = String::new();
@@ -321,7 +321,7 @@ async fn pages(store: &Store, operation: &str, parameters: &str) -> Vec<Vec<Stri
     }
 }
 
-/// Goal: a page ends at 1 MB of what was read, filtered or not, and no item is lost or told twice.
+/// Goal: a page ends at 1 MB of items read, filtered or not, and no item is lost or returned twice.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn pages_end_at_one_megabyte() {
     let directory = tempfile::tempdir().unwrap();
@@ -331,7 +331,7 @@ async fn pages_end_at_one_megabyte() {
     }
     let query = r#""TableName":"parts","KeyConditionExpression":"pk = :p","ExpressionAttributeValues":{":p":{"S":"a"}}"#;
     let found = pages(&store, "Query", query).await;
-    // The item that reaches 1 MB is the page's last.
+    // The item that reaches 1 MB is the last one of the page.
     assert_eq!(found.iter().map(Vec::len).collect::<Vec<_>>(), [11, 11, 3]);
     let forward: Vec<String> = found.concat();
     assert_eq!(forward, (0..25).map(|n| n.to_string()).collect::<Vec<_>>());
@@ -351,7 +351,7 @@ async fn pages_end_at_one_megabyte() {
     assert_eq!(page["ConsumedCapacity"]["CapacityUnits"], 134.5);
 }
 
-/// Goal: any page size and any number of segments give every item exactly once.
+/// Goal: any page size and any number of segments return every item exactly once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn pages_and_segments_cover_the_table_once() {
     let directory = tempfile::tempdir().unwrap();
@@ -383,8 +383,8 @@ async fn pages_and_segments_cover_the_table_once() {
     }
 }
 
-/// Goal: pages and segments of an index give every entry once, also where many entries have one
-/// key, and a page of fetched items ends at 1 MB of them.
+/// Goal: pages and segments of an index return every entry once, also if many entries have one key, and
+/// a page of fetched items ends at 1 MB of them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn pages_of_an_index_cover_it_once() {
     let directory = tempfile::tempdir().unwrap();
@@ -438,7 +438,8 @@ async fn pages_of_an_index_cover_it_once() {
     assert_eq!(backward, forward.concat());
 }
 
-/// Goal: batches keep to their limits; what is beyond 16 MB is handed back, ready to be sent.
+/// Goal: batches respect their limits. Requests beyond 16 MB are returned as unprocessed, ready to be
+/// sent.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn batches_keep_to_their_limits() {
     let directory = tempfile::tempdir().unwrap();
@@ -477,9 +478,9 @@ async fn batches_keep_to_their_limits() {
     assert_eq!(second["UnprocessedKeys"], serde_json::json!({}));
 }
 
-/// Goal: what expires is deleted once, with a record that says that it was TTL.
+/// Goal: an expired item is deleted once, with a record that names TTL.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn expiry_tells_that_it_was_time_to_live() {
+async fn the_record_of_an_expiry_names_time_to_live() {
     let directory = tempfile::tempdir().unwrap();
     let stream = r#""StreamSpecification":{"StreamEnabled":true,"StreamViewType":"OLD_IMAGE"},"#;
     let store = store_with_parts(directory.path(), stream).await;

@@ -1,4 +1,4 @@
-//! How many indexes a table may have, and how many attributes they may project together.
+//! The maximum number of indexes of a table, and of the attributes that they project together.
 //!
 //! Source: AWS, "Quotas in Amazon DynamoDB", secondary indexes per table, projected attributes.
 
@@ -6,12 +6,12 @@ use serde_json::json;
 
 use super::*;
 
-/// What a table is asked to have.
+/// The requested contents of a table.
 #[derive(Clone, Copy, Default)]
 struct Asked {
     local: usize,
     global: usize,
-    /// Attributes that each of the global ones projects beside the keys.
+    /// The number of attributes that each global index projects besides the keys.
     projected: usize,
 }
 
@@ -57,7 +57,7 @@ fn create(name: &str, Asked { local, global: globals, projected }: Asked) -> Str
     body.to_string()
 }
 
-/// The message of a refusal with its type, or `ok`.
+/// Returns the message of a refusal with its type, or `ok`.
 async fn outcome(store: &Store, operation: &str, body: &str) -> String {
     let response = call(store, operation, body).await;
     if response.status == 200 {
@@ -70,9 +70,9 @@ async fn outcome(store: &Store, operation: &str, body: &str) -> String {
 
 const INVALID: &str = "ValidationException: One or more parameter values were invalid: ";
 
-/// Goal: as many indexes and projected attributes as DynamoDB allows, and not one more.
+/// Goal: a table can have as many indexes and projected attributes as on DynamoDB, and not one more.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_table_is_created_with_so_many_indexes() {
+async fn a_new_table_has_at_most_the_maximum_of_indexes() {
     let directory = tempfile::tempdir().unwrap();
     let store = open_store(directory.path()).await;
     let asked = Asked::default();
@@ -99,9 +99,9 @@ async fn a_table_is_created_with_so_many_indexes() {
     }
 }
 
-/// Goal: the same when a global index comes later, and one that goes makes room.
+/// Goal: the same limits apply when a global index is added later, and a deleted index makes room.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_table_gets_so_many_indexes() {
+async fn an_existing_table_gets_at_most_the_maximum_of_indexes() {
     let directory = tempfile::tempdir().unwrap();
     let store = open_store_without_ticks(directory.path()).await;
     succeed(&store, "CreateTable", &create("t-20", Asked { global: 20, ..Asked::default() })).await;
@@ -115,7 +115,7 @@ async fn a_table_gets_so_many_indexes() {
     let delete = json!({"TableName": "t-20",
         "GlobalSecondaryIndexUpdates": [{"Delete": {"IndexName": "global-7"}}]});
     succeed(&store, "UpdateTable", &delete.to_string()).await;
-    // It takes its place until it is gone.
+    // An index counts until it is removed.
     for _ in 0..20 {
         ticks::tick(&store).await.unwrap();
     }

@@ -1,7 +1,7 @@
 //! Access over the wire: signatures, compressed bodies, origins of pages, forged iterators.
 //!
-//! Goal: who may not use the store gets nothing out of it, and packed bytes mean the same as
-//! unpacked ones. How signatures are verified in detail is tested in the module `access`.
+//! Goal: unauthorised clients get nothing, and compressed bodies mean the same as uncompressed ones. The
+//! module `access` tests the verification of signatures in detail.
 
 use std::io::{Read, Write};
 
@@ -32,7 +32,7 @@ impl Server {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn packed_requests_are_unpacked_within_bounds() {
+async fn compressed_requests_are_decompressed_within_bounds() {
     let server = Server::start().await;
     assert_eq!(server.send_packed("CreateTable", &gzip(TABLE.as_bytes())).await.status, 200);
     let described = server.send_packed("DescribeTable", &gzip(br#"{"TableName":"votes"}"#)).await;
@@ -52,7 +52,7 @@ async fn packed_requests_are_unpacked_within_bounds() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn large_answers_are_packed_for_those_who_take_it() {
+async fn large_responses_are_compressed_if_the_client_accepts_it() {
     let server = Server::start().await;
     assert_eq!(server.call("CreateTable", TABLE).await.status, 200);
     let item = format!(
@@ -74,7 +74,7 @@ async fn large_answers_are_packed_for_those_who_take_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn pages_of_named_origins_only_may_use_the_store() {
+async fn only_pages_of_allowed_origins_may_use_the_store() {
     let allowed = AllowList::new(&[], &["http://localhost:3000".to_owned()]).unwrap();
     let server = Server::start_with(Access { allowed, ..Access::default() }).await;
     let preflight = "OPTIONS / HTTP/1.1\r\nAccess-Control-Request-Method: POST\r\nOrigin: ";
@@ -92,13 +92,13 @@ async fn pages_of_named_origins_only_may_use_the_store() {
         assert!(answer.text().contains("--allow-origin"), "{answer:?}");
         assert!(answer.header("access-control-allow-origin").is_empty(), "{origin}");
     }
-    // The admin endpoint stays closed to pages.
+    // The admin endpoint refuses pages even then.
     let clock = "GET /_weir/clock HTTP/1.1\r\nOrigin: http://localhost:3000";
     assert_eq!(server.send(clock, "").await.status, 403);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn with_access_keys_nothing_goes_without_a_signature() {
+async fn access_keys_make_signatures_mandatory() {
     let text = "[a]\naws_access_key_id=AKIA1\naws_secret_access_key=secret\n";
     let keys = Some(AccessKeys::parse(text).unwrap());
     let server = Server::start_with(Access { keys, ..Access::default() }).await;
@@ -117,6 +117,6 @@ async fn with_access_keys_nothing_goes_without_a_signature() {
         assert_eq!(answer.status, 400, "{head}");
         assert!(answer.text().contains(error), "{head}: {answer:?}");
     }
-    // Whether somebody is there may be asked by everybody.
+    // The health check needs no signature.
     assert_eq!(server.send("GET / HTTP/1.1", "").await.status, 200);
 }

@@ -1,10 +1,10 @@
-//! The clock over HTTP: what it was changed to is what a restart begins with.
+//! The clock over HTTP: a change of it survives a restart.
 
 use std::path::Path;
 
 use super::*;
 
-/// A folder with what a process that is killed now would leave.
+/// Returns a folder with the files that a process would leave if it were killed now.
 fn copied(from: &Path) -> tempfile::TempDir {
     fn copy(from: &Path, to: &Path) {
         for entry in std::fs::read_dir(from).unwrap() {
@@ -23,17 +23,17 @@ fn copied(from: &Path) -> tempfile::TempDir {
     to
 }
 
-/// Goal: the store's time does not go back by a restart. Method: the clock is moved, nothing is
-/// written, and the files are opened again as they are when the answer comes.
+/// Goal: a restart does not turn the store's time back. Method: the clock is moved, nothing is written,
+/// and the files are opened as they are when the response comes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_advance_is_kept_although_nothing_is_written_after_it() {
+async fn an_advance_is_durable_without_later_writes() {
     let server = Server::start().await;
     for (change, advance) in [
         (r#"{"advance_ms":3600000}"#, 3_600_000),
         (r#"{"freeze":true}"#, 0),
         (r#"{"advance_ms":7200000}"#, 7_200_000),
     ] {
-        // While a clock runs, the answer's time is already later than what it was moved to.
+        // If the clock runs, the time in the response is already later than the time that was set.
         let told = server.store.now().0 + advance;
         let answer = server.send("POST /_weir/clock HTTP/1.1", change).await;
         assert_eq!(answer.status, 200, "{}", answer.text());

@@ -1,7 +1,8 @@
 //! Tests of the listener over real sockets.
 //!
-//! Goal: what is not an API request, or is too large, or arrives in pieces, gets an answer and
-//! harms nobody. Method: bytes are written to a socket as they are, and the answer is read back.
+//! Goal: a request that is not an API request, is too large, or arrives in pieces gets a response and
+//! harms no other client. Method: bytes are written to a socket unchanged, and the response is read
+//! back.
 
 mod access;
 mod clock;
@@ -57,7 +58,7 @@ impl Server {
         TcpStream::connect(self.address).await.unwrap()
     }
 
-    /// One request on a connection of its own.
+    /// Sends one request on a connection of its own.
     async fn send(&self, head: &str, body: impl AsRef<[u8]>) -> Answer {
         let (mut stream, body) = (self.connect().await, body.as_ref());
         let length = body.len();
@@ -147,7 +148,7 @@ async fn answers_carry_id_checksum_and_type() {
     );
 }
 
-/// Goal: a client with endpoint discovery stays with the store that it asked, under the same name.
+/// Goal: a client with endpoint discovery keeps using the same store, under the same name.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn endpoint_discovery_finds_the_store_itself() {
     let server = Server::start().await;
@@ -165,7 +166,7 @@ async fn endpoint_discovery_finds_the_store_itself() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_no_api_request_is_answered_too() {
+async fn other_requests_get_a_response_too() {
     let server = Server::start().await;
     let health = server.send("GET / HTTP/1.1", "").await;
     assert_eq!((health.status, health.text()), (200, "healthy: localhost"));
@@ -193,7 +194,7 @@ async fn a_connection_serves_many_requests_and_pieces() {
     stream.write_all(&request.as_bytes()[..60]).await.unwrap();
     let mut answered = 0;
     for _ in 0..2 {
-        // Both answers may arrive together, so they are counted in the bytes.
+        // Both responses may arrive together, so they are counted in the bytes.
         let mut buffer = [0; 4096];
         if answered < 2 {
             let count = stream.read(&mut buffer).await.unwrap();
@@ -212,14 +213,14 @@ async fn a_connection_serves_many_requests_and_pieces() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn too_large_bodies_are_refused() {
     let server = Server::start().await;
-    // The length is enough to refuse it; nothing of it needs to be sent.
+    // The length is enough to refuse the body; nothing of it needs to be sent.
     let mut stream = server.connect().await;
     let head = "POST / HTTP/1.1\r\nHost: localhost\r\nX-Amz-Target: DynamoDB_20120810.PutItem\r\nContent-Length: 99999999\r\n\r\n";
     stream.write_all(head.as_bytes()).await.unwrap();
     let answer = Answer::read(&mut stream).await;
     assert_eq!(answer.status, 413);
     assert!(answer.text().contains("larger than 17825792 bytes"), "{}", answer.text());
-    // Without a length, it is counted while it arrives.
+    // Without a length, the body is counted while it arrives.
     let mut stream = server.connect().await;
     let head = "POST / HTTP/1.1\r\nHost: localhost\r\nX-Amz-Target: DynamoDB_20120810.PutItem\r\nTransfer-Encoding: chunked\r\n\r\n";
     stream.write_all(head.as_bytes()).await.unwrap();
@@ -236,7 +237,7 @@ async fn too_large_bodies_are_refused() {
     let (_, status) = tokio::join!(send, reader.read_exact(&mut first));
     status.unwrap();
     assert_eq!(&first, b"HTTP/1.1 413");
-    // Others are served as before.
+    // Other requests are served as before.
     assert_eq!(server.call("ListTables", "{}").await.status, 200);
 }
 
@@ -249,7 +250,7 @@ async fn the_admin_endpoint_moves_the_clock() {
     let advanced = clock("POST /_weir/clock HTTP/1.1", r#"{"advance_ms":60000}"#).await.json();
     assert_eq!(advanced["now_ms"].as_u64().unwrap(), frozen["now_ms"].as_u64().unwrap() + 60_000);
     assert_eq!(clock("GET /_weir/clock HTTP/1.1", "").await.json(), advanced);
-    // Every answer has the store's time, by which clients tell how old a record is.
+    // Every response has the store's time, by which clients compute the age of a record.
     let listed = server.call("ListTables", "{}").await;
     let parser = jiff::fmt::rfc2822::DateTimeParser::new();
     let date = parser.parse_timestamp(listed.header("date")).unwrap();
@@ -258,7 +259,7 @@ async fn the_admin_endpoint_moves_the_clock() {
     assert_eq!(resumed["frozen"], false);
     for (head, body, status, part) in [
         ("POST /_weir/clock HTTP/1.1", "", 400, "not JSON"),
-        ("POST /_weir/clock HTTP/1.1", "{}", 400, "one change is expected"),
+        ("POST /_weir/clock HTTP/1.1", "{}", 400, "expected exactly one change"),
         ("POST /_weir/clock HTTP/1.1", r#"{"freeze":false}"#, 400, "`freeze`"),
         ("POST /_weir/clock HTTP/1.1", r#"{"rewind":true}"#, 400, "`rewind`"),
         ("POST /_weir/clock HTTP/1.1", r#"{"advance_ms":-1}"#, 400, "never goes back"),
@@ -276,7 +277,7 @@ async fn the_admin_endpoint_moves_the_clock() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_admin_endpoint_sweeps_and_shows_how_far_shards_are() {
+async fn the_admin_endpoint_sweeps_and_shows_the_last_records_of_shards() {
     let server = Server::start().await;
     assert_eq!(server.call("CreateTable", TABLE).await.status, 200);
     let stream = || server.send("GET /_weir/streams/votes HTTP/1.1", "");
@@ -310,11 +311,11 @@ async fn the_admin_endpoint_sweeps_and_shows_how_far_shards_are() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn shutting_down_ends_idle_connections_and_answers_the_others() {
+async fn a_shutdown_closes_idle_connections_and_answers_the_others() {
     let mut server = Server::start().await;
     let mut idle = server.connect().await;
     let mut busy = server.connect().await;
-    // This request is under way: its body has not come yet.
+    // This request is in progress: its body has not arrived yet.
     busy.write_all(b"POST / HTTP/1.1\r\nHost: localhost\r\nX-Amz-Target: DynamoDB_20120810.ListTables\r\nContent-Length: 2\r\n\r\n").await.unwrap();
     tokio::time::sleep(Duration::from_millis(100)).await;
     server.shutdown.take().unwrap().send(()).unwrap();

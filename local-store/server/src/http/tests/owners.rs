@@ -1,7 +1,7 @@
-//! Tables kept apart by the account and the Region that requests are signed for.
+//! Separate tables for each account and Region that requests are signed for.
 //!
-//! Goal: owners neither see nor disturb each other, and each gets back its own account and Region.
-//! That signatures are right is tested elsewhere: here any is taken.
+//! Goal: owners neither see nor disturb each other, and each gets its own account and Region in
+//! responses. Signatures are tested elsewhere; here any is accepted.
 
 use serde_json::Value;
 
@@ -9,13 +9,13 @@ use super::{Answer, Server, TABLE};
 use crate::access::AccessKeys;
 use crate::http::Access;
 
-/// Access key and Region.
+/// An access key and a Region.
 type Signer = (&'static str, &'static str);
 
 const FIRST: Signer = ("111122223333", "eu-west-1");
-/// The same account elsewhere.
+/// The same account in another Region.
 const SECOND: Signer = ("111122223333", "us-east-1");
-/// A key that says nothing of its account: the store's.
+/// A key without an account: that of the store.
 const THIRD: Signer = ("anything", "eu-west-1");
 
 async fn start() -> Server {
@@ -83,7 +83,7 @@ async fn owners_have_tables_of_the_same_name() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nobody_reaches_a_table_of_somebody_else() {
+async fn no_owner_reaches_the_tables_of_another() {
     let server = start().await;
     let stream = r#","StreamSpecification":{"StreamEnabled":true,"StreamViewType":"KEYS_ONLY"}}"#;
     let table = format!("{}{stream}", TABLE.trim_end().strip_suffix('}').unwrap());
@@ -108,11 +108,11 @@ async fn nobody_reaches_a_table_of_somebody_else() {
         let none = Value::Array(Vec::new());
         assert_eq!(server.succeed_as(other, "ListStreams", "{}").await["Streams"], none);
     }
-    assert!(server.store.find_table("votes").is_none(), "nor does the store without the option");
+    assert!(server.store.find_table("votes").is_none(), "the store itself has no such table");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_token_of_one_owner_is_not_that_of_another() {
+async fn a_token_of_one_owner_is_invalid_for_another() {
     let server = start().await;
     for (signer, key) in [(FIRST, "a"), (SECOND, "b")] {
         server.succeed_as(signer, "CreateTable", TABLE).await;
@@ -126,7 +126,7 @@ async fn a_token_of_one_owner_is_not_that_of_another() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_access_key_belongs_to_the_account_that_its_file_says() {
+async fn an_access_key_belongs_to_the_account_in_its_file() {
     let text =
         "[a]\naws_access_key_id=AKIA1\naws_secret_access_key=secret\naws_account_id=444455556666\n";
     let keys = AccessKeys::parse(text).unwrap();

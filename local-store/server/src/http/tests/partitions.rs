@@ -1,8 +1,8 @@
 //! Splits over the wire, while clients write and follow the stream.
 //!
-//! Goal: a split is seen by nobody but as two more shards: nothing is lost, doubled or out of
-//! order for any item. Method: counters are counted up while partitions are split, and readers
-//! that follow the lineage of the shards count along.
+//! Goal: a split is visible only as two more shards: no item's records are lost, doubled or out of
+//! order. Method: counters are incremented while partitions are split, and readers that follow the
+//! lineage of the shards count too.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -31,7 +31,7 @@ impl Server {
         self.send("POST /_weir/partitions/votes/split HTTP/1.1", &body.to_string()).await
     }
 
-    /// Adds one to a counter and gives what it is then.
+    /// Adds one to a counter and returns its new value.
     async fn count_up(&self, counter: usize) -> u64 {
         let body = json!({"TableName": "votes", "Key": {"pk": {"S": format!("c{counter}")}},
             "UpdateExpression": "ADD n :one", "ExpressionAttributeValues": {":one": {"N": "1"}},
@@ -42,12 +42,12 @@ impl Server {
     }
 }
 
-/// Follows a stream from its beginning, each shard after its parent.
+/// A reader that follows a stream from its beginning, each shard after its parent.
 struct Reader {
     arn: String,
-    /// The iterator to go on with; `None` when the shard was read to its end.
+    /// The next iterator of each shard; `None` if the shard was read to its end.
     shards: BTreeMap<String, Option<String>>,
-    /// The last value that was seen of each counter.
+    /// The last value of each counter.
     counters: BTreeMap<String, u64>,
     sequences: BTreeSet<String>,
 }
@@ -59,7 +59,7 @@ impl Reader {
         Self { arn, shards: BTreeMap::new(), counters: BTreeMap::new(), sequences: BTreeSet::new() }
     }
 
-    /// Reads what there is of every shard whose parent was read to its end.
+    /// Reads all available records of every shard whose parent was read to its end.
     async fn read(&mut self, server: &Server) {
         let mut start = Value::Null;
         loop {
@@ -121,7 +121,7 @@ impl Reader {
 const COUNTERS: usize = 24;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn splits_under_load_lose_and_double_nothing() {
+async fn splits_under_load_neither_lose_nor_repeat_records() {
     let server = Arc::new(Server::start().await);
     let table = TABLE.replace("KEYS_ONLY", "NEW_AND_OLD_IMAGES");
     assert_eq!(server.call("CreateTable", &table).await.status, 200);
@@ -153,7 +153,7 @@ async fn splits_under_load_lose_and_double_nothing() {
     for _ in 0..12 {
         server.count_up(COUNTERS).await;
         let answer = server.split(&json!({})).await;
-        // The largest one may hold a single counter: then another one is split in its middle.
+        // The largest partition may hold a single counter: then another one is split in its middle.
         if answer.status == 409 {
             let partitions = server.partitions().await;
             let widest = partitions.iter().max_by_key(|p| width(p)).unwrap();
@@ -171,7 +171,7 @@ async fn splits_under_load_lose_and_double_nothing() {
     }
     let mut early = reader.await.unwrap();
     let mut late = Reader::start(&server).await;
-    // A child is only read after its parent, and may be listed before it was.
+    // A child is read only after its parent, and may be listed before the parent was read.
     for _ in 0..20 {
         early.read(&server).await;
         late.read(&server).await;
@@ -183,7 +183,7 @@ async fn splits_under_load_lose_and_double_nothing() {
     }
     check_ring(&server.partitions().await);
     assert_eq!(server.partitions().await.len(), 16);
-    // The high-water mark of the admin endpoint is the last record of each shard.
+    // The admin endpoint reports the last record of each shard.
     let marks = server.send("GET /_weir/streams/votes HTTP/1.1", "").await.json();
     for shard in marks["shards"].as_array().unwrap() {
         if let Some(last) = shard["last_sequence"].as_str() {
@@ -200,7 +200,7 @@ fn width(partition: &Value) -> u64 {
     token(partition, "last_token") - token(partition, "first_token")
 }
 
-/// The partitions cover the ring once, and each takes records into a shard of its own.
+/// Checks that the partitions cover the ring once, and that each has a separate open shard.
 fn check_ring(partitions: &[Value]) {
     let mut next = Some(0);
     let mut shards = BTreeSet::new();
@@ -220,7 +220,7 @@ async fn hot_partitions_are_split_where_their_traffic_halves() {
     let limits = SplitLimits { write_units: 2, sustained_ms: 6000, ..SplitLimits::default() };
     server.store.traffic().set_limits(limits);
     let before = server.partitions().await;
-    // Store time stands still but for what the test lets pass, so rates are exact.
+    // Store time advances only when the test says so, so rates are exact.
     for _ in 0..7 {
         for counter in 0..40 {
             server.count_up(counter % 5).await;
@@ -241,8 +241,8 @@ async fn hot_partitions_are_split_where_their_traffic_halves() {
     };
     let after = server.partitions().await;
     check_ring(&after);
-    // Each counter was written 8 times a second. A partition with one of them stays as it is; one
-    // with several is divided between them.
+    // Each counter was written 8 times a second. A partition with one of them stays unchanged; one with
+    // several is divided between them.
     let several: Vec<usize> =
         before.iter().map(|p| within(p, &tokens)).filter(|count| *count > 1).collect();
     assert_eq!(after.len(), before.len() + several.len(), "{tokens:?}");
@@ -275,7 +275,7 @@ async fn large_partitions_are_split_by_size() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_split_that_cannot_be_is_refused_with_what_to_do() {
+async fn an_impossible_split_is_refused_with_advice() {
     let server = Server::start().await;
     assert_eq!(server.call("CreateTable", TABLE).await.status, 200);
     server.count_up(1).await;

@@ -1,8 +1,8 @@
-//! Tests of clients that take their time.
+//! Tests of slow clients.
 //!
-//! Goal: a client that sends too slowly is let go, at the times that docs/differences-from-dynamodb.md
-//! states, and holds nobody up. Method: a connection in memory, and a clock that jumps to whatever is
-//! due next, so that no time really passes.
+//! Goal: a client that sends too slowly is disconnected, at the times in
+//! docs/differences-from-dynamodb.md, and blocks no other client. Method: a connection in memory, and a
+//! clock that jumps to the next timer, so that no real time passes.
 
 use std::sync::Arc;
 
@@ -14,17 +14,17 @@ use super::*;
 use crate::gate::{AllowList, Connections, Guard, Guarded, serve_connection};
 use crate::http::{HEAD_TIMEOUT, Routes};
 
-/// The store behind its gate, and a budget of one connection.
+/// Returns the store behind its gate, and a budget of one connection.
 fn guarded(server: &Server) -> (Guarded<Routes>, Arc<Connections>) {
     let service = Routes::new(server.store.clone(), Access::default());
     let guard = Guard::new(AllowList::default());
     (Guarded { guard, service, head_timeout: Some(HEAD_TIMEOUT) }, Connections::new(1))
 }
 
-/// The beginning of a request that has a body of 100 bytes.
+/// The head of a request with a body of 100 bytes.
 const HEAD: &str = "POST / HTTP/1.1\r\nHost: localhost\r\nX-Amz-Target: DynamoDB_20120810.ListTables\r\nContent-Length: 100\r\n\r\n";
 
-/// Sends the pieces, each after so many seconds, and gives the first line of the answer (empty when
+/// Sends the pieces, each after this number of seconds. Returns the first line of the response (empty if
 /// the connection ends without one) and the seconds after which it came.
 async fn converse(mut client: DuplexStream, pieces: &[(u64, &str)]) -> (String, u64) {
     let begun = Instant::now();
@@ -46,13 +46,13 @@ async fn converse(mut client: DuplexStream, pieces: &[(u64, &str)]) -> (String, 
     };
     tokio::select! {
         answer = receive => answer,
-        () = send => panic!("the server is gone and nothing was answered"),
+        () = send => panic!("the server ended without a response"),
     }
 }
 
-/// Goal: a connection is closed when no request came for a minute, and not while they come.
+/// Goal: a connection is closed after a minute without a request, but not while requests come.
 #[tokio::test]
-async fn a_connection_that_has_become_silent_is_closed() {
+async fn a_silent_connection_is_closed() {
     let server = Server::start().await;
     let (guarded, connections) = guarded(&server);
     let place = connections.place().await.unwrap();
@@ -66,7 +66,7 @@ async fn a_connection_that_has_become_silent_is_closed() {
             client.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
             assert!(client.read(&mut [0; 1024]).await.unwrap() > 0);
         }
-        // Half a head is no request.
+        // Half a head is not a request.
         sleep(Duration::from_secs(30)).await;
         client.write_all(b"GET / HT").await.unwrap();
         client.read(&mut [0; 1024]).await.unwrap()
@@ -78,17 +78,17 @@ async fn a_connection_that_has_become_silent_is_closed() {
     assert!((60..=75).contains(&silent), "{silent} s");
 }
 
-/// The same of one that says that it will be large.
+/// The head of a request with a large body.
 const LARGE_HEAD: &str = "POST / HTTP/1.1\r\nHost: localhost\r\nX-Amz-Target: DynamoDB_20120810.ListTables\r\nContent-Length: 1000000\r\n\r\n";
 
 #[tokio::test]
-async fn clients_that_take_no_answer_are_let_go() {
+async fn clients_that_read_no_response_are_disconnected() {
     let server = Server::start().await;
     let (guarded, connections) = guarded(&server);
     let place = connections.place().await.unwrap();
     let (_stop, stopped) = watch::channel(false);
     tokio::time::pause();
-    // There is room for a few bytes of the answer.
+    // The buffer has room for a few bytes of the response.
     let (mut client, stream) = duplex(64);
     let begun = Instant::now();
     let request = "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
@@ -99,10 +99,10 @@ async fn clients_that_take_no_answer_are_let_go() {
     assert_eq!(begun.elapsed().as_secs(), 30);
 }
 
-/// Goal: while others wait for its place, a client that does not send its request whole is let go soon,
-/// and one whose request came has its time for the answer.
+/// Goal: while others wait for its place, a client with an incomplete request is disconnected soon, and
+/// a client with a complete request keeps its time for the response.
 #[tokio::test]
-async fn a_place_that_is_wanted_is_given_up_for_a_request_that_does_not_come() {
+async fn a_needed_place_is_taken_from_an_incomplete_request() {
     let server = Server::start().await;
     let (guarded, connections) = guarded(&server);
     let (_stop, stopped) = watch::channel(false);
@@ -115,12 +115,12 @@ async fn a_place_that_is_wanted_is_given_up_for_a_request_that_does_not_come() {
         ("a whole request", whole, 30),
     ] {
         let place = connections.place().await.unwrap();
-        // There is room for a few bytes of the answer, which the client does not take.
+        // The buffer has room for a few bytes of the response, which the client does not read.
         let (mut client, stream) = duplex(64);
         let begun = Instant::now();
         let want = async {
             sleep(Duration::from_secs(2)).await;
-            // The only place is taken, so the connection that has it is asked to leave.
+            // The only place is taken, so its connection is asked to leave.
             connections.make_room();
         };
         let (_, (), ()) = tokio::join!(
@@ -133,7 +133,7 @@ async fn a_place_that_is_wanted_is_given_up_for_a_request_that_does_not_come() {
 }
 
 #[tokio::test]
-async fn slow_clients_are_let_go() {
+async fn slow_clients_are_disconnected() {
     let server = Server::start().await;
     let (guarded, connections) = guarded(&server);
     let place = connections.place().await.unwrap();

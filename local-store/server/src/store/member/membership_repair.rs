@@ -13,15 +13,16 @@ use super::peer_service::PeerService;
 use node::ring::ArcId;
 use node::{Node, NodeId, WeakNode, incarnation_of, slot_of};
 
-/// Time between two checks of the members.
-const LOOK: Duration = Duration::from_millis(500);
-/// Time for a node to be filled and take its vote, before it is looked at again who is there.
+/// The interval between two checks of the members.
+const CHECK_INTERVAL: Duration = Duration::from_millis(500);
+/// The time for a rebuilt node to receive its data and become a voter, before the members are checked
+/// again.
 const CHANGE: Duration = Duration::from_secs(60);
 
 /// Repairs the membership of a group for as long as the node runs.
 pub(super) async fn run(node: WeakNode, peer_service: Weak<PeerService>) {
     loop {
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(CHECK_INTERVAL).await;
         let (Some(node), Some(peer_service)) = (node.upgrade(), peer_service.upgrade()) else {
             return;
         };
@@ -29,7 +30,7 @@ pub(super) async fn run(node: WeakNode, peer_service: Weak<PeerService>) {
         if !node.leads() || (is_first && node.status().learners.is_empty()) {
             continue;
         }
-        // Only the members of the first arc are changed by somebody else, too.
+        // Only the members of the first arc can also be changed by others.
         let _turn = if is_first { Some(peer_service.begin_change().await) } else { None };
         let Some(members) = find_members(&node, &peer_service).await else { continue };
         let status = node.status();
@@ -37,18 +38,18 @@ pub(super) async fn run(node: WeakNode, peer_service: Weak<PeerService>) {
         if status.learners.is_empty() && voters == members {
             continue;
         }
-        tracing::info!(?members, "a rebuilt node is filled");
+        tracing::info!(?members, "a rebuilt node receives its data");
         match tokio::time::timeout(CHANGE, node.change_members(&members)).await {
-            Ok(Ok(())) => tracing::info!("every node has its replica again"),
-            Ok(Err(error)) => tracing::warn!(error, "a node is not yet filled"),
-            Err(_) => tracing::warn!("a node was not filled within {CHANGE:?}"),
+            Ok(Ok(())) => tracing::info!("all replicas are complete again"),
+            Ok(Err(error)) => tracing::warn!(error, "a rebuilt node does not have its data yet"),
+            Err(_) => tracing::warn!("a rebuilt node did not receive its data within {CHANGE:?}"),
         }
     }
 }
 
-/// The nodes that are really there: of each slot the one whose process says so, if the group knows
-/// it or, in an arc that does not give out identities, knows an earlier one. `None` while somebody
-/// is not there or has no identity yet, which it may be about to take up.
+/// Returns the nodes that are present: for each slot the one whose process says so, if the group knows
+/// it or, in an arc that does not assign identities, knows an earlier one. Returns `None` while a
+/// process is unreachable or has no identity yet, which it may be about to receive.
 async fn find_members(node: &Node, peer_service: &PeerService) -> Option<BTreeSet<NodeId>> {
     let status = node.status();
     let mut members = BTreeSet::from([node.id()]);

@@ -1,10 +1,9 @@
-//! One node of a store whose other nodes are processes of their own: how it comes to be one.
+//! One node of a store whose other nodes are separate processes: how it starts and joins.
 //!
-//! A node that holds data goes on with it. One that holds nothing asks its peers: if any of them
-//! holds data, the leader gives the node a new identity and fills it; if none of them does and all
-//! are there, the node in the lowest slot makes the cluster and invites the others. So a cluster is
-//! made once, by one node, and only when there is certainly none. Which slots there are, and where,
-//! never changes.
+//! A node with data continues with it. A node without data asks its peers. If any of them has data, the
+//! leader gives the node a new identity and sends it the data. If none has data and all are reachable,
+//! the node in the lowest slot creates the cluster and invites the others. So a cluster is created once,
+//! by one node, and only if there is certainly none. The slots and their addresses never change.
 
 mod membership_repair;
 mod peer_service;
@@ -36,46 +35,48 @@ use node::clock::Clock;
 use node::status::{Role, Status};
 use node::{Node, NodeId, OnFatal, incarnation_of, node_id, slot_of};
 
-/// Time between two rounds of questions while a node waits for its peers.
+/// The interval between two rounds of questions while a node waits for its peers.
 const ROUND: Duration = Duration::from_millis(100);
-/// Time for a peer to say who it is, or how it does.
+/// The time-out of a peer's answer about its identity or status.
 const QUESTION: Duration = Duration::from_millis(300);
-/// Time for a peer to become a node, or for the leader to give out an identity: some slow syncs.
+/// The time-out for a peer to become a node, or for the leader to assign an identity: some slow syncs.
 const JOINING: Duration = Duration::from_secs(10);
-/// Time between two lines about what is waited for.
+/// The interval between two log lines about the wait.
 const PROGRESS: Duration = Duration::from_secs(2);
-/// Time that a node that holds data waits for a leader before it takes requests nevertheless.
+/// The time that a node with data waits for a leader before it serves requests nevertheless.
 const LEADER_WAIT: Duration = Duration::from_secs(10);
-/// A wrong peer is given this long to be corrected by a restart of either side.
+/// The time after which a misconfigured peer ends the start; until then a restart of either side can
+/// correct it.
 const REFUSAL_WAIT: Duration = Duration::from_secs(1);
 
-/// Which node of which cluster a process runs.
+/// The node that a process runs.
 #[derive(Debug)]
 pub struct Member {
     /// The slot of the node.
     pub slot: u64,
-    /// Where the node of each slot listens for its peers; of its own slot, what others know it by.
+    /// The address at which the node of each slot listens for its peers, including this node's.
     pub addresses: BTreeMap<u64, SocketAddr>,
-    /// What all nodes prove to each other that they know.
+    /// The secret that all nodes prove to know.
     pub secret: Option<ClusterSecret>,
     /// The port for peers.
     pub listener: TcpListener,
 }
 
-/// The peers of a running node. What it does for them ends when this is dropped.
+/// The peers of a running node. Dropping this ends the work for them.
 pub(super) struct Membership {
     peers: Arc<Peers>,
-    /// Held for their end: the port for peers, and the healing of nodes.
+    /// The port for peers and the repair of the membership, which end when this is dropped.
     _tasks: JoinSet<()>,
 }
 
 impl Membership {
-    /// How the replicas of each peer do and what it set aside, or why it does not say.
+    /// Returns the status of each peer's replicas and the directories that it set aside, or why the peer
+    /// does not report them.
     pub(super) async fn statuses(&self) -> Vec<(u64, Result<(Vec<Status>, Vec<String>), String>)> {
         let ask = async |slot| {
             let answer = match self.peers.ask(slot, &Question::Status, QUESTION).await {
                 Ok(Answer::Status(replicas, set_aside)) => Ok((replicas, set_aside)),
-                Ok(other) => Err(format!("a strange answer: {other:?}")),
+                Ok(other) => Err(format!("unexpected answer: {other:?}")),
                 Err(error) => Err(error.to_string()),
             };
             (slot, answer)
@@ -83,7 +84,7 @@ impl Membership {
         join_all(self.peers.slots().map(ask)).await
     }
 
-    /// Sets the clocks of all peers. Gives the slots that did not answer.
+    /// Sets the clocks of all peers. Returns the slots that did not answer.
     pub(super) async fn set_clocks(&self, state: ClockState) -> Vec<u64> {
         let ask = async |slot| {
             let answer = self.peers.ask(slot, &Question::Clock(state), QUESTION).await;
@@ -93,21 +94,21 @@ impl Membership {
     }
 }
 
-/// What a node is started with.
+/// The parameters of a node's start.
 pub(super) struct Start<'a> {
     pub(super) data: &'a Path,
     pub(super) member: Member,
-    /// What has to be the same on every node.
+    /// The settings that must be equal on every node.
     pub(super) settings: String,
-    /// Arcs of the ring, if the cluster is made now.
+    /// The number of arcs of the ring, for a new cluster.
     pub(super) arcs: u32,
     pub(super) clock: &'a Arc<Clock>,
     pub(super) host: &'a Host,
-    /// Called when the node's disk is damaged and its peers can do without it.
+    /// Called when the node's disk is damaged and its peers can do without the node.
     pub(super) restart: OnFatal,
 }
 
-/// Starts the node, as soon as it is known who it is, and waits for a leader.
+/// Starts the node, once its identity is known, and waits for a leader.
 pub(super) async fn start(start: Start<'_>) -> Result<(Replicas, TokenKey, Membership), String> {
     let Start { data, member, settings, arcs, clock, host, restart } = start;
     let files = open_files(data, member.slot, host).await?;
@@ -148,11 +149,11 @@ pub(super) async fn start(start: Start<'_>) -> Result<(Replicas, TokenKey, Membe
     Ok((replicas, token_key, Membership { peers: begin.peers, _tasks: tasks }))
 }
 
-/// Why no new cluster is made of a node whose directories were set aside.
+/// Returns why a node whose directories were set aside does not create a cluster.
 fn set_aside_before(aside: &[String]) -> String {
     format!(
-        "this node had data, which was damaged and set aside ({}): it waits to be filled from its peers, \
-         and makes no new cluster; to begin anew, move what was set aside away",
+        "this node had data, which was damaged and set aside ({}): it waits for a rebuild from its peers, \
+         and creates no new cluster; to start with an empty store, move these directories away",
         aside.join(", ")
     )
 }
@@ -161,28 +162,28 @@ fn identity_of(identity: &Identity) -> PeerIdentity {
     PeerIdentity { cluster: identity.cluster.clone(), node: identity.node }
 }
 
-/// Opens the node's directory; `None` if it holds nothing. A damaged one is set aside.
+/// Opens the node's directory; `None` if it has no data. A damaged one is set aside.
 async fn open_files(data: &Path, slot: u64, host: &Host) -> Result<Option<NodeFiles>, String> {
     let Some(files) = cluster::open_slot(data, slot, host).await? else {
         return match directory::find_node_beside(data, slot) {
             None => Ok(None),
             Some(other) => Err(format!(
-                "`{}` is the data of another node, `{other}`, and this is node {slot}: give each node its \
+                "`{}` has the data of another node, `{other}`, but this is node {slot}: give each node its \
                  own --data",
                 data.display()
             )),
         };
     };
     if files.log.is_fresh() && !files.has_empty_states()? {
-        // It voted once and has forgotten for whom: it must not vote again.
+        // The node has forgotten its vote, so it must not vote again.
         drop(files);
-        cluster::set_aside(data, slot, "its log is gone")?;
+        cluster::set_aside(data, slot, "its log is missing")?;
         return Ok(None);
     }
     Ok(Some(files))
 }
 
-/// A node that is about to be.
+/// A node before its start.
 struct Begin<'a> {
     data: PathBuf,
     local: Arc<Local>,
@@ -193,7 +194,7 @@ struct Begin<'a> {
     host: &'a Host,
 }
 
-/// What the peers say of themselves, by slot.
+/// The answers of the peers about themselves, by slot.
 type Answers = BTreeMap<u64, Result<Who, String>>;
 
 impl Begin<'_> {
@@ -211,7 +212,7 @@ impl Begin<'_> {
         Ok(replicas)
     }
 
-    /// Starts a node that was a member from the beginning.
+    /// Starts a node that is a member since the cluster was created.
     async fn start_member(&self, files: NodeFiles) -> Result<Replicas, String> {
         TokenKey::of_member(&self.data)?;
         stale_copy::refuse_older_copy(&self.peers, self.local.slot, &files).await?;
@@ -220,8 +221,8 @@ impl Begin<'_> {
         Ok(replicas)
     }
 
-    /// Begins the group of each arc that has none, if this is the node that made the cluster: it may
-    /// have died while it did so.
+    /// Creates the group of each arc that has none, if this node created the cluster: it may have died
+    /// during that.
     async fn begin_groups(&self, replicas: &[Node]) -> Result<(), String> {
         let maker = self.local.slots.first().map(|slot| node_id(*slot, 0));
         let members: BTreeSet<NodeId> =
@@ -232,7 +233,7 @@ impl Begin<'_> {
         Ok(())
     }
 
-    /// Becomes a node of a cluster: of one that is there, or of one that is made now.
+    /// Joins an existing cluster, or creates a new one.
     async fn join(
         &self,
         mut files: Option<NodeFiles>,
@@ -243,14 +244,14 @@ impl Begin<'_> {
         loop {
             let aside = directory::list_damaged(&self.data, self.local.slot);
             if let Ok((invitation, answer)) = invited.try_recv() {
-                // Where this node had data, there is a cluster, and no other one is made beside it.
+                // A node that had data has a cluster, so it must not join a new one.
                 if !aside.is_empty() && incarnation_of(invitation.identity.node) == 0 {
                     let _ = answer.send(Answer::Refused(set_aside_before(&aside)));
                     continue;
                 }
-                let files = self.take_up(&invitation, files)?;
+                let files = self.adopt_identity(&invitation, files)?;
                 let replicas = self.start_node(files).await?;
-                // A peer that heard nothing asks again.
+                // A peer that got no answer asks again.
                 let _ = answer.send(Answer::Joined);
                 return Ok(replicas);
             }
@@ -266,10 +267,12 @@ impl Begin<'_> {
             let is_first = self.local.slots.first() == Some(&self.local.slot);
             if somebody_has_data {
                 if let Some(opened) = &files
-                    && self.died_at_birth(&answers, &opened.identity).await
+                    && self.has_died_early(&answers, &opened.identity).await
                     && let Some(opened) = files.take()
                 {
-                    tracing::info!("the cluster died while it was made, and is made now");
+                    tracing::info!(
+                        "the creation of the cluster was interrupted, and is completed now"
+                    );
                     return self.start_member(opened).await;
                 }
                 match self.rejoin().await {
@@ -277,21 +280,21 @@ impl Begin<'_> {
                         if files.take().is_some() {
                             cluster::set_aside(&self.data, self.local.slot, HOLDS_NOTHING)?;
                         }
-                        tracing::info!("this node is filled from its peers");
-                        return self.start_node(self.take_up(&invitation, None)?).await;
+                        tracing::info!("this node is rebuilt from its peers");
+                        return self.start_node(self.adopt_identity(&invitation, None)?).await;
                     }
-                    Err(reason) => progress.say(&format!("no leader takes this node in: {reason}")),
+                    Err(reason) => progress.say(&format!("no leader admits this node: {reason}")),
                 }
             } else if !aside.is_empty() {
                 progress.say(&set_aside_before(&aside));
             } else if is_first && all_are_there {
                 let opened = match files.take() {
                     Some(files) => files,
-                    None => self.found()?,
+                    None => self.create_cluster()?,
                 };
                 if self.invite(&answers, &opened.identity, &mut progress).await? {
                     let replicas = self.start_member(opened).await?;
-                    tracing::info!("a new cluster of nodes {:?} is made", self.local.slots);
+                    tracing::info!("created a new cluster of the nodes {:?}", self.local.slots);
                     return Ok(replicas);
                 }
                 files = Some(opened);
@@ -302,11 +305,11 @@ impl Begin<'_> {
         }
     }
 
-    /// Whether the cluster died while it was made, for a node that was invited to it and holds
-    /// nothing: everybody is there, and those who heard of the cluster know its members and not a
-    /// single entry behind them. So no leader wrote anything, and no vote that this node may have
-    /// forgotten matters. Without it nobody leads, and nobody can give it a new identity.
-    async fn died_at_birth(&self, answers: &Answers, own: &Identity) -> bool {
+    /// Returns whether the processes died while the cluster was created, for a node that was invited to
+    /// it and has no data. All nodes must be reachable, and those that know the cluster must have its
+    /// members and no later log entry. So no leader wrote anything, and no forgotten vote matters.
+    /// Without this node no other could lead or give it a new identity.
+    async fn has_died_early(&self, answers: &Answers, own: &Identity) -> bool {
         if incarnation_of(own.node) > 0 {
             return false;
         }
@@ -323,8 +326,8 @@ impl Begin<'_> {
         true
     }
 
-    /// Whether the peer in a slot runs, and none of its replicas leads or knows an entry behind the
-    /// members, which have the index 0.
+    /// Returns whether the peer in a slot runs, none of its replicas leads, and none has an entry after
+    /// the members, which have the index 0.
     async fn knows_members_alone(&self, slot: u64, arcs: u32) -> bool {
         let answer = self.peers.ask(slot, &Question::Status, QUESTION).await;
         let Ok(Answer::Status(replicas, _)) = answer else { return false };
@@ -336,7 +339,7 @@ impl Begin<'_> {
         let ask = async |slot| {
             let who = match self.peers.ask(slot, &Question::Who, QUESTION).await {
                 Ok(Answer::Who(who)) => Ok(who),
-                Ok(other) => Err(format!("a strange answer: {other:?}")),
+                Ok(other) => Err(format!("unexpected answer: {other:?}")),
                 Err(error) => Err(error.to_string()),
             };
             (slot, who)
@@ -344,15 +347,15 @@ impl Begin<'_> {
         join_all(self.peers.slots().map(ask)).await.into_iter().collect()
     }
 
-    /// A new cluster, of which this is the first node.
-    fn found(&self) -> Result<NodeFiles, String> {
+    /// Creates a cluster with this node as the first one.
+    fn create_cluster(&self) -> Result<NodeFiles, String> {
         TokenKey::open(&self.data)?;
         let node = node_id(self.local.slot, 0);
         let identity = Identity::new(new_cluster()?, node, self.arcs);
         cluster::create_slot(&self.data, self.local.slot, identity, self.host)
     }
 
-    /// Invites those peers that are not yet nodes of the new cluster. Gives whether all are.
+    /// Invites the peers that are not yet nodes of the new cluster. Returns whether all have joined.
     async fn invite(
         &self,
         answers: &Answers,
@@ -367,8 +370,8 @@ impl Begin<'_> {
                 Some(known) if *known == identity => continue,
                 Some(known) => {
                     return Err(format!(
-                        "node {slot} was invited to cluster {}, which was never made: stop it and \
-                         remove its `node-{slot}` directory, which holds nothing",
+                        "node {slot} was invited to cluster {}, which was never created: stop it and \
+                         remove its `node-{slot}` directory, which has no data",
                         known.cluster
                     ));
                 }
@@ -378,8 +381,8 @@ impl Begin<'_> {
             let arcs = own.arcs;
             let invitation = Invitation { identity, arcs, token_key: token_key.clone() };
             let asked = self.peers.ask(*slot, &Question::Join(invitation), JOINING).await;
-            // The connection ends when the peer takes up its identity, and the answer with it:
-            // the next round shows what came of it.
+            // The connection, and with it the answer, ends when the peer adopts its identity. The next
+            // round shows the result.
             if let Ok(Answer::Refused(reason)) = asked {
                 progress.say(&format!("node {slot} does not join: {reason}"));
             }
@@ -387,7 +390,7 @@ impl Begin<'_> {
         Ok(all)
     }
 
-    /// Asks for a new identity, of whichever peer leads.
+    /// Asks for a new identity, from whichever peer leads.
     async fn rejoin(&self) -> Result<Invitation, String> {
         let mut reasons = Vec::new();
         for slot in self.peers.slots() {
@@ -395,15 +398,15 @@ impl Begin<'_> {
             match self.peers.ask(slot, &question, JOINING).await {
                 Ok(Answer::Rejoined(invitation)) => return Ok(invitation),
                 Ok(Answer::Refused(reason)) => reasons.push(reason),
-                Ok(other) => reasons.push(format!("a strange answer: {other:?}")),
+                Ok(other) => reasons.push(format!("unexpected answer: {other:?}")),
                 Err(error) => reasons.push(error.to_string()),
             }
         }
         Err(reasons.join("; "))
     }
 
-    /// Makes this process the node that it was invited to be, durably.
-    fn take_up(
+    /// Makes this process the invited node, durably.
+    fn adopt_identity(
         &self,
         invitation: &Invitation,
         files: Option<NodeFiles>,
@@ -422,7 +425,7 @@ impl Begin<'_> {
         cluster::create_slot(&self.data, self.local.slot, identity, self.host)
     }
 
-    /// Waits until each arc has a leader, for a while.
+    /// Waits until each arc has a leader, up to [`LEADER_WAIT`].
     async fn wait_for_leaders(&self, replicas: &[Node]) -> Result<(), String> {
         let Some(id) = replicas.first().map(Node::id) else { return Ok(()) };
         let mut progress = Progress::new();
@@ -430,7 +433,7 @@ impl Begin<'_> {
         let mut refused_since = None;
         let read = || join_all(replicas.iter().map(Node::read_index));
         while tokio::time::timeout(ROUND, read()).await.is_err() {
-            // If one peer of two differs it may be the wrong one; if both do, it is this node.
+            // If one of two peers differs, the peer may be misconfigured; if both do, it is this node.
             let refusals = self.peers.refusals();
             let waited = begun.elapsed() > LEADER_WAIT;
             if let Some(reason) = refusals.first()
@@ -445,7 +448,7 @@ impl Begin<'_> {
             if let Some(other) = self.find_successor(id).await {
                 return Err(format!(
                     "this directory is of incarnation {} of node {}, which incarnation {} has \
-                     replaced: move `node-{}` away, and the node is filled again",
+                     replaced: move `node-{}` away, so that the node is rebuilt",
                     incarnation_of(id),
                     self.local.slot,
                     incarnation_of(other),
@@ -454,7 +457,7 @@ impl Begin<'_> {
             }
             if waited {
                 tracing::warn!(
-                    "there is no leader: requests are refused until a majority is there"
+                    "there is no leader: requests are refused until a majority is reachable"
                 );
                 break;
             }
@@ -463,7 +466,7 @@ impl Begin<'_> {
         Ok(())
     }
 
-    /// The node that took the place of this one, if the leader of an arc knows one.
+    /// Returns the node that replaced this one, if the leader of an arc knows one.
     async fn find_successor(&self, own: NodeId) -> Option<NodeId> {
         for slot in self.peers.slots() {
             let answer = self.peers.ask(slot, &Question::Status, QUESTION).await;
@@ -471,7 +474,7 @@ impl Begin<'_> {
             for status in replicas.iter().filter(|status| status.role == Role::Leader) {
                 let members: BTreeSet<NodeId> =
                     status.voters.iter().chain(&status.learners).copied().collect();
-                // An arc that has not taken in this node yet still knows the one before it.
+                // An arc that has not admitted this node yet still knows the previous one.
                 let is_later = |member: &NodeId| {
                     slot_of(*member) == slot_of(own)
                         && incarnation_of(*member) > incarnation_of(own)
@@ -487,7 +490,7 @@ impl Begin<'_> {
     }
 }
 
-/// A name that no other cluster has.
+/// Returns a name that no other cluster has.
 fn new_cluster() -> Result<String, String> {
     let mut bytes = [0; 8];
     getrandom::fill(&mut bytes).map_err(|error| error.to_string())?;
@@ -500,11 +503,11 @@ fn waiting_for(answers: &Answers, all_needed: bool) -> String {
     match (missing.is_empty(), all_needed) {
         (false, _) => format!("waiting for peers: {}", missing.join("; ")),
         (true, true) => "waiting for a leader".to_owned(),
-        (true, false) => "waiting for the first node to make the cluster".to_owned(),
+        (true, false) => "waiting for the first node to create the cluster".to_owned(),
     }
 }
 
-/// Says now and then what is waited for.
+/// An occasional log line about what the node waits for, and the time of the last one.
 struct Progress(Instant);
 
 impl Progress {

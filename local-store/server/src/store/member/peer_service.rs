@@ -1,4 +1,4 @@
-//! Answers the messages of peers, before and after this process's node runs.
+//! Answers the messages of peers, before and while this process's node runs.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock, Weak};
@@ -16,7 +16,7 @@ use node::ring::ArcId;
 use node::transport::{BoxFuture, Request, Response};
 use node::{Node, NodeId, WeakNode};
 
-/// An invitation, and where its answer goes.
+/// An invitation, and the sender for its answer.
 pub(super) type Invited = (Invitation, oneshot::Sender<Answer>);
 
 /// The service that answers peers.
@@ -27,10 +27,10 @@ pub(super) struct PeerService {
     peers: Weak<Peers>,
     /// Whether the directory had data before the node ran.
     had_data: bool,
-    /// The node's replicas, in the order of their arcs.
+    /// The replicas of the node, in the order of their arcs.
     replicas: OnceLock<Vec<WeakNode>>,
     invitations: mpsc::Sender<Invited>,
-    /// Held while the members of the group change: one change after the other.
+    /// Locked while the members of the group change, so that changes follow one another.
     changing: Mutex<()>,
 }
 
@@ -56,7 +56,7 @@ impl PeerService {
         (Arc::new(peer_service), invited)
     }
 
-    /// Hands messages to the node from now on.
+    /// Passes messages to the node from now on.
     pub(super) fn attend(&self, replicas: &[Node]) {
         // A process runs one node, once.
         let _ = self.replicas.set(replicas.iter().map(Node::downgrade).collect());
@@ -66,7 +66,7 @@ impl PeerService {
         directory::list_set_aside(&self.data, self.local.slot)
     }
 
-    /// The node's replica of an arc.
+    /// Returns the node's replica of an arc.
     fn replica(&self, arc: ArcId) -> Option<Node> {
         self.replicas.get()?.get(usize::try_from(arc.0).ok()?)?.upgrade()
     }
@@ -81,7 +81,7 @@ impl PeerService {
         Who { identity: self.local.identity.borrow().clone(), has_data }
     }
 
-    /// Who the peer in a slot is.
+    /// Asks the peer in a slot for its identity.
     pub(super) async fn ask_who(&self, slot: u64) -> Option<Who> {
         let peers = self.peers.upgrade()?;
         match peers.ask(slot, &Question::Who, QUESTION).await {
@@ -90,13 +90,13 @@ impl PeerService {
         }
     }
 
-    /// The slots of the cluster, without its own.
+    /// Returns the slots of the cluster without this node's.
     pub(super) fn peer_slots(&self) -> Vec<u64> {
         let own = self.local.slot;
         self.local.slots.iter().copied().filter(|slot| *slot != own).collect()
     }
 
-    /// Waits for its turn to change the members.
+    /// Waits until no other change of the members is in progress.
     pub(super) async fn begin_change(&self) -> tokio::sync::MutexGuard<'_, ()> {
         self.changing.lock().await
     }
@@ -105,35 +105,35 @@ impl PeerService {
         let own = self.local.identity.borrow().clone();
         match own {
             Some(own) if own == invitation.identity => return Answer::Joined,
-            Some(own) => return Answer::Refused(format!("it is of cluster {}", own.cluster)),
+            Some(own) => return Answer::Refused(format!("it is in cluster {}", own.cluster)),
             None => {}
         }
         let (answer, answered) = oneshot::channel();
         if self.invitations.try_send((invitation, answer)).is_err() {
-            return Answer::Refused("it was invited already".to_owned());
+            return Answer::Refused("it is already invited".to_owned());
         }
         answered.await.unwrap_or_else(|_| Answer::Refused("it could not join".to_owned()))
     }
 
     async fn rejoin(&self, slot: u64) -> Answer {
-        // The first arc's leader gives out identities; the other arcs follow.
+        // The leader of the first arc assigns identities; the other arcs follow.
         let Some(node) = self.replica(ArcId::FIRST) else {
             return Answer::Refused("it is not running yet".to_owned());
         };
         if node.leader() != Some(node.id()) {
-            return Answer::Refused(format!("node {} does not lead", self.local.slot));
+            return Answer::Refused(format!("node {} is not the leader", self.local.slot));
         }
-        // Whoever asks may be another than the one at the slot's address.
+        // The sender may not be the process at the slot's address.
         match self.ask_who(slot).await {
             Some(who) if !who.has_data => {}
             Some(_) => {
                 return Answer::Refused(format!(
-                    "another process is node {slot} already, at the address that node {} knows",
+                    "another process is already node {slot}, at the address that node {} has for it",
                     self.local.slot
                 ));
             }
             None => {
-                return Answer::Refused(format!("node {} does not reach it", self.local.slot));
+                return Answer::Refused(format!("node {} cannot reach it", self.local.slot));
             }
         }
         let admitted = async {
@@ -143,7 +143,7 @@ impl PeerService {
         match tokio::time::timeout(JOINING / 2, admitted).await {
             Ok(Ok(id)) => self.invitation(id),
             Ok(Err(reason)) => Answer::Refused(reason),
-            Err(_) => Answer::Refused("the membership is being changed".to_owned()),
+            Err(_) => Answer::Refused("another change of the membership is in progress".to_owned()),
         }
     }
 
@@ -152,7 +152,7 @@ impl PeerService {
         let Some(own) = own else {
             return Answer::Refused("it has no identity".to_owned());
         };
-        // A node that has none by now gives no other one out than it works with.
+        // A node without the key must not hand out another one than it uses.
         let token_key = match TokenKey::of_member(&self.data) {
             Ok(token_key) => token_key,
             Err(reason) => return Answer::Refused(reason),
@@ -172,7 +172,7 @@ impl PeerService {
         match question {
             Question::Node(message) => match self.replica(message.arc) {
                 Some(node) => Answer::Node(Box::new(node.handle(*message).await)),
-                // Whoever asks for a write or a read waits for another leader, or for this one.
+                // The sender of a write or a read waits for another leader, or for this one.
                 None => match message.request {
                     Request::Submit(_) | Request::ReadIndex => {
                         Answer::Node(Box::new(Response::NotLeader))
@@ -186,7 +186,9 @@ impl PeerService {
             Question::Who => Answer::Who(self.who()),
             Question::Join(invitation) => self.join(invitation).await,
             Question::Rejoin { slot: asking } if asking == slot => self.rejoin(slot).await,
-            Question::Rejoin { .. } => Answer::Refused("a node asks for another".to_owned()),
+            Question::Rejoin { .. } => {
+                Answer::Refused("a node asked for the identity of another".to_owned())
+            }
             Question::Status => Answer::Status(
                 self.replicas().map(|node| node.status()).collect(),
                 self.set_aside(),

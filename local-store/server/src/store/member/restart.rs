@@ -1,5 +1,5 @@
-//! A node whose disk is damaged, alone in its process: the process has to start again, which sets the
-//! directory aside and has the node filled from its peers.
+//! The restart of a process whose only node has a damaged disk. The restart sets the directory aside,
+//! and the node is rebuilt from its peers.
 
 use std::path::Path;
 use std::sync::Weak;
@@ -13,22 +13,21 @@ use crate::store::directory;
 use node::status::Status;
 use node::{Node, OnFatal, WeakNode, check_redundancy, slot_of};
 
-/// Time between two looks at the peers.
-const LOOK: Duration = Duration::from_millis(200);
-/// Time between two lines about why the node waits.
-const TELL: Duration = Duration::from_secs(30);
+/// The interval between two checks of the peers.
+const CHECK_INTERVAL: Duration = Duration::from_millis(200);
+/// The interval between two log lines about why the node waits.
+const LOG_INTERVAL: Duration = Duration::from_secs(30);
 
-/// Has the process start again when the node with these replicas is damaged and its peers can do
-/// without it.
+/// Restarts the process once the node with these replicas is damaged and its peers can do without it.
 pub(super) async fn run(
     replicas: Vec<WeakNode>,
     peers: Weak<Peers>,
     data: Box<Path>,
     restart: OnFatal,
 ) {
-    let mut told: Option<Instant> = None;
+    let mut logged_at: Option<Instant> = None;
     loop {
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(CHECK_INTERVAL).await;
         let upgraded: Option<Vec<Node>> = replicas.iter().map(WeakNode::upgrade).collect();
         let (Some(own), Some(peers)) = (upgraded, peers.upgrade()) else { return };
         let Some(first) = own.first() else { return };
@@ -39,16 +38,16 @@ pub(super) async fn run(
         };
         match checked {
             Ok(()) => return restart(reason),
-            Err(why) if told.is_none_or(|told| told.elapsed() > TELL) => {
-                tracing::warn!(reason, why, "this node is damaged and not set aside yet");
-                told = Some(Instant::now());
+            Err(why) if logged_at.is_none_or(|at| at.elapsed() > LOG_INTERVAL) => {
+                tracing::warn!(reason, why, "this node is damaged, but cannot be set aside yet");
+                logged_at = Some(Instant::now());
             }
             Err(_) => {}
         }
     }
 }
 
-/// Asks the peers whether they can do without this node.
+/// Checks with the peers that they can do without this node.
 ///
 /// # Errors
 /// Why they cannot.
@@ -58,7 +57,7 @@ async fn check_peers(peers: &Peers, own: &[Node]) -> Result<(), String> {
     for (slot, answer) in join_all(peers.slots().map(ask)).await {
         match answer {
             Ok(Answer::Status(replicas, _)) => others.extend(replicas),
-            _ => return Err(format!("node {slot} does not answer")),
+            _ => return Err(format!("node {slot} does not respond")),
         }
     }
     let arcs = u32::try_from(own.len()).unwrap_or(u32::MAX);

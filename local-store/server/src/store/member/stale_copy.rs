@@ -1,9 +1,9 @@
 //! Detects a data directory that was restored from an older copy, if the current leader can tell.
 //!
-//! A node that lacks what it acknowledged must not vote: a majority with it may elect a leader that
-//! lacks the same, and what clients were told is durable would be gone. A leader remembers what each
-//! node acknowledged to it since it leads, and nobody remembers more; so a copy that is put back
-//! while nobody leads, or after the leader has changed, is not found here.
+//! A node that lacks entries that it acknowledged must not vote. A majority with it may elect a leader
+//! that lacks them too, and writes that clients believe durable would be lost. A leader remembers what
+//! each node acknowledged to it during its term; no other node does. So a copy that is restored while
+//! there is no leader, or after the leader has changed, is not detected.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -17,14 +17,14 @@ use node::ring::ArcId;
 use node::slot_of;
 use node::status::{Role, Status};
 
-/// Time for the leaders to be reached before a node with data starts without having heard them. It
-/// passes as a whole only when a peer is away and no other leads.
+/// The time for reaching the leaders before a node with data starts without them. It is used up only if
+/// a peer is unreachable and no other leads.
 const WAIT: Duration = Duration::from_secs(1);
 
 /// Asks the leaders, before a node with data starts.
 ///
 /// # Errors
-/// When a leader knows that the node had acknowledged entries that are not in its log.
+/// A leader knows that the node acknowledged entries that are not in its log.
 pub(super) async fn refuse_older_copy(
     peers: &Peers,
     slot: u64,
@@ -33,7 +33,7 @@ pub(super) async fn refuse_older_copy(
     for leader in find_leaders(peers, files.homes.len()).await.values() {
         let (term, last) = files.log.position(leader.arc);
         let Some(acknowledged) = leader.acknowledged.get(&files.identity.node) else { continue };
-        // A leader of a later term may have replaced what an earlier one was acknowledged.
+        // A leader of a later term may have replaced entries that were acknowledged to an earlier one.
         if term > leader.term || last >= Some(*acknowledged) {
             continue;
         }
@@ -42,10 +42,10 @@ pub(super) async fn refuse_older_copy(
             None => "before the first one".to_owned(),
         };
         return Err(format!(
-            "this directory is older than what node {slot} has acknowledged: node {}, which leads, \
-             knows of entry {acknowledged} of {}, and the log here ends {end}. It was restored from \
-             an older copy, and its vote could lose writes: move `node-{slot}` away, and the node is \
-             filled again",
+            "this directory lacks entries that node {slot} acknowledged: node {}, which leads, \
+             knows of entry {acknowledged} of {}, but the log here ends {end}. It was restored from \
+             an older copy, and its vote could lose writes: move `node-{slot}` away, so that the node is \
+             rebuilt",
             slot_of(leader.node),
             leader.arc,
         ));
@@ -53,7 +53,7 @@ pub(super) async fn refuse_older_copy(
     Ok(())
 }
 
-/// The leader of each arc of the latest term, as far as one is reached within [`WAIT`].
+/// Returns the leader of each arc with the latest term, as far as it can be reached within [`WAIT`].
 async fn find_leaders(peers: &Peers, arcs: usize) -> BTreeMap<ArcId, Status> {
     let begun = Instant::now();
     let mut leaders = BTreeMap::new();

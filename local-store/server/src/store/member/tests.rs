@@ -1,5 +1,5 @@
-//! Three stores with a node each, which meet over sockets: how a cluster comes to be, how a node
-//! comes back, and who is turned away.
+//! Three stores with a node each over sockets: how a cluster is created, how a node returns, and which
+//! nodes are refused.
 
 use std::time::Duration;
 
@@ -12,10 +12,11 @@ use node::LocalTransport;
 
 struct Trio {
     folder: tempfile::TempDir,
-    /// That its nodes are started with.
+    /// The number of arcs of the nodes.
     arcs: u32,
     addresses: BTreeMap<u64, SocketAddr>,
-    /// The ports, held also while a node is down: a connection of another test could take one.
+    /// The ports, kept open also while a node is down, because a connection of another test could take
+    /// one.
     listeners: BTreeMap<u64, std::net::TcpListener>,
 }
 
@@ -37,7 +38,7 @@ impl Trio {
     }
 
     async fn open(&self, slot: u64) -> Result<Store, String> {
-        // The store before may still be closing its files.
+        // The previous store may still be closing its files.
         for _ in 0..400 {
             match self.open_once(slot).await {
                 Err(reason) if reason.contains("other process") => {
@@ -109,7 +110,7 @@ async fn three_processes_with_several_arcs_survive_the_same() {
     survive(Trio::new(3)).await;
 }
 
-/// The voters that a node knows of each arc, in the order of the arcs.
+/// Returns the voters of each arc according to a node, in the order of the arcs.
 fn voters(store: &Store) -> Vec<Vec<NodeId>> {
     let sorted = |status: Status| {
         let mut voters = status.voters;
@@ -140,7 +141,7 @@ async fn survive(trio: Trio) {
         "a restart changes nobody's identity"
     );
     drop(stores.remove(2));
-    // The directory is removed when nobody holds it any more.
+    // The directory is removed once no process has it open.
     while trio.open_lock(3).is_none() {
         tokio::time::sleep(Duration::from_millis(25)).await;
     }
@@ -172,9 +173,9 @@ impl Trio {
     }
 }
 
-/// Goal: whenever all processes die while the cluster is made, their next start makes it.
+/// Goal: if all processes die while the cluster is created, their next start completes it.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cluster_that_died_while_it_was_made_is_made_again() {
+async fn an_interrupted_creation_of_the_cluster_is_completed() {
     for arcs in [1, 3] {
         let trio = Trio::new(arcs);
         let host = Host::new(Arc::new(|reason| panic!("{reason}")), 1, true);
@@ -186,7 +187,7 @@ async fn a_cluster_that_died_while_it_was_made_is_made_again() {
         });
         let (first, others) = (files.next().unwrap(), files.collect::<Vec<_>>());
         drop(others);
-        // The first has made its members durable in one arc, and no other has heard of it.
+        // The first node has stored its members durably in one arc, and no other knows them.
         let clock = Arc::new(Clock::starting_at(EpochMillis(0)));
         let transport = Arc::new(LocalTransport::default());
         let replicas =
@@ -207,7 +208,7 @@ async fn a_cluster_that_died_while_it_was_made_is_made_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_directory_of_another_store_is_turned_away() {
+async fn a_directory_of_another_store_is_refused() {
     let (one, other) = (Trio::new(1), Trio::new(1));
     let (stores, others) = (one.open_all().await, other.open_all().await);
     drop(others);
@@ -234,8 +235,8 @@ fn copy_all(from: &Path, to: &Path) {
     }
 }
 
-/// Goal: a node whose directory was put back from an older copy does not vote beside the leader to
-/// which it had acknowledged more.
+/// Goal: a node whose directory was restored from an older copy does not vote while the leader to which
+/// it had acknowledged more is alive.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_older_copy_of_a_directory_is_refused_while_the_leader_lives() {
     let trio = Trio::new(1);

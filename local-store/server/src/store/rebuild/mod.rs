@@ -1,9 +1,9 @@
-//! A node of this process whose disk is damaged, at run time: it is stopped, its directory is set
-//! aside, and the node is filled again from its peers under a new identity, while the store goes on.
+//! The rebuild of a damaged node of this process while the store runs: the node is stopped, its
+//! directory is set aside, and the node receives its data from its peers with a new identity.
 //!
-//! One node at a time, and only when the others can do without it (`node::spare`). The end of the
-//! process at any moment leaves what a start finds and goes on with: a directory with noted damage,
-//! none, or a new one.
+//! Nodes are rebuilt one at a time, and only if the others can do without the node (`node::redundancy`).
+//! The process may end at any moment: a start finds a directory with recorded damage, none, or a new
+//! one, and continues from there.
 
 #[cfg(test)]
 mod tests;
@@ -21,16 +21,17 @@ use node::clock::Clock;
 use node::status::Status;
 use node::{Node, NodeId, check_redundancy, slot_of};
 
-/// Time between two looks at the nodes. Reads go to other nodes at once; a write may wait for this.
-const LOOK: Duration = Duration::from_millis(100);
-/// Time between two lines about a damaged node that cannot be set aside yet.
-const TELL: Duration = Duration::from_secs(30);
-/// Time for requests that still use a stopped node to end: as long as a request may take, and again.
+/// The interval between two checks of the nodes. Reads use other nodes at once; a write may wait for
+/// this.
+const CHECK_INTERVAL: Duration = Duration::from_millis(100);
+/// The interval between two log lines about a damaged node that cannot be set aside yet.
+const LOG_INTERVAL: Duration = Duration::from_secs(30);
+/// The time for requests that still use a stopped node to end: twice the maximum time of a request.
 const RELEASE: Duration = Duration::from_secs(20);
-/// Time between two tries to make the new directory.
+/// The interval between two attempts to create the new directory.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// What a rebuilt node is started with.
+/// The parameters of a rebuilt node's start.
 pub(super) struct Rebuild {
     pub(super) data: PathBuf,
     pub(super) cluster: String,
@@ -39,27 +40,27 @@ pub(super) struct Rebuild {
     pub(super) host: Host,
 }
 
-/// Looks after the nodes for as long as the store is there.
+/// Watches the nodes for as long as the store exists.
 pub(super) async fn run(store: WeakStore, rebuild: Rebuild) {
-    let mut told: Option<Instant> = None;
+    let mut logged_at: Option<Instant> = None;
     loop {
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(CHECK_INTERVAL).await;
         let Some(upgraded) = store.upgrade() else { return };
         let Some(slot) = find_damaged(&upgraded) else { continue };
         let set_aside = rebuild.set_aside(&upgraded, slot).await;
         drop(upgraded);
         match set_aside {
             Ok(identity) => rebuild.begin_again(&store, identity).await,
-            Err(reason) if told.is_none_or(|told| told.elapsed() > TELL) => {
-                tracing::warn!(reason, "node {slot} is damaged and not set aside yet");
-                told = Some(Instant::now());
+            Err(reason) if logged_at.is_none_or(|at| at.elapsed() > LOG_INTERVAL) => {
+                tracing::warn!(reason, "node {slot} is damaged, but cannot be set aside yet");
+                logged_at = Some(Instant::now());
             }
             Err(_) => {}
         }
     }
 }
 
-/// The lowest slot of a damaged node.
+/// Returns the lowest slot of a damaged node.
 fn find_damaged(store: &Store) -> Option<u64> {
     let nodes = store.current_nodes();
     let mut first = nodes.iter().filter_map(|node| node.first());
@@ -67,10 +68,10 @@ fn find_damaged(store: &Store) -> Option<u64> {
 }
 
 impl Rebuild {
-    /// Stops a damaged node and sets its directory aside. Gives who the node is from then on.
+    /// Stops a damaged node and sets its directory aside. Returns the new identity of the node.
     ///
     /// # Errors
-    /// Why it has to wait. Nothing has changed but that it may have been given an identity.
+    /// Why the node has to wait. Nothing has changed, except that it may have been assigned an identity.
     async fn set_aside(&self, store: &Store, slot: u64) -> Result<Identity, String> {
         let nodes = store.current_nodes();
         let (damaged, others) = split(&nodes, slot);
@@ -82,9 +83,9 @@ impl Rebuild {
         let own: Vec<Status> = damaged.iter().map(Node::status).collect();
         check_redundancy(&own, &statuses, arcs)?;
         let mut of_first_arc = others.iter().filter_map(|node| node.first());
-        let leader = of_first_arc.find(|replica| replica.leads()).ok_or("nobody leads")?;
+        let leader = of_first_arc.find(|replica| replica.leads()).ok_or("there is no leader")?;
         let admitted = leader.admit(slot).await.map_err(|error| error.to_string())?;
-        // From here on nobody asks the damaged node anything.
+        // From now on no request uses the damaged node.
         let members: Vec<Replicas> = others.into_iter().cloned().collect();
         store.shared.nodes.send_replace(Arc::new(members));
         for replica in damaged {
@@ -99,31 +100,31 @@ impl Rebuild {
         Ok(Identity::new(self.cluster.clone(), admitted, arcs))
     }
 
-    /// Waits until nothing of a stopped node uses its directory: what still reads there by the old
-    /// paths must not meet the new files.
+    /// Waits until nothing of a stopped node uses its directory. A reader of the old paths must not find
+    /// the new files.
     async fn wait_for_release(&self, slot: u64) {
         let path = directory::path(&self.data, slot);
         let begun = Instant::now();
         while !directory::is_free(&path) {
             if begun.elapsed() > RELEASE {
                 (self.host.on_fatal)(&format!(
-                    "node {slot} is damaged, and something has used its directory for {RELEASE:?} \
+                    "node {slot} is damaged, and its directory was still in use {RELEASE:?} \
                      after it was stopped: the next start sets it aside"
                 ));
                 return;
             }
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(CHECK_INTERVAL).await;
         }
     }
 
-    /// Starts a node with nothing in it, and has it filled. Ends with the store.
+    /// Starts an empty node, which then receives its data. Ends with the store.
     async fn begin_again(&self, store: &WeakStore, identity: Identity) {
         let slot = slot_of(identity.node);
         loop {
             let Some(store) = store.upgrade() else { return };
             match self.start(slot, identity.clone()).await {
                 Ok(replicas) => return self.seat(&store, &replicas),
-                Err(reason) => tracing::error!(reason, "node {slot} cannot be made again yet"),
+                Err(reason) => tracing::error!(reason, "node {slot} cannot be created again yet"),
             }
             drop(store);
             tokio::time::sleep(RETRY).await;
@@ -135,7 +136,7 @@ impl Rebuild {
         cluster::start_node(files, &self.transport, true, &self.clock, &self.host).await
     }
 
-    /// Makes a new node one of the store's, and a member of each group as soon as it is filled.
+    /// Adds a new node to the store, and to each group once it has its data.
     fn seat(&self, store: &Store, replicas: &Replicas) {
         let mut nodes = Vec::clone(&store.current_nodes());
         nodes.push(replicas.clone());
@@ -151,7 +152,7 @@ impl Rebuild {
     }
 }
 
-/// The replicas of the node in a slot, and those of the others.
+/// Returns the replicas of the node in a slot, and those of the others.
 fn split(nodes: &[Replicas], slot: u64) -> (&[Node], Vec<&Replicas>) {
     let is_meant = |node: &&Replicas| node.first().is_some_and(|it| slot_of(it.id()) == slot);
     let (meant, others): (Vec<_>, Vec<_>) = nodes.iter().partition(is_meant);

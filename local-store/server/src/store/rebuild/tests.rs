@@ -1,4 +1,4 @@
-//! Damage that is reported while a store of three nodes runs: what becomes of the nodes, and of writes.
+//! Damage that is reported while a store of three nodes runs: its effect on the nodes and on writes.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -10,12 +10,12 @@ use crate::api;
 use crate::store::Config;
 use node::incarnation_of;
 
-/// Time for anything that is waited for, on a machine that is busy with other tests.
+/// The time-out of all waits, on a machine that is busy with other tests.
 const LIMIT: Duration = Duration::from_secs(60);
-/// Tries of one request, as a client makes them.
+/// The number of attempts of one request, as of a client.
 const TRIES: u64 = 8;
 
-/// A store in a folder, and what it has acknowledged.
+/// A store in a folder, and its acknowledged writes.
 struct Fixture {
     folder: tempfile::TempDir,
     arcs: u32,
@@ -39,7 +39,7 @@ impl Fixture {
         loop {
             match Store::open(config(), Box::new(|reason| panic!("{reason}"))).await {
                 Ok(store) => return store,
-                // The threads of the store before may still be closing its files.
+                // The threads of the previous store may still be closing its files.
                 Err(error) if error.reason.contains("other process") => {
                     assert!(begun.elapsed() < LIMIT, "{error}");
                     tokio::time::sleep(Duration::from_millis(20)).await;
@@ -49,14 +49,14 @@ impl Fixture {
         }
     }
 
-    /// Puts an item under the next number.
+    /// Puts an item with the next number.
     async fn put(&mut self, store: &Store) {
         let item = json!({"p": {"S": format!("k{}", self.written)}});
         call(store, "PutItem", &json!({"TableName": "table", "Item": item})).await;
         self.written += 1;
     }
 
-    /// Compares what is read with what was acknowledged.
+    /// Compares the items read with the acknowledged ones.
     async fn check(&self, store: &Store) {
         for number in 0..self.written {
             let key = json!({"p": {"S": format!("k{number}")}});
@@ -83,7 +83,7 @@ async fn call(store: &Store, operation: &str, request: &Value) -> Value {
             _ => panic!("{operation}: {}", answer.body),
         }
     }
-    panic!("{operation} is not answered within {TRIES} tries")
+    panic!("{operation} had no response within {TRIES} attempts")
 }
 
 async fn create(store: &Store) {
@@ -101,12 +101,12 @@ fn report(store: &Store, slot: u64) {
     damaged[0].damage().report("a block is corrupt");
 }
 
-/// The slot of the node that leads the first arc.
+/// Returns the slot of the node that leads the first arc.
 fn leader(store: &Store) -> u64 {
     slot_of(store.replica(node::ring::ArcId::FIRST).id())
 }
 
-/// For each node how often it was given an identity, if all of them vote and none is damaged.
+/// Returns for each node how often it was assigned an identity, if all of them vote and none is damaged.
 fn whole(store: &Store) -> Option<BTreeMap<u64, u64>> {
     let statuses = store.statuses();
     let ids: BTreeSet<NodeId> = statuses.iter().map(|status| status.node).collect();
@@ -120,7 +120,7 @@ fn whole(store: &Store) -> Option<BTreeMap<u64, u64>> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn damaged_nodes_are_filled_again_one_after_the_other_under_writes() {
+async fn damaged_nodes_are_rebuilt_one_after_the_other_under_writes() {
     for (arcs, damaged) in [(1, 1), (1, 2), (3, 1), (3, 2)] {
         let mut fixture = Fixture::new(arcs);
         let store = fixture.open().await;
@@ -135,7 +135,7 @@ async fn damaged_nodes_are_filled_again_one_after_the_other_under_writes() {
         let expected: BTreeMap<u64, u64> =
             (1..=3).map(|slot| (slot, u64::from(slots.contains(&slot)))).collect();
         while whole(&store).as_ref() != Some(&expected) {
-            assert!(store.current_nodes().len() >= 2, "one node at a time is taken away");
+            assert!(store.current_nodes().len() >= 2, "nodes are rebuilt one at a time");
             assert!(begun.elapsed() < LIMIT, "{:#?}", store.statuses());
             fixture.put(&store).await;
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -146,19 +146,19 @@ async fn damaged_nodes_are_filled_again_one_after_the_other_under_writes() {
         drop(store);
         let store = fixture.open().await;
         fixture.check(&store).await;
-        assert_eq!(fixture.aside(), aside, "the next start finds whole nodes");
+        assert_eq!(fixture.aside(), aside, "the next start finds complete nodes");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_stays_where_the_others_cannot_do_without_it() {
+async fn a_node_is_kept_if_the_others_cannot_do_without_it() {
     let mut fixture = Fixture::new(1);
     let store = fixture.open().await;
     create(&store).await;
     (1..=3).for_each(|slot| report(&store, slot));
     for _ in 0..20 {
         fixture.put(&store).await;
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(CHECK_INTERVAL).await;
     }
     assert_eq!(fixture.aside(), [0, 0, 0], "no sound node is left");
     fixture.check(&store).await;
@@ -174,7 +174,7 @@ async fn a_node_stays_where_the_others_cannot_do_without_it() {
     report(&store, 2);
     for _ in 0..20 {
         fixture.put(&store).await;
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(CHECK_INTERVAL).await;
     }
     assert_eq!(fixture.aside(), [0, 3, 0], "its disk damages what it holds again and again");
     fixture.check(&store).await;

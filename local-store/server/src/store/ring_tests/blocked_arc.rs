@@ -1,7 +1,7 @@
-//! What an arc that takes no index entries blocks: writes of their table, TTL and the building of
+//! What an arc that accepts no index entries blocks: writes of their table, TTL and the building of
 //! indexes, and nothing else.
 //!
-//! Method: an index that one arc knows of, and the others do not yet, so that its entries wait.
+//! Method: an index that one arc knows, and the others do not yet, so that its entries wait.
 
 use partition::{
     IndexNumber, IndexStatus, Placement, SecondaryIndex, TimeToLive, TimeToLiveChange, adds_entries,
@@ -15,7 +15,7 @@ use crate::store::ticks::{self, Swept};
 /// The arc whose entries wait.
 const AHEAD: ArcId = ArcId(1);
 
-/// Tells some arcs of an index more; the command is to be given to the others.
+/// Adds an index to the tables of some arcs. The returned command does the same for the others.
 fn adopt(known: &Table) -> Command {
     let mut wider = known.definition();
     let late = SecondaryIndex { number: IndexNumber(1), ..wider.indexes[0].clone() };
@@ -56,7 +56,7 @@ async fn an_index_that_cannot_follow_blocks_writes() {
     store.submit(puts.collect()).await.unwrap();
     assert!(store.blocks_writes(&known, &key(made)).unwrap());
 
-    // What the store does of its own accord waits too, but not the end of an index.
+    // Background work waits too, but the removal of an index does not.
     let replica = store.replica(AHEAD);
     assert!(!outbox_relay::has_room(&store, &replica, &known).unwrap());
     let with = |status: IndexStatus| {
@@ -75,7 +75,7 @@ async fn an_index_that_cannot_follow_blocks_writes() {
     assert!(refused.body.contains("IndexWriteKeyRangeThroughputExceeded"), "{}", refused.body);
     let cancelled = transact(&store, "new", name).await;
     assert!(cancelled.body.contains("ThrottlingError"), "{}", cancelled.body);
-    // What was made already is told, not made again.
+    // A transaction that was executed before gets its earlier result and is not executed again.
     let repeated = transact(&store, "made", made).await;
     assert_eq!(repeated.status, 200, "{}", repeated.body);
     let elsewhere = (0..).find(|name| known.arc_of(&key(*name)) != AHEAD).unwrap();
@@ -89,14 +89,14 @@ async fn an_index_that_cannot_follow_blocks_writes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_sweep_that_is_blocked_does_not_say_that_it_is_done() {
+async fn a_blocked_sweep_reports_the_blocked_tables() {
     let folder = tempfile::tempdir().unwrap();
     let on_fatal = Box::new(|reason: &str| panic!("{reason}"));
     let store = Store::open_without_ticks(config(folder.path(), ARCS), on_fatal).await.unwrap();
     create(&store).await;
     let change = TimeToLiveChange::Enable("ttl".to_owned());
     store.submit(vec![Command::UpdateTimeToLive { table: TABLE, change }]).await.unwrap();
-    // What the arcs do one after the other until TTL is on in each of them.
+    // The arcs proceed one after the other until TTL is enabled in each of them.
     for _ in 0..3 {
         ticks::tick(&store).await.unwrap();
     }
@@ -123,7 +123,7 @@ async fn a_sweep_that_is_blocked_does_not_say_that_it_is_done() {
     }
     store.indexes_settled().await.unwrap();
     let mut expired = 0;
-    // What was deleted has entries of its own to bring, which may take longer than a sweep waits.
+    // The deleted items have entries to deliver, which may take longer than a sweep waits.
     for _ in 0..100 {
         expired += store.sweep_time_to_live().await.unwrap().expired;
         if expired == 1000 {

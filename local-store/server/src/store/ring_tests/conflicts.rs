@@ -1,4 +1,4 @@
-//! What requests are answered while a transaction over several arcs has their items.
+//! The responses to requests while a transaction over several arcs has locked their items.
 
 use serde_json::{Value, json};
 
@@ -11,9 +11,9 @@ async fn answer(store: &Store, operation: &str, body: &Value) -> (u16, Value) {
     (response.status, serde_json::from_str(&response.body).unwrap())
 }
 
-/// A store in which a transaction has the second of two items, which are in two arcs.
+/// Returns a store in which a transaction has locked the second of two items, which are in two arcs.
 async fn store_with_a_lock(folder: &Path) -> (Store, u64, u64) {
-    // Without ticks nobody finishes what is left over.
+    // Without ticks no unfinished transaction is recovered.
     let on_fatal = Box::new(|reason: &str| panic!("{reason}"));
     let store = Store::open_without_ticks(config(folder, ARCS), on_fatal).await.unwrap();
     create(&store).await;
@@ -34,10 +34,10 @@ async fn store_with_a_lock(folder: &Path) -> (Store, u64, u64) {
     (store, free, locked)
 }
 
-/// Goal: what meets a transaction hears of the conflict in DynamoDB's words, and reads as of before
-/// it go on.
+/// Goal: a request that meets a transaction gets DynamoDB's conflict, and reads of the previous state
+/// continue.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_conflict_is_told_to_each_operation() {
+async fn a_conflict_is_reported_for_each_operation() {
     let folder = tempfile::tempdir().unwrap();
     let (store, free, locked) = store_with_a_lock(folder.path()).await;
     let key = |name: u64| json!({"p": {"S": format!("k{name}")}});
@@ -74,7 +74,7 @@ async fn a_conflict_is_told_to_each_operation() {
             "{operation}"
         );
     }
-    // A batch hands back what it could not write, and says of a statement what was in its way.
+    // A batch returns unprocessed writes, and a statement gets its conflict.
     let requests =
         json!([{"PutRequest": {"Item": key(free)}}, {"PutRequest": {"Item": key(locked)}}]);
     let batch = json!({"RequestItems": {"things": requests}});
@@ -86,7 +86,7 @@ async fn a_conflict_is_told_to_each_operation() {
     assert_eq!(status, 200);
     assert_eq!(said["Responses"][0]["Error"]["Code"], "TransactionConflict", "{said}");
 
-    // Reads outside of transactions see what stood there before.
+    // Reads outside of transactions see the previous state.
     for consistent in [false, true] {
         let mut read = of(locked);
         read["ConsistentRead"] = json!(consistent);
@@ -95,9 +95,10 @@ async fn a_conflict_is_told_to_each_operation() {
     }
 }
 
-/// Goal: a request whose earlier attempt holds the items hears so, another one hears of a conflict.
+/// Goal: a request whose earlier attempt has locked the items gets that error, and another request gets
+/// a conflict.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_earlier_attempt_that_is_under_way_is_told() {
+async fn a_running_earlier_attempt_is_reported() {
     let folder = tempfile::tempdir().unwrap();
     let (store, free, locked) = store_with_a_lock(folder.path()).await;
     for (token, kind) in [
@@ -113,7 +114,7 @@ async fn an_earlier_attempt_that_is_under_way_is_told() {
         let (status, said) = answer(&store, "TransactWriteItems", &write).await;
         assert_eq!(status, 400, "{token:?}: {said}");
         assert!(said["__type"].as_str().unwrap().ends_with(kind), "{token:?}: {said}");
-        // The same said below the API.
+        // The same below the API.
         let token = token.map(|token| store.request_token(token));
         let replies = store.submit(vec![transfer(free, locked, 1, token)]).await.unwrap();
         let conflict = vec![CancellationReason::None, CancellationReason::Conflict];

@@ -1,5 +1,5 @@
 //! A store of three nodes and three arcs on a real directory: tables and indexes over arcs, restarts,
-//! transactions whose sum is audited, and those whose coordinator is lost.
+//! transactions whose sum is audited, and transactions whose coordinator is lost.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -39,7 +39,7 @@ fn config(directory: &Path, arcs: u32) -> Config {
 }
 
 async fn open(directory: &Path, arcs: u32) -> Store {
-    // The threads of the store before may still be closing its files.
+    // The threads of the previous store may still be closing its files.
     for _ in 0..500 {
         match Store::open(config(directory, arcs), Box::new(|reason| panic!("{reason}"))).await {
             Ok(store) => return store,
@@ -113,7 +113,7 @@ fn put(name: u64, n: u64) -> Write {
     write(name, WriteAction::put(&item.with("g", format!("g{}", name % 7).as_str())))
 }
 
-/// Adds to a balance, or takes away what is there.
+/// Returns the write that adds to a balance, or subtracts what is there.
 fn change(name: u64, sign: char, n: u64) -> Write {
     let values = BTreeMap::from([(":n".to_owned(), number(n))]);
     let mut placeholders = Placeholders::new(None, Some(values)).unwrap();
@@ -155,7 +155,7 @@ fn count_entries(store: &Store, forward: bool) -> usize {
     entries
 }
 
-/// Two names whose items are in different arcs, neither of them in the first.
+/// Returns two names whose items are in different arcs, neither of them in the first.
 fn names_apart(store: &Store) -> (u64, u64) {
     let arc = |name: &u64| table(store).arc_of(&key(*name));
     let find = |arc_id| (0..100).find(|name| arc(name) == ArcId(arc_id)).unwrap();
@@ -163,7 +163,7 @@ fn names_apart(store: &Store) -> (u64, u64) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_spread_over_arcs_survives_a_restart() {
+async fn data_over_several_arcs_survives_a_restart() {
     let folder = tempfile::tempdir().unwrap();
     let store = open(folder.path(), ARCS).await;
     create(&store).await;
@@ -184,7 +184,7 @@ async fn what_is_spread_over_arcs_survives_a_restart() {
     store.indexes_settled().await.unwrap();
     assert_eq!((count_entries(&store, true), count_entries(&store, false)), (200, 200));
     drop(store);
-    // The number that is asked for now does not count: the ring is there.
+    // The requested number of arcs is ignored, because the ring exists.
     let store = open(folder.path(), 1).await;
     assert_eq!(store.arc_count(), ARCS);
     assert_eq!(read_all(&store).len(), 200);
@@ -199,7 +199,7 @@ async fn what_is_spread_over_arcs_survives_a_restart() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_token_is_known_wherever_it_is_used() {
+async fn a_token_is_known_in_every_arc() {
     let folder = tempfile::tempdir().unwrap();
     let store = open(folder.path(), ARCS).await;
     create(&store).await;
@@ -213,7 +213,7 @@ async fn a_token_is_known_wherever_it_is_used() {
         assert!(matches!(made[..], [Reply::Transacted { repeated: false, .. }]), "{made:?}");
         let again = store.submit(vec![transfer(a, b, 5, token.clone())]).await.unwrap();
         assert!(matches!(again[..], [Reply::Transacted { repeated: true, .. }]), "{again:?}");
-        // Another transaction, also one that is in a single arc.
+        // Another transaction, even one in a single arc.
         let one = Transaction { token, operations: vec![change(a, '+', 7)] };
         let other = store.submit(vec![Command::Transaction(Box::new(one))]).await.unwrap();
         assert_eq!(other, [Reply::TokenMismatch]);
@@ -226,7 +226,7 @@ async fn a_token_is_known_wherever_it_is_used() {
     assert!(balances.values().any(|n| *n == 75), "{balances:?}");
 }
 
-/// Goal: however transfers run beside each other, every reader of all accounts sees the same sum.
+/// Goal: however transfers interleave, every reader of all accounts sees the same sum.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_bank_over_arcs_always_has_the_same_sum() {
     const ACCOUNTS: u64 = 12;
@@ -283,11 +283,11 @@ async fn a_bank_over_arcs_always_has_the_same_sum() {
     assert_eq!(sum, ACCOUNTS * 100);
 }
 
-/// Goal: an index entry is never brought to an arc that does not know the table yet, and lost there.
+/// Goal: no index entry is delivered to an arc that does not know the table yet, where it would be lost.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_table_takes_no_items_before_every_arc_knows_it() {
+async fn a_table_accepts_no_items_before_every_arc_knows_it() {
     let folder = tempfile::tempdir().unwrap();
-    // Without ticks nobody but this test brings the other arcs along.
+    // Without ticks only this test updates the other arcs.
     let on_fatal = Box::new(|reason: &str| panic!("{reason}"));
     let store = Store::open_without_ticks(config(folder.path(), ARCS), on_fatal).await.unwrap();
     let first = store.replica(ArcId::FIRST);
@@ -309,7 +309,7 @@ async fn a_table_takes_no_items_before_every_arc_knows_it() {
     assert_eq!((read_all(&store).len(), count_entries(&store, true)), (40, 40));
 }
 
-/// Goal: a partition's number may be any that somebody has thought of.
+/// Goal: the number of a partition in a request may be any.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_partition_that_no_arc_has_is_not_split() {
     let folder = tempfile::tempdir().unwrap();
@@ -328,7 +328,7 @@ async fn a_partition_that_no_arc_has_is_not_split() {
 
 /// Goal: two readers never see two writes in different orders.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_read_over_arcs_notices_a_write_between_its_looks() {
+async fn a_read_over_arcs_notices_a_write_between_its_two_reads() {
     let folder = tempfile::tempdir().unwrap();
     let store = open(folder.path(), ARCS).await;
     create(&store).await;
@@ -350,7 +350,7 @@ async fn a_read_over_arcs_notices_a_write_between_its_looks() {
     }
 }
 
-/// Goal: who has read items by locking them can write them at once.
+/// Goal: a client that has read items by locking them can write them at once.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_read_leaves_no_locks_behind() {
     let folder = tempfile::tempdir().unwrap();
@@ -378,12 +378,12 @@ async fn a_read_leaves_no_locks_behind() {
     }
 }
 
-/// Goal: a read that was taken for left over, and let go of, before all its items were locked does
-/// not give values of different moments.
+/// Goal: a read that was recovered as unfinished, and released, before all its items were locked does
+/// not return values of different points in time.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_read_that_was_given_up_meanwhile_is_told_so() {
+async fn a_read_that_was_released_meanwhile_reports_a_conflict() {
     let folder = tempfile::tempdir().unwrap();
-    // Without ticks nobody but this test ends it.
+    // Without ticks only this test ends the read.
     let on_fatal = Box::new(|reason: &str| panic!("{reason}"));
     let store = Store::open_without_ticks(config(folder.path(), ARCS), on_fatal).await.unwrap();
     create(&store).await;
@@ -404,7 +404,7 @@ async fn a_read_that_was_given_up_meanwhile_is_told_so() {
         };
         let mut items = reader_of(&[(first, 0)]).lock().await.unwrap().unwrap();
         if is_given_up {
-            // As whoever leads there does with what seems to be left over.
+            // The leader of the arc recovers what seems unfinished.
             assert!(reader_of(&[(first, 0)]).release().await.unwrap());
             let two = vec![change(names[0], '-', 1), change(names[1], '+', 1)];
             let two = Transaction { token: None, operations: two };
@@ -419,9 +419,9 @@ async fn a_read_that_was_given_up_meanwhile_is_told_so() {
     }
 }
 
-/// Goal: what a lost coordinator has prepared is let go of, and what it has decided is made.
+/// Goal: what a lost coordinator has prepared is released, and what it has decided is applied.
 #[tokio::test(flavor = "multi_thread")]
-async fn transactions_that_were_left_over_are_finished() {
+async fn unfinished_transactions_are_recovered() {
     let folder = tempfile::tempdir().unwrap();
     let store = open(folder.path(), ARCS).await;
     create(&store).await;
@@ -450,7 +450,7 @@ async fn transactions_that_were_left_over_are_finished() {
             let replies = store.replica(home).submit(vec![command]).await.unwrap();
             assert_eq!(replies, [Reply::Decided { commit: true }]);
         }
-        // The coordinator is never heard of again. Others wait until the items are free.
+        // The coordinator never returns. Other writers wait until the items are unlocked.
         let expected = if decided { 11 } else { 10 };
         for name in [a, b] {
             let free = loop {
@@ -468,12 +468,12 @@ async fn transactions_that_were_left_over_are_finished() {
     }
 }
 
-/// Goal: a request that is answered as made before is seen by whoever reads strongly from then on,
-/// although its first coordinator was lost, or is late, behind the decision.
+/// Goal: after a request was answered as executed before, every strongly consistent read sees it,
+/// although its first coordinator was lost or is late after the decision.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_answered_as_made_before_can_be_read() {
+async fn a_repeated_transaction_is_readable_once_it_is_answered() {
     let folder = tempfile::tempdir().unwrap();
-    // Without ticks nobody else finishes what is left over.
+    // Without ticks no other process finishes the transaction.
     let on_fatal = Box::new(|reason: &str| panic!("{reason}"));
     let store = Store::open_without_ticks(config(folder.path(), ARCS), on_fatal).await.unwrap();
     create(&store).await;
@@ -505,7 +505,7 @@ async fn what_is_answered_as_made_before_can_be_read() {
         let decide = vec![Command::Decide(Box::new(decide))];
         let replies = store.replica(home).submit(decide).await.unwrap();
         assert_eq!(replies, [Reply::Decided { commit: true }]);
-        // The coordinator is never heard of again, and the client asks once more.
+        // The coordinator never returns, and the client repeats the request.
         let again = Transaction { token: Some(token.to_owned()), operations };
         let again = store.submit(vec![Command::Transaction(Box::new(again))]).await.unwrap();
         assert!(matches!(again[..], [Reply::Transacted { repeated: true, .. }]), "{again:?}");

@@ -1,4 +1,4 @@
-//! What the store answered, read for comparison.
+//! Parses the store's responses for comparison.
 
 use model::Item;
 use model::json::{self, Json};
@@ -11,7 +11,7 @@ pub(super) async fn call(store: &Store, operation: &str, body: &str) -> api::Res
     api::handle(store, &format!("DynamoDB_20120810.{operation}"), body.as_bytes()).await
 }
 
-/// Calls an operation that must succeed and hands its answer to `read`.
+/// Calls an operation that must succeed and passes its response to `read`.
 pub(super) async fn succeed<T>(
     store: &Store,
     target: &str,
@@ -26,12 +26,12 @@ pub(super) async fn succeed<T>(
     Ok(read(&json::parse(response.body.as_bytes()).unwrap()))
 }
 
-/// The item in a member, if the member is there.
+/// Returns the item in a member, if the member is present.
 pub(super) fn item(answer: &Json<'_>, name: &str) -> Option<Item> {
     answer.get(name).map(|member| json::decode_item(member).unwrap())
 }
 
-/// The items in a member that is a list.
+/// Returns the items in a member that is a list.
 pub(super) fn items(answer: &Json<'_>, name: &str) -> Vec<Item> {
     let members = answer.get(name).and_then(Json::as_array).unwrap_or_default();
     members.iter().map(|member| json::decode_item(member).unwrap()).collect()
@@ -44,20 +44,20 @@ pub(super) fn number(answer: &Json<'_>, name: &str) -> u64 {
     }
 }
 
-/// The last part of an error's type.
+/// Returns the last part of an error's type.
 pub(super) fn error_type(body: &str) -> String {
     let tree = json::parse(body.as_bytes()).unwrap();
     let name = tree.get("__type").and_then(Json::as_str).unwrap_or_default();
     name.rsplit('#').next().unwrap_or_default().to_owned()
 }
 
-/// The text of an error.
+/// Returns the text of an error.
 pub(super) fn message(body: &str) -> String {
     let tree = json::parse(body.as_bytes()).unwrap();
     tree.get("message").and_then(Json::as_str).unwrap_or_default().to_owned()
 }
 
-/// The codes of a transaction's cancellation reasons.
+/// Returns the codes of a transaction's cancellation reasons.
 pub(super) fn reasons(body: &str) -> Vec<String> {
     let tree = json::parse(body.as_bytes()).unwrap();
     let reasons = tree.get("CancellationReasons").and_then(Json::as_array).unwrap_or_default();

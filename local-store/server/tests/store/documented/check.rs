@@ -1,4 +1,4 @@
-//! Carries out operations in the store and in the model, and compares the answers.
+//! Executes operations in the store and in the model, and compares the responses.
 
 use std::collections::BTreeMap;
 
@@ -20,10 +20,10 @@ use super::{statement, stream};
 
 pub(super) type Outcome = Result<(), TestCaseError>;
 
-/// Pages of one Query at most; a store that never ends would otherwise hang the test.
+/// The maximum number of pages of one Query. An endless one would hang the test.
 const PAGES_MAX: usize = 1000;
 
-/// One history on tables of its own.
+/// One history on its own tables.
 pub(super) struct Play<'s> {
     pub(super) store: &'s Store,
     pub(super) tables: Vec<String>,
@@ -57,7 +57,7 @@ pub(super) fn same<T: PartialEq + std::fmt::Debug>(what: &str, expected: &T, got
     if expected == got { Ok(()) } else { fail(what, expected, got) }
 }
 
-/// What a write that was made gives back.
+/// Returns the item that a successful write returns.
 fn returned(write: &Write, written: &Written, returns: Returns) -> Option<Item> {
     let changed = |image: &Option<Item>| {
         let Change::Update(actions) = &write.change else { return None };
@@ -110,7 +110,7 @@ impl Play<'_> {
     }
 
     async fn carry_out(&mut self, operation: &Operation) -> Outcome {
-        // Over several arcs the indexes follow, and the model's do so at once.
+        // Over several arcs the indexes lag; the model's are updated at once.
         self.store
             .indexes_settled()
             .await
@@ -251,7 +251,7 @@ impl Play<'_> {
                 format!(r#"{{"{name}":{{{}}}}}"#, write_parameters(write, &self.tables))
             })
             .collect();
-        // An update without an expression is no operation of a transaction.
+        // An update without an expression cannot be an operation of a transaction.
         if writes.iter().any(|w| matches!(&w.change, Change::Update(actions) if actions.is_empty()))
         {
             return Ok(());
@@ -306,7 +306,7 @@ impl Play<'_> {
         same(&body, &expected, &found)
     }
 
-    /// What a Query or Scan reads: entries in any order, with the whole items beside them.
+    /// Returns what a Query or Scan reads: entries in any order, each with its whole item.
     fn read_of(&self, read: &Read) -> Vec<(Item, Item)> {
         match read.index() {
             Some(index) => self.state.entries(read.table, index),
@@ -410,7 +410,7 @@ impl Play<'_> {
                 return if reads_one_item || read.limit.is_none_or(|limit| scanned < limit) {
                     Ok(pages)
                 } else {
-                    fail(&body, &"a key to go on from", &scanned)
+                    fail(&body, &"a key for the next page", &scanned)
                 };
             };
             same(&body, &read.limit, &Some(scanned))?;
@@ -420,7 +420,7 @@ impl Play<'_> {
     }
 }
 
-/// Everything that a Query or Scan gave, page after page.
+/// All results of a Query or Scan, page after page.
 #[derive(Debug, Default)]
 struct Pages {
     items: Vec<Item>,
@@ -435,7 +435,7 @@ impl Pages {
         self.scanned += other.scanned;
     }
 
-    /// Compares everything but the order; gives the items that were shown.
+    /// Compares everything but the order. Returns the items of the response.
     fn check(
         self,
         read: &Read,
@@ -444,7 +444,7 @@ impl Pages {
     ) -> Result<Vec<Item>, TestCaseError> {
         same(what, &(expected.len() as u64), &self.scanned)?;
         expected.retain(|(entry, _)| {
-            // A filter sees what the index holds, also where what is shown is fetched.
+            // A filter sees the attributes that the index holds, even if the items are fetched.
             read.filter.as_ref().is_none_or(|filter| holds(filter, entry))
         });
         same(what, &(expected.len() as u64), &self.count)?;

@@ -1,5 +1,5 @@
-//! What conditions mean, from the documentation: "Condition and filter expressions, operators, and
-//! functions", and what is found at a path.
+//! The meaning of conditions according to the documentation, "Condition and filter expressions,
+//! operators, and functions", and the value at a path.
 
 use std::cmp::Ordering;
 
@@ -7,7 +7,7 @@ use model::{AttributeValue, Item, Number};
 
 use super::expression::{Comparator, Condition, Operand, Path, Step};
 
-/// What is at a path of an item.
+/// Returns the value at a path of an item.
 pub(super) fn find<'i>(item: &'i Item, path: &Path) -> Option<&'i AttributeValue> {
     let mut found = item.0.get(path.root)?;
     for step in &path.steps {
@@ -20,7 +20,7 @@ pub(super) fn find<'i>(item: &'i Item, path: &Path) -> Option<&'i AttributeValue
     Some(found)
 }
 
-/// The size as the function `size` tells it; not every type has one.
+/// Returns the result of the function `size`. Some types have none.
 fn size(value: &AttributeValue) -> Option<u64> {
     let size = match value {
         AttributeValue::S(text) => text.encode_utf16().count(),
@@ -35,7 +35,7 @@ fn size(value: &AttributeValue) -> Option<u64> {
     Some(size as u64)
 }
 
-/// Only values of one type, which is a number, a string or a binary, have an order.
+/// Compares two values. Only numbers, strings and binaries of one type have an order.
 fn order(left: &AttributeValue, right: &AttributeValue) -> Option<Ordering> {
     match (left, right) {
         (AttributeValue::N(left), AttributeValue::N(right)) => Some(left.cmp(right)),
@@ -112,7 +112,7 @@ fn begins_with(whole: &AttributeValue, part: &AttributeValue) -> bool {
     }
 }
 
-/// Whether an item meets a condition; an item that is not there is an empty one.
+/// Returns whether an item meets a condition. An item that does not exist counts as empty.
 pub(super) fn holds(condition: &Condition, item: &Item) -> bool {
     match condition {
         Condition::Compare(left, comparator, right) => {
@@ -144,7 +144,7 @@ pub(super) fn holds(condition: &Condition, item: &Item) -> bool {
     }
 }
 
-/// The part of an item that a projection shows.
+/// Returns the part of an item that a projection selects.
 pub(super) fn project(item: &Item, paths: &[Path]) -> Item {
     let mut shown = Item::new();
     for path in paths {

@@ -1,13 +1,13 @@
 //! Expressions as values: what is generated, and how it is written in a request.
 //!
-//! What they mean is said in `condition` and `update`.
+//! `condition` and `update` define their meaning.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use model::AttributeValue;
 
-/// One step into a document.
+/// One step of a document path.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Step {
     Member(&'static str),
@@ -55,7 +55,7 @@ pub(super) enum Condition {
 }
 
 impl Condition {
-    /// Adds the attributes that it looks at.
+    /// Adds the attributes that the condition reads.
     pub(super) fn add_roots(&self, roots: &mut Vec<&'static str>) {
         let mut add = |operand: &Operand| match operand {
             Operand::Path(path) | Operand::Size(path) => {
@@ -129,7 +129,7 @@ impl Action {
     }
 }
 
-/// Writes the expressions of one request, and gathers their placeholders.
+/// A writer of one request's expressions, which collects their placeholders.
 #[derive(Default)]
 pub(super) struct Writer {
     pub(super) names: BTreeMap<String, String>,
@@ -143,7 +143,7 @@ impl Writer {
         name
     }
 
-    /// Members are written as placeholders, roots as they are, so that both are tried.
+    /// Writes a path: members as placeholders and roots literally, so that both forms are tested.
     pub(super) fn path(&mut self, path: &Path) -> String {
         let mut text = path.root.to_owned();
         for step in &path.steps {

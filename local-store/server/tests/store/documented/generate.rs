@@ -1,7 +1,7 @@
-//! Random operations. Names and values are few, so that operations meet each other.
+//! Random operations. Names and values are few, so that operations interact.
 //!
-//! Only requests whose outcome is documented are made: what is refused because of its form alone
-//! is tested as text, in `testdata/api` and in the crate `expression`.
+//! Only requests with a documented outcome are generated. Malformed requests are tested as text, in
+//! `testdata/api` and in the crate `expression`.
 
 use std::collections::BTreeSet;
 
@@ -16,9 +16,9 @@ use super::request::{Operation, Read, Returns, SortCondition};
 use super::state::{Change, Write};
 use super::table::{KEY_VALUES, KINDS, KeyNumbers, Projection};
 
-/// Attributes besides keys; `g`, `h` and `k` are keys of indexes.
+/// The attributes besides keys; `g`, `h` and `k` are keys of indexes.
 const PLAIN: [&str; 7] = ["a", "b", "c", "m", "l", "s", "n"];
-/// Partition keys of a table; few, so that collections grow.
+/// The number of partition keys of a table; few, so that collections grow.
 const PARTITIONS: u8 = 3;
 
 fn number() -> impl Strategy<Value = Number> {
@@ -88,7 +88,7 @@ fn list(inner: impl Strategy<Value = AttributeValue>) -> impl Strategy<Value = A
     vec(inner, 0..4).prop_map(AttributeValue::L)
 }
 
-/// A value as an attribute of this name mostly has it.
+/// Returns a value of the usual type for an attribute.
 fn value_of(name: &'static str) -> BoxedStrategy<AttributeValue> {
     let usual = match name {
         "m" => map(value()).boxed(),
@@ -100,7 +100,7 @@ fn value_of(name: &'static str) -> BoxedStrategy<AttributeValue> {
     prop_oneof![4 => usual, 1 => value()].boxed()
 }
 
-/// A value of an attribute that is a key of an index.
+/// Returns a value for an attribute that is a key of an index.
 fn index_key(name: &'static str, only_right: bool) -> BoxedStrategy<AttributeValue> {
     let right = match name {
         "h" => {
@@ -148,7 +148,7 @@ fn comparator() -> impl Strategy<Value = Comparator> {
     select([Equal, Unequal, Less, LessOrEqual, Greater, GreaterOrEqual].as_slice())
 }
 
-/// Two values of one type that has an order, the lower one first.
+/// Returns two values of one ordered type, the lower one first.
 fn ordered_pair() -> impl Strategy<Value = (AttributeValue, AttributeValue)> {
     let sorted = |mut pair: [AttributeValue; 2]| {
         pair.sort_by(|left, right| left.compare(right).unwrap());
@@ -201,7 +201,7 @@ pub(super) fn condition() -> impl Strategy<Value = Condition> {
     })
 }
 
-/// A source whose own value, if it has one, is of the type that an operator needs.
+/// Returns a source whose own value, if it has one, is of the type that an operator needs.
 fn source(
     own: impl Strategy<Value = AttributeValue> + Clone,
     usual: &'static str,
@@ -272,7 +272,7 @@ fn write(only_right: bool, with_check: bool) -> impl Strategy<Value = Write> {
     ];
     (table(), key(), change, option::weighted(0.35, condition()), condition()).prop_map(
         |(table, key, change, condition, other)| {
-            // A check without a condition is no check.
+            // A check must have a condition.
             let condition =
                 if matches!(change, Change::Check) { condition.or(Some(other)) } else { condition };
             Write { table, key, change, condition }
@@ -280,7 +280,7 @@ fn write(only_right: bool, with_check: bool) -> impl Strategy<Value = Write> {
     )
 }
 
-/// No two on one item, which batches and transactions refuse.
+/// Removes operations on equal items, which batches and transactions refuse.
 fn on_different_items<T>(mut all: Vec<T>, place: impl Fn(&T) -> (usize, KeyNumbers)) -> Vec<T> {
     let mut seen = BTreeSet::new();
     all.retain(|one| {
@@ -303,7 +303,7 @@ fn keys() -> impl Strategy<Value = Vec<(usize, KeyNumbers)>> {
 fn returns(write: &Write) -> BoxedStrategy<Returns> {
     use Returns::{AllNew, AllOld, None, UpdatedNew, UpdatedOld};
     let choices: &[Returns] = match &write.change {
-        // What a part of a document looks like there is tested in the crate `expression`.
+        // The crate `expression` tests the changed parts of documents.
         Change::Update(actions) if actions.iter().all(Action::changes_whole_attribute) => {
             &[None, AllOld, AllNew, UpdatedOld, UpdatedNew]
         }
@@ -319,7 +319,7 @@ fn paths_of(roots: Vec<&'static str>) -> impl Strategy<Value = Vec<Path>> {
         .prop_flat_map(|roots| roots.into_iter().map(read_path).collect::<Vec<_>>())
 }
 
-/// A path that a read shows. Into what is a key of some table none is allowed to go.
+/// Returns a path for a read. Paths must not lead into an attribute that is a key of some table.
 fn read_path(root: &'static str) -> BoxedStrategy<Path> {
     match PLAIN.contains(&root) {
         true => path_from(root).boxed(),
@@ -334,7 +334,7 @@ fn paths() -> impl Strategy<Value = Vec<Path>> {
 fn read() -> impl Strategy<Value = Read> {
     (table(), 0..4usize).prop_flat_map(|(table, index)| {
         let found = KINDS[table].indexes.get(index);
-        // A global index shows what it holds only. Filters on anything else are refused by a Query.
+        // A global index returns only what it holds. A Query refuses filters on other attributes.
         let filter = option::weighted(0.4, condition());
         let (projection, may_have_all) = match found {
             Some(found) if found.is_global && found.projection != Projection::All => {
@@ -398,7 +398,7 @@ fn operation() -> impl Strategy<Value = Operation> {
     ]
 }
 
-/// A history of at most `max` operations.
+/// Returns a history of at most `max` operations.
 pub(super) fn history(max: usize) -> impl Strategy<Value = Vec<Operation>> {
     vec(operation(), 1..=max)
 }

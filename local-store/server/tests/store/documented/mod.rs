@@ -1,13 +1,13 @@
-//! A property test of the store against a model of what DynamoDB's documentation says.
+//! A property test of the store against a model of DynamoDB's documentation.
 //!
-//! Goal: whatever is written, in whatever order, items, conditions, updates, indexes, pages,
-//! batches, transactions and stream records are what the documentation promises. Method: random
-//! operations (`generate`) are carried out by the store and by a small model in memory
-//! (`state`, `condition`, `update`), and every answer is compared (`check`). The model shares the
-//! value types of the crate `model` with the store, and no code besides. A failure is shrunk to
-//! few operations. What a Query shows is compared with the same conditions as a PartiQL statement.
+//! Goal: whatever is written, in whatever order, items, conditions, updates, indexes, pages, batches,
+//! transactions and stream records are as documented. Method: random operations (`generate`) are
+//! executed by the store and by a small model in memory (`state`, `condition`, `update`), and every
+//! response is compared (`check`). The model shares only the value types of the crate `model` with the
+//! store. A failure is shrunk to few operations. The results of a Query are also compared with those of
+//! the same conditions in a PartiQL statement.
 //!
-//! `OPERATIONS=5000000 cargo test -p server --test store` runs longer; `SEED=7` runs other ones.
+//! `OPERATIONS=5000000 cargo test -p server --test store` runs longer; `SEED=7` runs other operations.
 
 mod answer;
 mod check;
@@ -29,11 +29,11 @@ use proptest::strategy::Strategy;
 use proptest::test_runner::{Config, RngAlgorithm, TestError, TestRng, TestRunner};
 use server::store::{Config as StoreConfig, Store};
 
-/// Operations of a run, unless the environment says otherwise.
+/// The default number of operations in a run.
 const OPERATIONS: u64 = 100_000;
-/// Operations of one history at most, each on tables of its own.
+/// The maximum number of operations in one history. Each history has its own tables.
 const HISTORY_MAX: usize = 400;
-/// Histories that run at once, so that their writes share syncs.
+/// The number of concurrent histories, so that their writes share syncs.
 const THREADS: u64 = 12;
 
 fn setting(name: &str, default: u64) -> u64 {
@@ -52,13 +52,13 @@ async fn open(directory: &Path, arcs: u32) -> Store {
 }
 
 #[test]
-fn the_store_does_what_is_documented() {
+fn the_store_behaves_as_documented() {
     check_store(1, setting("OPERATIONS", OPERATIONS));
 }
 
-/// The same over several arcs, where tables, indexes and transactions are spread.
+/// Goal: the same holds over several arcs, with tables, indexes and transactions spread over them.
 #[test]
-fn a_ring_of_three_arcs_does_what_is_documented() {
+fn a_ring_of_three_arcs_behaves_as_documented() {
     check_store(3, setting("OPERATIONS", OPERATIONS) / 5);
 }
 
@@ -68,14 +68,14 @@ fn check_store(arcs: u32, operations: u64) {
     let store = runtime.block_on(open(directory.path(), arcs));
     let seed = setting("SEED", 0);
     let (done, histories) = (AtomicU64::new(0), AtomicU64::new(0));
-    // The number of the first thread that met a failure, beginning with 1; the others stop.
+    // The number of the first thread with a failure, from 1; the others stop.
     let failed = AtomicU64::new(0);
     let run = &|thread: u64| {
         let goes_on = || [0, thread].contains(&failed.load(Ordering::Relaxed));
         let mut seeds = [1; 16];
         seeds[..8].copy_from_slice(&(seed * THREADS + thread).to_le_bytes());
         let rng = TestRng::from_seed(RngAlgorithm::XorShift, &seeds);
-        // The loop below decides how many cases there are.
+        // The loop below determines the number of cases.
         let config = Config {
             cases: u32::MAX,
             failure_persistence: None,

@@ -8,7 +8,7 @@ use super::expression::{Condition, Path, Writer};
 use super::state::{Change, Write};
 use super::table::{Index, KINDS, KeyNumbers, key_value};
 
-/// What `ReturnValues` asks for.
+/// The value of `ReturnValues`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Returns {
     None,
@@ -27,15 +27,15 @@ pub(super) enum SortCondition {
     Greater(u8),
     GreaterOrEqual(u8),
     Between(u8, u8),
-    /// Where the sort key is a number, this is [`SortCondition::Equal`].
+    /// For a numeric sort key this is [`SortCondition::Equal`].
     BeginsWith(u8),
 }
 
-/// What Query and Scan have in common.
+/// The parameters that Query and Scan share.
 #[derive(Clone, Debug)]
 pub(super) struct Read {
     pub(super) table: usize,
-    /// The number of the index; one beyond the table's indexes is the table itself.
+    /// The number of the index. A number beyond the table's indexes is the table itself.
     pub(super) index: usize,
     pub(super) filter: Option<Condition>,
     pub(super) projection: Option<Vec<Path>>,
@@ -62,7 +62,7 @@ impl Read {
         KINDS[self.table].indexes.get(self.index)
     }
 
-    /// The attributes that the filter looks at and the index does not hold, as they stand there.
+    /// Returns the attributes of the filter that the index does not hold, in the order of the filter.
     pub(super) fn filtered_in_vain(&self) -> Vec<&'static str> {
         let mut roots = Vec::new();
         let held = self.index().and_then(|index| index.projected(&KINDS[self.table]));
@@ -73,7 +73,8 @@ impl Read {
         roots
     }
 
-    /// Why a Query, or a statement like it, is refused: a filter must look at what the index holds.
+    /// Returns why a Query, or its statement, is refused: a filter may only use attributes that the
+    /// index holds.
     pub(super) fn refusal(&self) -> Option<String> {
         let missing = expression::in_set_order(self.filtered_in_vain().into_iter());
         let index = self.index().filter(|_| !missing.is_empty())?;
@@ -89,7 +90,7 @@ pub(super) fn item_json(item: &Item) -> String {
     json::item_to_string(item)
 }
 
-/// The members `ExpressionAttributeNames` and `ExpressionAttributeValues`, if they are needed.
+/// Returns the members `ExpressionAttributeNames` and `ExpressionAttributeValues`, if needed.
 pub(super) fn substitutions(writer: &Writer) -> String {
     let mut out = String::new();
     if !writer.names.is_empty() {
@@ -112,7 +113,7 @@ pub(super) fn substitutions(writer: &Writer) -> String {
     out
 }
 
-/// The name of the operation that makes a write alone.
+/// Returns the name of the operation for a single write.
 pub(super) fn write_operation(write: &Write) -> &'static str {
     match write.change {
         Change::Put(_) => "PutItem",
@@ -122,7 +123,7 @@ pub(super) fn write_operation(write: &Write) -> &'static str {
     }
 }
 
-/// The parameters of a write, without braces.
+/// Returns the parameters of a write, without braces.
 pub(super) fn write_parameters(write: &Write, tables: &[String]) -> String {
     let mut writer = Writer::default();
     let mut out = format!(r#""TableName":"{}""#, tables[write.table]);
@@ -163,8 +164,8 @@ pub(super) fn get_parameters(
     )
 }
 
-/// The parameters that Query and Scan share, without the place to go on from; `key` writes the
-/// key condition.
+/// Returns the parameters that Query and Scan share, without the starting key. `key` writes the key
+/// condition.
 pub(super) fn read_parameters(
     read: &Read,
     tables: &[String],
@@ -194,7 +195,7 @@ pub(super) fn read_parameters(
     out + &substitutions(&writer)
 }
 
-/// The key condition of a Query.
+/// Returns the key condition of a Query.
 pub(super) fn key_condition(
     writer: &mut Writer,
     partition: (&str, &AttributeValue),

@@ -1,6 +1,6 @@
-//! The model's state: the items of each table, and what changed them.
+//! The state of the model: the items of each table, and their changes.
 //!
-//! From the documentation of `PutItem`, `UpdateItem`, `DeleteItem`, `TransactWriteItems` and of
+//! Source: the documentation of `PutItem`, `UpdateItem`, `DeleteItem`, `TransactWriteItems` and of
 //! secondary indexes.
 
 use std::collections::BTreeMap;
@@ -23,15 +23,15 @@ pub(super) struct Write {
 
 #[derive(Clone, Debug)]
 pub(super) enum Change {
-    /// The attributes besides the key.
+    /// Puts these attributes besides the key.
     Put(Item),
     Update(Vec<Action>),
     Delete,
-    /// Only in transactions.
+    /// Checks a condition; only in transactions.
     Check,
 }
 
-/// The images of a write that was made.
+/// The images of a successful write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Written {
     pub(super) old: Option<Item>,
@@ -65,7 +65,7 @@ impl Write {
         &KINDS[self.table]
     }
 
-    /// The item that a put writes.
+    /// Returns the item that a put writes.
     pub(super) fn item(&self) -> Option<Item> {
         match &self.change {
             Change::Put(attributes) => {
@@ -84,12 +84,12 @@ impl State {
         self.tables[table].items.get(&kind.order(&kind.key(key)))
     }
 
-    /// What a write would do.
+    /// Returns the effect of a write.
     pub(super) fn decide(&self, write: &Write) -> Result<Written, Refusal> {
         let kind = write.kind();
         let old = self.get(write.table, write.key).cloned();
         let put = write.item();
-        // What can be known without looking at the item is refused first.
+        // Errors that do not depend on the existing item come first.
         if put.as_ref().is_some_and(|item| !kind.fits_indexes(item)) {
             return Err(Refusal::Invalid);
         }
@@ -117,7 +117,7 @@ impl State {
         Ok(Written { old, new })
     }
 
-    /// Makes a change that was decided.
+    /// Applies a decided change.
     pub(super) fn make(&mut self, write: &Write, written: &Written) {
         let kind = write.kind();
         let order = kind.order(&kind.key(write.key));
@@ -131,14 +131,14 @@ impl State {
         }
     }
 
-    /// Decides and makes.
+    /// Decides a write and applies it.
     pub(super) fn write(&mut self, write: &Write) -> Result<Written, Refusal> {
         let written = self.decide(write)?;
         self.make(write, &written);
         Ok(written)
     }
 
-    /// The entries of an index, in any order, with whole items beside them.
+    /// Returns the entries of an index, in any order, each with its whole item.
     pub(super) fn entries(&self, table: usize, index: &Index) -> Vec<(Item, Item)> {
         let has_keys = |item: &&Item| {
             item.0.contains_key(index.partition.0)

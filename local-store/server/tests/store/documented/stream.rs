@@ -1,7 +1,7 @@
-//! Compares the stream of a table with the changes that the model made.
+//! Compares the stream of a table with the model's changes.
 //!
-//! From the documentation of DynamoDB Streams: each change of an item appears once, the changes of
-//! one item in order, and a write that changes nothing does not appear.
+//! According to the documentation of DynamoDB Streams, each change of an item appears once, the changes
+//! of one item in order, and a write that changes nothing does not appear.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use super::check::{Outcome, Play, same};
 use super::state::Written;
 use super::table::KINDS;
 
-/// The name of an event and its images.
+/// The name of an event, and its images.
 type Event = (String, Written);
 
 fn text(answer: &Json<'_>, name: &str) -> Option<String> {
@@ -52,7 +52,7 @@ async fn call<T>(
     succeed(play.store, &format!("DynamoDBStreams_20120810.{operation}"), body, read).await
 }
 
-/// The keys and the event of every record, shard by shard.
+/// Returns the keys and the event of every record, shard by shard.
 async fn records(play: &Play<'_>, table: usize) -> Result<Vec<(Item, Event)>, TestCaseError> {
     let body = format!(r#"{{"TableName":"{}"}}"#, play.tables[table]);
     let arn = call(play, "ListStreams", &body, |answer| {
@@ -78,7 +78,7 @@ async fn records(play: &Play<'_>, table: usize) -> Result<Vec<(Item, Event)>, Te
             iterator = call(play, "GetRecords", &body, |answer| {
                 let records = answer.get("Records").and_then(Json::as_array).unwrap();
                 all.extend(records.iter().map(record));
-                // An open shard has no end; a page that is not full is all there is now.
+                // An open shard has no end; a page that is not full contains everything up to now.
                 text(answer, "NextShardIterator").filter(|_| records.len() == 100)
             })
             .await?;

@@ -1,13 +1,13 @@
-//! The tables that histories work on: their keys, their indexes, and the values that keys have.
+//! The tables of histories: their keys, their indexes, and the values of keys.
 
 use std::collections::BTreeMap;
 
 use model::{AttributeValue, Item, Number};
 
-/// An attribute of a key: its name and its type's descriptor.
+/// A key attribute: its name and the descriptor of its type.
 pub(super) type KeyAttribute = (&'static str, &'static str);
 
-/// What an index holds besides the keys.
+/// The attributes that an index holds besides the keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Projection {
     All,
@@ -33,7 +33,7 @@ pub(super) struct Kind {
     pub(super) indexes: &'static [Index],
 }
 
-/// Each history has one table of each kind.
+/// The kinds of tables. Each history has one table of each kind.
 pub(super) const KINDS: [Kind; 3] = [
     Kind { partition: ("pk", "S"), sort: None, indexes: &[] },
     Kind {
@@ -69,7 +69,7 @@ pub(super) const KINDS: [Kind; 3] = [
     },
 ];
 
-/// A value with an order, as keys have it.
+/// A key value with its order.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum KeyValue {
     N(Number),
@@ -88,7 +88,7 @@ impl KeyValue {
     }
 }
 
-/// The value with a number among those that key attributes of this type have; it grows with it.
+/// Returns the value with a number for a key attribute of this type. Values grow with their numbers.
 pub(super) fn key_value(attribute: KeyAttribute, number: u8) -> AttributeValue {
     match attribute.1 {
         "N" => AttributeValue::N(
@@ -104,14 +104,14 @@ pub(super) fn key_value(attribute: KeyAttribute, number: u8) -> AttributeValue {
     }
 }
 
-/// Values that [`key_value`] gives.
+/// The number of values of [`key_value`].
 pub(super) const KEY_VALUES: u8 = 7;
 
 /// The numbers of a key's values.
 pub(super) type KeyNumbers = (u8, u8);
 
 impl Kind {
-    /// The key with these numbers.
+    /// Returns the key with these numbers.
     pub(super) fn key(&self, numbers: KeyNumbers) -> Item {
         let mut key = Item::new();
         key.0.insert(self.partition.0.to_owned(), key_value(self.partition, numbers.0));
@@ -121,13 +121,13 @@ impl Kind {
         key
     }
 
-    /// What orders the items of a table: its key.
+    /// Returns the sort order of an item in its table: its key.
     pub(super) fn order(&self, item: &Item) -> (KeyValue, Option<KeyValue>) {
         let value = |name: &str| KeyValue::of(&item.0[name]).unwrap();
         (value(self.partition.0), self.sort.map(|sort| value(sort.0)))
     }
 
-    /// Whether every index key that an item has is of the index's type and not empty.
+    /// Returns whether every index key of an item has the type of the index and is not empty.
     pub(super) fn fits_indexes(&self, item: &Item) -> bool {
         let keys = self.indexes.iter().flat_map(|index| [Some(index.partition), index.sort]);
         keys.flatten().all(|(name, descriptor)| match (item.0.get(name), descriptor) {
@@ -138,7 +138,7 @@ impl Kind {
         })
     }
 
-    /// The JSON of `CreateTable`.
+    /// Returns the JSON of `CreateTable`.
     pub(super) fn create(&self, name: &str) -> String {
         let mut types: BTreeMap<&str, &str> = BTreeMap::new();
         let mut schema = |partition: KeyAttribute, sort: Option<KeyAttribute>| {
@@ -188,7 +188,7 @@ impl Kind {
 }
 
 impl Index {
-    /// The names that an entry has, of a table of this kind; `None` for all.
+    /// Returns the names of the attributes in an entry, for a table of this kind; `None` for all.
     pub(super) fn projected(&self, kind: &Kind) -> Option<Vec<&'static str>> {
         let included = match self.projection {
             Projection::All => return None,

@@ -1,15 +1,15 @@
-//! What updates mean, from the documentation: "Using update expressions in DynamoDB".
+//! The meaning of updates according to the documentation, "Using update expressions in DynamoDB".
 
 use model::{AttributeValue, Item, Number};
 
 use super::condition::find;
 use super::expression::{Action, Assigned, Path, Source, Step};
 
-/// The item does not allow the update.
+/// The error that the item does not allow the update.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Invalid;
 
-/// The item after an update. Everything is read from the item as it was.
+/// Returns the item after an update. Everything is read from the old item.
 pub(super) fn updated(old: &Item, actions: &[Action]) -> Result<Item, Invalid> {
     let mut new = old.clone();
     for action in actions {
@@ -23,8 +23,8 @@ pub(super) fn updated(old: &Item, actions: &[Action]) -> Result<Item, Invalid> {
     Ok(new)
 }
 
-/// The item that an update makes of a key whose item is not there. There is nothing to remove, so
-/// removing is no error; an update that does nothing else creates no item (see `state`).
+/// Returns the item that an update creates from a key. There is nothing to remove, so removing is no
+/// error. An update that only removes creates no item (see `state`).
 pub(super) fn created(key: &Item, actions: &[Action]) -> Result<Item, Invalid> {
     let others: Vec<Action> =
         actions.iter().filter(|action| !action.only_removes()).cloned().collect();
@@ -72,8 +72,8 @@ fn assigned_value(old: &Item, assigned: &Assigned) -> Result<AttributeValue, Inv
     }
 }
 
-/// The map or list that a path's last step leads into, and that step. What is on the way must be
-/// there and must be of the step's kind.
+/// Returns the map or list that contains the last step of a path, and that step. Every step before it
+/// must exist and have the right type.
 fn parent<'i, 'p>(
     item: &'i mut Item,
     path: &'p Path,
@@ -170,7 +170,7 @@ fn delete(item: &mut Item, root: &str, value: &AttributeValue) -> Result<(), Inv
         }
         _ => return Err(Invalid),
     };
-    // There are no empty sets: the attribute goes with its last member.
+    // There are no empty sets, so the attribute is removed with its last member.
     if is_empty {
         item.0.remove(root);
     } else {
