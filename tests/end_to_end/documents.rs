@@ -19,9 +19,9 @@ const LIMIT: Duration = Duration::from_secs(90);
 /// Examples of what is not there, with the exit codes that they may have, and what they must say.
 const OTHERWISE: &[(&str, &[i32], &str)] = &[
     ("weir streams explain 1000000000000002400005", &[1], "is in no stream"),
-    ("weir streams redrive ", &[1], "there is no file and no object"),
+    ("weir streams redrive ", &[1], "no file `"),
     ("weir archive get --key", &[0, 1], ""),
-    ("weir logs archive --request 6c1f0d9c", &[1], "no line of the request"),
+    ("weir logs archive --request 6c1f0d9c", &[1], "has no line in"),
     // Nothing of the orders is archived here.
     ("weir archive erase --table orders", &[4], "has no table `orders`"),
     ("weir status --exit-code", &[0, 3], ""),

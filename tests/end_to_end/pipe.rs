@@ -154,7 +154,7 @@ fn a_second_up_finds_the_data_and_goes_on_where_the_first_stopped() {
     let status = weir(up.folder.path(), &["status", "--exit-code"]);
     let said = String::from_utf8_lossy(&status.stderr).into_owned();
     assert_eq!(status.status.code(), Some(1), "{said}");
-    assert!(said.contains(&format!("(process {old}) has ended without tidying up")), "{said}");
+    assert!(said.contains(&format!("(process {old}) was killed or crashed")), "{said}");
     wait_for("the functions to end by themselves", LIMIT, || {
         functions.iter().all(|process| !is_running(process)).then_some(())
     });

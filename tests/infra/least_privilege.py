@@ -27,7 +27,7 @@ from expansion import ROOT, TEMPLATE, Names, as_list, expand, role_of, statement
 BINARIES = ROOT / "target" / "debug"
 POLLER = "Lambda's event source mapping reads the stream with the function's role"
 MIGRATING = "for a migration that is under way; tests/real_data/northwind.py has one"
-FAILURES = "Lambda sends what it gave up with the function's role"
+FAILURES = "Lambda sends what it discarded with the function's role"
 # Allowed and not done by the function itself: (action, pattern of the resource) and why.
 REASONS = {
     ("dynamodb:DescribeStream", "*/stream/*"): POLLER,

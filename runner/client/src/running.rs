@@ -150,7 +150,7 @@ impl Running {
 
     /// That it has ended, for a person.
     pub fn has_ended(&self) -> String {
-        format!("`weir up` (process {}) has ended without tidying up; start it again", self.process)
+        format!("`weir up` (process {}) was killed or crashed; start it again", self.process)
     }
 
     /// Where its streams are read: also on AWS. A `weir up` there of an earlier version does not say it.

@@ -37,7 +37,7 @@ pub enum CheckpointPosition {
     TrimHorizon,
     /// Nothing is done, and what was written since the mapping was created is to be.
     Latest,
-    /// Every record up to this one (inclusive) is done or given up.
+    /// Every record up to this one (inclusive) is done or discarded.
     After(SequenceNumber),
     /// The whole shard is done. Kept as a tombstone, so that the shard is not read again
     /// while the stream still lists it.

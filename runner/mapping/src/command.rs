@@ -281,7 +281,7 @@ pub enum Event {
         /// When, in milliseconds, as [`Now::tick_ms`].
         tick_ms: u64,
     },
-    /// Records were given up, and the checkpoint moves past them.
+    /// Records were discarded, and the checkpoint moves past them.
     GaveUp {
         /// The shard.
         shard: ShardId,
@@ -304,7 +304,7 @@ pub enum Event {
         /// The window.
         window: Window,
     },
-    /// The last invocation of a window failed until it was given up; its state is lost.
+    /// The last invocation of a window failed until it was discarded; its state is lost.
     WindowGivenUp {
         /// The shard.
         shard: ShardId,
@@ -468,14 +468,14 @@ impl fmt::Display for Event {
             }
             Self::GaveUp { shard, first, last, count, condition, key } => {
                 let key = key.as_deref().unwrap_or("nowhere");
-                write!(formatter, "gave up {shard} {count} records, {first} to {last}: ")?;
+                write!(formatter, "discarded {shard} {count} records, {first} to {last}: ")?;
                 write!(formatter, "{condition}, kept in {key}")
             }
             Self::WindowEnded { shard, window } => {
                 write!(formatter, "window ended {shard} {window}")
             }
             Self::WindowGivenUp { shard, window } => {
-                write!(formatter, "window given up {shard} {window}: its state is lost")
+                write!(formatter, "window discarded {shard} {window}: its state is lost")
             }
             Self::DestinationUnavailable { shard, reason } => {
                 write!(formatter, "failure destination unavailable {shard}: {reason}")

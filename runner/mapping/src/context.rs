@@ -20,7 +20,7 @@ pub struct Totals {
     pub not_invoked: u64,
     /// Records that the function has done.
     pub done: u64,
-    /// Records that were given up.
+    /// Records that were discarded.
     pub given_up: u64,
     /// How often a shard had lost records: they were trimmed before they were read.
     pub gaps: u64,

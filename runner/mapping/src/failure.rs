@@ -1,4 +1,4 @@
-//! The record of what was given up, in the shape and under the key that Lambda uses for S3;
+//! The record of what was discarded, in the shape and under the key that Lambda uses for S3;
 //! the messages for SQS and SNS are the same without the payload.
 //!
 //! Nothing here decides to give up, and nothing stores the object.
@@ -19,7 +19,7 @@ use super::command::ShardId;
 use super::record::{self, Delivery};
 use super::settings::Settings;
 
-/// Why records were given up.
+/// Why records were discarded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Condition {
     /// The function failed on them once more than `MaximumRetryAttempts`.
@@ -37,7 +37,7 @@ pub struct FailureObject {
     pub body: String,
 }
 
-/// Records that were given up, and what is known of their attempts.
+/// Records that were discarded, and what is known of their attempts.
 pub(super) struct GivenUp<'a> {
     pub(super) shard: &'a ShardId,
     /// Never empty.
@@ -126,7 +126,7 @@ impl GivenUp<'_> {
         document
     }
 
-    /// An id in the form of a UUID that is the same whenever the same records are given up for
+    /// An id in the form of a UUID that is the same whenever the same records are discarded for
     /// the same reason.
     fn identity(&self, settings: &Settings, purpose: &str) -> String {
         let mut hash = Md5::new();

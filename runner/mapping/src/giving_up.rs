@@ -1,10 +1,10 @@
-//! When records are given up, and their way to the failure destination.
+//! When records are discarded, and their way to the failure destination.
 //!
 //! How a batch is formed and tried is the lane's.
 //!
 //! Choices where Lambda's documentation is silent:
 //!
-//! - Without a maximum age, records that were tried are given up when they are older than the
+//! - Without a maximum age, records that were tried are discarded when they are older than the
 //!   24 hours that a stream keeps them. A record that was never tried is always tried once.
 //! - The checkpoint waits until the destination has the failure record, or until the records are
 //!   older than those 24 hours.

@@ -1,5 +1,5 @@
 //! One lane of a shard: form a batch, invoke, and deal with the outcome until every record of it
-//! is done or given up.
+//! is done or discarded.
 //!
 //! It does not read, filter, or know other lanes. At most one attempt is under way.
 //!
@@ -54,9 +54,9 @@ pub(super) enum Stage {
     Ready,
     InFlight(BatchId),
     RetryAt(u64),
-    /// It was given up, and the destination stores it.
+    /// It was discarded, and the destination stores it.
     Delivering(Delivering),
-    /// It was given up, and the destination will be tried again.
+    /// It was discarded, and the destination will be tried again.
     DeliverAt(u64, Delivering),
 }
 
@@ -102,7 +102,7 @@ impl Lane {
         }
     }
 
-    /// Whether every record that was taken in is done or given up, and no window is open.
+    /// Whether every record that was taken in is done or discarded, and no window is open.
     pub(super) fn is_done(&self) -> bool {
         self.has_no_records() && self.segments.is_empty() && self.window.is_none()
     }
@@ -122,7 +122,7 @@ impl Lane {
         first.map_or(0, |segment| segment.records.len())
     }
 
-    /// The records that are neither done nor given up.
+    /// The records that are neither done nor discarded.
     pub(super) fn waiting(&self) -> usize {
         self.queue.len() + self.segments.iter().map(|part| part.records.len()).sum::<usize>()
     }
@@ -438,7 +438,7 @@ impl Lane {
         back_off::seed_of(context.shard.as_str()).wrapping_add(self.number)
     }
 
-    /// The first `count` records of the first segment are done or given up.
+    /// The first `count` records of the first segment are done or discarded.
     pub(super) fn finish(&mut self, count: usize, context: &mut LaneContext<'_, '_>) {
         let Some(first) = self.segments.front_mut() else { return };
         let finished = first.records.drain(..count.min(first.records.len()));

@@ -7,8 +7,8 @@
 //! What it guarantees, whatever happens in between:
 //!
 //! - Each record that passes the filter is delivered, in order within its lane (with one lane:
-//!   within its shard; with more: each item), again and again until the function has done it or it is given up and, if there is a destination, stored.
-//! - The checkpoint of a shard never passes a record that is neither done nor given up, and the
+//!   within its shard; with more: each item), again and again until the function has done it or it is discarded and, if there is a destination, stored.
+//! - The checkpoint of a shard never passes a record that is neither done nor discarded, and the
 //!   checkpoints of all shards together are a consistent cut: a child has no progress before its
 //!   parent is closed.
 //! - Records that the stream trimmed before they were read are reported as a gap, at which the

@@ -91,7 +91,7 @@ struct ShardTruth {
     records: Vec<RecordTruth>,
     /// Where the iterator stands.
     iterator: usize,
-    /// Records that the function has done, or that were given up.
+    /// Records that the function has done, or that were discarded.
     finished: BTreeSet<SequenceNumber>,
     /// Records that a window's last invocation has seen, or that need none.
     aggregated: BTreeSet<SequenceNumber>,
@@ -165,7 +165,7 @@ impl World {
         self.check_checkpoints();
     }
 
-    /// What is given up needs no function any more.
+    /// What is discarded needs no function any more.
     fn note(&mut self, event: Event) {
         match event {
             Event::GaveUp { shard, first, last, count, .. } => {

@@ -78,13 +78,13 @@ pub struct Settings {
     pub bisect_on_function_error: bool,
     /// How often a failed batch is tried again; `None`: until its records expire.
     pub retry_attempts: Option<u32>,
-    /// Records older than this, in milliseconds, are given up; `None`: when they expire.
+    /// Records older than this, in milliseconds, are discarded; `None`: when they expire.
     pub record_age_ms: Option<i64>,
     /// `ReportBatchItemFailures`: the function's answer names the records to retry.
     pub report_batch_item_failures: bool,
     /// Which records the function receives.
     pub filter: FilterCriteria,
-    /// Records that are given up go to a destination; the checkpoint waits for it.
+    /// Records that are discarded go to a destination; the checkpoint waits for it.
     pub has_failure_destination: bool,
     /// Failure records hold the whole event, as those in S3 do; those in SQS and SNS do not.
     pub failure_payload: bool,

@@ -47,7 +47,7 @@ pub struct ShardStatus {
     pub tip_tick_ms: Option<u64>,
     /// Records in the invocation that is under way.
     pub in_flight: usize,
-    /// Records that were read and are neither done nor given up, those in flight included.
+    /// Records that were read and are neither done nor discarded, those in flight included.
     pub waiting: usize,
     /// Attempts that failed for the records that are tried now.
     pub failed_attempts: u32,
@@ -60,7 +60,7 @@ pub struct ShardStatus {
 }
 
 impl Status {
-    /// Whether every record that was in the stream at `tick_ms` is done or given up: each shard is
+    /// Whether every record that was in the stream at `tick_ms` is done or discarded: each shard is
     /// done, or was read to its tip by a read that was asked for at `tick_ms` or later, and
     /// nothing waits.
     #[must_use]

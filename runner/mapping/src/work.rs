@@ -46,7 +46,7 @@ impl Work {
         self.lanes.iter().find_map(|lane| lane.window.as_ref())
     }
 
-    /// Whether every record that was taken in is done or given up, and no window is open.
+    /// Whether every record that was taken in is done or discarded, and no window is open.
     pub(super) fn is_done(&self) -> bool {
         self.lanes.iter().all(Lane::is_done)
     }
@@ -61,7 +61,7 @@ impl Work {
         self.lanes.iter().map(Lane::in_flight).sum()
     }
 
-    /// The records that are neither done nor given up.
+    /// The records that are neither done nor discarded.
     pub(super) fn waiting(&self) -> usize {
         self.lanes.iter().map(Lane::waiting).sum()
     }

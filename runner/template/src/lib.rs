@@ -309,8 +309,8 @@ impl<'a> Reading<'a, '_> {
                 self.resolver.findings.warning(
                     mapping.at,
                     format!("the destination bucket `{name}` is not in this template"),
-                    "add an AWS::S3::Bucket and write `!GetAtt Bucket.Arn`; until then a batch \
-                    that is given up is only logged",
+                    "add an AWS::S3::Bucket and write `!GetAtt Bucket.Arn`; until then a discarded \
+                    batch is only logged",
                 );
             }
         }

@@ -366,7 +366,7 @@ pub struct EventSourceMapping {
     /// How often a failing batch is tried again, 0 to 10,000; `None` (-1) is until the records
     /// expire.
     pub retry_attempts_max: Option<u32>,
-    /// Records older than this are given up: 60 to 604,800 s, both inclusive; `None` (-1) is never.
+    /// Records older than this are discarded: 60 to 604,800 s, both inclusive; `None` (-1) is never.
     pub record_age_max: Option<Duration>,
     /// Whether a failing batch is halved.
     pub bisect_batch_on_function_error: bool,
@@ -378,7 +378,7 @@ pub struct EventSourceMapping {
     pub report_batch_item_failures: bool,
     /// A record is delivered when at least one matches, or when there is none.
     pub filters: Vec<FilterPattern>,
-    /// Where a batch goes that was given up.
+    /// Where a batch goes that was discarded.
     pub on_failure: Option<Destination>,
     /// Whether the mapping runs.
     pub enabled: bool,
@@ -416,7 +416,7 @@ pub struct FilterPattern {
     pub at: Span,
 }
 
-/// Where a batch goes that was given up.
+/// Where a batch goes that was discarded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Destination {
     /// An S3 bucket, by name.

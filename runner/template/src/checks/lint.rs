@@ -210,14 +210,14 @@ pub(crate) fn check_mapping(
             "retries-forever",
             place("MaximumRetryAttempts"),
             "a record that always fails stops its shard until the stream forgets it, up to 24 hours",
-            "write `MaximumRetryAttempts: 10`, and a destination for what is given up",
+            "write `MaximumRetryAttempts: 10`, and a destination for discarded records",
         );
     } else if mapping.on_failure.is_none() && !is_destination_written(properties) {
         warn(
             properties,
             "dropped-records",
             place("DestinationConfig"),
-            "records that are given up are gone: this mapping has no destination for them",
+            "discarded records are lost: this mapping has no failure destination",
             "write `DestinationConfig: {OnFailure: {Type: S3, Destination: !GetAtt Bucket.Arn}}`",
         );
     }
@@ -229,7 +229,7 @@ pub(crate) fn check_mapping(
             "record-age",
             place("MaximumRecordAgeInSeconds"),
             "no record gets that old: a stream forgets it after 24 hours, and then it goes nowhere",
-            "write 82800 (23 hours), so that what is given up still reaches its destination",
+            "write 82800 (23 hours), so that discarded records still reach their destination",
         );
     }
     let Some(table) = table else { return };

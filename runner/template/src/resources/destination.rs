@@ -1,4 +1,4 @@
-//! Reads where a batch goes that was given up: `DestinationConfig` of a mapping.
+//! Reads where a batch goes that was discarded: `DestinationConfig` of a mapping.
 //! It sends nothing there.
 
 use crate::{
@@ -13,12 +13,12 @@ use crate::{
     syntax::node::{Kind, Node},
 };
 
-/// The services that take what is given up, as SAM calls them in `Type` and as an ARN does.
+/// The services that take what is discarded, as SAM calls them in `Type` and as an ARN does.
 const SERVICES: &[(&str, &str)] =
     &[("S3", "s3"), ("SQS", "sqs"), ("SNS", "sns"), ("Kafka", "kafka")];
 
 /// What becomes of a batch whose destination is not emulated.
-const INSTEAD: &str = "it is not sent there; a batch that is given up is only logged";
+const INSTEAD: &str = "it is not sent there; a discarded batch is only logged";
 
 /// Reads the destination of a mapping of this function. SAM gives the function of an event what the
 /// destination's `Type` needs.
@@ -97,7 +97,7 @@ fn check_access(properties: &Properties<'_, '_>, function: &str, name: &str, ser
         "destination-access",
         properties.key_place("DestinationConfig").unwrap_or(properties.at),
         format!(
-            "what is given up cannot be written to its destination: nothing lets `{function}` use \
+            "discarded records cannot be written to their destination: no policy lets `{function}` use \
              {name}"
         ),
         format!("write `Type: {name}` beside `Destination`, and SAM adds what the role needs"),
@@ -211,7 +211,7 @@ fn of_arn(
         _ => {
             findings.error(
                 at,
-                format!("Lambda hands what is given up to no `{service}`"),
+                format!("Lambda cannot send discarded records to `{service}`"),
                 "write the ARN of a bucket, a queue or a topic, such as `!GetAtt Bucket.Arn`",
             );
             None

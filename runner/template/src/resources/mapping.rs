@@ -284,14 +284,14 @@ fn stream_of_arn(
     Source::Known(StreamSource::Arn(arn.to_owned()))
 }
 
-/// -1 (never given up), or 60 s to 7 days, in seconds; `None` if none is given, or it was refused.
+/// -1 (never discarded), or 60 s to 7 days, in seconds; `None` if none is given, or it was refused.
 fn record_age(properties: &Properties<'_, '_>) -> Option<i64> {
     let At { value, at } = properties.integer("MaximumRecordAgeInSeconds", i64::MIN..=i64::MAX)?;
     if value != -1 && !(60..=604_800).contains(&value) {
         properties.resolver.findings.error(
             at,
             format!("MaximumRecordAgeInSeconds {value} is out of range"),
-            "write -1 (never give up), or 60 to 604800",
+            "write -1 (never discard), or 60 to 604800",
         );
         return None;
     }
