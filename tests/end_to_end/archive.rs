@@ -157,7 +157,7 @@ fn places(up: &Up) {
         1,
         "`title` is missing; the key is year, title",
     );
-    refused(up, &["ls", "--bucket", "nosuch"], 1, "there is no bucket `nosuch`; buckets are ");
+    refused(up, &["ls", "--bucket", "nosuch"], 1, "no bucket `nosuch`; buckets are ");
     refused(
         up,
         &["check", "--table", "nosuch"],

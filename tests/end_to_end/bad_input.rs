@@ -164,10 +164,10 @@ fn flags_that_are_wrong_end_with_2_before_anything_else() {
         (&["up", "--port", "8123", "--s3-port", "8123"], "--port and --s3-port are both 8123"),
         (&["up", "--port", "9001"], "--port and --invoke-port are both 9001"),
         (&["up", "--invoke-url", "nonsense"], "write http://HOST:PORT"),
-        (&["up", "--store", "aws", "--port", "0"], "--port is of the local store"),
+        (&["up", "--store", "aws", "--port", "0"], "--port configures the local store"),
         (
             &["up", "--store", "aws", "--throughput", "enforce"],
-            "--throughput is of the local store",
+            "--throughput configures the local store",
         ),
         (&["counters", "fold", "--to", "5", "--totals-table", "t"], "'--totals-table'"),
         (

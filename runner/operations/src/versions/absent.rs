@@ -133,11 +133,11 @@ mod tests {
             (("gone", "other", key), none("other", "")),
             (
                 ("films", "films-history", r#"{"a":1}"#),
-                "--key: `a` is no attribute of the key; the key is p".to_owned(),
+                "--key: `a` is not a key attribute; the key is p".to_owned(),
             ),
             (
                 ("films", "films-history", r#"{"p":2013}"#),
-                "--key: `p` is a string here; the key is p".to_owned(),
+                "--key: `p` must be a string; the key is p".to_owned(),
             ),
             (
                 ("series", "series-history", key),

@@ -77,6 +77,6 @@ fn parse_begins_with(text: &str) -> Result<BeginsWith, String> {
         Some((attribute, text)) if !attribute.is_empty() && !text.is_empty() => {
             Ok(BeginsWith { attribute: attribute.to_owned(), text: text.to_owned() })
         }
-        _ => Err(format!("--begins-with `{text}` is not ATTRIBUTE=TEXT; write `pk=TENANT#7#`")),
+        _ => Err(format!("--begins-with `{text}` is not ATTRIBUTE=TEXT; write, for example, pk=TENANT#7#")),
     }
 }
