@@ -49,7 +49,7 @@ use client::output::say;
 /// Arguments of `weir archive`.
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "Examples:\n  weir archive ls\n  weir archive get --key '{\"year\":2013,\"title\":\"Rush\"}' --as-of 2026-11-21T12:00:00Z\n  weir archive ddl --engine duckdb --folder .weir/up/s3\n  weir archive check\n  weir archive restore --where 'year = 2013' --ttl 604800\n  weir archive compact\n  weir archive erase --table movies --equals '{\"title\":\"Rush\"}' --dry-run\n\nRows are read with any engine that reads Parquet: `weir archive ddl --engine duckdb`\n\n--output is for `ls`; `ddl` writes what the engine reads, the other actions one JSON object on each line, whatever it says"
+    after_help = "Examples:\n  weir archive ls\n  weir archive get --key '{\"year\":2013,\"title\":\"Rush\"}' --as-of 2026-11-21T12:00:00Z\n  weir archive ddl --engine duckdb --folder .weir/up/s3\n  weir archive check\n  weir archive restore --where 'year = 2013' --ttl 604800\n  weir archive compact\n  weir archive erase --table movies --equals '{\"title\":\"Rush\"}' --dry-run\n\nAny engine that reads Parquet can query the rows: see `weir archive ddl --engine duckdb`\n\n--output applies to `ls` only; `ddl` writes text for the engine, the other actions one JSON object per line"
 )]
 pub struct ArchiveArguments {
     #[command(subcommand)]
@@ -97,7 +97,7 @@ enum ArchiveVerb {
     },
     /// Compare the TTL deletes in the stream with the archive; exit code 3 if they differ
     #[command(
-        after_help = "Examples:\n  weir archive check\n  weir archive check --table movies --grace 300\n\nWithout --table: the tables that the running `weir up` archives, and those that have parts\n\nExit codes: 0 equal, 3 something is missing, extra or twice"
+        after_help = "Examples:\n  weir archive check\n  weir archive check --table movies --grace 300\n\nWithout --table, all tables are checked that have parts or that the running `weir up` archives\n\nExit codes: 0 equal, 3 rows are missing, extra or duplicate"
     )]
     Check {
         #[command(flatten)]

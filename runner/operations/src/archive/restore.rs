@@ -380,7 +380,10 @@ mod tests {
             let words = ["restore", "--dt", day, "--endpoint", "http://127.0.0.1:1"];
             let arguments = CommandLine::try_parse_from(words).unwrap().arguments;
             let refused = restore(&source, &parts, &[], &arguments).await.unwrap_err();
-            assert_eq!(refused, format!("--dt `{day}` is not a day: write, for example, 2026-11-21"));
+            assert_eq!(
+                refused,
+                format!("--dt `{day}` is not a day: write, for example, 2026-11-21")
+            );
         }
     }
 

@@ -340,7 +340,10 @@ fn mistakes_are_named() {
     }
     for day in ["yesterday", "2026-11-31"] {
         let error = of_day(Vec::new(), day).unwrap_err();
-        assert!(error.contains(&format!("`{day}` is not a day: write, for example, 2026-11-21")), "{error}");
+        assert!(
+            error.contains(&format!("`{day}` is not a day: write, for example, 2026-11-21")),
+            "{error}"
+        );
     }
     fs::write(folder.path().join("bucket/archive/table=movies/dt=1970-01-01/z.parquet"), "?")
         .unwrap();
