@@ -211,7 +211,7 @@ fn a_worker_that_comes_too_late_ends_and_says_what_to_do() {
     wait_for("the worker to see that it is late", LIMIT, || late.has_ended().then_some(()));
     let said = late.log();
     assert!(said.contains("of `old` are lost"), "{said}");
-    assert!(said.contains("`weir migrate abort leaps`, and begin a new one"), "{said}");
+    assert!(said.contains("run `weir migrate abort leaps`, then start a new migration"), "{said}");
 }
 
 /// Nobody follows the targets for longer than their streams keep what was written to them.

@@ -411,7 +411,10 @@ mod tests {
         for (said, flag) in
             read_all().await.iter().zip(["--total-key", "--slot-key", "--total-key"])
         {
-            assert!(said.ends_with(&format!("name it with {flag}, for example {flag} id")), "{said}");
+            assert!(
+                said.ends_with(&format!("name it with {flag}, for example {flag} id")),
+                "{said}"
+            );
         }
     }
 }

@@ -175,7 +175,10 @@ async fn an_item_that_no_edition_can_hold_is_named_with_its_limit() {
         let mut file = items(2);
         writeln!(file, "{item}").unwrap();
         let said = prepare::run(&place, &of_file(&file)).await.unwrap_err();
-        assert!(said.starts_with(&format!("the item {key} does not fit into an edition: ")), "{said}");
+        assert!(
+            said.starts_with(&format!("the item {key} does not fit into an edition: ")),
+            "{said}"
+        );
         assert!(said.contains(limit) && said.contains("--through"), "{said}");
     }
     let said = get(&place, &long, Some(1)).await.unwrap_err();

@@ -168,18 +168,18 @@ fn writing(name: &str, first: &str, format: Format) -> Writing {
     Writing::Dynamodb
 }
 
-/// Says that a page of items is not all of a table.
+/// Warns that a page of items is only a part of a table.
 fn warn_of_more(name: &str, first: &str) {
     let Ok(Members(members)) = serde_json::from_str(first) else { return };
     let has = |wanted: &str| members.iter().any(|(member, _)| member == wanted);
     if has("Items") && (has("LastEvaluatedKey") || has("NextToken")) {
         say(&format!(
-            "warning: `{name}` is not the whole table: the scan or query that wrote it has more pages"
+            "warning: `{name}` is only a part of the table: the scan or query that wrote it has more pages"
         ));
     }
 }
 
-/// Whether a value is DynamoDB JSON. Plain JSON of this form has no scalar in it, so no key.
+/// Returns true for DynamoDB JSON. Plain JSON of this form has no scalar, so it has no key.
 fn is_dynamodb(text: &str, depth: usize) -> bool {
     let Some(depth) = depth.checked_sub(1) else { return false };
     if let Ok(items) = serde_json::from_str::<Vec<&RawValue>>(text) {
@@ -200,7 +200,7 @@ fn is_dynamodb(text: &str, depth: usize) -> bool {
     }
 }
 
-/// Whether a value is one of DynamoDB JSON, such as `{"S": "a"}`.
+/// Returns true for a typed value, such as `{"S": "a"}`.
 fn is_typed(text: &str) -> bool {
     let Ok(Members(members)) = serde_json::from_str(text) else { return false };
     matches!(members.as_slice(), [(name, _)] if AttributeType::from_descriptor(name).is_some())
@@ -238,14 +238,14 @@ fn shape<'t>(members: &[(String, &'t RawValue)]) -> Shape<'t> {
     Shape::Attributes
 }
 
-/// The rows in a value.
+/// Finds the rows in a value.
 fn find_parts<'t>(text: &'t str, writing: Writing, depth: usize, into: &mut Vec<Part<'t>>) {
     let whole = Part { text, refusal: None };
     let Some(depth) = depth.checked_sub(1) else { return into.push(whole) };
     if let Ok(items) = serde_json::from_str::<Vec<&RawValue>>(text) {
         return items.iter().for_each(|item| find_parts(item.get(), writing, depth, into));
     }
-    // What is no object has its reason when it is read as an item.
+    // A value that is not an object is rejected when it is read as an item.
     let members = serde_json::from_str::<Members<'_>>(text).ok().map(|Members(members)| members);
     let Some(members) = members.filter(|_| writing == Writing::Dynamodb) else {
         return into.push(whole);
@@ -298,7 +298,7 @@ mod tests {
 
     use super::*;
 
-    /// The items, or the line and the reason of each row.
+    /// Returns the items, or the line and the reason of each row.
     fn read(format: Format, content: &[u8]) -> Result<Vec<String>, String> {
         let input = Input::new(Path::new("-"), content)?;
         let rows = open(&input, format)?.map(|row| match row {
@@ -378,7 +378,7 @@ mod tests {
                 assert_eq!(read, expected, "{content}");
             }
         }
-        // A broken first line does not keep the others out.
+        // A broken first line does not prevent the others.
         let rows = read(Format::Ndjson, b"{\"pk\":\n{\"pk\":\"b\"}\n").unwrap();
         assert_eq!(rows.len(), 2, "{rows:?}");
         assert_eq!(rows[1], r#"2 {"pk":{"S":"b"}}"#);
@@ -408,7 +408,7 @@ mod tests {
         let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
         gzip.write_all(text).unwrap();
         let gzip = gzip.finish().unwrap();
-        // Files that were joined are one file.
+        // Concatenated gzip files are one file.
         let joined = [gzip.as_slice(), &gzip].concat();
         let zstd = zstd::stream::encode_all(text.as_slice(), 1).unwrap();
         for (packed, count) in [(&gzip, 1), (&joined, 2), (&zstd, 1)] {

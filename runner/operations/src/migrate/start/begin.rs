@@ -90,7 +90,7 @@ async fn begin_again(context: &Context, plan: &Plan, rate: u64, holder: &str) ->
         Beginning::Ours => begin_as(context, plan, rate, holder).await,
         Beginning::Done => Ok(()),
         Beginning::Theirs => Err(refused!(
-            "somebody else took over what was begun with `{}`; it is theirs to end",
+            "another command took over this step of `{}` and will finish it",
             plan.migration
         )),
     }
@@ -109,7 +109,7 @@ async fn begin_as(context: &Context, plan: &Plan, rate: u64, holder: &str) -> Re
     let (enter, now) = (|active: &mut Active| enter(active, plan), context.now().await);
     let state = control.make_with(name, Guard::default(), &prepare, now, Some(enter)).await?;
     if state.fingerprint.as_deref() != Some(fingerprint.as_str()) {
-        return Err(refused!("somebody else begins another plan as `{name}` at the same time"));
+        return Err(refused!("another command is starting another plan as `{name}`"));
     }
     let absent = PlanEntry { migration: name.to_owned(), revision: 0, plan: json.clone() };
     let written = |entry: &mut PlanEntry| {

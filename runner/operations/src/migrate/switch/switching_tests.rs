@@ -161,7 +161,7 @@ async fn two_who_begin_at_the_same_time_have_one_fence() {
     assert_eq!(served.fence().await, Some(since), "{first:?} {second:?}");
     // What was applied behind the first fence counts more than a backfill, so it stays.
     assert_eq!(fence, Some(since));
-    assert!(first.unwrap_err().to_string().contains("somebody else"));
+    assert!(first.unwrap_err().to_string().contains("another command"));
     second.unwrap();
     assert_eq!(state.holder, None);
 }
@@ -284,7 +284,7 @@ async fn of_two_that_change_items_back_the_second_one_does() {
     };
     let (first, second) = tokio::join!(revert(), meanwhile);
     assert!(
-        first.clone().unwrap_err().to_string().contains("somebody else took over"),
+        first.clone().unwrap_err().to_string().contains("another command took over"),
         "{first:?}"
     );
     // No worker is there.
@@ -487,7 +487,7 @@ async fn what_was_lost_is_said_again_until_somebody_cuts_over() {
             }
             false => {
                 let why = again.unwrap_err().to_string();
-                assert!(why.contains("somebody else moved"), "{to:?}");
+                assert!(why.contains("another command moved"), "{to:?}");
             }
         }
     }
