@@ -217,14 +217,14 @@ async fn two_that_begin_at_the_same_time_do_not_move_the_same_items() {
         let (first, second) = tokio::join!(begins.0, begins.1);
         assert!(first.is_ok() != second.is_ok(), "{first:?} {second:?}");
         let why = first.and(second).unwrap_err();
-        assert!(why.to_string().contains("is under way and"), "{why}");
+        assert!(why.to_string().contains("the running migration"), "{why}");
         // The one that was refused is not begun, and is not in the way.
         let states = served.context.control.states().await.unwrap();
         assert_eq!(states.len(), 1);
         let begun = states[0].migration.as_str();
         let third = Plan { migration: "third".into(), ..of("third") };
         let why = neighbours::in_the_way(&served.context, &third).await.unwrap().unwrap();
-        assert!(why.starts_with(&format!("`{begun}` is under way")), "{why}");
+        assert!(why.starts_with(&format!("the running migration `{begun}`")), "{why}");
         assert_eq!(abort(&served.context, begun, false).await, Ok(Exit::Done));
         assert_eq!(neighbours::in_the_way(&served.context, &third).await, Ok(None));
         begin(&served.context, &third, 0).await.unwrap();
@@ -252,7 +252,7 @@ async fn what_has_ended_is_not_followed_any_more() {
     assert_eq!(status::exit_of(&status), Exit::Differences);
     let again = Plan { migration: "again".into(), ..plan() };
     let why = neighbours::in_the_way(context, &again).await.unwrap().unwrap();
-    assert!(why.contains("`move` has ended and is still followed"), "{why}");
+    assert!(why.contains("`move` has ended, but functions still follow it"), "{why}");
     assert_eq!(abort(context, NAME, false).await, Ok(Exit::Done));
     assert_eq!(served.fence().await, None);
     assert_eq!(neighbours::in_the_way(context, &again).await, Ok(None));

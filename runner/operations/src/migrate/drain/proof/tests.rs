@@ -174,7 +174,11 @@ async fn what_does_not_come_back_is_told_as_long_as_the_way_back_is_kept() {
         let looked = drain.look().await.unwrap();
         assert_eq!(looked.missing, None);
         let hopeless = looked.hopeless.unwrap_or_default();
-        assert_eq!(hopeless.contains("that does not convert back to the same item"), told, "{hopeless}");
+        assert_eq!(
+            hopeless.contains("that does not convert back to the same item"),
+            told,
+            "{hopeless}"
+        );
         if told {
             put(&served, "k", "3").await;
             drain.look().await.unwrap();
