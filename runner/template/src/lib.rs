@@ -224,7 +224,7 @@ impl<'a> Reading<'a, '_> {
         let (properties, id) = (self.properties(resource), resource.id);
         let message = format!("`{id}` does not run here: {reason}");
         let help = help.unwrap_or_else(|| {
-            "it can be run by somebody else, such as `sam local start-lambda`, with `weir up \
+            "another runtime can run it, for example `sam local start-lambda`, with `weir up \
              --invoke-url http://127.0.0.1:3001`; accept `not-run-here` on it if it is to run on AWS \
              alone"
                 .to_owned()
@@ -259,7 +259,7 @@ impl<'a> Reading<'a, '_> {
                     self.resolver.findings.error(
                         at,
                         format!("there are two {kind} with the name `{name}`"),
-                        "give one of them another name",
+                        "rename one of them",
                     );
                 }
             }
@@ -290,11 +290,11 @@ impl<'a> Reading<'a, '_> {
             self.resolver.findings.error(
                 mapping.at,
                 format!(
-                    "`{function}` reads {stream} already, by the mapping `{}` in line {}: Lambda \
+                    "`{function}` reads {stream} already, through the mapping `{}` in line {}: Lambda \
                      refuses a second one (409 ResourceConflictException)",
                     first.logical_id, first.at.line
                 ),
-                "write the filters of both in one FilterCriteria, which takes a record that any of \
+                "write the filters of both into one FilterCriteria, which passes a record that any of \
                  them matches; or map another function",
             );
         }

@@ -169,7 +169,7 @@ async fn carry_out(
             match known_key(source, name).await {
                 Some(known) => versions::check_key(&key, &known)?,
                 None if key.len() == 1 => say(&format!(
-                    "no store here knows the key of `{name}`: if it has a second attribute, these are the versions of several items"
+                    "the key of `{name}` is unknown here: if it has a second attribute, these are the versions of several items"
                 )),
                 None => {}
             }
@@ -232,7 +232,7 @@ fn kept_days(parts: Vec<Part>, of_which: &str, keeps: impl Fn(&str) -> bool) -> 
     let days = ends.map(|(first, last)| format!("{} to {}", first.date, last.date));
     let parts: Vec<Part> = parts.into_iter().filter(|part| keeps(&part.date)).collect();
     if let (true, Some(days)) = (parts.is_empty(), days) {
-        say(&format!("nothing {of_which} is archived; there are days from {days}"));
+        say(&format!("nothing {of_which} is archived; archived days are {days}"));
     }
     parts
 }
@@ -259,7 +259,7 @@ async fn one_table(source: &Source, table: Option<&str>) -> Result<Vec<Part>, St
         (None, Some(only)) if tables.len() == 1 => (*only).to_owned(),
         (None, _) => {
             return Err(format!(
-                "say which table, such as `{}`: {names}",
+                "name one of the tables, for example `{}`: {names}",
                 tables.first().copied().unwrap_or_default()
             ));
         }
@@ -334,7 +334,7 @@ fn store_for(is_on_aws: bool, flag: Option<&str>) -> Result<String, String> {
     let url = endpoint::find(flag)?;
     if is_on_aws && flag.is_none() && !endpoint::is_on_aws(&url) {
         return Err(format!(
-            "the archive is on AWS, and the store at {url} is not: name the store with --endpoint, such as https://dynamodb.eu-central-1.amazonaws.com"
+            "the archive is on AWS, but the store at {url} is not: name the store with --endpoint, for example https://dynamodb.eu-central-1.amazonaws.com"
         ));
     }
     Ok(url)

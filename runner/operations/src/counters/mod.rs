@@ -236,11 +236,11 @@ fn why_no_slots(counter: &str, how: How, reading: &reading::Reading, slot_count:
             format!("all slots of `{counter}` are gone: they were deleted, or have expired")
         }
         (How::RolledUp, false) => format!(
-            "`{counter}` has no total, and its slots were not looked at: no vote has come to the function yet, or its name is another one; --how fresh looks at them"
+            "`{counter}` has no total: no vote has reached the function yet, or the name is wrong; --how fresh also reads its slots"
         ),
         (How::Exact | How::Fresh, false) => format!(
-            "`{counter}` has none of the {} looked at: nobody has voted for it yet, its slots are gone or are others (--slots), or its name is another one",
-            counted(slot_count, "slot that was", "slots that were")
+            "`{counter}` has none of the {} read: it has no vote yet, its slots are gone or have higher numbers (--slots), or the name is wrong",
+            counted(slot_count, "slot", "slots")
         ),
     }
 }
@@ -249,7 +249,7 @@ fn why_no_slots(counter: &str, how: How, reading: &reading::Reading, slot_count:
 fn say_otherwise(counter: &str, reading: &reading::Reading) -> Exit {
     let Some(otherwise) = &reading.otherwise else { return Exit::Done };
     say(&format!(
-        "the total item of `{counter}` says {otherwise} in `total`, and what is shown is the sum of its `slots`: something else has written it; the next reconciliation corrects it"
+        "the total item of `{counter}` has {otherwise} in `total`, but its `slots` sum to the number shown: another program has written it; the next reconciliation corrects it"
     ));
     Exit::Differences
 }
@@ -275,7 +275,7 @@ pub(crate) fn slots_to_count_in(
     };
     if asked > totalled {
         return Err(format!(
-            "{asked} slots: the function of `{slots_table}` totals {totalled} of each counter ({COUNT} in the template), and what is counted in others is in no total; deploy more first, or say {totalled}"
+            "{asked} slots: the function of `{slots_table}` totals only {totalled} of each counter ({COUNT} in the template), so votes in others would be in no total; deploy a larger {COUNT} first, or use {totalled}"
         ));
     }
     Ok(asked)
@@ -295,7 +295,7 @@ fn slot_count(stack: Option<&Stack>, slots_table: &str) -> Result<u32, String> {
     let count = text.parse().ok().filter(|count| (1..=SLOT_COUNT_MAX).contains(count));
     count.ok_or_else(|| {
         format!(
-            "{COUNT}=`{text}` of the template is not a number from 1 to {SLOT_COUNT_MAX}; correct it, or name the slots by --slots"
+            "{COUNT}=`{text}` of the template is not a number from 1 to {SLOT_COUNT_MAX}; correct it, or use --slots"
         )
     })
 }
@@ -310,7 +310,7 @@ fn show_folded(report: &fold::Report, output: Output) -> Exit {
         return Exit::Done;
     }
     say(
-        "some slots were left: they have no readable value or other attributes, their targets have none, no room or another kind of expiry, or votes arrive faster than they can be moved; let voters use the lower slots only, and fold again",
+        "some slots were not moved: their value is unreadable, they have other attributes, their target has no readable value, no room or a different expiry, or votes arrive too fast; let voters use the lower slots only, and fold again",
     );
     Exit::Differences
 }
@@ -333,7 +333,7 @@ fn show_recount(recount: &Recount, output: Output) -> Exit {
     }
     if recount.is_unrepairable {
         say(
-            "nothing can be repaired: an item that is no ballot has the key of one and names no counter, so a vote may be for any; correct or delete it first",
+            "nothing can be repaired: an item with the key of a ballot names no counter, so it may be a vote for any; correct or delete it first",
         );
     }
     let is_right = recount.drifted.is_empty() && recount.unreadable.is_empty();
@@ -360,7 +360,7 @@ fn show_generated(generated: &Generated, output: Output) -> Exit {
     let doubts = &generated.doubts;
     if doubts.votes > 0 {
         say(&format!(
-            "{} may or may not be counted, because no answer came, so nothing was sent again; each total must be from `lowest` to `highest`:",
+            "{} may or may not be counted, because no answer came, and a retry could count twice; each total must be between `lowest` and `highest`:",
             counted(doubts.votes, "vote", "votes")
         ));
         for vote in &doubts.named {
@@ -372,8 +372,8 @@ fn show_generated(generated: &Generated, output: Output) -> Exit {
         }
     }
     if let Some(lag) = generated.lag {
-        let right = if doubts.votes > 0 { "from its lowest to its highest" } else { "right" };
-        say(&format!("every total is {right}, {:.1} s behind the last vote", lag.as_secs_f64()));
+        let right = if doubts.votes > 0 { "between its lowest and highest" } else { "right" };
+        say(&format!("every total is {right}, {:.1} s after the last vote", lag.as_secs_f64()));
     }
     if generated.differs { Exit::Differences } else { Exit::Done }
 }

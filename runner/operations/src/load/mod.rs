@@ -76,7 +76,7 @@ impl Format {
             Some("json") => Ok(Self::Json),
             Some("ndjson" | "jsonl") => Ok(Self::Ndjson),
             _ => Err(format!(
-                "`{}`: its name does not say how it is written: write --format csv, ndjson, json or dynamodb-json",
+                "`{}`: unknown format: add --format csv, ndjson, json or dynamodb-json",
                 file.display()
             )),
         }
@@ -216,8 +216,8 @@ pub async fn run(
     show(&report.text(&flags, output));
     if report.counted_before > 0 {
         say(&format!(
-            "{} of the file counted before, and were not counted again; --load-name NAME counts every line once more",
-            counted(report.counted_before, "line", "lines")
+            "{} counted by an earlier load and skipped; --load-name NAME counts every line once more",
+            counted(report.counted_before, "line was", "lines were")
         ));
     }
     if report.put_aside == 0 {
@@ -226,7 +226,7 @@ pub async fn run(
     let aside = report.put_aside_file.as_deref().unwrap_or(&flags.put_aside).display();
     say(&format!("error: lines were put aside, with their reasons, in {aside}"));
     if report.loaded == 0 && report.counted_before == 0 {
-        say("error: nothing was loaded: do --format, --types and the columns fit the file?");
+        say("error: nothing was loaded: check that --format, --types and the columns fit the file");
         return Ok(Exit::Failed);
     }
     Ok(Exit::Differences)
@@ -332,7 +332,7 @@ impl CountingRun {
     fn complete(mut self, input: &Input) -> Result<(), String> {
         if content(input)? != self.record.content {
             return Err(format!(
-                "`{}` was changed while it was counted; which of its lines are counted is not known",
+                "`{}` was changed while it was counted, so it is unknown which of its lines are counted",
                 input.name()
             ));
         }
@@ -402,7 +402,7 @@ mod tests {
             assert_eq!(Format::of_file(Path::new(name)).ok(), expected, "{name}");
         }
         let refused = Format::of_file(Path::new("orders")).unwrap_err();
-        assert!(refused.contains("write --format csv"), "{refused}");
+        assert!(refused.contains("add --format csv"), "{refused}");
     }
 
     #[test]
