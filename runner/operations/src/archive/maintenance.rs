@@ -487,7 +487,10 @@ mod tests {
     fn what_a_compaction_has_left_is_told() {
         for (answer, expected) in [
             (r#"{"compacted":{"postponedHours":0,"complete":true}}"#, None),
-            (r#"{"compacted":{"postponedHours":1,"complete":true}}"#, Some("1 hour is as before")),
+            (
+                r#"{"compacted":{"postponedHours":1,"complete":true}}"#,
+                Some("1 hour is not fully compacted"),
+            ),
             (r#"{"compacted":{"postponedHours":0,"complete":false}}"#, Some("the time was up")),
         ] {
             let left = left_by(answer);

@@ -147,19 +147,20 @@ async fn take_off(
         return Ok(None);
     };
     let there = tables::describe(&context.control.client, plan).await?;
-    // A table that is gone has no marks: after a switch without a way back nobody needs the sources.
+    // A deleted table has no marks: after a switch without a way back, the sources are no longer
+    // needed.
     for table in marked(plan, way).into_iter().filter(|table| there.contains_key(*table)) {
         if !unmark(context, (plan, fingerprint, way), expect, table, limit).await? {
             return Ok(None);
         }
     }
-    // Those of an earlier run that was given up were noted only now.
+    // Tombstones of an earlier aborted run were noted only now.
     let late = sweep::sweep(context, name, limit).await?;
     Ok(late.map(|late| swept + late))
 }
 
-/// The tables on whose items a direction may have left marks: those that it wrote to, and those whose
-/// items were touched.
+/// Returns the tables whose items a direction may have marked: those that it wrote to, and those
+/// whose items were touched.
 fn marked(plan: &Plan, way: Direction) -> Vec<&str> {
     let mut tables = match way {
         Direction::Forward => plan.target_tables(Direction::Forward),
@@ -171,7 +172,7 @@ fn marked(plan: &Plan, way: Direction) -> Vec<&str> {
     tables
 }
 
-/// Takes the marks of a direction off a table; gives whether that was done in time.
+/// Removes the marks of a direction from a table; returns whether that was complete in time.
 async fn unmark(
     context: &Context,
     (plan, fingerprint, way): (&Plan, &str, Direction),
@@ -181,7 +182,7 @@ async fn unmark(
 ) -> Result<bool> {
     let name = plan.migration.as_str();
     let of = (Work::Unmark, way, table);
-    // Nothing is marked any more by then, so what was done stays done, and what is open goes on.
+    // Nothing sets marks any more, so finished tasks stay finished and open ones resume.
     let number = match resumable_run(context, plan, fingerprint, of).await? {
         Some(run) => {
             workers::wake(context, name).await?;
@@ -218,14 +219,14 @@ mod tests {
         }
     }
 
-    /// Goal: of two who complete a migration at the same time, the slower one finds it completed, wherever
-    /// it is when the other one comes to the end, and a receipt is there for both.
+    /// Goal: of two concurrent commands that complete a migration, the slower one finds it
+    /// completed at every step, and both show a receipt.
     #[tokio::test]
     async fn the_slower_of_two_who_complete_finds_it_completed() {
         let arguments = CompleteArguments::augment_args(clap::Command::new("complete"));
         let arguments = arguments.try_get_matches_from(["complete", NAME]).unwrap();
         let arguments = CompleteArguments::from_arg_matches(&arguments).unwrap();
-        // Just before the write that has this, the other one ends it, or gives it up.
+        // Just before the write that has this, the other command ends or aborts the migration.
         for (before, other_end, expected) in [
             ("\"S\":\"completing\"", Phase::Completed, Ok(Exit::Done)),
             ("\"S\":\"completed\"", Phase::Completed, Ok(Exit::Done)),
@@ -304,10 +305,10 @@ mod tests {
         assert_eq!(swept("pets").await, (false, 1));
         work(1, false).await;
         assert_eq!(swept("pets").await, (true, 1));
-        // What is done of one table stays done while another one is swept.
+        // One table's finished work stays finished while another one is swept.
         assert_eq!(swept("cats").await, (false, 2));
         assert_eq!(swept("pets").await, (true, 2));
-        // What was ended without its work is made anew.
+        // Tasks that were ended without their work are created again.
         work(2, true).await;
         assert_eq!(swept("cats").await, (false, 3));
     }
