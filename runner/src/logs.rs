@@ -274,14 +274,14 @@ mod tests {
                 "other",
                 logs(),
                 &none,
-                Err("there is no function `other`; there are: ArchiveFunction, CountersFunction"),
+                Err("unknown function `other`; functions are: ArchiveFunction, CountersFunction"),
             ),
             (
                 "other",
                 logs(),
                 &not_run,
                 Err(
-                    "there is no function `other`; there are: ArchiveFunction, CountersFunction; these do not run here and have no log: ResizeFunction",
+                    "unknown function `other`; functions are: ArchiveFunction, CountersFunction; these do not run here and have no log: ResizeFunction",
                 ),
             ),
         ] {

@@ -86,7 +86,7 @@ fn addresses(up: &Up) {
         (&["streams", "ls", "--endpoint", "localhost:81"], "write http://localhost:81"),
         (&["streams", "ls", "--endpoint", dead], refused),
         (&["clock", "show", "--endpoint", dead], refused),
-        (&["clock", "show", "--endpoint", s3], "is no store of `weir`"),
+        (&["clock", "show", "--endpoint", s3], "is not a store of `weir`"),
         (&["migrate", "list", "--endpoint", dead], refused),
         (&["streams", "explain", "--last", "--table", "nosuch"], "no record of `nosuch` was seen"),
     ];

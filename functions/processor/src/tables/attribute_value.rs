@@ -68,7 +68,7 @@ pub(crate) fn from_sdk(value: SdkValue) -> Result<AttributeValue, Failure> {
 
 fn number(text: &str) -> Result<Number, Failure> {
     text.parse()
-        .map_err(|error| Failure::Fatal(format!("the table answered a number=`{text}`: {error}")))
+        .map_err(|error| Failure::Fatal(format!("the table returned the invalid number `{text}`: {error}")))
 }
 
 #[cfg(test)]
