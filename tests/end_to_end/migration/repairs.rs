@@ -168,7 +168,7 @@ fn a_backfill_waits_for_a_stream_that_is_behind() {
     let log = folder.path().join(".weir/migrate/logs/migration.log");
     let reason = wait_for("the backfill to wait", LIMIT, || {
         assert!(!worker.has_ended(), "{}", worker.log());
-        let waits = fs::read_to_string(&log).unwrap_or_default().contains("task later");
+        let waits = fs::read_to_string(&log).unwrap_or_default().contains("task postponed");
         behind(&migrating.status()).filter(|_| waits)
     });
     assert!(reason.ends_with(" s behind"), "{reason}");
