@@ -3,7 +3,6 @@
 //! The world below simulates everything outside of the mapping. It has the records, delivers pages,
 //! makes invocations fail in every way, kills the mapping and restarts it from its checkpoints, and
 //! checks the guarantees after each step.
-//! again from its checkpoints, and checks after each step what must hold.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 

@@ -1,5 +1,5 @@
-//! Names in a plan that no item has: they are told before anything begins, and a purge that removes
-//! nothing does not end as one that did.
+//! Names in a plan that no item has: they are reported before anything begins, and a purge that
+//! removes nothing does not end like a successful one.
 
 use std::fs;
 
@@ -57,7 +57,7 @@ fn a_misspelt_purge_is_told_and_does_not_end_green() {
     let mut worker = migrating.work("start", "plan.yaml");
     migrating.wait_for_phase("tailing", &mut worker, |_| {});
     migrating.ok(&["verify", "move"]);
-    // What is said again ends the same.
+    // A repeated command ends the same way.
     for _ in 0..2 {
         let (code, said) = migrating.verb(&["complete", "move"]);
         assert_eq!(code, 3, "{said}");

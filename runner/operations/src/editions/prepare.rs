@@ -5,7 +5,6 @@
 //! different editions. A preparation that dies leaves an edition in the state `preparing`, which is
 //! never published. If such an edition is pruned while its items are still being written, the
 //! writer removes them, because without the record no other process could find them.
-//! them: without the record nobody else could find them.
 
 use std::collections::HashSet;
 use std::process::Stdio;

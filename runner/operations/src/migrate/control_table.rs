@@ -135,7 +135,6 @@ impl Control {
 
     /// Writes an entry with the next revision, if its revision is unchanged; returns whether it
     /// did. It retries if a transaction is in conflict or DynamoDB throttles.
-    /// tried again.
     pub(crate) async fn replace<E: Revised>(&self, entry: E) -> Result<bool> {
         let (revision, what) = (entry.revision(), what(&entry));
         let request = self.client.put_item().table_name(&self.table);

@@ -67,7 +67,6 @@ impl ShardEnd {
 
     /// Returns true if a record was made after the pass began: later records belong to the next
     /// pass.
-    /// the next look.
     pub(crate) fn is_passed_by(self, made: Option<i64>) -> bool {
         self.enough.zip(made).is_some_and(|(enough, made)| made >= enough)
     }
