@@ -91,7 +91,7 @@ pub async fn run(
     if has_failed { Exit::Failed } else { Exit::Done }
 }
 
-/// Whether a function of the template has to be built here.
+/// Returns whether a function of the template has to be built here.
 fn builds(stack: &Stack, template_folder: &Path) -> bool {
     wanted(stack, template_folder).values().any(Wanted::has_source)
 }

@@ -80,7 +80,7 @@ pub(crate) async fn keep(system: &System, directory: &Path) {
     }
 }
 
-/// Milliseconds since 1970 by the machine's clock.
+/// Returns milliseconds since 1970 by the machine's clock.
 fn machine_ms() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
@@ -285,7 +285,7 @@ const ENDED: &str = "ended";
 /// The state of a mapping with `Enabled: false`; AWS uses the same word.
 const DISABLED: &str = "disabled";
 
-/// Whether a mapping is disabled in the running system.
+/// Returns whether a mapping is disabled in the running system.
 pub(crate) fn is_disabled(status: &Value, mapping: &str) -> bool {
     let is_it = |it: &Value| it.get("mapping").and_then(Value::as_str) == Some(mapping);
     list(status, "disabled").iter().any(is_it)
@@ -447,7 +447,7 @@ pub(crate) fn list<'a>(value: &'a Value, name: &str) -> &'a [Value] {
 mod tests {
     use super::*;
 
-    /// A mapping with one shard, with members changed.
+    /// Returns a mapping with one shard, with members changed.
     fn status(state: &str, totals: &Value, not_run: &Value) -> Value {
         json!({
             "mappings": [{

@@ -140,7 +140,7 @@ fn the_archive_is_restored_from_compacted_and_erased_and_holds_each_event_once()
     assert_eq!((&equal["erased"], &equal["restored"]), (&json!(3), &json!(3)));
 }
 
-/// A folder takes precedence over environment variables, DuckDB gets files, and a key is the
+/// Checks that a folder takes precedence over environment variables, DuckDB gets files, and a key is the
 /// table's.
 fn places(up: &Up) {
     let (folder, s3) = (up.folder.path(), up.path("s3"));
@@ -168,8 +168,8 @@ fn places(up: &Up) {
     );
 }
 
-/// A declared column whose value has another type, attributes whose names differ only in case, and
-/// every type of value.
+/// Puts films for a declared column whose value has another type, attributes whose names differ
+/// only in case, and every type of value.
 fn odd_films(up: &Up, soon: &Value) {
     put(up, "Rated", &json!({"expires_at": soon, "info": {"M": {"rating": {"N": "8.30"}}}}));
     put(
@@ -257,9 +257,9 @@ fn restore_for_an_hour(up: &Up, title: &str, from: &[&str]) {
     assert_eq!(done["restored"], 1, "{done}");
 }
 
-/// An item that was restored from the archive is not archived again when it expires unchanged, also
-/// if its row was erased meanwhile. An item from a copy of the archive is, because its archive is
-/// unknown. Returns the content of the archive afterwards.
+/// Checks that an item that was restored from the archive is not archived again when it expires
+/// unchanged, also if its row was erased meanwhile. An item from a copy of the archive is, because
+/// its archive is unknown. Returns the content of the archive afterwards.
 fn restore_and_erase(up: &Up, left: &BTreeSet<String>) -> BTreeSet<String> {
     restore_for_an_hour(up, "Film 5", &[]);
     restore_for_an_hour(up, "Film 7", &[]);
@@ -293,7 +293,7 @@ fn wait_for_the_end(up: &Up) {
     });
 }
 
-/// The two parts of the first hour become one object with the same rows and their lineage, and a
+/// Checks that the two parts of the first hour become one object with the same rows and their lineage, and a
 /// second run has nothing to do.
 fn compact(up: &Up, archived: &[Value]) {
     let arguments = ["compact", "--table", "movies", "--nothing-is-archiving"];

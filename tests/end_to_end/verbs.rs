@@ -73,7 +73,7 @@ fn until_worked_off(up: &Up) {
     }
 }
 
-/// A missing or wrong name is reported in one line.
+/// Checks that a missing or wrong name is reported in one line.
 fn addresses(up: &Up) {
     let s3 = fs::read_to_string(up.folder.path().join(".weir/running.json")).unwrap();
     let s3: Value = serde_json::from_str(&s3).unwrap();
@@ -122,7 +122,7 @@ fn streams(up: &Up) {
     redrive(up);
 }
 
-/// A failure object as Lambda writes it, whose record is still in the stream.
+/// Redrives a failure object as Lambda writes it, whose record is still in the stream.
 fn redrive(up: &Up) {
     let tail = ["streams", "tail", "votes", "--from", "trim-horizon", "--no-follow"];
     let record = objects(up, &tail).remove(0);

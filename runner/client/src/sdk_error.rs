@@ -166,7 +166,7 @@ mod tests {
     use super::*;
     use crate::endpoint;
 
-    /// An address without a listener.
+    /// Returns an address without a listener.
     fn nowhere() -> String {
         let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         format!("http://{}", taken.local_addr().unwrap())

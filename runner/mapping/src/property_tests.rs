@@ -165,7 +165,7 @@ impl World {
         self.check_checkpoints();
     }
 
-    /// Discarded records need no function any more.
+    /// Records an event: discarded records need no invocation any more.
     fn note(&mut self, event: Event) {
         match event {
             Event::GaveUp { shard, first, last, count, .. } => {
@@ -197,7 +197,7 @@ impl World {
         }
     }
 
-    /// A shard is read or delivered only when its parent is finished. Of each item the passing
+    /// Checks that a shard is read or delivered only when its parent is finished. Of each item the passing
     /// records are delivered in order, without a gap, and no item is in two attempts at once.
     fn check_command(&mut self, command: &Command) {
         let (Command::Read { shard, .. } | Command::Invoke { shard, .. }) = command else { return };
@@ -271,7 +271,7 @@ impl World {
         }
     }
 
-    /// No checkpoint passes an unfinished record, and no child is ahead of its parent.
+    /// Checks that no checkpoint passes an unfinished record, and no child is ahead of its parent.
     fn check_checkpoints(&self) {
         let Some(checkpoints) = self.mapping.checkpoints() else { return };
         for (id, checkpoint) in &checkpoints.shards {
@@ -322,7 +322,7 @@ impl World {
         }
     }
 
-    /// The process dies: nothing in flight is answered, though it may have been done.
+    /// Kills the process: nothing in flight is answered, although it may take effect.
     fn restart(&mut self) {
         let settings = self.mapping.settings().clone();
         self.mapping = Mapping::new(settings, self.durable.clone());

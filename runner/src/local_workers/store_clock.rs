@@ -46,7 +46,7 @@ impl StoreClock {
         clock
     }
 
-    /// Whether this is a local store's clock.
+    /// Returns whether this is a local store's clock.
     pub(super) fn is_local(&self) -> bool {
         self.is_local
     }

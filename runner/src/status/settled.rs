@@ -71,8 +71,8 @@ fn read(status: &Value) -> u64 {
     list(status, "mappings").iter().filter_map(of).sum()
 }
 
-/// Whether each shard was read to its end by a request from the tick or later, or has ended and its
-/// children are known.
+/// Returns whether each shard was read to its end by a request from the tick or later, or has ended
+/// and its children are known.
 fn is_read_after(mapping: &Value, tick: u64) -> bool {
     let is_true = |of: &Value, name: &str| of.get(name) == Some(&Value::Bool(true));
     list(mapping, "shards").iter().all(|shard| {

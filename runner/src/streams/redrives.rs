@@ -36,7 +36,7 @@ pub(super) struct Redrive {
 }
 
 impl Redrive {
-    /// Whether a record was processed; `None` if it was not redriven.
+    /// Returns whether a record was processed; `None` if it was not redriven.
     pub(super) fn has_done(&self, function: &str, stream: &str, sequence: &str) -> Option<bool> {
         let is_own =
             self.function == function && self.stream.as_deref().is_none_or(|own| own == stream);

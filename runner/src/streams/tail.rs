@@ -150,7 +150,7 @@ async fn start(arguments: &TailArguments, endpoint: &str) -> Result<Start, Strin
     }
 }
 
-/// Whether the output is one JSON document.
+/// Returns whether the output is one JSON document.
 ///
 /// # Errors
 /// When that document would never end.

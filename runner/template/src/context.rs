@@ -36,12 +36,12 @@ impl Default for Context {
 }
 
 impl Context {
-    /// The ARN of a table.
+    /// Returns the ARN of a table.
     pub(crate) fn table_arn(&self, name: &str) -> String {
         format!("arn:aws:dynamodb:{}:{}:table/{name}", self.region, self.account_id)
     }
 
-    /// The ARN of a function.
+    /// Returns the ARN of a function.
     pub(crate) fn function_arn(&self, name: &str) -> String {
         format!("arn:aws:lambda:{}:{}:function:{name}", self.region, self.account_id)
     }

@@ -170,7 +170,7 @@ impl<'t> Findings<'t> {
         }
     }
 
-    /// The name of the file.
+    /// Returns the name of the file.
     pub(super) fn file(&self) -> &'t str {
         self.file
     }
@@ -273,12 +273,13 @@ impl<'t> Findings<'t> {
         self.runs_on_aws.get()
     }
 
-    /// The text of a line counted from 1, without its end; empty when there is no such line.
+    /// Returns the text of a line counted from 1, without its end; empty when there is no such
+    /// line.
     pub fn source_line(&self, line: usize) -> &'t str {
         self.text.lines().nth(line.saturating_sub(1)).unwrap_or_default()
     }
 
-    /// How many lines the text has.
+    /// Returns the number of lines.
     pub(super) fn lines(&self) -> usize {
         self.text.lines().count()
     }
@@ -292,18 +293,18 @@ impl<'t> Findings<'t> {
         !is_text && line.chars().skip(before).collect::<String>().starts_with(text)
     }
 
-    /// Whether a scalar at this place is written in quotes.
+    /// Returns whether a scalar at this place is written in quotes.
     pub(super) fn is_quoted(&self, at: Span) -> bool {
         let first = self.source_line(at.line).chars().nth(at.column.saturating_sub(1));
         matches!(first, Some('"' | '\''))
     }
 
-    /// True when no more findings are kept.
+    /// Returns true if no more findings are kept.
     pub(super) fn is_full(&self) -> bool {
         self.diagnostics.borrow().len() >= FINDINGS_MAX
     }
 
-    /// True when an error was added.
+    /// Returns true if an error was added.
     pub fn has_errors(&self) -> bool {
         self.diagnostics.borrow().iter().any(|found| found.severity == Severity::Error)
     }

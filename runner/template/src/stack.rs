@@ -75,7 +75,7 @@ impl Stack {
         }
     }
 
-    /// The table with this logical id.
+    /// Returns the table with this logical id.
     #[must_use]
     pub fn table(&self, logical_id: &str) -> Option<&Table> {
         self.tables.iter().find(|table| table.logical_id == logical_id)
@@ -90,13 +90,13 @@ impl Stack {
         }
     }
 
-    /// The bucket with this logical id.
+    /// Returns the bucket with this logical id.
     #[must_use]
     pub fn bucket(&self, logical_id: &str) -> Option<&Bucket> {
         self.buckets.iter().find(|bucket| bucket.logical_id == logical_id)
     }
 
-    /// The function with this logical id.
+    /// Returns the function with this logical id.
     #[must_use]
     pub fn function(&self, logical_id: &str) -> Option<&Function> {
         self.functions.iter().find(|function| function.logical_id == logical_id)

@@ -219,7 +219,7 @@ fn what_is_not_run_is_told_by_its_errors_alone() {
     assert_eq!(one.why_not_run().matches("error: ").count(), one.shown.len());
 }
 
-/// A stream, its function, and further `Resources`.
+/// Returns a stream, its function, and further `Resources`.
 fn with_function(properties: &str, resources: &str) -> String {
     format!(
         "Transform: AWS::Serverless-2016-10-31

@@ -53,7 +53,7 @@ fn prepare(up: &Up) {
     });
 }
 
-/// An invalid condition removes nothing: it is reported before anything begins.
+/// Checks that an invalid condition removes nothing: it is reported before anything begins.
 fn slips_are_refused(up: &Up) {
     for (slip, words) in [
         (".studio = \"A\"", "the condition gave an object"),

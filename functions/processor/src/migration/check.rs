@@ -326,7 +326,7 @@ async fn extras(
     Ok(found)
 }
 
-/// In the reverse direction: finds items without a change since the cut-over that no item derived
+/// Finds, in the reverse direction, items without a change since the cut-over that no item derived
 /// from them produces any more. A deletion or change of those items was not propagated.
 async fn left_behind(
     worker: &Worker<'_>,

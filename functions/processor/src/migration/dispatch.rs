@@ -146,8 +146,9 @@ impl<O: ObjectStore + Clone> Migrations<O> {
             Ok(task) => task,
             Err(later) => return Ok(later),
         };
-        // A switch does not wait for the repairs of an earlier run that nobody has leased. So a worker that
-        // leases one reads the state again: either the switch saw the lease, or the worker sees the later run.
+        // A switch does not wait for the repairs of an earlier run that nobody has leased. So a
+        // worker that leases one reads the state again: either the switch saw the lease, or the
+        // worker sees the later run.
         if task.repairs && control.state(&task.migration).await?.replaces(task.run) {
             return Ok(supersede_when_free(control, offered, name).await?);
         }

@@ -252,7 +252,8 @@ fn any_scalar(value: &Value, accepts: &dyn Fn(&Value) -> bool) -> bool {
     }
 }
 
-/// Whether a path leads to a scalar that a rule accepts, through whichever elements of arrays.
+/// Returns whether a path leads to a scalar that a rule accepts, through whichever elements of
+/// arrays.
 fn any_scalar_at(value: &Value, path: &[String], rule: &Rule) -> bool {
     let Some((name, rest)) = path.split_first() else {
         return any_scalar(value, &|scalar| rule.accepts(scalar));

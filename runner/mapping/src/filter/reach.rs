@@ -62,7 +62,7 @@ pub struct Remark {
 }
 
 impl FilterCriteria {
-    /// What can be said of the patterns before there is a record.
+    /// Returns remarks about the patterns that need no record.
     #[must_use]
     pub fn remarks(&self, shape: &RecordShape) -> Vec<Remark> {
         let of_pattern = |(index, pattern): (usize, &Pattern)| {
@@ -129,7 +129,7 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// Why no record meets all of these fields.
+    /// Returns why no record meets all of these fields.
     fn unmet(&self, fields: &Fields) -> Option<Said> {
         let by_name = fields.named.iter().find_map(|(_, part)| match part {
             Part::Leaf(index) => self.never(self.pattern.leaves.get(*index)?),
@@ -147,7 +147,7 @@ impl Reader<'_> {
         })
     }
 
-    /// Why no record meets this leaf.
+    /// Returns why no record meets this leaf.
     fn never(&self, leaf: &Leaf) -> Option<Said> {
         if leaf.rules.iter().any(|rule| matches!(rule, Rule::Exists(false))) {
             return None;
@@ -159,7 +159,8 @@ impl Reader<'_> {
         }
     }
 
-    /// Why every record meets this leaf: nothing can stand where it wants nothing to be.
+    /// Returns why every record meets this leaf: it requires a value to be absent that is always
+    /// absent.
     fn always(&self, leaf: &Leaf) -> Option<Said> {
         leaf.rules.iter().find(|rule| matches!(rule, Rule::Exists(false)))?;
         let Said { path, marked, problem, .. } = self.expect(&leaf.path).err()?;
@@ -177,7 +178,8 @@ impl Reader<'_> {
         Some(Said { path, marked, problem, remedy })
     }
 
-    /// Why an `anything-but` of this leaf excludes nothing: no record has one of its values.
+    /// Returns why an `anything-but` of this leaf excludes nothing: no record has one of its
+    /// values.
     fn excludes_nothing(&self, leaf: &Leaf) -> Option<Said> {
         let scalar = self.expect(&leaf.path).ok()?;
         leaf.rules.iter().find_map(|rule| {
@@ -194,7 +196,7 @@ impl Reader<'_> {
         })
     }
 
-    /// The images and the event name that are demanded together, when no change has all of them.
+    /// Returns the required images and event name if no change has all of them.
     fn contradiction(&self) -> Option<Said> {
         let mut demanded = Vec::new();
         self.demanded(&self.pattern.root, &mut demanded);
@@ -232,7 +234,7 @@ impl Reader<'_> {
         })
     }
 
-    /// The leaves that every matching record meets with a value.
+    /// Collects the leaves for which every matching record has a value.
     fn demanded<'l>(&'l self, fields: &Fields, into: &mut Vec<&'l Leaf>) {
         for (_, part) in &fields.named {
             match part {
@@ -246,7 +248,7 @@ impl Reader<'_> {
         }
     }
 
-    /// What can stand at a path; why nothing can.
+    /// Returns what a path may contain, or why it contains nothing.
     fn expect(&self, path: &[String]) -> Result<Scalar, Said> {
         let names: Vec<&str> = path.iter().map(String::as_str).collect();
         match names.as_slice() {
@@ -337,7 +339,7 @@ impl Reader<'_> {
     }
 }
 
-/// What can stand behind an attribute's name: its type, and then its value.
+/// Returns what may follow an attribute's name: its type, and then its value.
 fn expect_typed(name: &str, path: &[&str], kind: Option<&str>) -> Result<Scalar, Said> {
     let wanted = |types: &str| format!("{{\"{name}\": {{\"{types}\": [\"…\"]}}}}");
     if let ([found, ..], Some(kind)) = (path, kind)
@@ -380,7 +382,7 @@ fn expect_typed(name: &str, path: &[&str], kind: Option<&str>) -> Result<Scalar,
 }
 
 impl Scalar {
-    /// Whether some value of this kind is accepted.
+    /// Returns whether the rule accepts some value of this kind.
     fn admits(&self, rule: &Rule) -> bool {
         let is_negative = matches!(rule, Rule::AnythingBut(_) | Rule::AnythingButText(_));
         match (self, rule) {
@@ -400,7 +402,7 @@ impl Scalar {
         }
     }
 
-    /// Why none of a leaf's rules accepts a value of this kind.
+    /// Returns why none of a leaf's rules accepts a value of this kind.
     fn refusal(&self, leaf: &Leaf) -> Said {
         let name = leaf.path.last().map_or("", String::as_str);
         let rule = leaf.rules.first();
@@ -462,7 +464,7 @@ impl Scalar {
     }
 }
 
-/// A number as DynamoDB writes it into a record.
+/// Returns a number in the form that DynamoDB writes into a record.
 fn canonical(text: &str) -> Option<String> {
     text.parse::<Number>().ok().map(|number| number.to_string())
 }

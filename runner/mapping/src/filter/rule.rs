@@ -136,7 +136,7 @@ impl Rule {
         }
     }
 
-    /// EventBridge takes texts or numbers here, and never both in one list.
+    /// Parses an `anything-but`. EventBridge accepts texts or numbers here, but not both in one list.
     fn anything_but(values: Vec<&RawValue>) -> Result<Self, Fault> {
         let literals: Vec<Literal> =
             values.into_iter().map(Literal::read).collect::<Result<_, _>>()?;
@@ -148,8 +148,8 @@ impl Rule {
         Ok(Self::AnythingBut(literals))
     }
 
-    /// Whether one scalar of the record satisfies the rule.
-    /// [`Rule::Exists`] does not look at the scalar: that there is one answers it.
+    /// Returns whether one scalar of the record satisfies the rule. [`Rule::Exists`] does not look
+    /// at the scalar: that there is one answers it.
     pub(super) fn accepts(&self, scalar: &Value) -> bool {
         match self {
             Self::Equals(literal) => literal.equals(scalar),

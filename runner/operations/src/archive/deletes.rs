@@ -70,7 +70,7 @@ pub(super) async fn read(client: &Client, known: Known<'_>) -> Result<Deletes, S
     Ok(found)
 }
 
-/// Trimmed records are older than the compared time, so they do not matter.
+/// Reads a shard. Trimmed records are older than the compared time, so they do not matter.
 async fn read_shard(
     stream: &Stream,
     (known, shard): (Known<'_>, &Shard),

@@ -267,7 +267,7 @@ async fn one_table(source: &Source, table: Option<&str>) -> Result<Vec<Part>, St
     Ok(all.into_iter().filter(|part| part.table == wanted).collect())
 }
 
-/// The parts of a table, and conditions read against the columns that they have.
+/// Returns the parts of a table, and conditions read against the columns that they have.
 async fn selected(
     source: &Source,
     table: Option<&str>,

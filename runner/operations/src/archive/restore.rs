@@ -387,7 +387,7 @@ mod tests {
         }
     }
 
-    /// A store with the table `movies` of the archive, and TTL on the sort key `year`.
+    /// Returns a store with the table `movies` of the archive, and TTL on the sort key `year`.
     pub(super) async fn movies_by_year() -> TestStore {
         let store = TestStore::open().await;
         table_by_year(&store, "movies").await;

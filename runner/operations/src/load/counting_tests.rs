@@ -35,7 +35,7 @@ impl Count {
         self.folder.path().join(name).to_str().unwrap().to_owned()
     }
 
-    /// Line `n` adds `n` to one of three counters, by one of 40 voters.
+    /// Writes lines, of which line `n` adds `n` to one of three counters, by one of 40 voters.
     fn write(&self, lines: u64) {
         let line = |n: u64| format!("c{},v{},{n}\n", n % 3, n % 40);
         let text: String = (1..=lines).map(line).collect();
@@ -55,7 +55,7 @@ impl Count {
         load(self.arguments(more), endpoint::client(&self.store.url), 0).await
     }
 
-    /// A run that is dropped after this many additions reached the store, with 16 requests in
+    /// Runs a load that is dropped after this many additions reached the store, with 16 requests in
     /// flight.
     async fn interrupted_after(&self, additions: u32) {
         let (left, stuck) = (Arc::new(AtomicU32::new(additions)), Arc::new(Notify::new()));

@@ -150,8 +150,8 @@ async fn run_program(program: &Path, hook: &str, told: &str, limit: Duration) ->
 mod tests {
     use super::*;
 
-    /// A folder whose hooks are links to programs that every machine has: a file that this process
-    /// writes may not be executable yet when another thread starts a process.
+    /// Returns a folder whose hooks are links to programs that every machine has: a file that this
+    /// process writes may not be executable yet when another thread starts a process.
     fn folder(hooks: &[(&str, &str)]) -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();
         for (name, program) in hooks {

@@ -18,7 +18,7 @@ use testing::store::TestStore;
 
 const KEY: &str = r#"{"p":"Rush"}"#;
 
-/// Tables of films and their histories, and one film.
+/// Returns tables of films and their histories, and one film.
 async fn films(store: &TestStore) -> Place {
     store.table("films").await;
     store.table_of("films-history", "item", "version").await;

@@ -94,7 +94,7 @@ impl Search<'_> {
     }
 }
 
-/// Whether a record belongs to the item with a key; numbers are compared by value.
+/// Returns whether a record belongs to the item with a key; numbers are compared by value.
 fn is_of(record: &Record, key: &Item) -> bool {
     let keys = record.event().pointer("/dynamodb/Keys").map(Value::to_string);
     keys.and_then(|keys| json::item_from_str(&keys).ok()).is_some_and(|keys| keys == *key)

@@ -11,8 +11,8 @@ fn record(sequence: &str) -> RecordName {
     RecordName(sequence.to_owned(), format!("id-{sequence}"), "MODIFY".to_owned())
 }
 
-/// `invoked BATCH ATTEMPT SEQ…`, `ok BATCH`, `failed BATCH DONE REASON…`, `gave-up FIRST LAST KEY`,
-/// `unstored WHY…`, `passed-over SEQ WHY…`; an attempt takes 7 ms.
+/// Parses `invoked BATCH ATTEMPT SEQ…`, `ok BATCH`, `failed BATCH DONE REASON…`, `gave-up FIRST
+/// LAST KEY`, `unstored WHY…`, `passed-over SEQ WHY…`; an attempt takes 7 ms.
 fn entry(line: &str) -> Entry {
     let words: Vec<&str> = line.split_whitespace().collect();
     let (mapping, shard) = ("votes".to_owned(), "shardId-1".to_owned());
@@ -59,7 +59,7 @@ fn entry(line: &str) -> Entry {
     }
 }
 
-/// The mapping's first entry, with this bucket, or this queue or topic.
+/// Returns the mapping's first entry, with this bucket, or this queue or topic.
 fn introduction(bucket: Option<&str>, messages: Option<Messages>) -> Entry {
     Entry::Mapping {
         mapping: "votes".to_owned(),

@@ -339,7 +339,7 @@ impl Waiting<'_> {
         }
     }
 
-    /// Whether the mapping is past the record, by its status.
+    /// Returns whether the mapping is past the record, by its status.
     fn is_over(&self, status: Option<&Value>) -> bool {
         let mapping = status.and_then(|status| self.own(status));
         let shard = mapping.and_then(|mapping| self.its_shard(mapping));
@@ -373,8 +373,8 @@ impl Waiting<'_> {
         shards.find(|it| it.get("id").and_then(Value::as_str) == self.shard)
     }
 
-    /// Whether the record is at or before the checkpoint of the shard. An ended shard has no
-    /// checkpoint.
+    /// Returns whether the record is at or before the checkpoint of the shard. An ended shard has
+    /// no checkpoint.
     fn is_past(&self, shard: &Value) -> bool {
         shard.get("state").and_then(Value::as_str) == Some("done")
             || self.is_behind(shard, "checkpoint")

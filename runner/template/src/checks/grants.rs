@@ -24,7 +24,7 @@ const WRITES: &[&str] = &[
 /// SAM's policy templates that let a function write to the table `TableName`.
 const WRITING_TEMPLATES: &[&str] = &["DynamoDBCrudPolicy", "DynamoDBWritePolicy"];
 
-/// The logical ids of the tables that the function may write to, each once.
+/// Returns the logical ids of the tables that the function may write to, each once.
 pub(crate) fn written_tables(resolver: &Resolver<'_>, function: &Resource<'_>) -> Vec<String> {
     let mut tables = Vec::new();
     if let Some(role) = function.properties.get("Role").and_then(referred)
@@ -121,7 +121,7 @@ fn of_statement(statement: &Node) -> Vec<String> {
     resources.iter().flat_map(all_referred).map(str::to_owned).collect()
 }
 
-/// Whether an action of a policy, which may end with `*`, covers a write.
+/// Returns whether an action of a policy, which may end with `*`, covers a write.
 fn is_write(action: &str) -> bool {
     let action = action.to_lowercase();
     match action.strip_suffix('*') {

@@ -72,7 +72,7 @@ fn accepted_names(resource: &Node) -> &[Node] {
     }
 }
 
-/// Whether a resource accepts a check.
+/// Returns whether a resource accepts a check.
 pub(crate) fn accepts(resource: &Node, name: &str) -> bool {
     accepted_names(resource).iter().any(|node| node.as_text() == Some(name))
 }

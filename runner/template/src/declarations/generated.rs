@@ -180,7 +180,7 @@ fn is_of(resource: &Resource<'_>, name: &str) -> bool {
             .any(|event| event.is_some_and(|settings| names_resource(settings, name)))
 }
 
-/// The properties of each event of a resource.
+/// Returns the properties of each event of a resource.
 fn events<'r>(resource: &'r Resource<'_>) -> impl Iterator<Item = Option<&'r Node>> {
     let entries = resource.properties.get("Events").map_or(&[][..], Node::entries);
     entries.iter().map(|entry| entry.value.get("Properties"))

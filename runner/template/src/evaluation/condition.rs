@@ -18,7 +18,7 @@ enum Comparable {
 }
 
 impl Resolver<'_> {
-    /// Whether a resource is created; `None` when an error was reported.
+    /// Returns whether a resource is created; `None` when an error was reported.
     pub(crate) fn exists(&self, resource: &Resource<'_>) -> Option<bool> {
         match resource.node.get("Condition") {
             Some(node) => match node.as_text() {
@@ -40,7 +40,7 @@ impl Resolver<'_> {
         Some(if self.condition(condition, name.at)? { if_true } else { if_false })
     }
 
-    /// The value of the condition with this name.
+    /// Returns the value of the condition with this name.
     fn condition(&self, name: &str, at: Span) -> Option<bool> {
         if let Some(known) = self.remembered_condition(name) {
             if known.is_none() && !self.findings.has_errors() {

@@ -51,12 +51,12 @@ impl<'r, 't> Properties<'r, 't> {
         Properties { resolver, resource, kind, path, at, entries, asked, looked_for }
     }
 
-    /// The path of a property below the resource.
+    /// Returns the path of a property below the resource.
     pub(crate) fn path(&self, name: &str) -> String {
         if self.path.is_empty() { name.to_owned() } else { format!("{}.{name}", self.path) }
     }
 
-    /// The node of a property after `Fn::If`; `None` when it is not there.
+    /// Returns the node of a property after `Fn::If`; `None` when it is not there.
     pub(crate) fn node(&self, name: &'static str) -> Option<&'r Node> {
         self.entry(name).map(|(_, node)| node)
     }
@@ -169,18 +169,18 @@ impl<'r, 't> Properties<'r, 't> {
             .is_some_and(|entry| !matches!(self.resolver.choose(&entry.value), Some(None)))
     }
 
-    /// The place of a property's name.
+    /// Returns the place of a property's name.
     pub(crate) fn key_place(&self, name: &str) -> Option<Span> {
         self.entries.iter().find(|entry| entry.key == name).map(|entry| entry.key_at)
     }
 
-    /// A mapping below this one.
+    /// Returns a mapping below this one.
     pub(crate) fn mapping(&self, name: &'static str) -> Option<Properties<'r, 't>> {
         let (entry, node) = self.entry(name)?;
         self.below(self.path(name), entry.key_at, node)
     }
 
-    /// The properties of a node that must be a mapping.
+    /// Returns the properties of a node that must be a mapping.
     pub(crate) fn below(
         &self,
         path: String,
@@ -196,7 +196,7 @@ impl<'r, 't> Properties<'r, 't> {
         Some(Properties { resolver, resource, kind, path, at, entries, asked, looked_for })
     }
 
-    /// The mappings of a list.
+    /// Returns the mappings of a list.
     pub(crate) fn mappings(&self, name: &'static str) -> Vec<Properties<'r, 't>> {
         let Some(node) = self.node(name) else { return Vec::new() };
         let Kind::List(items) = &node.kind else {

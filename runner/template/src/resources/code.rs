@@ -234,7 +234,7 @@ fn is_executable(path: &Path) -> bool {
     path.metadata().is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
 }
 
-/// Lambda starts Linux programs.
+/// Returns false: Lambda runs Linux programs.
 #[cfg(not(unix))]
 fn is_executable(_path: &Path) -> bool {
     false
@@ -337,7 +337,7 @@ mod tests {
     const PACKAGE: &str = "[package]\nname = \"rust_app\"\nedition = \"2024\"\n";
     const CARGO_BUILT: &str = "    Metadata: {BuildMethod: rust-cargolambda}\n";
 
-    /// A function `HelloWorldFunction` whose `CodeUri` is `app`, with these files.
+    /// Returns a function `HelloWorldFunction` whose `CodeUri` is `app`, with these files.
     fn found(files: &[&str], metadata: &str, properties: &str, elsewhere: bool) -> Stack {
         try_find(files, metadata, properties, elsewhere)
             .unwrap_or_else(|found| panic!("{metadata}{properties}: {found}"))

@@ -131,7 +131,7 @@ fn of_members(manifest: &Table, folder: &Path) -> Option<BTreeSet<String>> {
     if named.iter().any(is_unlisted) { None } else { Some(binaries) }
 }
 
-/// The packages in other folders that a manifest depends on by their paths.
+/// Returns the packages in other folders that a manifest depends on by their paths.
 fn paths(manifest: &dyn TableLike, folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for (name, item) in manifest.iter() {
@@ -168,7 +168,7 @@ fn folders(root: &Path, pattern: &str) -> Option<Vec<PathBuf>> {
 mod tests {
     use super::*;
 
-    /// A folder with these files; those that do not end with `.toml` are sources.
+    /// Returns a folder with these files; those that do not end with `.toml` are sources.
     fn folder(files: &[(&str, &str)]) -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();
         for (path, text) in files {

@@ -61,7 +61,7 @@ const NAMES: &[(&str, Intrinsic)] = &[
 ];
 
 impl Intrinsic {
-    /// The name in the short form: `!Ref`.
+    /// Returns the name in the short form: `!Ref`.
     pub(crate) fn name(self) -> String {
         let name = NAMES.iter().find(|(_, known)| *known == self).map_or("", |(name, _)| *name);
         format!("!{name}")
@@ -84,13 +84,13 @@ pub(crate) fn from_long_form(key: &str) -> Option<Intrinsic> {
     }
 }
 
-/// All short forms.
+/// Returns all short forms.
 pub(crate) fn short_forms() -> Vec<String> {
     let everywhere = NAMES.iter().filter(|(_, known)| *known != Intrinsic::OfRules);
     everywhere.map(|(name, _)| format!("!{name}")).collect()
 }
 
-/// All long forms.
+/// Returns all long forms.
 pub(crate) fn long_forms() -> Vec<String> {
     NAMES
         .iter()

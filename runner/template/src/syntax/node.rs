@@ -42,12 +42,12 @@ pub struct Entry {
 }
 
 impl Node {
-    /// The value of a key, if this is a mapping that has it.
+    /// Returns the value of a key, if this is a mapping that has it.
     pub fn get(&self, key: &str) -> Option<&Node> {
         self.entries().iter().find(|entry| entry.key == key).map(|entry| &entry.value)
     }
 
-    /// The entries of a mapping; none for anything else.
+    /// Returns the entries of a mapping; none for anything else.
     pub fn entries(&self) -> &[Entry] {
         match &self.kind {
             Kind::Map(entries) => entries,
@@ -55,7 +55,7 @@ impl Node {
         }
     }
 
-    /// The text of a scalar.
+    /// Returns the text of a scalar.
     pub fn as_text(&self) -> Option<&str> {
         match &self.kind {
             Kind::Text(text) => Some(text),
@@ -63,7 +63,7 @@ impl Node {
         }
     }
 
-    /// What this is, for a message.
+    /// Returns a description of the node for a message.
     pub fn description(&self) -> &'static str {
         match &self.kind {
             Kind::Null => "nothing",

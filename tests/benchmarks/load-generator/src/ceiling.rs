@@ -49,7 +49,7 @@ impl Ceiling {
     /// All ceilings, the cheapest first.
     pub(crate) const ALL: [Self; 3] = [Self::Echo, Self::OneLog, Self::ThreeLogs];
 
-    /// The name on the command line and in reports.
+    /// Returns the name on the command line and in reports.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Echo => "echo",

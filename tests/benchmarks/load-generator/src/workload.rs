@@ -23,7 +23,7 @@ pub(crate) enum Operation {
 }
 
 impl Operation {
-    /// The name on the command line and in reports.
+    /// Returns the name on the command line and in reports.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Put => "put",

@@ -181,7 +181,8 @@ mod tests {
     use super::*;
     use testing::store::TestStore;
 
-    /// An archive with the columns `title` and `year`, and one item that has only the first one.
+    /// Returns an archive with the columns `title` and `year`, and one item that has only the first
+    /// one.
     fn archive_without_year() -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();
         let day = folder.path().join("bucket/archive/table=movies/dt=1970-01-01");

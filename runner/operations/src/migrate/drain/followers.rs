@@ -287,7 +287,7 @@ mod tests {
         control.put(&FollowedTable { table: table.to_owned(), at }).await.unwrap();
     }
 
-    /// A target as a migration leaves it.
+    /// Writes a target as a migration leaves it.
     async fn written_target(served: &Served) {
         let put = served
             .context
@@ -299,7 +299,7 @@ mod tests {
         put.item(MARK, made_of("cats")).send().await.unwrap();
     }
 
-    /// The mark of an item that was made from one of a table.
+    /// Returns the mark of an item that was made from one of a table.
     fn made_of(table: &str) -> Sdk {
         Sdk::M([("from".to_owned(), Sdk::S(format!(r#"{table}|{{"p":{{"S":"k"}}}}"#)))].into())
     }

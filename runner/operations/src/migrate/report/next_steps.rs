@@ -332,7 +332,7 @@ pub(crate) mod tests {
     use super::*;
     use control::verbs::{Answer, Verb, answer};
 
-    /// A plan with just the facts on which verbs depend.
+    /// Returns a plan with just the facts on which verbs depend.
     pub(crate) fn plan(kind: Kind, has_way_back: bool) -> Plan {
         let source =
             Source { table: "pets".into(), items: Vec::new(), split: None, archive: false };

@@ -193,7 +193,7 @@ mod tests {
     use super::*;
     use crate::migrate::start::tasks::tests::task;
 
-    /// Tasks of a table: the items that each has read, and whether it is done.
+    /// Returns tasks of a table, given the items that each has read, and whether it is done.
     fn tasks(table: &str, tasks: &[(u64, bool)]) -> Vec<Task> {
         let task = |(read, done): &(u64, bool)| Task {
             table: table.to_owned(),

@@ -29,7 +29,7 @@ struct Case {
     exit: Exit,
 }
 
-/// A store with a plan that has a way back; one of two segments is read.
+/// Returns a store with a plan that has a way back; one of two segments is read.
 async fn begun() -> Served {
     let served = serve().await;
     let control = &served.context.control;
@@ -76,7 +76,7 @@ fn state(phase: Phase) -> State {
     State { phase, ..State::new(NAME) }
 }
 
-/// A state with a comparison that found so many differences.
+/// Returns a state with a comparison that found so many differences.
 fn compared(phase: Phase, at: i64, differences: u64) -> State {
     let verified = Some(Verified { run: 1, differences, at, ..Verified::default() });
     State { verified, ..state(phase) }

@@ -135,7 +135,7 @@ pub(crate) mod tests {
     use super::*;
     use crate::migrate::switch::switching_tests::{NAME, plan};
 
-    /// An open task of a run.
+    /// Returns an open task of a run.
     pub(crate) fn task(number: u64, work: Work) -> Task {
         let run = Run { number, work, repairs: false, direction: Direction::Forward };
         Task { revision: 1, ..open(&plan(), "f", run, "cats", 0) }

@@ -259,8 +259,8 @@ async fn done(context: &Context, run: u64) {
     }
 }
 
-/// A ready migration with a way back, whose last comparison was just now; one task of another run
-/// is open.
+/// Returns a ready migration with a way back, whose last comparison was just now; one task of
+/// another run is open.
 async fn compared() -> Served {
     let served = serve().await;
     let plan = plan_with_way_back();

@@ -197,7 +197,7 @@ async fn who_takes_a_switch_over_follows_the_sources_again() {
     assert!(context.state(NAME).await.unwrap().held_at > Some(5));
 }
 
-/// A plan that changes the items of `cats` in place, there and back.
+/// Returns a plan that changes the items of `cats` in place, there and back.
 pub(crate) fn plan_in_place(name: &str) -> Plan {
     let source = |transform: &str| {
         let made = Made { to: "cats".into(), transform: transform.into(), key: [].into() };

@@ -75,7 +75,7 @@ fn a_target_shows_what_is_said_of_it_or_never_will() {
     assert_eq!(of(Some(&with("a"))), None);
 }
 
-/// A migration of numbers that are text in the sources.
+/// Returns a migration of numbers that are text in the sources.
 fn of_numbers() -> Plan {
     let mut plan = plan_with_way_back();
     for (source, transform) in [(&mut plan.from, "tonumber"), (&mut plan.inverse, "tostring")] {
@@ -91,7 +91,7 @@ async fn put(served: &Served, key: &str, value: &str) {
     client.put_item().table_name("cats").set_item(Some(item)).send().await.unwrap();
 }
 
-/// A store whose tables are older than all further writes, which all count.
+/// Returns a store whose tables are older than all further writes, which all count.
 async fn serve_older() -> (Served, Counted) {
     let served = serve().await;
     let since = served.context.now().await;

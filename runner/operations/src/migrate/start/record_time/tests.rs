@@ -31,8 +31,8 @@ async fn shown_as(served: &Served, time: fn(i64) -> Option<i64>) -> Context {
     Context::new(&url, "weir-migrations", Output::Table)
 }
 
-/// A store whose record times are rounded down, early in one of these units: the clock passes a
-/// fence long before a record shows it.
+/// Returns a store whose record times are rounded down, early in one of these units: the clock
+/// passes a fence long before a record shows it.
 async fn rounded() -> (Served, Context) {
     let served = serve().await;
     let context = shown_as(&served, |made| Some(made - made % UNIT)).await;
