@@ -140,8 +140,8 @@ fn the_archive_is_restored_from_compacted_and_erased_and_holds_each_event_once()
     assert_eq!((&equal["erased"], &equal["restored"]), (&json!(3), &json!(3)));
 }
 
-/// Checks that a folder takes precedence over environment variables, DuckDB gets files, and a key is the
-/// table's.
+/// Checks that a folder takes precedence over environment variables, DuckDB gets files, and a key
+/// is the table's.
 fn places(up: &Up) {
     let (folder, s3) = (up.folder.path(), up.path("s3"));
     let mut list = binary("weir");
@@ -293,8 +293,8 @@ fn wait_for_the_end(up: &Up) {
     });
 }
 
-/// Checks that the two parts of the first hour become one object with the same rows and their lineage, and a
-/// second run has nothing to do.
+/// Checks that the two parts of the first hour become one object with the same rows and their
+/// lineage, and a second run has nothing to do.
 fn compact(up: &Up, archived: &[Value]) {
     let arguments = ["compact", "--table", "movies", "--nothing-is-archiving"];
     let done = archive(up, &arguments).remove(0)["compacted"].clone();
