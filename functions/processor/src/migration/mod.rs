@@ -315,7 +315,7 @@ impl<O: ObjectStore + Clone> Migrations<O> {
         let (plan, fingerprint) = self.plan(name).await?;
         if fingerprint != followed.fingerprint {
             return Err(wrong(
-                "its plan is not the one that it was started with; abort it and start it anew"
+                "its plan is not the one that it was started with; abort it and start it again"
                     .to_owned(),
             ));
         }

@@ -128,11 +128,11 @@ impl Pattern {
         })
     }
 
-    /// Describes the demand of a leaf: its path and its rules.
+    /// Describes the condition of a leaf: its path and its rules.
     pub(super) fn demand(&self, index: usize) -> String {
         let Some(leaf) = self.leaves.get(index) else { return String::new() };
         let rules: Vec<_> = leaf.rules.iter().map(ToString::to_string).collect();
-        format!("`{}` wants {}", leaf.path.join("."), rules.join(" or "))
+        format!("`{}` requires {}", leaf.path.join("."), rules.join(" or "))
     }
 
     /// Describes what the record has at a leaf's path.
@@ -201,7 +201,7 @@ impl Compiler {
         if alternatives.len() < 2 {
             return Err(Fault::new("$or needs at least two objects", remedy));
         }
-        // The alternatives name fields beside `$or`, so `$or` itself is no part of their paths.
+        // The alternatives name fields next to `$or`, so `$or` itself is not part of their paths.
         let or = self.path.pop();
         let choice: Result<Vec<_>, _> =
             alternatives.into_iter().map(|alternative| self.fields(alternative)).collect();
@@ -227,7 +227,7 @@ impl Compiler {
                 Ok(Part::Leaf(self.leaves.len() - 1))
             }
             _ => Err(Fault::new(
-                format!("the value {} does not stand in a list", raw.get()),
+                format!("the value {} is not in a list", raw.get()),
                 format!("[{}]", raw.get()),
             )),
         }

@@ -1,12 +1,12 @@
-//! The JSON of a filter pattern, read without losing how its numbers were written.
+//! The JSON of a filter pattern, parsed without losing the notation of numbers.
 //!
-//! Operators and matching are not known here.
+//! The module does not interpret operators.
 
 use std::collections::BTreeMap;
 
 use serde_json::value::RawValue;
 
-/// What is wrong at one place of a pattern, and what to write there instead.
+/// What is wrong at one place of a pattern, and what to write instead.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Fault {
     pub(super) problem: String,
